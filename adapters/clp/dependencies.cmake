@@ -1,0 +1,5 @@
+find_package(PkgConfig QUIET)
+if(PKG_CONFIG_FOUND)
+    pkg_check_modules(clp QUIET IMPORTED_TARGET clp)
+endif()
+set(heddle_clp_dependencies PkgConfig::clp)
