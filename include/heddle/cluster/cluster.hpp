@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief Devices, the links between them and what collectives cost.
+#pragma once
+
+#include <heddle/base/error.hpp>
+#include <heddle/base/quantity.hpp>
+#include <heddle/program/tensor.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace heddle {
+
+enum class collective : std::uint8_t { all_reduce, all_gather, reduce_scatter, all_to_all, broadcast };
+inline constexpr std::size_t collective_count = 5;
+
+[[nodiscard]] constexpr char const* name(collective kind) {
+    constexpr std::array names{"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast"};
+    return names[static_cast<std::size_t>(kind)];
+}
+
+/// Achievable arithmetic rates by operator class; `fallback` where a class has none of its own.
+struct rate_table {
+    flops_per_second fallback;
+    std::map<operator_class, flops_per_second> by_class{};
+
+    [[nodiscard]] flops_per_second at(operator_class c) const {
+        auto const found = by_class.find(c);
+        return found == by_class.end() ? fallback : found->second;
+    }
+};
+
+struct device_type {
+    std::string name;
+    bytes memory;
+    bytes_per_second bandwidth;
+    /// Start of one kernel.
+    seconds overhead;
+    std::map<element_type, rate_table> rates;
+};
+
+/// `count` machines, each of `devices` devices of one type.
+struct machine_group {
+    std::size_t type = 0;
+    int devices = 1;
+    int count = 1;
+};
+
+struct link {
+    bytes_per_second bandwidth;
+    seconds latency;
+};
+
+/// Time of a collective as the maximum of lines in its bytes, hence convex.
+/// Bytes are the payload of the busiest rank, padding included.
+struct collective_model {
+    struct piece {
+        seconds latency;
+        seconds_per_byte slope;
+    };
+    std::vector<piece> pieces;
+
+    [[nodiscard]] seconds time(bytes payload) const {
+        seconds most{0};
+        for (auto const& p : pieces) most = std::max(most, p.latency + p.slope * payload);
+        return most;
+    }
+};
+
+/// A set of devices that train one program together.
+struct cluster {
+    std::string name;
+    std::vector<device_type> types;
+    std::vector<machine_group> machines;
+    /// Between devices of one machine, and between machines.
+    std::optional<link> intra, inter;
+    /// Measured models of the whole device set; where absent, derived from the links.
+    std::map<collective, collective_model> measured;
+
+    /// Type of every device, machine by machine.
+    [[nodiscard]] std::vector<std::size_t> devices() const {
+        std::vector<std::size_t> result;
+        for (auto const& m : machines) result.insert(result.end(), static_cast<std::size_t>(m.devices) * static_cast<std::size_t>(m.count), m.type);
+        return result;
+    }
+};
+
+/// Throws `input_error` naming the first thing in a cluster that cannot be.
+inline void validate(cluster const& c) {
+    auto const positive = [](double value) { return std::isfinite(value) && value > 0; };
+    auto const non_negative = [](double value) { return std::isfinite(value) && value >= 0; };
+    if (c.machines.empty()) throw input_error("machines", "there is none, expected at least one");
+    for (auto const& type : c.types) {
+        std::string const place = "device type '" + type.name + "'";
+        if (!positive(type.memory.value)) throw input_error(place + ", memory", "expected a positive number of bytes");
+        if (!positive(type.bandwidth.value)) throw input_error(place + ", bandwidth", "expected positive bytes per second");
+        if (!non_negative(type.overhead.value)) throw input_error(place + ", overhead", "expected seconds, not negative");
+        if (type.rates.empty()) throw input_error(place + ", rates", "expected flops per second for at least one element type");
+        for (auto const& [element, table] : type.rates) {
+            bool good = positive(table.fallback.value);
+            for (auto const& entry : table.by_class) good = good && positive(entry.second.value);
+            if (!good) throw input_error(place + ", rates", "expected positive flops per second");
+        }
+    }
+    double total = 0;
+    bool several_inside = false;
+    int machine_count = 0;
+    for (auto const& m : c.machines) {
+        if (m.type >= c.types.size()) throw input_error("machines", "names an unknown device type");
+        if (m.devices < 1 || m.count < 1) throw input_error("machines", "devices and count must be at least 1");
+        total += static_cast<double>(m.devices) * m.count;
+        several_inside |= m.devices > 1;
+        machine_count += m.count;
+        if (total > 65536) throw input_error("machines", "more than 65536 devices");
+    }
+    auto const check_link = [&](std::optional<link> const& l, char const* place) {
+        if (!l) throw input_error(std::string("links, ") + place, "missing, but the machines need it");
+        if (!positive(l->bandwidth.value)) throw input_error(std::string("links, ") + place + ", bandwidth", "expected positive bytes per second");
+        if (!non_negative(l->latency.value)) throw input_error(std::string("links, ") + place + ", latency", "expected seconds, not negative");
+    };
+    if (several_inside) check_link(c.intra, "intra");
+    if (machine_count > 1) check_link(c.inter, "inter");
+    for (auto const& [kind, model] : c.measured) {
+        if (model.pieces.empty()) throw input_error(std::string("collectives, ") + heddle::name(kind), "expected at least one piece");
+        for (auto const& p : model.pieces)
+            if (!non_negative(p.latency.value) || !non_negative(p.slope.value))
+                throw input_error(std::string("collectives, ") + heddle::name(kind), "expected numbers that are not negative");
+    }
+}
+
+/// The time of a collective over all devices: measured, or a ring over the slowest link it crosses.
+/// An all-to-all shares each machine's link among the machine's devices.
+/// *Precondition:* `validate(c)` passed.
+[[nodiscard]] inline collective_model model_of(cluster const& c, collective kind) {
+    if (auto const found = c.measured.find(kind); found != c.measured.end()) return found->second;
+    double ranks = 0, most_inside = 1;
+    int machine_count = 0;
+    for (auto const& m : c.machines) {
+        ranks += static_cast<double>(m.devices) * m.count;
+        most_inside = std::max(most_inside, static_cast<double>(m.devices));
+        machine_count += m.count;
+    }
+    if (ranks <= 1) return {{{seconds(0), seconds_per_byte(0)}}};
+    double latency = 0, per_byte = 0, shared_per_byte = 0;
+    if (most_inside > 1) {
+        latency = c.intra->latency.value;
+        per_byte = shared_per_byte = 1 / c.intra->bandwidth.value;
+    }
+    if (machine_count > 1) {
+        latency = std::max(latency, c.inter->latency.value);
+        per_byte = std::max(per_byte, 1 / c.inter->bandwidth.value);
+        shared_per_byte = std::max(shared_per_byte, most_inside * (ranks - most_inside) / (ranks - 1) / c.inter->bandwidth.value);
+    }
+    double const hops = ranks - 1, fraction = (ranks - 1) / ranks;
+    switch (kind) {
+    case collective::all_reduce: return {{{seconds(2 * hops * latency), seconds_per_byte(2 * fraction * per_byte)}}};
+    case collective::all_gather:
+    case collective::reduce_scatter: return {{{seconds(hops * latency), seconds_per_byte(fraction * per_byte)}}};
+    case collective::all_to_all: return {{{seconds(hops * latency), seconds_per_byte(fraction * shared_per_byte)}}};
+    case collective::broadcast: return {{{seconds(std::ceil(std::log2(ranks)) * latency), seconds_per_byte(per_byte)}}};
+    }
+    return {};
+}
+
+} // namespace heddle

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief Steps in seconds and bytes, per class of devices.
+#pragma once
+
+#include <heddle/cluster/cluster.hpp>
+#include <heddle/cost/step.hpp>
+
+#include <boost/container/small_vector.hpp>
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace heddle {
+
+/// The share of a split quantity on each device class, summing to one over devices.
+using share_vector = std::vector<double>;
+
+/// Devices that behave alike: of one type and with equal shares of everything.
+struct device_class {
+    std::size_t type = 0;
+    int count = 1;
+};
+
+/// One number per device class.
+using per_class = boost::container::small_vector<double, 4>;
+
+/// A step's costs in seconds and bytes. Communication is one number, local work one per class.
+struct step_cost {
+    double forward_transfer = 0, backward_transfer = 0, deferred = 0;
+    per_class forward, backward, update;
+    /// Memory that stays: stored and saved beside whole tensors.
+    per_class memory;
+    /// Largest communication buffer, bytes.
+    double buffer = 0;
+};
+
+/// Prices steps on a cluster. Holds per-class rates; cheap to copy, const calls are thread-safe.
+class cost_model {
+public:
+    /// *Precondition:* `validate(c)` passed. Throws `input_error` if a device type has no rate for
+    /// element type `main`, the one that stands in for types without rates of their own.
+    cost_model(cluster const& c, std::vector<device_class> classes, element_type main = element_type::float32)
+        : classes_(std::move(classes)) {
+        for (auto const& k : classes_) {
+            auto const& type = c.types[k.type];
+            auto const fallback = type.rates.find(main);
+            if (fallback == type.rates.end())
+                throw input_error("device type '" + type.name + "', rates", "no rate for the element type the program computes in");
+            auto& speed = speeds_.emplace_back();
+            speed.bandwidth = type.bandwidth.value;
+            speed.overhead = type.overhead.value;
+            speed.memory = type.memory.value;
+            for (std::size_t e = 0; e < element_types; ++e) {
+                auto const own = type.rates.find(static_cast<element_type>(e));
+                rate_table const& table = own == type.rates.end() ? fallback->second : own->second;
+                for (std::size_t o = 0; o < operator_class_count; ++o)
+                    speed.rates[e][o] = table.at(static_cast<operator_class>(o)).value;
+            }
+            ranks_ += k.count;
+        }
+        for (std::size_t k = 0; k < collective_count; ++k) models_[k] = model_of(c, static_cast<collective>(k));
+    }
+
+    [[nodiscard]] std::size_t class_count() const { return classes_.size(); }
+    [[nodiscard]] std::vector<device_class> const& classes() const { return classes_; }
+    [[nodiscard]] int ranks() const { return ranks_; }
+    [[nodiscard]] double memory_limit(std::size_t k) const { return speeds_[k].memory; }
+    [[nodiscard]] collective_model const& model(collective kind) const { return models_[static_cast<std::size_t>(kind)]; }
+    [[nodiscard]] double rate(std::size_t k, element_type e, operator_class o) const {
+        return speeds_[k].rates[static_cast<std::size_t>(e)][static_cast<std::size_t>(o)];
+    }
+    [[nodiscard]] double bandwidth(std::size_t k) const { return speeds_[k].bandwidth; }
+    [[nodiscard]] double overhead(std::size_t k) const { return speeds_[k].overhead; }
+
+    /// Roofline time of a kernel on a class with share `s` of what is split.
+    [[nodiscard]] double time(kernel const& work, std::size_t k, element_type e, operator_class o, bool split, double s) const {
+        if (!work.launches) return 0;
+        double const operations = work.operations.value * (split ? s : 1);
+        double const moved = work.whole.value + work.split.value * s;
+        return std::max(operations / rate(k, e, o), moved / speeds_[k].bandwidth) + speeds_[k].overhead;
+    }
+
+    /// Payload of the busiest rank, padding included, given the largest share before and after.
+    [[nodiscard]] bytes payload(transfer const& t, double largest_from, double largest_to) const {
+        switch (t.kind) {
+        case collective::all_gather: return t.size * (ranks_ * largest_from);
+        case collective::reduce_scatter: return t.size * (ranks_ * largest_to);
+        case collective::all_to_all: return t.size * std::max(largest_from, largest_to);
+        case collective::all_reduce:
+        case collective::broadcast: break;
+        }
+        return t.size;
+    }
+
+    /// Seconds of a transfer; `shares(ref)` gives the per-class shares of a split quantity.
+    template <class Shares>
+    [[nodiscard]] double time(transfer const& t, Shares const& shares) const {
+        if (ranks_ == 1) return 0;
+        return model(t.kind).time(payload(t, largest(t.from, shares), largest(t.to, shares))).value;
+    }
+
+    /// Prices one step. *Complexity:* linear in the classes.
+    template <class Shares>
+    [[nodiscard]] step_cost price(step const& s, Shares const& shares) const {
+        step_cost cost;
+        auto const buffer = [&](std::optional<transfer> const& t, double& into) {
+            if (!t) return;
+            into += time(*t, shares);
+            cost.buffer = std::max(cost.buffer, ranks_ == 1 ? 0 : payload(*t, largest(t->from, shares), largest(t->to, shares)).value);
+        };
+        buffer(s.forward_transfer, cost.forward_transfer);
+        buffer(s.backward_transfer, cost.backward_transfer);
+        buffer(s.deferred_transfer, cost.deferred);
+        bool const split = s.share.is_split();
+        share_vector const* const share = split ? &shares(s.share) : nullptr;
+        for (std::size_t k = 0; k < class_count(); ++k) {
+            double const mine = split ? (*share)[k] : 1;
+            cost.forward.push_back(time(s.forward, k, s.type, s.category, split, mine));
+            cost.backward.push_back(time(s.backward, k, s.type, s.category, split, mine));
+            cost.update.push_back(at(s.update, mine) / speeds_[k].bandwidth);
+            cost.memory.push_back(at(s.stored, mine) + at(s.saved, mine));
+        }
+        return cost;
+    }
+
+    [[nodiscard]] static double at(holding const& h, double share) { return h.whole.value + h.split.value * share; }
+
+private:
+    static constexpr std::size_t element_types = 8;
+    struct speed {
+        double bandwidth = 1, overhead = 0, memory = 0;
+        std::array<std::array<double, operator_class_count>, element_types> rates{};
+    };
+
+    template <class Shares>
+    [[nodiscard]] static double largest(share_ref ref, Shares const& shares) {
+        return ref.is_split() ? std::ranges::max(shares(ref)) : 1;
+    }
+
+    std::vector<device_class> classes_;
+    std::vector<speed> speeds_;
+    std::array<collective_model, collective_count> models_;
+    int ranks_ = 0;
+};
+
+/// All quantities shared alike.
+class uniform_shares {
+public:
+    explicit uniform_shares(share_vector shares) : shares_(std::move(shares)) {}
+    share_vector const& operator()(share_ref) const { return shares_; }
+
+private:
+    share_vector shares_;
+};
+
+} // namespace heddle

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief The accumulator of HAP's cost model: stages between synchronisations, one clock per class.
+#pragma once
+
+#include <heddle/cost/cost_model.hpp>
+
+#include <algorithm>
+#include <cstddef>
+
+namespace heddle {
+
+/// Time of a program, forward then adjoints in reverse then deferred collectives then update
+/// (HAP section 3.2, with both directions kept).
+///
+/// A collective closes only the direction in which it has a cost; the turn from forward to backward
+/// is no barrier. Total: closed + max(forward + backward) + deferred + max(update).
+class serial {
+public:
+    struct label {
+        double closed = 0, deferred = 0;
+        /// Open forward work, open backward work and update work, per class.
+        per_class forward, backward, update;
+    };
+
+    explicit serial(std::size_t class_count) : class_count_(class_count) {}
+
+    [[nodiscard]] label initial() const {
+        per_class const zero(class_count_, 0.0);
+        return {0, 0, zero, zero, zero};
+    }
+
+    void extend(label& l, step_cost const& s) const {
+        close(l.closed, l.forward, s.forward_transfer);
+        close(l.closed, l.backward, s.backward_transfer);
+        l.deferred += s.deferred;
+        for (std::size_t k = 0; k < class_count_; ++k) {
+            l.forward[k] += s.forward[k];
+            l.backward[k] += s.backward[k];
+            l.update[k] += s.update[k];
+        }
+    }
+
+    [[nodiscard]] double total(label const& l) const {
+        double open = 0;
+        for (std::size_t k = 0; k < class_count_; ++k) open = std::max(open, l.forward[k] + l.backward[k]);
+        return l.closed + open + l.deferred + std::ranges::max(l.update);
+    }
+
+    /// Whether every continuation costs at most as much after `a` as after `b`. Exact: where it does
+    /// not hold, some continuation is cheaper after `b`.
+    [[nodiscard]] bool dominates(label const& a, label const& b) const {
+        return a.closed + most(a.forward, b.forward) + most(a.backward, b.backward) + (a.deferred - b.deferred) +
+               most(a.update, b.update) <= b.closed;
+    }
+
+private:
+    void close(double& closed, per_class& open, double transfer) const {
+        if (transfer == 0) return;
+        closed += std::ranges::max(open) + transfer;
+        std::ranges::fill(open, 0.0);
+    }
+    [[nodiscard]] double most(per_class const& a, per_class const& b) const {
+        double result = a[0] - b[0];
+        for (std::size_t k = 1; k < class_count_; ++k) result = std::max(result, a[k] - b[k]);
+        return result;
+    }
+
+    std::size_t class_count_;
+};
+
+} // namespace heddle

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief What one instruction makes the devices do: work, transfers and memory, as functions of
+/// the shares that devices have of what is split.
+#pragma once
+
+#include <heddle/theory/instruction.hpp>
+
+#include <array>
+#include <cstdint>
+#include <optional>
+
+namespace heddle {
+
+/// A split quantity's share on each device is that of a (tensor, factor) pair; `none` where whole.
+struct share_ref {
+    static constexpr tensor_id none = ~tensor_id{0};
+    tensor_id tensor = none;
+    factor_number factor = no_factor;
+    [[nodiscard]] bool is_split() const { return tensor != none; }
+    friend bool operator==(share_ref, share_ref) = default;
+};
+
+/// Local work of one direction. On a device with share s: flops * s (or flops, if nothing is
+/// split), and whole + split * s bytes moved.
+struct kernel {
+    flops operations;
+    bytes whole, split;
+    bool launches = false;
+};
+
+/// A collective on a tensor of `size` bytes, cut by `from` before and by `to` after, where cut.
+struct transfer {
+    heddle::collective kind = collective::all_reduce;
+    bytes size;
+    share_ref from, to;
+};
+
+/// How memory is held: whole + split * s bytes.
+struct holding {
+    bytes whole, split;
+};
+
+/// One instruction's costs in both directions.
+struct step {
+    operator_class category = operator_class::other;
+    element_type type = element_type::float32;
+    share_ref share;
+    kernel forward, backward;
+    std::optional<transfer> forward_transfer, backward_transfer;
+    /// A parameter gradient's collective: runs after the backward pass and closes no stage.
+    std::optional<transfer> deferred_transfer;
+    /// Bytes the optimiser moves.
+    holding update;
+    /// A parameter with gradient and optimiser state, or another source.
+    holding stored;
+    /// Saved for the backward beside whole operands and results.
+    holding saved;
+};
+
+/// What the memory and time of training depend on beside program and cluster.
+struct training_options {
+    /// Bytes of optimiser state per parameter element (8: Adam in float32).
+    double optimizer_bytes_per_element = 8;
+    friend bool operator==(training_options const&, training_options const&) = default;
+};
+
+/// Bytes of a tensor on a device in some form: whole, or split along the form's factor.
+[[nodiscard]] inline holding held_bytes(indexed_tensor const& tensor, form f) {
+    return f.is_shard() ? holding{bytes(0), tensor.info.size()} : holding{tensor.info.size(), bytes(0)};
+}
+
+namespace detail {
+
+inline kernel local_kernel(conversion_half::work work, bytes size) {
+    using enum conversion_half::work;
+    switch (work) {
+    case none: break;
+    case cut: return {flops(0), bytes(0), 2 * size, true};
+    case pad: return {flops(0), size, size, true};
+    case scale: return {flops(0), 2 * size, bytes(0), true};
+    }
+    return {};
+}
+
+inline step read_step(indexed_program const& p, tensor_id t, form to, training_options const& options) {
+    auto const& tensor = p.tensors[t];
+    step s;
+    s.type = tensor.info.type;
+    if (to.is_shard()) s.share = {t, to.factor()};
+    // A parameter read partial is stored whole.
+    holding const local = held_bytes(tensor, to);
+    s.stored = local;
+    if (!tensor.has_cotangent) return s;
+    double const per_byte = options.optimizer_bytes_per_element / element_size(tensor.info.type);
+    s.stored = {local.whole * (2 + per_byte), local.split * (2 + per_byte)};
+    // Reads value, gradient and state; writes value and state.
+    s.update = {local.whole * (3 + 2 * per_byte), local.split * (3 + 2 * per_byte)};
+    if (to == form::partial()) {
+        s.forward = local_kernel(conversion_half::work::scale, tensor.info.size());
+        s.category = operator_class::elementwise;
+    }
+    if (to == form::replicated()) s.deferred_transfer = transfer{collective::all_reduce, tensor.info.size(), {}, {}};
+    return s;
+}
+
+inline step convert_step(indexed_program const& p, tensor_id t, form from, form to) {
+    auto const& tensor = p.tensors[t];
+    step s;
+    s.type = tensor.info.type;
+    s.category = operator_class::elementwise;
+    auto const how = find_conversion(from, to);
+    if (!how) return s;
+    bytes const size = tensor.info.size();
+    share_ref const before = from.is_shard() ? share_ref{t, from.factor()} : share_ref{};
+    share_ref const after = to.is_shard() ? share_ref{t, to.factor()} : share_ref{};
+    s.share = after.is_split() ? after : before;
+    s.forward = local_kernel(how->forward.local, size);
+    if (how->forward.collective) s.forward_transfer = transfer{*how->forward.collective, size, before, after};
+    if (!tensor.has_cotangent) return s;
+    s.backward = local_kernel(how->backward.local, size);
+    if (how->backward.collective) {
+        transfer const back{*how->backward.collective, size, after, before};
+        (tensor.is_parameter() ? s.deferred_transfer : s.backward_transfer) = back;
+    }
+    return s;
+}
+
+inline step compute_step(indexed_program const& p, instruction const& i) {
+    auto const& op = p.operators[i.op];
+    step s;
+    s.category = op.work.category;
+    bool first = true;
+    holding forward{}, backward{};
+    auto const add = [](holding& sum, holding h) { sum.whole += h.whole; sum.split += h.split; };
+    auto const visit = [&](tensor_id t, form f) {
+        if (f.is_shard() && !s.share.is_split()) s.share = {t, f.factor()};
+        return held_bytes(p.tensors[t], f);
+    };
+    bool differentiated = false;
+    for (std::size_t k = 0; k < op.results.size(); ++k) {
+        auto const& tensor = p.tensors[op.results[k]];
+        holding const h = visit(op.results[k], i.results[k]);
+        if (std::exchange(first, false)) s.type = tensor.info.type;
+        add(forward, h);
+        if (tensor.has_cotangent) { add(backward, h); differentiated = true; }
+    }
+    for (std::size_t k = 0; k < op.operands.size(); ++k) {
+        auto const& tensor = p.tensors[op.operands[k]];
+        holding const h = visit(op.operands[k], i.operands[k]);
+        bool const sparse = std::ranges::find(op.work.sparse_operands, k) != op.work.sparse_operands.end();
+        if (!sparse) add(forward, h);
+        if (std::ranges::find(op.work.saved_operands, k) != op.work.saved_operands.end()) add(backward, h);
+        if (tensor.has_cotangent) add(backward, h);
+    }
+    bool const split = i.loop >= 0;
+    if (!op.work.is_view) {
+        s.forward = {op.work.forward, forward.whole, forward.split, true};
+        if (differentiated) s.backward = {op.work.backward, backward.whole, backward.split, true};
+    }
+    if (differentiated) s.saved = split ? holding{bytes(0), op.work.extra_saved} : holding{op.work.extra_saved, bytes(0)};
+    return s;
+}
+
+} // namespace detail
+
+/// The costs of an instruction.
+[[nodiscard]] inline step make_step(indexed_program const& p, instruction const& i, training_options const& options) {
+    switch (i.what) {
+    case instruction::kind::read: return detail::read_step(p, i.tensor, i.to, options);
+    case instruction::kind::convert: return detail::convert_step(p, i.tensor, i.from, i.to);
+    case instruction::kind::compute: return detail::compute_step(p, i);
+    }
+    return {};
+}
+
+/// The (tensor, form) pairs an instruction keeps for the backward pass. A pair kept by several
+/// instructions is kept once; a parameter in the form it is stored in is no extra memory.
+template <class Visit>
+void for_each_saved(indexed_program const& p, instruction const& i, Visit&& visit) {
+    if (i.what != instruction::kind::compute) return;
+    auto const& op = p.operators[i.op];
+    for (auto k : op.work.saved_operands) visit(op.operands[k], i.operands[k]);
+    for (auto k : op.work.saved_results) visit(op.results[k], i.results[k]);
+}
+
+} // namespace heddle

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief The concept a foreign intermediate representation models to be planned without a copy.
+#pragma once
+
+#include <heddle/program/index_rule.hpp>
+#include <heddle/program/tensor.hpp>
+
+#include <concepts>
+#include <ranges>
+#include <string>
+
+namespace heddle {
+
+/// How Heddle reads a program of type `Program`. The primary template calls members of the same
+/// names; specialise it for a type you cannot change.
+template <class Program>
+struct program_access {
+    static decltype(auto) tensor_count(Program const& p) { return p.tensor_count(); }
+    static decltype(auto) operator_count(Program const& p) { return p.operator_count(); }
+    static decltype(auto) tensor(Program const& p, tensor_id t) { return p.tensor(t); }
+    static decltype(auto) name(Program const& p, operator_id o) { return p.name(o); }
+    static decltype(auto) operands(Program const& p, operator_id o) { return p.operands(o); }
+    static decltype(auto) results(Program const& p, operator_id o) { return p.results(o); }
+    static decltype(auto) rule(Program const& p, operator_id o) { return p.rule(o); }
+    static decltype(auto) work(Program const& p, operator_id o) { return p.work(o); }
+    static decltype(auto) loss(Program const& p) { return p.loss(); }
+};
+
+template <class Range>
+concept range_of_tensors = std::ranges::input_range<Range> && std::convertible_to<std::ranges::range_value_t<Range>, tensor_id>;
+
+/// A single-device training program in SSA form, read through `program_access`.
+///
+/// *Axioms.* Tensors and operators are numbered densely from zero. Operators come in topological
+/// order: each operand of operator `o` is a source or a result of an operator before `o`. Every
+/// tensor of role `value` is a result of exactly one operator, no other tensor is one. The rule of
+/// an operator has extents, and one entry per operand and result. The loss has one element.
+///
+/// *Complexity.* Every expression is expected to take constant time.
+template <class Program>
+concept single_device_program = requires(Program const& p, tensor_id t, operator_id o) {
+    { program_access<Program>::tensor_count(p) } -> std::convertible_to<std::size_t>;
+    { program_access<Program>::operator_count(p) } -> std::convertible_to<std::size_t>;
+    { program_access<Program>::tensor(p, t) } -> std::convertible_to<tensor_info const&>;
+    { program_access<Program>::name(p, o) } -> std::convertible_to<std::string>;
+    { program_access<Program>::operands(p, o) } -> range_of_tensors;
+    { program_access<Program>::results(p, o) } -> range_of_tensors;
+    { program_access<Program>::rule(p, o) } -> std::convertible_to<index_rule const&>;
+    { program_access<Program>::work(p, o) } -> std::convertible_to<operator_work const&>;
+    { program_access<Program>::loss(p) } -> std::convertible_to<tensor_id>;
+};
+
+} // namespace heddle

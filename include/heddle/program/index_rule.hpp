@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief Index rules: an operator described by its loop indices, as in an einsum.
+///
+/// The language, by example: `linear` is `(b s k), (n k), (n) -> (b s n); 0*1 + 2`.
+/// - One parenthesis per operand and result, one entry per dimension.
+/// - An entry is an index name; `1`, a dimension of extent one without an index; `_`, a dimension
+///   of any extent that is never cut; `!name`, an index that several dimensions share and that is
+///   never cut; or a list of indices in parentheses, major first: `(h d)`.
+/// - An index that occurs in a result is *parallel*; one that occurs in none is a *reduction*: the
+///   result is a sum over it.
+/// - After `;` the result as a sum of products of those operands (by number) in which it is
+///   linear. Operands not named there enter non-linearly.
+#pragma once
+
+#include <heddle/base/error.hpp>
+#include <heddle/program/tensor.hpp>
+
+#include <algorithm>
+#include <cctype>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace heddle {
+
+enum class index_kind : std::uint8_t {
+    parallel,  ///< splitting it splits the result
+    reduction, ///< the result is a sum over it
+    blocked    ///< may not be split
+};
+
+struct loop_index {
+    std::string name;
+    heddle::extent extent = 0;
+    index_kind kind = index_kind::parallel;
+};
+
+/// The indices of one dimension, major first; none for an extent of one.
+using indexed_dimension = std::vector<std::uint16_t>;
+/// One entry per dimension of an operand or result.
+using indexed_access = std::vector<indexed_dimension>;
+
+/// How an operator's result depends on its operands, index by index.
+///
+/// *Axioms.* For a parallel index, slicing every operand that has it at [a, b) and computing gives
+/// the slice [a, b) of each result. For a reduction index, the results so computed over a partition
+/// of its range sum to the result (where every term without the index is given to one part only).
+/// The result is linear in each operand of a term while the others are fixed.
+struct index_rule {
+    std::vector<loop_index> indices;
+    std::vector<indexed_access> operands;
+    std::vector<indexed_access> results;
+    /// The result is the sum of these; each lists the operands it is multilinear in.
+    std::vector<std::vector<std::uint8_t>> terms;
+};
+
+namespace detail {
+
+/// Recursive-descent reader of the rule language.
+class rule_parser {
+public:
+    explicit rule_parser(std::string_view text) : text_(text) {}
+
+    index_rule parse() {
+        read_side(rule_.operands, "->");
+        expect("->");
+        read_side(rule_.results, ";");
+        if (accept(";")) read_terms();
+        skip();
+        if (at_ != text_.size()) fail("nothing more");
+        classify();
+        return std::move(rule_);
+    }
+
+private:
+    [[noreturn]] void fail(std::string const& expected) const {
+        throw input_error("index rule '" + std::string(text_) + "', character " + std::to_string(at_ + 1),
+                          "expected " + expected);
+    }
+    void skip() { while (at_ < text_.size() && text_[at_] == ' ') ++at_; }
+    bool accept(std::string_view token) {
+        skip();
+        if (text_.substr(at_, token.size()) != token) return false;
+        at_ += token.size();
+        return true;
+    }
+    void expect(std::string_view token) { if (!accept(token)) fail("'" + std::string(token) + "'"); }
+    bool at_end_or(std::string_view token) {
+        skip();
+        return at_ == text_.size() || text_.substr(at_, token.size()) == token;
+    }
+
+    void read_side(std::vector<indexed_access>& side, std::string_view stop) {
+        if (at_end_or(stop)) return;
+        do {
+            expect("(");
+            indexed_access access;
+            while (!accept(")")) access.push_back(read_dimension());
+            side.push_back(std::move(access));
+        } while (accept(","));
+    }
+
+    indexed_dimension read_dimension() {
+        if (accept("1")) return {};
+        if (accept("_")) {
+            rule_.indices.push_back({"_" + std::to_string(rule_.indices.size()), 0, index_kind::blocked});
+            return {static_cast<std::uint16_t>(rule_.indices.size() - 1)};
+        }
+        if (!accept("(")) return {read_index()};
+        indexed_dimension factors;
+        while (!accept(")")) factors.push_back(read_index());
+        if (factors.empty()) fail("an index name");
+        return factors;
+    }
+
+    std::uint16_t read_index() {
+        bool const blocked = accept("!");
+        skip();
+        std::size_t const begin = at_;
+        while (at_ < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[at_])) || text_[at_] == '_')) ++at_;
+        std::string const name(text_.substr(begin, at_ - begin));
+        if (name.empty() || std::isdigit(static_cast<unsigned char>(name[0]))) fail("an index name, '1', '_' or '('");
+        auto found = std::ranges::find(rule_.indices, name, &loop_index::name);
+        if (found == rule_.indices.end()) {
+            rule_.indices.push_back({name, 0, index_kind::reduction});
+            found = std::prev(rule_.indices.end());
+        }
+        if (blocked) found->kind = index_kind::blocked;
+        return static_cast<std::uint16_t>(found - rule_.indices.begin());
+    }
+
+    void read_terms() {
+        std::vector<bool> seen(rule_.operands.size());
+        do {
+            auto& term = rule_.terms.emplace_back();
+            do {
+                skip();
+                std::size_t number = 0;
+                std::size_t const begin = at_;
+                while (at_ < text_.size() && std::isdigit(static_cast<unsigned char>(text_[at_])) && at_ - begin < 3)
+                    number = number * 10 + static_cast<std::size_t>(text_[at_++] - '0');
+                if (begin == at_ || number >= rule_.operands.size() || seen[number])
+                    fail("the number of an operand that is in no term yet");
+                seen[number] = true;
+                term.push_back(static_cast<std::uint8_t>(number));
+            } while (accept("*"));
+        } while (accept("+"));
+    }
+
+    void classify() {
+        for (auto const& access : rule_.results)
+            for (auto const& dimension : access)
+                for (auto i : dimension)
+                    if (rule_.indices[i].kind == index_kind::reduction) rule_.indices[i].kind = index_kind::parallel;
+        if (rule_.results.empty()) fail("a result");
+    }
+
+    std::string_view text_;
+    std::size_t at_ = 0;
+    index_rule rule_;
+};
+
+} // namespace detail
+
+/// Reads a rule; its extents are still zero. Throws `input_error` with the place in the text.
+[[nodiscard]] inline index_rule parse_index_rule(std::string_view text) {
+    return detail::rule_parser(text).parse();
+}
+
+/// Extents of indices by name, for factored dimensions that shapes alone do not determine.
+using index_extents = std::map<std::string, extent, std::less<>>;
+
+/// Solves for every extent from the operands' shapes, the results' shapes where known (else pass
+/// none) and given extents, and returns the results' shapes.
+/// Throws `input_error` if shapes contradict the rule or leave an extent open.
+inline std::vector<shape> bind_extents(index_rule& rule, std::span<shape const> operands,
+                                       std::span<shape const> results = {}, index_extents const& given = {}) {
+    auto const describe = [](std::string const& what, std::size_t n, std::size_t d) {
+        return what + " " + std::to_string(n) + ", dimension " + std::to_string(d);
+    };
+    for (auto const& [name, value] : given) {
+        auto found = std::ranges::find(rule.indices, name, &loop_index::name);
+        if (found != rule.indices.end()) found->extent = value;
+    }
+    bool progress = true;
+    auto const solve = [&](std::vector<indexed_access> const& accesses, std::span<shape const> shapes, std::string const& what) {
+        for (std::size_t n = 0; n < shapes.size(); ++n) {
+            if (accesses[n].size() != shapes[n].size())
+                throw input_error(what + " " + std::to_string(n), "has " + std::to_string(shapes[n].size()) +
+                                  " dimensions, the rule expects " + std::to_string(accesses[n].size()));
+            for (std::size_t d = 0; d < shapes[n].size(); ++d) {
+                extent rest = shapes[n][d];
+                loop_index* open = nullptr;
+                int unknown = 0;
+                for (auto i : accesses[n][d]) {
+                    auto& index = rule.indices[i];
+                    if (index.extent == 0) { open = &index; ++unknown; continue; }
+                    if (rest % index.extent != 0)
+                        throw input_error(describe(what, n, d), "extent " + std::to_string(shapes[n][d]) +
+                                          " is not a multiple of index '" + index.name + "' = " + std::to_string(index.extent));
+                    rest /= index.extent;
+                }
+                if (unknown == 1) { open->extent = rest; progress = true; }
+                else if (unknown == 0 && rest != 1)
+                    throw input_error(describe(what, n, d), "extent " + std::to_string(shapes[n][d]) +
+                                      ", the rule expects " + std::to_string(shapes[n][d] / rest));
+            }
+        }
+    };
+    if (operands.size() != rule.operands.size())
+        throw input_error("", "the rule has " + std::to_string(rule.operands.size()) + " operands, " +
+                          std::to_string(operands.size()) + " were given");
+    if (!results.empty() && results.size() != rule.results.size())
+        throw input_error("", "the rule has " + std::to_string(rule.results.size()) + " results, " +
+                          std::to_string(results.size()) + " were given");
+    while (progress) {
+        progress = false;
+        solve(rule.operands, operands, "operand");
+        solve(rule.results, results, "result");
+    }
+    std::vector<shape> solved;
+    for (auto const& access : rule.results) {
+        auto& result = solved.emplace_back();
+        for (auto const& dimension : access) {
+            extent product = 1;
+            for (auto i : dimension) {
+                if (rule.indices[i].extent == 0)
+                    throw input_error("", "the extent of index '" + rule.indices[i].name + "' does not follow from the shapes");
+                product *= rule.indices[i].extent;
+            }
+            result.push_back(product);
+        }
+    }
+    return solved;
+}
+
+/// The rule under which nothing may be split: the operator is replicated.
+[[nodiscard]] inline index_rule blocked_rule(std::span<shape const> operands, std::span<shape const> results) {
+    index_rule rule;
+    auto const block = [&](std::span<shape const> shapes, std::vector<indexed_access>& side) {
+        for (auto const& s : shapes) {
+            auto& access = side.emplace_back();
+            for (extent e : s) {
+                rule.indices.push_back({"_" + std::to_string(rule.indices.size()), e, index_kind::blocked});
+                access.push_back({static_cast<std::uint16_t>(rule.indices.size() - 1)});
+            }
+        }
+    };
+    block(operands, rule.operands);
+    block(results, rule.results);
+    return rule;
+}
+
+} // namespace heddle

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief A program seen through its indices: the factors a shard can name, the loops an operator
+/// can be split along, who uses what, and what has a derivative.
+///
+/// Everything after `program/` reads this and no longer cares whose program it was.
+#pragma once
+
+#include <heddle/program/concepts.hpp>
+
+#include <boost/container/flat_set.hpp>
+#include <boost/container/small_vector.hpp>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace heddle {
+
+/// One factor of a dimension. Cutting the major factor gives contiguous shards, any other strided ones.
+struct factor {
+    std::uint16_t dimension = 0;
+    heddle::extent extent = 1;
+    /// Elements of the dimension that one step of the factor spans.
+    heddle::extent stride = 1;
+    friend bool operator==(factor const&, factor const&) = default;
+};
+
+/// Position of a factor in a tensor's list, or `no_factor`.
+using factor_number = std::int16_t;
+inline constexpr factor_number no_factor = -1;
+
+struct indexed_tensor {
+    tensor_info info;
+    std::vector<heddle::factor> factors;
+    /// Operators that use the tensor, ascending, each once.
+    std::vector<operator_id> consumers;
+    /// Depends on a trained parameter, so the backward pass has a cotangent of it.
+    bool has_cotangent = false;
+
+    [[nodiscard]] bool is_source() const { return info.role != tensor_role::value; }
+    [[nodiscard]] bool is_parameter() const { return info.role == tensor_role::parameter; }
+};
+
+/// An index, or a factor of one, along which an operator can be split.
+struct split_loop {
+    heddle::extent extent = 1;
+    bool is_reduction = false;
+    /// The factor it is in each operand and result, or `no_factor`.
+    std::vector<factor_number> operands;
+    std::vector<factor_number> results;
+};
+
+struct indexed_operator {
+    std::string name;
+    operator_work work;
+    std::vector<tensor_id> operands;
+    std::vector<tensor_id> results;
+    std::vector<split_loop> loops;
+    std::vector<std::vector<std::uint8_t>> terms;
+};
+
+/// Refined view of a program; owns copies of names and numbers, not of the program.
+struct indexed_program {
+    std::vector<indexed_tensor> tensors;
+    std::vector<indexed_operator> operators;
+    tensor_id loss = 0;
+};
+
+namespace detail {
+
+/// Cut points of an extent as strides, each a proper divisor; a chain under divisibility once refined.
+using stride_set = boost::container::flat_set<extent>;
+
+/// Refines the factorisations of all dimensions against each other along the indices that tie them.
+/// Where two have no common refinement, the dimension keeps only the major factor both agree on.
+template <class Program>
+class factor_refinement {
+public:
+    explicit factor_refinement(Program const& p) {
+        using access = program_access<Program>;
+        first_dimension_.push_back(0);
+        for (tensor_id t = 0; t < access::tensor_count(p); ++t) {
+            for (extent e : tensor_info(access::tensor(p, t)).shape) dimensions_.push_back({e, {}, false});
+            first_dimension_.push_back(dimensions_.size());
+        }
+        for (operator_id o = 0; o < access::operator_count(p); ++o) {
+            index_rule const& rule = access::rule(p, o);
+            first_index_.push_back(index_strides_.size());
+            index_strides_.resize(index_strides_.size() + rule.indices.size());
+            auto const tie = [&](auto&& tensors, std::vector<indexed_access> const& accesses) {
+                std::size_t n = 0;
+                for (tensor_id t : tensors) tie_access(rule, first_index_.back(), first_dimension_[t], accesses[n++]);
+            };
+            tie(access::operands(p, o), rule.operands);
+            tie(access::results(p, o), rule.results);
+        }
+        do propagate();
+        while (resolve_conflicts());
+    }
+
+    [[nodiscard]] stride_set const& dimension(tensor_id t, std::size_t d) const { return dimensions_[first_dimension_[t] + d].strides; }
+    [[nodiscard]] stride_set const& index(operator_id o, std::size_t i) const { return index_strides_[first_index_[o] + i]; }
+
+private:
+    struct dimension_state { extent size; stride_set strides; bool frozen; };
+    /// Index `index` spans strides [low, high) of dimension `dimension`.
+    struct occurrence { std::size_t index, dimension; extent low, high; };
+
+    void tie_access(index_rule const& rule, std::size_t first_index, std::size_t first_dimension, indexed_access const& access) {
+        for (std::size_t d = 0; d < access.size(); ++d) {
+            extent low = 1;
+            for (auto i = access[d].rbegin(); i != access[d].rend(); ++i) {
+                extent const high = low * rule.indices[*i].extent;
+                auto& dimension = dimensions_[first_dimension + d];
+                occurrences_.push_back({first_index + *i, first_dimension + d, low, high});
+                if (low > 1 && low < dimension.size) dimension.strides.insert(low);
+                low = high;
+            }
+        }
+    }
+
+    void propagate() {
+        for (bool changed = true; changed;) {
+            changed = false;
+            for (auto const& [index, number, low, high] : occurrences_) {
+                auto& strides = index_strides_[index];
+                auto& dimension = dimensions_[number];
+                for (extent s : dimension.strides)
+                    if (s > low && s < high && s % low == 0 && high % s == 0) changed |= strides.insert(s / low).second;
+                if (dimension.frozen) continue;
+                for (extent s : strides) changed |= dimension.strides.insert(s * low).second;
+            }
+        }
+    }
+
+    /// Freezes every dimension whose strides are no chain at the least stride all of them divide.
+    bool resolve_conflicts() {
+        bool any = false;
+        for (auto& dimension : dimensions_) {
+            if (dimension.frozen) continue;
+            extent previous = 1, common = 1;
+            bool chain = true;
+            for (extent s : dimension.strides) {
+                chain &= s % previous == 0;
+                previous = s;
+                common = std::lcm(common, s);
+            }
+            if (chain) continue;
+            dimension.frozen = any = true;
+            dimension.strides.clear();
+            if (common < dimension.size && dimension.size % common == 0) dimension.strides.insert(common);
+        }
+        return any;
+    }
+
+    std::vector<std::size_t> first_dimension_, first_index_;
+    std::vector<dimension_state> dimensions_;
+    std::vector<stride_set> index_strides_;
+    std::vector<occurrence> occurrences_;
+};
+
+inline std::vector<factor> factors_of(shape const& dims, auto&& strides_of) {
+    std::vector<factor> factors;
+    for (std::size_t d = 0; d < dims.size(); ++d) {
+        extent high = dims[d];
+        stride_set const& strides = strides_of(d);
+        for (auto s = strides.rbegin(); s != strides.rend(); high = *s++)
+            factors.push_back({static_cast<std::uint16_t>(d), high / *s, *s});
+        if (high > 1) factors.push_back({static_cast<std::uint16_t>(d), high, 1});
+    }
+    return factors;
+}
+
+/// The factor that the piece [low, high) of an index is in an access; `no_factor` if the access lacks
+/// the index. Clears `whole` if the piece is there but no factor, or occurs twice.
+inline factor_number find_factor(index_rule const& rule, indexed_access const& access, std::vector<factor> const& factors,
+                                 std::size_t index, extent low, extent high, bool& whole) {
+    factor_number found = no_factor;
+    for (std::size_t d = 0; d < access.size(); ++d) {
+        extent base = 1;
+        for (auto i = access[d].rbegin(); i != access[d].rend(); ++i) {
+            if (*i == index) {
+                auto const match = std::ranges::find(factors, factor{static_cast<std::uint16_t>(d), high / low, base * low});
+                if (match == factors.end() || found != no_factor) whole = false;
+                else found = static_cast<factor_number>(match - factors.begin());
+            }
+            base *= rule.indices[*i].extent;
+        }
+    }
+    return found;
+}
+
+} // namespace detail
+
+/// Refines a program's factorisations and collects what later modules need.
+///
+/// An index is split into the pieces its dimensions' factors give it; a piece is a loop if it is
+/// not blocked and is one whole factor wherever it occurs.
+/// *Complexity.* Linear in the program where no dimension has factors.
+/// *Throws* `input_error` if operators are not in topological order or a rule does not fit.
+template <single_device_program Program>
+[[nodiscard]] indexed_program index_program(Program const& p) {
+    using access = program_access<Program>;
+    detail::factor_refinement<Program> const refinement(p);
+    indexed_program result;
+    result.loss = access::loss(p);
+    std::vector<bool> defined;
+    for (tensor_id t = 0; t < access::tensor_count(p); ++t) {
+        auto& tensor = result.tensors.emplace_back();
+        tensor.info = access::tensor(p, t);
+        tensor.factors = detail::factors_of(tensor.info.shape, [&](std::size_t d) -> auto& { return refinement.dimension(t, d); });
+        tensor.has_cotangent = tensor.info.trainable;
+        defined.push_back(tensor.is_source());
+    }
+    for (operator_id o = 0; o < access::operator_count(p); ++o) {
+        index_rule const& rule = access::rule(p, o);
+        auto& op = result.operators.emplace_back();
+        op.name = access::name(p, o);
+        op.work = access::work(p, o);
+        op.terms = rule.terms;
+        bool has_cotangent = false;
+        for (tensor_id t : access::operands(p, o)) {
+            auto& tensor = result.tensors.at(t);
+            if (!defined[t]) throw input_error("operator '" + op.name + "'", "uses tensor '" + tensor.info.name + "' before it is computed");
+            if (tensor.consumers.empty() || tensor.consumers.back() != o) tensor.consumers.push_back(o);
+            has_cotangent |= tensor.has_cotangent;
+            op.operands.push_back(t);
+        }
+        for (tensor_id t : access::results(p, o)) {
+            auto& tensor = result.tensors.at(t);
+            if (defined[t]) throw input_error("operator '" + op.name + "'", "computes tensor '" + tensor.info.name + "' a second time");
+            defined[t] = true;
+            tensor.has_cotangent = has_cotangent && is_floating(tensor.info.type);
+            op.results.push_back(t);
+        }
+        if (op.operands.size() != rule.operands.size() || op.results.size() != rule.results.size())
+            throw input_error("operator '" + op.name + "'", "its rule is of another number of operands or results");
+        for (std::size_t i = 0; i < rule.indices.size(); ++i) {
+            if (rule.indices[i].kind == index_kind::blocked) continue;
+            auto const& strides = refinement.index(o, i);
+            extent high = rule.indices[i].extent;
+            auto stride = strides.rbegin();
+            while (high > 1) {
+                extent const low = stride == strides.rend() ? 1 : *stride++;
+                split_loop loop{high / low, rule.indices[i].kind == index_kind::reduction, {}, {}};
+                bool whole = true;
+                for (std::size_t k = 0; k < op.operands.size(); ++k)
+                    loop.operands.push_back(detail::find_factor(rule, rule.operands[k], result.tensors[op.operands[k]].factors, i, low, high, whole));
+                for (std::size_t k = 0; k < op.results.size(); ++k)
+                    loop.results.push_back(detail::find_factor(rule, rule.results[k], result.tensors[op.results[k]].factors, i, low, high, whole));
+                if (whole) op.loops.push_back(std::move(loop));
+                high = low;
+            }
+        }
+    }
+    return result;
+}
+
+} // namespace heddle

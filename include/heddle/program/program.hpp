@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief The library's own program and its builder.
+#pragma once
+
+#include <heddle/base/error.hpp>
+#include <heddle/program/concepts.hpp>
+#include <heddle/program/index_rule.hpp>
+#include <heddle/program/tensor.hpp>
+
+#include <algorithm>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace heddle {
+
+/// One operator of a program.
+struct operator_info {
+    std::string name;
+    /// What it computes: `linear`, `relu`, ...
+    std::string kind;
+    index_rule rule;
+    operator_work work;
+    std::vector<tensor_id> operands;
+    std::vector<tensor_id> results;
+};
+
+/// A single-device training program: tensors and operators in topological order, one scalar loss.
+/// Models `single_device_program`. Made by `program_builder`; immutable.
+class program {
+public:
+    [[nodiscard]] std::size_t tensor_count() const { return tensors_.size(); }
+    [[nodiscard]] std::size_t operator_count() const { return operators_.size(); }
+    [[nodiscard]] tensor_info const& tensor(tensor_id t) const { return tensors_[t]; }
+    [[nodiscard]] std::string const& name(operator_id o) const { return operators_[o].name; }
+    [[nodiscard]] std::string const& kind(operator_id o) const { return operators_[o].kind; }
+    [[nodiscard]] std::span<tensor_id const> operands(operator_id o) const { return operators_[o].operands; }
+    [[nodiscard]] std::span<tensor_id const> results(operator_id o) const { return operators_[o].results; }
+    [[nodiscard]] index_rule const& rule(operator_id o) const { return operators_[o].rule; }
+    [[nodiscard]] operator_work const& work(operator_id o) const { return operators_[o].work; }
+    [[nodiscard]] tensor_id loss() const { return loss_; }
+
+private:
+    friend class program_builder;
+    std::vector<tensor_info> tensors_;
+    std::vector<operator_info> operators_;
+    tensor_id loss_ = 0;
+};
+
+/// What the builder cannot derive from a rule and shapes.
+struct operator_options {
+    std::string name{};
+    operator_class category = operator_class::other;
+    /// Extents of indices by name.
+    index_extents extents{};
+    /// Shapes of the results, where the rule leaves an extent open.
+    std::vector<shape> results{};
+    std::optional<element_type> result_type{};
+    /// Work on whole tensors; default: two operations per point of the loop nest for a product, one else.
+    std::optional<flops> forward{};
+    /// Default: the forward work once per differentiated factor of a product, once else.
+    std::optional<flops> backward{};
+    bytes extra_saved{};
+    /// Default: the factors of every product whose other factors are differentiated.
+    std::optional<std::vector<std::uint8_t>> saved_operands{};
+    std::vector<std::uint8_t> saved_results{};
+    std::vector<std::uint8_t> sparse_operands{};
+    bool is_view = false;
+};
+
+/// Builds a program operator by operator, in order of execution.
+///
+/// Throws `input_error`, naming the operator or tensor, as soon as something contradicts the rule.
+class program_builder {
+public:
+    tensor_id input(std::string name, heddle::shape dims, element_type type = element_type::float32) {
+        return add_tensor({std::move(name), std::move(dims), type, tensor_role::input, false});
+    }
+    tensor_id parameter(std::string name, heddle::shape dims, element_type type = element_type::float32, bool trainable = true) {
+        return add_tensor({std::move(name), std::move(dims), type, tensor_role::parameter, trainable});
+    }
+    tensor_id buffer(std::string name, heddle::shape dims, element_type type = element_type::float32) {
+        return add_tensor({std::move(name), std::move(dims), type, tensor_role::buffer, false});
+    }
+
+    /// Adds an operator of one result by a rule in the index-rule language.
+    tensor_id apply(std::string_view kind, std::string_view rule, std::vector<tensor_id> operands,
+                    operator_options options = {}) {
+        return apply_multi(kind, parse_index_rule(rule), std::move(operands), std::move(options)).front();
+    }
+
+    /// Adds an operator by its rule and returns its results.
+    std::vector<tensor_id> apply_multi(std::string_view kind, index_rule rule, std::vector<tensor_id> operands,
+                                       operator_options options = {}) {
+        operator_info op;
+        op.kind = kind;
+        op.name = options.name.empty() ? std::string(kind) + "_" + std::to_string(program_.operators_.size()) : options.name;
+        std::vector<shape> shapes;
+        bool differentiated = false;
+        for (auto t : operands) {
+            if (t >= program_.tensors_.size()) throw input_error(op.name, "operand " + std::to_string(t) + " is no tensor of this program");
+            shapes.push_back(program_.tensors_[t].shape);
+            differentiated |= differentiable_[t];
+        }
+        std::vector<shape> results;
+        try {
+            results = bind_extents(rule, shapes, options.results, options.extents);
+        } catch (input_error const& e) {
+            throw input_error("operator '" + op.name + "'", e.what());
+        }
+        element_type const type = options.result_type ? *options.result_type
+                                  : operands.empty() ? element_type::float32 : operand_type(operands);
+        op.operands = std::move(operands);
+        op.rule = std::move(rule);
+        op.work = derive_work(op, options);
+        for (std::size_t r = 0; r < results.size(); ++r) {
+            op.results.push_back(add_tensor({results.size() == 1 ? op.name : op.name + "." + std::to_string(r),
+                                             std::move(results[r]), type, tensor_role::value, false}));
+            differentiable_.back() = differentiated && is_floating(type);
+        }
+        program_.operators_.push_back(op);
+        return std::move(op.results);
+    }
+
+    [[nodiscard]] tensor_info const& tensor(tensor_id t) const { return program_.tensors_.at(t); }
+
+    /// The program with this loss. Operators the loss does not depend on are left out.
+    /// Throws `input_error` if the loss is not a scalar that depends on a trained parameter.
+    [[nodiscard]] program finish(tensor_id loss) {
+        auto const& info = program_.tensors_.at(loss);
+        if (info.elements() != 1)
+            throw input_error("loss '" + info.name + "'", "has " + std::to_string(info.elements()) + " elements, expected one");
+        if (!differentiable_[loss])
+            throw input_error("loss '" + info.name + "'", "depends on no trained parameter");
+        return without_dead_code(loss);
+    }
+
+private:
+    tensor_id add_tensor(tensor_info info) {
+        for (extent e : info.shape)
+            if (e < 1) throw input_error("tensor '" + info.name + "'", "extent " + std::to_string(e) + ", expected at least 1");
+        if (info.trainable && !is_floating(info.type))
+            throw input_error("parameter '" + info.name + "'", "is trained but not of a floating-point type");
+        differentiable_.push_back(info.trainable);
+        program_.tensors_.push_back(std::move(info));
+        return static_cast<tensor_id>(program_.tensors_.size() - 1);
+    }
+
+    [[nodiscard]] element_type operand_type(std::vector<tensor_id> const& operands) const {
+        for (auto t : operands)
+            if (is_floating(program_.tensors_[t].type)) return program_.tensors_[t].type;
+        return program_.tensors_[operands.front()].type;
+    }
+
+    [[nodiscard]] operator_work derive_work(operator_info const& op, operator_options const& options) const {
+        operator_work work;
+        work.category = options.category;
+        work.is_view = options.is_view;
+        work.extra_saved = options.extra_saved;
+        work.sparse_operands = options.sparse_operands;
+        work.saved_results = options.saved_results;
+        double points = 1;
+        for (auto const& index : op.rule.indices) points *= static_cast<double>(index.extent);
+        auto const is_differentiable = [&](std::uint8_t k) { return static_cast<bool>(differentiable_[op.operands[k]]); };
+        bool product = false;
+        std::ptrdiff_t derivatives = 0;
+        std::vector<std::uint8_t> factors;
+        for (auto const& term : op.rule.terms) {
+            if (term.size() < 2) continue;
+            product = true;
+            derivatives += std::ranges::count_if(term, is_differentiable);
+            for (auto k : term)
+                if (std::ranges::any_of(term, [&](auto other) { return other != k && is_differentiable(other); })) factors.push_back(k);
+        }
+        std::ranges::sort(factors);
+        bool const differentiated = std::ranges::any_of(op.operands, [&](tensor_id t) { return static_cast<bool>(differentiable_[t]); });
+        work.forward = options.is_view ? flops(0) : options.forward.value_or(flops((product ? 2 : 1) * points));
+        work.backward = !differentiated || options.is_view ? flops(0)
+                        : options.backward ? *options.backward
+                        : product ? work.forward * static_cast<double>(derivatives) : work.forward;
+        if (differentiated) work.saved_operands = options.saved_operands.value_or(factors);
+        else { work.saved_results.clear(); work.extra_saved = bytes(0); }
+        return work;
+    }
+
+    [[nodiscard]] program without_dead_code(tensor_id loss) const {
+        std::vector<bool> used(program_.tensors_.size()), kept(program_.operators_.size());
+        used[loss] = true;
+        for (std::size_t o = program_.operators_.size(); o-- > 0;) {
+            auto const& op = program_.operators_[o];
+            kept[o] = std::ranges::any_of(op.results, [&](tensor_id t) { return static_cast<bool>(used[t]); });
+            if (!kept[o]) continue;
+            for (auto t : op.operands) used[t] = true;
+            for (auto t : op.results) used[t] = true;
+        }
+        program result;
+        std::vector<tensor_id> number(used.size());
+        for (tensor_id t = 0; t < used.size(); ++t)
+            if (used[t]) {
+                number[t] = static_cast<tensor_id>(result.tensors_.size());
+                result.tensors_.push_back(program_.tensors_[t]);
+            }
+        for (std::size_t o = 0; o < kept.size(); ++o)
+            if (kept[o]) {
+                auto& op = result.operators_.emplace_back(program_.operators_[o]);
+                for (auto& t : op.operands) t = number[t];
+                for (auto& t : op.results) t = number[t];
+            }
+        result.loss_ = number[loss];
+        return result;
+    }
+
+    program program_;
+    std::vector<bool> differentiable_;
+};
+
+static_assert(single_device_program<program>);
+
+} // namespace heddle

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief Tensors and operators of a single-device program: identifiers, element types, roles.
+#pragma once
+
+#include <heddle/base/quantity.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace heddle {
+
+/// Dense number of a tensor, `0 .. tensor_count-1`.
+using tensor_id = std::uint32_t;
+/// Dense number of an operator, in topological order.
+using operator_id = std::uint32_t;
+/// Elements, extents and counts of them.
+using extent = std::int64_t;
+using shape = std::vector<extent>;
+
+enum class element_type : std::uint8_t { float16, bfloat16, float32, float64, int8, int32, int64, boolean };
+
+[[nodiscard]] constexpr int element_size(element_type type) {
+    switch (type) {
+    case element_type::int8:
+    case element_type::boolean: return 1;
+    case element_type::float16:
+    case element_type::bfloat16: return 2;
+    case element_type::float32:
+    case element_type::int32: return 4;
+    case element_type::float64:
+    case element_type::int64: return 8;
+    }
+    return 0;
+}
+
+/// Whether a tensor of this type can be a sum of summands and can have a derivative.
+[[nodiscard]] constexpr bool is_floating(element_type type) { return type <= element_type::float64; }
+
+enum class tensor_role : std::uint8_t {
+    input,     ///< read anew in each iteration
+    parameter, ///< lives on the devices; trained unless frozen
+    buffer,    ///< constant that lives on the devices
+    value      ///< result of an operator
+};
+
+/// What one tensor of a program is.
+struct tensor_info {
+    std::string name;
+    heddle::shape shape;
+    element_type type = element_type::float32;
+    tensor_role role = tensor_role::value;
+    /// Only for parameters: whether the optimiser changes it.
+    bool trainable = false;
+
+    [[nodiscard]] extent elements() const {
+        extent product = 1;
+        for (extent e : shape) product *= e;
+        return product;
+    }
+    [[nodiscard]] bytes size() const {
+        return bytes(static_cast<double>(elements()) * element_size(type));
+    }
+};
+
+/// What an operator's time is looked up under.
+enum class operator_class : std::uint8_t {
+    matmul, convolution, attention, normalisation, elementwise, reduction, other
+};
+inline constexpr std::size_t operator_class_count = 7;
+
+/// The work of one operator on whole tensors. Traffic is not stated: it follows from the sizes of
+/// the tensors an operator touches.
+struct operator_work {
+    flops forward;
+    flops backward;
+    /// Bytes kept for the backward pass that are no operand or result (dropout masks, attention
+    /// weights); they shrink with the work when the operator is split.
+    bytes extra_saved;
+    /// Operands and results the backward pass reads.
+    std::vector<std::uint8_t> saved_operands;
+    std::vector<std::uint8_t> saved_results;
+    /// Operands of which only looked-up rows are read (an embedding's table).
+    std::vector<std::uint8_t> sparse_operands;
+    operator_class category = operator_class::other;
+    /// A view moves no data and launches nothing.
+    bool is_view = false;
+};
+
+} // namespace heddle

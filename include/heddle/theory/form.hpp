@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief The forms in which devices hold a tensor together, and how one form becomes another.
+#pragma once
+
+#include <heddle/cluster/cluster.hpp>
+#include <heddle/program/indexed_program.hpp>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace heddle {
+
+/// How a distributed tensor relates to the single-device one, over one mesh axis.
+///
+/// Duality: the cotangent of a tensor is held in the dual form (`shard` and `mirrored` are their own
+/// dual, `replicated` and `partial` are each other's), so a forward program fixes its backward program.
+class form {
+public:
+    enum class kind : std::uint8_t {
+        replicated, ///< every device has all of it; the cotangent is a sum over devices
+        partial,    ///< the devices hold summands; every device has the whole cotangent
+        mirrored,   ///< every device has all of it, and all of the cotangent
+        shard       ///< every device has a range of one factor, of value and cotangent
+    };
+
+    constexpr form() = default;
+    static constexpr form replicated() { return form(0); }
+    static constexpr form partial() { return form(1); }
+    static constexpr form mirrored() { return form(2); }
+    static constexpr form shard(factor_number f) { return form(static_cast<std::uint16_t>(3 + f)); }
+    static constexpr form from_code(std::uint16_t code) { return form(code); }
+
+    [[nodiscard]] constexpr kind type() const { return code_ < 3 ? static_cast<kind>(code_) : kind::shard; }
+    [[nodiscard]] constexpr bool is_shard() const { return code_ >= 3; }
+    /// *Precondition:* `is_shard()`.
+    [[nodiscard]] constexpr factor_number factor() const { return static_cast<factor_number>(code_ - 3); }
+    [[nodiscard]] constexpr std::uint16_t code() const { return code_; }
+
+    friend constexpr bool operator==(form, form) = default;
+    friend constexpr auto operator<=>(form, form) = default;
+
+private:
+    constexpr explicit form(std::uint16_t code) : code_(code) {}
+    std::uint16_t code_ = 0;
+};
+
+/// `shard(2)` names the third factor; the other forms by their names.
+[[nodiscard]] inline std::string to_string(form f) {
+    switch (f.type()) {
+    case form::kind::replicated: return "replicated";
+    case form::kind::partial: return "partial";
+    case form::kind::mirrored: return "mirrored";
+    case form::kind::shard: break;
+    }
+    return "shard(" + std::to_string(f.factor()) + ")";
+}
+
+/// The form in which a tensor's whole copies are held by whoever needs no backward pass: without a
+/// cotangent `mirrored` and `replicated` are the same.
+[[nodiscard]] inline form canonical(form f, indexed_tensor const& tensor) {
+    return f == form::mirrored() && !tensor.has_cotangent ? form::replicated() : f;
+}
+
+/// Whether devices can hold a tensor in this form at all.
+[[nodiscard]] inline bool is_possible(form f, indexed_tensor const& tensor) {
+    switch (f.type()) {
+    case form::kind::partial: return is_floating(tensor.info.type);
+    case form::kind::mirrored: return tensor.has_cotangent;
+    case form::kind::shard: return f.factor() < static_cast<factor_number>(tensor.factors.size());
+    case form::kind::replicated: break;
+    }
+    return true;
+}
+
+/// One direction of a conversion: a collective, local work over the tensor, or nothing.
+struct conversion_half {
+    enum class work : std::uint8_t {
+        none,
+        cut,   ///< read a shard, write a shard
+        pad,   ///< read a shard, write the whole
+        scale  ///< read the whole, write the whole
+    };
+    std::optional<heddle::collective> collective{};
+    work local = work::none;
+};
+
+/// What turns one form into another, and the adjoint that turns the cotangent back.
+struct conversion {
+    conversion_half forward, backward;
+};
+
+/// The conversion from one form to another in one instruction; none where there is none
+/// (equal forms, and `shard` to `partial`).
+[[nodiscard]] inline std::optional<conversion> find_conversion(form from, form to) {
+    using enum form::kind;
+    using enum heddle::collective;
+    using work = conversion_half::work;
+    auto const local = [](work w) { return conversion_half{{}, w}; };
+    auto const over = [](heddle::collective c) { return conversion_half{c, work::none}; };
+    if (from == to) return std::nullopt;
+    switch (from.type()) {
+    case replicated:
+        switch (to.type()) {
+        case shard: return conversion{local(work::cut), local(work::pad)};
+        case partial: return conversion{local(work::scale), local(work::scale)};
+        case mirrored: return conversion{local(work::none), local(work::scale)};
+        case replicated: break;
+        }
+        break;
+    case partial:
+        switch (to.type()) {
+        case replicated: return conversion{over(all_reduce), over(all_reduce)};
+        case shard: return conversion{over(reduce_scatter), over(all_gather)};
+        case mirrored: return conversion{over(all_reduce), {}};
+        case partial: break;
+        }
+        break;
+    case mirrored:
+        switch (to.type()) {
+        case replicated: return conversion{{}, over(all_reduce)};
+        case shard: return conversion{local(work::cut), over(all_gather)};
+        case partial: return conversion{local(work::scale), {}};
+        case mirrored: break;
+        }
+        break;
+    case shard:
+        switch (to.type()) {
+        case replicated: return conversion{over(all_gather), over(reduce_scatter)};
+        case shard: return conversion{over(all_to_all), over(all_to_all)};
+        case mirrored: return conversion{over(all_gather), local(work::cut)};
+        case partial: break;
+        }
+        break;
+    }
+    return std::nullopt;
+}
+
+} // namespace heddle

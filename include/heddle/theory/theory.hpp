@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief Properties, Hoare triples, and the background theory of one program.
+///
+/// HAP section 4.2 (a property `e | I` there is a pair of tensor and form here).
+#pragma once
+
+#include <heddle/theory/instruction.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace heddle {
+
+/// A fact about a partial program, interned: "tensor `t` is held in form `f`".
+using property_id = std::uint32_t;
+
+/// `{pre} action {add}`. Properties in `remove` are consumed; they are part of `pre`.
+template <class Action>
+struct triple {
+    std::vector<property_id> pre;
+    std::vector<property_id> add;
+    std::vector<property_id> remove;
+    Action action;
+};
+
+/// A search problem made of triples: from `initial`, hold every property of `goal`.
+/// *Invariant.* No negative preconditions: holding more never hurts.
+template <class Action>
+struct theory {
+    std::size_t property_count = 0;
+    std::vector<property_id> initial;
+    std::vector<property_id> goal;
+    std::vector<triple<Action>> triples;
+};
+
+/// Dense numbers for (tensor, form) and for "parameter not read yet".
+class property_table {
+public:
+    explicit property_table(indexed_program const& p) {
+        first_.push_back(0);
+        for (auto const& t : p.tensors) first_.push_back(first_.back() + 3 + static_cast<property_id>(t.factors.size()));
+        unread_ = first_.back();
+        finished_ = unread_ + static_cast<property_id>(p.tensors.size());
+    }
+    [[nodiscard]] property_id held(tensor_id t, form f) const { return first_[t] + f.code(); }
+    /// A budget: the parameter has not been read; a parameter is stored once, in one form.
+    [[nodiscard]] property_id unread(tensor_id t) const { return unread_ + t; }
+    [[nodiscard]] property_id finished() const { return finished_; }
+    [[nodiscard]] std::size_t size() const { return finished_ + 1; }
+
+    [[nodiscard]] bool is_held(property_id id) const { return id < unread_; }
+    [[nodiscard]] std::pair<tensor_id, form> tensor_and_form(property_id id) const {
+        auto const next = std::ranges::upper_bound(first_, id);
+        auto const t = static_cast<tensor_id>(next - first_.begin() - 1);
+        return {t, form::from_code(static_cast<std::uint16_t>(id - first_[t]))};
+    }
+
+private:
+    std::vector<property_id> first_;
+    property_id unread_ = 0, finished_ = 0;
+};
+
+/// Every way to compute one operator: split along one loop, on whole copies (replicated or mirrored),
+/// or with a partial sum flowing through the operands it is linear in.
+///
+/// Splitting a reduction leaves a partial result; a term that lacks the index must then be partial
+/// itself, or it would be added once per device.
+[[nodiscard]] inline std::vector<instruction> computations(indexed_program const& p, operator_id number) {
+    auto const& op = p.operators[number];
+    std::vector<instruction> result;
+    auto const emit = [&](form_list operands, form_list results, std::int16_t loop) {
+        for (std::size_t k = 0; k < operands.size(); ++k) {
+            auto const& tensor = p.tensors[op.operands[k]];
+            operands[k] = canonical(operands[k], tensor);
+            if (!is_possible(operands[k], tensor)) return;
+        }
+        for (std::size_t k = 0; k < results.size(); ++k) {
+            auto const& tensor = p.tensors[op.results[k]];
+            results[k] = canonical(results[k], tensor);
+            if (!is_possible(results[k], tensor)) return;
+        }
+        instruction i{instruction::kind::compute, 0, {}, {}, number, std::move(operands), std::move(results), loop};
+        if (std::ranges::find(result, i) == result.end()) result.push_back(std::move(i));
+    };
+    // Chooses one operand of each listed term to be partial, in all combinations.
+    auto const emit_partial = [&](auto& self, std::vector<std::size_t> const& terms, std::size_t at, form_list& operands,
+                                  form_list const& results, std::int16_t loop) -> void {
+        if (at == terms.size()) return emit(operands, results, loop);
+        for (auto k : op.terms[terms[at]]) {
+            form const before = std::exchange(operands[k], form::partial());
+            self(self, terms, at + 1, operands, results, loop);
+            operands[k] = before;
+        }
+    };
+
+    form_list const whole(op.operands.size(), form::replicated());
+    form_list const partial_results(op.results.size(), form::partial());
+    for (std::size_t l = 0; l < op.loops.size(); ++l) {
+        auto const& loop = op.loops[l];
+        form_list operands = whole, results = partial_results;
+        for (std::size_t k = 0; k < operands.size(); ++k)
+            if (loop.operands[k] != no_factor) operands[k] = form::shard(loop.operands[k]);
+        if (!loop.is_reduction) {
+            bool everywhere = true;
+            for (std::size_t k = 0; k < results.size(); ++k) {
+                everywhere &= loop.results[k] != no_factor;
+                if (everywhere) results[k] = form::shard(loop.results[k]);
+            }
+            if (everywhere) emit(std::move(operands), std::move(results), static_cast<std::int16_t>(l));
+            continue;
+        }
+        std::vector<bool> in_term(op.operands.size());
+        std::vector<std::size_t> lacking;
+        for (std::size_t t = 0; t < op.terms.size(); ++t) {
+            for (auto k : op.terms[t]) in_term[k] = true;
+            if (std::ranges::none_of(op.terms[t], [&](auto k) { return loop.operands[k] != no_factor; })) lacking.push_back(t);
+        }
+        // An index of operands outside all terms is an index of every term.
+        for (std::size_t k = 0; k < operands.size(); ++k)
+            if (!in_term[k] && loop.operands[k] != no_factor) lacking.clear();
+        emit_partial(emit_partial, lacking, 0, operands, results, static_cast<std::int16_t>(l));
+    }
+    emit(whole, form_list(op.results.size(), form::replicated()), -1);
+    emit(form_list(op.operands.size(), form::mirrored()), form_list(op.results.size(), form::mirrored()), -1);
+    if (!op.terms.empty()) {
+        std::vector<std::size_t> all(op.terms.size());
+        for (std::size_t t = 0; t < all.size(); ++t) all[t] = t;
+        form_list operands = whole;
+        emit_partial(emit_partial, all, 0, operands, partial_results, -1);
+    }
+    return result;
+}
+
+/// The forms in which a source can be read without another instruction. A parameter read partial is
+/// stored whole and masked.
+[[nodiscard]] inline form_list readable_forms(indexed_tensor const& tensor) {
+    form_list forms{form::replicated()};
+    if (tensor.is_parameter() && tensor.has_cotangent) {
+        forms.push_back(form::mirrored());
+        forms.push_back(form::partial());
+    }
+    for (std::size_t f = 0; f < tensor.factors.size(); ++f) forms.push_back(form::shard(static_cast<factor_number>(f)));
+    return forms;
+}
+
+/// The background theory of a program: triples from sources, conversions and index rules, and one
+/// that finishes with the loss partial, one with it mirrored.
+/// *Complexity.* Quadratic in the factors of a tensor, linear in the program.
+[[nodiscard]] inline theory<instruction> make_theory(indexed_program const& p, property_table const& properties) {
+    theory<instruction> result;
+    result.property_count = properties.size();
+    result.goal = {properties.finished()};
+    for (tensor_id t = 0; t < p.tensors.size(); ++t) {
+        auto const& tensor = p.tensors[t];
+        form_list forms;
+        for (std::uint16_t code = 0; code < 3 + tensor.factors.size(); ++code)
+            if (form const f = form::from_code(code); is_possible(f, tensor)) forms.push_back(f);
+        if (tensor.is_source()) {
+            bool const once = tensor.is_parameter();
+            if (once) result.initial.push_back(properties.unread(t));
+            for (form f : readable_forms(tensor)) {
+                std::vector<property_id> budget;
+                if (once) budget.push_back(properties.unread(t));
+                result.triples.push_back({budget, {properties.held(t, f)}, budget, instruction::read(t, f)});
+            }
+        }
+        for (form from : forms)
+            for (form to : forms)
+                if (find_conversion(from, to))
+                    result.triples.push_back({{properties.held(t, from)}, {properties.held(t, to)}, {}, instruction::convert(t, from, to)});
+    }
+    auto const sorted_unique = [](std::vector<property_id>& ids) {
+        std::ranges::sort(ids);
+        ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+    };
+    for (operator_id o = 0; o < p.operators.size(); ++o)
+        for (auto& i : computations(p, o)) {
+            triple<instruction> t;
+            for (std::size_t k = 0; k < i.operands.size(); ++k) t.pre.push_back(properties.held(p.operators[o].operands[k], i.operands[k]));
+            for (std::size_t k = 0; k < i.results.size(); ++k) t.add.push_back(properties.held(p.operators[o].results[k], i.results[k]));
+            sorted_unique(t.pre);
+            sorted_unique(t.add);
+            t.action = std::move(i);
+            result.triples.push_back(std::move(t));
+        }
+    for (form f : {form::partial(), form::mirrored()}) // an empty action: reading off the loss costs nothing
+        result.triples.push_back({{properties.held(p.loss, f)}, {properties.finished()}, {}, instruction::convert(p.loss, f, f)});
+    return result;
+}
+
+} // namespace heddle
