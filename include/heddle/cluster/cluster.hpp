@@ -52,7 +52,7 @@ struct machine_group {
     int count = 1;
 };
 
-struct link {
+struct network_link {
     bytes_per_second bandwidth;
     seconds latency;
 };
@@ -79,7 +79,7 @@ struct cluster {
     std::vector<device_type> types;
     std::vector<machine_group> machines;
     /// Between devices of one machine, and between machines.
-    std::optional<link> intra, inter;
+    std::optional<network_link> intra, inter;
     /// Measured models of the whole device set; where absent, derived from the links.
     std::map<collective, collective_model> measured;
 
@@ -119,7 +119,7 @@ inline void validate(cluster const& c) {
         machine_count += m.count;
         if (total > 65536) throw input_error("machines", "more than 65536 devices");
     }
-    auto const check_link = [&](std::optional<link> const& l, char const* place) {
+    auto const check_link = [&](std::optional<network_link> const& l, char const* place) {
         if (!l) throw input_error(std::string("links, ") + place, "missing, but the machines need it");
         if (!positive(l->bandwidth.value)) throw input_error(std::string("links, ") + place + ", bandwidth", "expected positive bytes per second");
         if (!non_negative(l->latency.value)) throw input_error(std::string("links, ") + place + ", latency", "expected seconds, not negative");

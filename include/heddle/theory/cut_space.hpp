@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief The background theory as a layered state space: what is held at each cut between operators.
+#pragma once
+
+#include <heddle/theory/theory.hpp>
+
+#include <boost/container/small_vector.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace heddle {
+
+/// The properties held at a cut, sorted.
+struct cut_state {
+    std::vector<property_id> held;
+    friend bool operator==(cut_state const&, cut_state const&) = default;
+};
+
+} // namespace heddle
+
+template <>
+struct std::hash<heddle::cut_state> {
+    std::size_t operator()(heddle::cut_state const& s) const {
+        std::uint64_t h = 0x9e3779b97f4a7c15u;
+        for (auto id : s.held) h = (h ^ id) * 0xff51afd7ed558ccdu, h ^= h >> 29;
+        return static_cast<std::size_t>(h);
+    }
+};
+
+namespace heddle {
+
+/// What leads from one cut to the next: the sources read and conversions made for one operator, then
+/// the operator. Numbers refer to `cut_space::instructions()`.
+struct cut_move {
+    boost::container::small_vector<std::uint32_t, 4> instructions;
+    /// What is kept for the backward pass and was not kept before.
+    boost::container::small_vector<std::pair<tensor_id, form>, 4> saved;
+};
+
+/// Programs with operators in their given order, each preceded by the conversions of its operands.
+///
+/// A state is what is held of the tensors still in use, with what of it is saved. Properties of tensors
+/// that nobody uses any more are gone, reads are fused with the first use (HAP section 4.5).
+/// Where costs add up, the order of independent instructions does not matter, and every program of the
+/// theory has an equally dear one here, provided that each conversion goes straight to a form some
+/// operator uses, or through a whole copy where there is no straight one. Where a collective closes a
+/// stage, order matters a little; a bound from added costs then still holds for every order.
+class cut_space {
+public:
+    using state = cut_state;
+    /// Number of a move in `moves()`.
+    using action = std::uint32_t;
+
+    explicit cut_space(indexed_program const& p) : program_(p), properties_(p) {
+        for (operator_id o = 0; o < p.operators.size(); ++o) computations_.push_back(computations(p, o));
+        for (auto const& t : p.tensors) last_use_.push_back(t.consumers.empty() ? 0 : t.consumers.back() + 1);
+        last_use_[p.loss] = static_cast<operator_id>(p.operators.size()) + 1;
+    }
+
+    [[nodiscard]] std::size_t level_count() const { return program_.operators.size() + 2; }
+    [[nodiscard]] state initial() const { return {}; }
+    [[nodiscard]] std::vector<instruction> const& instructions() const { return instructions_; }
+    [[nodiscard]] std::vector<cut_move> const& moves() const { return moves_; }
+    [[nodiscard]] indexed_program const& program() const { return program_; }
+
+    /// Not const: numbers new instructions and moves.
+    template <class Visit>
+    void for_each_successor(std::size_t level, state const& s, Visit&& visit) {
+        if (level == program_.operators.size()) return finish(s, visit);
+        auto const op = static_cast<operator_id>(level);
+        for (auto const& computation : computations_[op]) {
+            needs_.clear();
+            for (std::size_t k = 0; k < computation.operands.size(); ++k) {
+                std::pair const need{program_.operators[op].operands[k], computation.operands[k]};
+                if (std::ranges::find(needs_, need) == needs_.end()) needs_.push_back(need);
+            }
+            gained_.clear();
+            path_.clear();
+            fulfil(0, op, s, computation, visit);
+        }
+    }
+
+private:
+    using need = std::pair<tensor_id, form>;
+
+    /// Tries every way to hold the needs from number `at` on, then computes.
+    template <class Visit>
+    void fulfil(std::size_t at, operator_id op, state const& s, instruction const& computation, Visit& visit) {
+        if (at == needs_.size()) return compute(op, s, computation, visit);
+        auto const [t, f] = needs_[at];
+        if (holds(s, t, f)) return fulfil(at + 1, op, s, computation, visit);
+        auto const& tensor = program_.tensors[t];
+        auto const with = [&](std::initializer_list<instruction> steps) {
+            auto const path_size = path_.size();
+            auto const gained_size = gained_.size();
+            for (auto const& i : steps) {
+                path_.push_back(number(i));
+                gained_.push_back({t, i.to});
+            }
+            fulfil(at + 1, op, s, computation, visit);
+            path_.resize(path_size);
+            gained_.resize(gained_size);
+        };
+        bool any_held = false;
+        for (auto id : s.held) {
+            if (!properties_.is_held(id)) break;
+            auto const [owner, from] = properties_.tensor_and_form(id);
+            if (owner != t) continue;
+            any_held = true;
+            if (find_conversion(from, f)) { with({instruction::convert(t, from, f)}); continue; }
+            for (form hub : {form::replicated(), form::mirrored()})
+                if (is_possible(hub, tensor)) with({instruction::convert(t, from, hub), instruction::convert(t, hub, f)});
+        }
+        // A parameter is stored once, in the form of its first read; anything else can be read again.
+        if (!tensor.is_source() || (any_held && tensor.is_parameter())) return;
+        auto const readable = readable_forms(tensor);
+        if (std::ranges::find(readable, f) != readable.end()) with({instruction::read(t, f)});
+        else with({instruction::read(t, form::replicated()), instruction::convert(t, form::replicated(), f)});
+        if (tensor.is_parameter() && (f == form::replicated() || f == form::mirrored()))
+            for (form stored : readable)
+                if (stored.is_shard()) with({instruction::read(t, stored), instruction::convert(t, stored, f)});
+    }
+
+    template <class Visit>
+    void compute(operator_id op, state const& s, instruction const& computation, Visit& visit) {
+        cut_move move;
+        move.instructions.assign(path_.begin(), path_.end());
+        move.instructions.push_back(number(computation));
+        state next;
+        next.held.reserve(s.held.size() + 8);
+        auto const keep = [&](tensor_id t, property_id id) {
+            if (last_use_[t] > op + 1) next.held.push_back(id);
+        };
+        for (auto id : s.held) keep(properties_.tensor_and_form(id < properties_.size() ? id : id - saved_offset()).first, id);
+        for (auto const& [t, f] : gained_) keep(t, properties_.held(t, f));
+        for (std::size_t k = 0; k < computation.results.size(); ++k) {
+            auto const t = program_.operators[op].results[k];
+            keep(t, properties_.held(t, computation.results[k]));
+        }
+        for_each_saved(program_, computation, [&](tensor_id t, form f) {
+            property_id const id = properties_.held(t, f) + saved_offset();
+            bool const stored = program_.tensors[t].is_parameter() && is_stored(s, t, f);
+            if (stored || std::ranges::find(s.held, id) != s.held.end()) return;
+            if (std::pair const pair{t, f}; std::ranges::find(move.saved, pair) == move.saved.end()) move.saved.push_back(pair);
+            keep(t, id);
+        });
+        std::ranges::sort(next.held);
+        next.held.erase(std::unique(next.held.begin(), next.held.end()), next.held.end());
+        visit(number(std::move(move)), std::move(next));
+    }
+
+    template <class Visit>
+    void finish(state const& s, Visit& visit) {
+        tensor_id const t = program_.loss;
+        if (holds(s, t, form::partial()) || holds(s, t, form::mirrored())) return visit(number(cut_move{}), state{});
+        if (holds(s, t, form::replicated())) visit(number(cut_move{{number(instruction::convert(t, form::replicated(), form::mirrored()))}, {}}), state{});
+    }
+
+    /// Whether a parameter's form takes no memory beside what stores it.
+    [[nodiscard]] bool is_stored(state const& s, tensor_id t, form f) const {
+        for (auto i : path_)
+            if (auto const& read = instructions_[i]; read.what == instruction::kind::read && read.tensor == t)
+                return read.to == f || (read.to != form::partial() && !read.to.is_shard() && !f.is_shard());
+        return holds(s, t, f);
+    }
+
+    [[nodiscard]] bool holds(state const& s, tensor_id t, form f) const {
+        return std::ranges::find(s.held, properties_.held(t, f)) != s.held.end() ||
+               std::ranges::find(gained_, need{t, f}) != gained_.end();
+    }
+    [[nodiscard]] property_id saved_offset() const { return static_cast<property_id>(properties_.size()); }
+
+    std::uint32_t number(instruction const& i) {
+        std::uint64_t const key = (std::uint64_t{static_cast<std::uint8_t>(i.what)} << 62) |
+            (i.what == instruction::kind::compute ? (std::uint64_t{i.op} << 24) | static_cast<std::uint64_t>(&i - computations_[i.op].data())
+                                                  : (std::uint64_t{i.tensor} << 28) | (std::uint64_t{i.from.code()} << 14) | i.to.code());
+        auto const [slot, is_new] = instruction_number_.try_emplace(key, static_cast<std::uint32_t>(instructions_.size()));
+        if (is_new) instructions_.push_back(i);
+        return slot->second;
+    }
+
+    action number(cut_move move) {
+        std::vector<std::uint32_t> key(move.instructions.begin(), move.instructions.end());
+        key.push_back(~0u);
+        for (auto const& [t, f] : move.saved) key.push_back(properties_.held(t, f));
+        auto const [slot, is_new] = move_number_.try_emplace(std::move(key), static_cast<action>(moves_.size()));
+        if (is_new) moves_.push_back(std::move(move));
+        return slot->second;
+    }
+
+    struct hash_key {
+        std::size_t operator()(std::vector<std::uint32_t> const& key) const {
+            std::uint64_t h = key.size();
+            for (auto v : key) h = (h ^ v) * 0xff51afd7ed558ccdu, h ^= h >> 31;
+            return static_cast<std::size_t>(h);
+        }
+    };
+
+    indexed_program const& program_;
+    property_table properties_;
+    std::vector<std::vector<instruction>> computations_;
+    /// One past the last operator that uses a tensor.
+    std::vector<operator_id> last_use_;
+    std::vector<instruction> instructions_;
+    std::unordered_map<std::uint64_t, std::uint32_t> instruction_number_;
+    std::vector<cut_move> moves_;
+    std::unordered_map<std::vector<std::uint32_t>, action, hash_key> move_number_;
+    std::vector<need> needs_, gained_;
+    std::vector<std::uint32_t> path_;
+};
+
+} // namespace heddle
