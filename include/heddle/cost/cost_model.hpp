@@ -51,15 +51,15 @@ public:
             auto const fallback = type.rates.find(main);
             if (fallback == type.rates.end())
                 throw input_error("device type '" + type.name + "', rates", "no rate for the element type the program computes in");
-            auto& speed = speeds_.emplace_back();
-            speed.bandwidth = type.bandwidth.value;
-            speed.overhead = type.overhead.value;
-            speed.memory = type.memory.value;
+            auto& mine = speeds_.emplace_back();
+            mine.bandwidth = type.bandwidth.value;
+            mine.overhead = type.overhead.value;
+            mine.memory = type.memory.value;
             for (std::size_t e = 0; e < element_types; ++e) {
                 auto const own = type.rates.find(static_cast<element_type>(e));
                 rate_table const& table = own == type.rates.end() ? fallback->second : own->second;
                 for (std::size_t o = 0; o < operator_class_count; ++o)
-                    speed.rates[e][o] = table.at(static_cast<operator_class>(o)).value;
+                    mine.rates[e][o] = table.at(static_cast<operator_class>(o)).value;
             }
             ranks_ += k.count;
         }

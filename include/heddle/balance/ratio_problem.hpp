@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief Sharding ratios of a fixed program as a convex problem in one ratio per device type.
+///
+/// HAP section 5.1, with both directions, constants and memory kept. Devices of one type have equal
+/// ratios: the problem is convex and symmetric in them, so some optimum has.
+#pragma once
+
+#include <heddle/base/error.hpp>
+#include <heddle/cost/cost_model.hpp>
+
+#include <algorithm>
+#include <concepts>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace heddle {
+
+/// constant + slope * x.
+struct affine {
+    double constant = 0, slope = 0;
+    [[nodiscard]] double at(double x) const { return constant + slope * x; }
+    affine& operator+=(affine other) { constant += other.constant; slope += other.slope; return *this; }
+};
+
+/// Maximum of affine functions.
+using convex_pieces = std::vector<affine>;
+
+/// Time of one type in one stage: an affine part plus kernels whose roofline bends within [0, 1].
+struct stage_work {
+    affine straight;
+    std::vector<convex_pieces> bent;
+
+    [[nodiscard]] double at(double ratio) const {
+        double sum = straight.at(ratio);
+        for (auto const& pieces : bent) sum += std::ranges::max(pieces, {}, [&](affine a) { return a.at(ratio); }).at(ratio);
+        return sum;
+    }
+};
+
+/// Minimise, over one ratio r_t >= 0 per type with sum_t count_t r_t = 1,
+/// `constant + sum over stages of max_t work(r_t) + sum over transfers of max over pieces at max_t r_t`
+/// so that `memory_t(r_t) <= limit_t`.
+struct ratio_problem {
+    std::vector<int> counts;
+    /// Ratios to prefer among equals: proportional to computing speed.
+    std::vector<double> preferred;
+    double constant = 0;
+    /// Per stage, per type.
+    std::vector<std::vector<stage_work>> stages;
+    /// Transfers as functions of the largest ratio.
+    std::vector<convex_pieces> transfers;
+    std::vector<affine> memory;
+    std::vector<double> memory_limits;
+
+    [[nodiscard]] std::size_t type_count() const { return counts.size(); }
+
+    /// The objective at ratios that need not fit into memory.
+    [[nodiscard]] double objective(std::span<double const> ratios) const {
+        double sum = constant;
+        for (auto const& stage : stages) {
+            double most = 0;
+            for (std::size_t t = 0; t < stage.size(); ++t) most = std::max(most, stage[t].at(ratios[t]));
+            sum += most;
+        }
+        double const largest = std::ranges::max(ratios);
+        for (auto const& pieces : transfers) sum += std::ranges::max(pieces, {}, [&](affine a) { return a.at(largest); }).at(largest);
+        return sum;
+    }
+    [[nodiscard]] bool fits(std::span<double const> ratios, double tolerance = 1e-9) const {
+        for (std::size_t t = 0; t < memory.size(); ++t)
+            if (memory[t].at(ratios[t]) > memory_limits[t] * (1 + tolerance)) return false;
+        return true;
+    }
+};
+
+struct ratio_solution {
+    bool feasible = false;
+    /// One per type.
+    std::vector<double> ratios;
+    double objective = 0;
+};
+
+/// Solves ratio problems.
+///
+/// *Axioms.* If `feasible`, the ratios keep every constraint and no feasible ratios have a smaller
+/// objective (within the solver's tolerance, at most 1e-7 relative); among equal ones they are nearest to `preferred`.
+template <class Solver>
+concept ratio_solver = requires(Solver& solver, ratio_problem const& p) {
+    { solver.solve(p) } -> std::convertible_to<ratio_solution>;
+};
+
+/// Ratios proportional to each type's speed on matrix products, per device.
+[[nodiscard]] inline std::vector<double> compute_proportional(cost_model const& model, element_type type) {
+    std::vector<double> ratios;
+    double sum = 0;
+    for (std::size_t t = 0; t < model.class_count(); ++t) {
+        ratios.push_back(model.rate(t, type, operator_class::matmul));
+        sum += ratios.back() * model.classes()[t].count;
+    }
+    for (auto& r : ratios) r /= sum;
+    return ratios;
+}
+
+/// Equal ratios.
+[[nodiscard]] inline std::vector<double> even(cost_model const& model) {
+    return std::vector<double>(model.class_count(), 1.0 / model.ranks());
+}
+
+namespace detail {
+
+class ratio_problem_builder {
+public:
+    ratio_problem_builder(cost_model const& model, std::vector<double> preferred) : model_(model) {
+        for (std::size_t t = 0; t < model.class_count(); ++t) {
+            problem_.counts.push_back(model.classes()[t].count);
+            problem_.memory_limits.push_back(model.memory_limit(t));
+        }
+        problem_.preferred = std::move(preferred);
+        problem_.memory.resize(model.class_count());
+        forward_.resize(model.class_count());
+        backward_.resize(model.class_count());
+        update_.resize(model.class_count());
+    }
+
+    void add(step const& s) {
+        close(s.forward_transfer, forward_);
+        close(s.backward_transfer, backward_);
+        if (s.deferred_transfer) add_transfer(*s.deferred_transfer);
+        for (std::size_t t = 0; t < model_.class_count(); ++t) {
+            add_kernel(s.forward, s, t, forward_[t]);
+            add_kernel(s.backward, s, t, backward_[t]);
+            update_[t].straight += {s.update.whole.value / model_.bandwidth(t), s.update.split.value / model_.bandwidth(t)};
+        }
+        add_memory(s.stored);
+        add_memory(s.saved);
+    }
+    void add_memory(holding const& h) {
+        for (auto& row : problem_.memory) row += {h.whole.value, h.split.value};
+    }
+
+    ratio_problem finish() {
+        for (std::size_t t = 0; t < forward_.size(); ++t) {
+            forward_[t].straight += backward_[t].straight;
+            forward_[t].bent.insert(forward_[t].bent.end(), backward_[t].bent.begin(), backward_[t].bent.end());
+        }
+        problem_.stages.push_back(std::move(forward_));
+        problem_.stages.push_back(std::move(update_));
+        // The buffer is charged as the largest a transfer needs at ratio one.
+        return std::move(problem_);
+    }
+
+private:
+    using stage = std::vector<stage_work>;
+
+    void close(std::optional<transfer> const& t, stage& open) {
+        if (!t || model_.ranks() == 1) return;
+        problem_.stages.push_back(std::exchange(open, stage(model_.class_count())));
+        add_transfer(*t);
+    }
+
+    void add_transfer(transfer const& t) {
+        if (model_.ranks() == 1) return;
+        double const at_zero = model_.payload(t, t.from.is_split() ? 0 : 1, t.to.is_split() ? 0 : 1).value;
+        double const at_one = model_.payload(t, 1, 1).value;
+        convex_pieces pieces;
+        for (auto const& p : model_.model(t.kind).pieces)
+            pieces.push_back({p.latency.value + p.slope.value * at_zero, p.slope.value * (at_one - at_zero)});
+        if (pieces.size() == 1 && pieces[0].slope == 0) problem_.constant += pieces[0].constant;
+        else problem_.transfers.push_back(std::move(pieces));
+    }
+
+    void add_kernel(kernel const& work, step const& s, std::size_t t, stage_work& into) const {
+        if (!work.launches) return;
+        double const operations = work.operations.value / model_.rate(t, s.type, s.category);
+        affine const compute = s.share.is_split() ? affine{0, operations} : affine{operations, 0};
+        affine const traffic{work.whole.value / model_.bandwidth(t), work.split.value / model_.bandwidth(t)};
+        into.straight.constant += model_.overhead(t);
+        bool const low = compute.at(0) >= traffic.at(0), high = compute.at(1) >= traffic.at(1);
+        if (low && high) into.straight += compute;
+        else if (compute.at(0) <= traffic.at(0) && compute.at(1) <= traffic.at(1)) into.straight += traffic;
+        else into.bent.push_back({compute, traffic});
+    }
+
+    cost_model const& model_;
+    ratio_problem problem_;
+    stage forward_, backward_, update_;
+};
+
+} // namespace detail
+
+/// The ratio problem of a program: its steps in order, and what it saves beside them.
+/// `model` has one class per device type.
+/// An all-to-all is charged on its largest shard, so everything is convex in the ratios.
+[[nodiscard]] inline ratio_problem make_ratio_problem(std::span<step const> steps, std::span<holding const> saved,
+                                                      cost_model const& model, std::vector<double> preferred) {
+    detail::ratio_problem_builder builder(model, std::move(preferred));
+    for (auto const& s : steps) builder.add(s);
+    for (auto const& h : saved) builder.add_memory(h);
+    return builder.finish();
+}
+
+} // namespace heddle

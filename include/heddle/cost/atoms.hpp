@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief Atoms: what must be cut at the same points, and how many atoms each device gets.
+#pragma once
+
+#include <heddle/cost/cost_model.hpp>
+#include <heddle/cost/step.hpp>
+#include <heddle/theory/instruction.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <map>
+#include <functional>
+#include <numeric>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace heddle {
+
+/// A factor of a tensor, as the thing that is cut.
+struct cut_factor {
+    tensor_id tensor = 0;
+    factor_number factor = 0;
+    friend auto operator<=>(cut_factor const&, cut_factor const&) = default;
+};
+
+/// Factors that are cut at the same points. Device `d` has `counts[d]` of `atoms`; its share of a
+/// member is counts[d] * extent / atoms, contiguous after the shares of the devices before it.
+struct atom_class {
+    extent atoms = 0;
+    std::vector<cut_factor> members;
+    std::vector<extent> counts;
+};
+
+/// The classes of what a program shards: factors tied by the loop a computation is split along.
+/// Atoms are the greatest common divisor of the members' extents. In order of first use.
+[[nodiscard]] inline std::vector<atom_class> atom_classes(indexed_program const& p, std::span<instruction const> instructions) {
+    std::map<cut_factor, std::size_t> number;
+    std::vector<cut_factor> factors;
+    std::vector<std::size_t> parent;
+    auto const find = [&](std::size_t n) {
+        while (parent[n] != n) n = parent[n] = parent[parent[n]];
+        return n;
+    };
+    auto const add = [&](tensor_id t, form f) {
+        auto const [slot, is_new] = number.try_emplace({t, f.factor()}, factors.size());
+        if (is_new) {
+            factors.push_back(slot->first);
+            parent.push_back(parent.size());
+        }
+        return slot->second;
+    };
+    for (auto const& i : instructions) {
+        if (i.what != instruction::kind::compute) {
+            if (i.from.is_shard()) add(i.tensor, i.from);
+            if (i.to.is_shard()) add(i.tensor, i.to);
+            continue;
+        }
+        auto const& op = p.operators[i.op];
+        std::optional<std::size_t> first;
+        auto const tie_all = [&](std::vector<tensor_id> const& tensors, form_list const& forms) {
+            for (std::size_t k = 0; k < tensors.size(); ++k) {
+                if (!forms[k].is_shard()) continue;
+                std::size_t const n = find(add(tensors[k], forms[k]));
+                std::size_t const m = find(first.value_or(n));
+                parent[std::max(m, n)] = std::min(m, n);
+                first = std::min(m, n);
+            }
+        };
+        tie_all(op.operands, i.operands);
+        tie_all(op.results, i.results);
+    }
+    std::vector<atom_class> classes;
+    std::map<std::size_t, std::size_t> class_of;
+    for (std::size_t n = 0; n < factors.size(); ++n) {
+        auto const [slot, is_new] = class_of.try_emplace(find(n), classes.size());
+        if (is_new) classes.emplace_back();
+        auto& c = classes[slot->second];
+        c.members.push_back(factors[n]);
+        c.atoms = std::gcd(c.atoms, p.tensors[factors[n].tensor].factors[static_cast<std::size_t>(factors[n].factor)].extent);
+    }
+    return classes;
+}
+
+/// Gives each device whole atoms of every class, near its ratio: the floor of its part, and what is
+/// left to those with the largest remainder. What rounding gave or took is carried to the next class,
+/// so that it does not always fall on the same devices.
+inline void apportion(std::vector<atom_class>& classes, std::span<double const> ratios) {
+    std::vector<double> carry(ratios.size(), 0.0);
+    for (auto& c : classes) {
+        c.counts.assign(ratios.size(), 0);
+        std::vector<double> remainder(ratios.size());
+        extent left = c.atoms;
+        for (std::size_t d = 0; d < ratios.size(); ++d) {
+            double const part = ratios[d] * static_cast<double>(c.atoms);
+            c.counts[d] = std::min(left, static_cast<extent>(std::floor(part + 1e-9)));
+            left -= c.counts[d];
+            remainder[d] = part - static_cast<double>(c.counts[d]);
+        }
+        std::vector<std::size_t> order(ratios.size());
+        std::iota(order.begin(), order.end(), std::size_t{0});
+        std::ranges::stable_sort(order, std::greater{}, [&](std::size_t d) { return ratios[d] > 0 ? remainder[d] + carry[d] : -2.0; });
+        for (std::size_t n = 0; left > 0; n = (n + 1) % order.size(), --left) ++c.counts[order[n]];
+        for (std::size_t d = 0; d < ratios.size(); ++d)
+            carry[d] = std::clamp(carry[d] + ratios[d] * static_cast<double>(c.atoms) - static_cast<double>(c.counts[d]), -0.5, 0.5);
+    }
+}
+
+/// Shares by factor on each device: those of its class, or the ratios where nothing cuts it.
+class integral_shares {
+public:
+    integral_shares(std::span<atom_class const> classes, std::vector<double> ratios) : default_(std::move(ratios)) {
+        for (auto const& c : classes) {
+            share_vector shares;
+            for (extent count : c.counts) shares.push_back(static_cast<double>(count) / static_cast<double>(c.atoms));
+            for (auto const& m : c.members) shares_[m] = shares;
+        }
+    }
+    [[nodiscard]] share_vector const& operator()(share_ref ref) const {
+        auto const found = shares_.find({ref.tensor, ref.factor});
+        return found == shares_.end() ? default_ : found->second;
+    }
+
+private:
+    share_vector default_;
+    std::map<cut_factor, share_vector> shares_;
+};
+
+} // namespace heddle

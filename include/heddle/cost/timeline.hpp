@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief The serial execution of a program's steps, event by event.
+#pragma once
+
+#include <heddle/cost/cost_model.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace heddle {
+
+/// Something a device does. A collective has one event per device, all at the same time.
+struct timeline_event {
+    enum class phase : std::uint8_t { forward, backward, gradient, update };
+    /// Position in the list of steps.
+    std::size_t step = 0;
+    std::size_t device = 0;
+    phase when = phase::forward;
+    std::optional<collective> transfer{};
+    double start = 0, duration = 0;
+};
+
+struct timeline {
+    std::vector<timeline_event> events;
+    double total = 0;
+};
+
+/// Runs steps forward, their adjoints backward, the deferred collectives and the update, each device on
+/// its own clock; a collective starts when the last device reaches it. `model` has one class per device.
+/// The total is that of `serial` up to rounding.
+template <class Shares>
+[[nodiscard]] timeline run_serial(std::span<step const> steps, cost_model const& model, Shares const& shares) {
+    using phase = timeline_event::phase;
+    timeline result;
+    std::vector<double> clock(model.class_count(), 0.0);
+    auto const work = [&](std::size_t number, phase when, per_class const& durations) {
+        for (std::size_t d = 0; d < clock.size(); ++d) {
+            if (durations[d] <= 0) continue;
+            result.events.push_back({number, d, when, {}, clock[d], durations[d]});
+            clock[d] += durations[d];
+        }
+    };
+    auto const communicate = [&](std::size_t number, phase when, std::optional<transfer> const& t, double duration) {
+        if (!t || duration <= 0) return;
+        double const start = std::ranges::max(clock);
+        for (std::size_t d = 0; d < clock.size(); ++d) {
+            result.events.push_back({number, d, when, t->kind, start, duration});
+            clock[d] = start + duration;
+        }
+    };
+    std::vector<step_cost> costs;
+    for (auto const& s : steps) costs.push_back(model.price(s, shares));
+    for (std::size_t n = 0; n < steps.size(); ++n) {
+        communicate(n, phase::forward, steps[n].forward_transfer, costs[n].forward_transfer);
+        work(n, phase::forward, costs[n].forward);
+    }
+    for (std::size_t n = steps.size(); n-- > 0;) {
+        work(n, phase::backward, costs[n].backward);
+        communicate(n, phase::backward, steps[n].backward_transfer, costs[n].backward_transfer);
+    }
+    std::ranges::fill(clock, std::ranges::max(clock));
+    for (std::size_t n = steps.size(); n-- > 0;) communicate(n, phase::gradient, steps[n].deferred_transfer, costs[n].deferred);
+    for (std::size_t n = 0; n < steps.size(); ++n) work(n, phase::update, costs[n].update);
+    result.total = std::ranges::max(clock);
+    return result;
+}
+
+} // namespace heddle

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief What a plan costs on a cluster, device by device, on its integral shares.
+#pragma once
+
+#include <heddle/cost/serial.hpp>
+#include <heddle/cost/timeline.hpp>
+#include <heddle/plan/plan.hpp>
+
+#include <string>
+#include <vector>
+
+namespace heddle {
+
+/// A model with a class of its own for every device, in the cluster's order.
+[[nodiscard]] inline cost_model per_device_model(cluster const& c) {
+    std::vector<device_class> classes;
+    for (auto type : c.devices()) classes.push_back({type, 1});
+    return cost_model(c, std::move(classes));
+}
+
+[[nodiscard]] inline integral_shares shares_of(plan const& p) { return integral_shares(p.cuts, p.ratios); }
+
+struct plan_cost {
+    time_terms time;
+    std::vector<memory_terms> memory;
+    /// Whether every device holds what it must.
+    bool fits = true;
+};
+
+/// Prices a plan, on the cluster it was made for or on another one with as many devices.
+/// Throws `input_error` if the numbers of devices differ.
+[[nodiscard]] inline plan_cost evaluate(plan const& p, cluster const& c) {
+    auto const model = per_device_model(c);
+    if (model.class_count() != p.devices.size())
+        throw input_error("cluster '" + c.name + "'", "has " + std::to_string(model.class_count()) + " devices, the plan is for " +
+                          std::to_string(p.devices.size()));
+    auto const shares = shares_of(p);
+    plan_cost cost;
+    cost.memory.resize(model.class_count());
+    serial const clock(model.class_count());
+    auto label = clock.initial();
+    double buffer = 0;
+    for (auto const& s : p.steps) {
+        auto const price = model.price(s.step, shares);
+        clock.extend(label, price);
+        cost.time.forward_communication += price.forward_transfer;
+        cost.time.backward_communication += price.backward_transfer;
+        cost.time.gradient_communication += price.deferred;
+        buffer = std::max(buffer, price.buffer);
+        share_vector const* const split = s.step.share.is_split() ? &shares(s.step.share) : nullptr;
+        for (std::size_t d = 0; d < model.class_count(); ++d) {
+            double const share = split ? (*split)[d] : 1;
+            auto& memory = cost.memory[d];
+            if (s.instruction.what == instruction::kind::read) {
+                auto const& tensor = p.tensors[s.instruction.tensor];
+                double const value = cost_model::at(s.instruction.to.is_shard() ? holding{bytes(0), tensor.size()} : holding{tensor.size(), bytes(0)}, share);
+                double const rest = cost_model::at(s.step.stored, share) - value;
+                (tensor.role == tensor_role::parameter ? memory.parameters : memory.inputs) += value;
+                if (tensor.trainable) {
+                    memory.gradients += value;
+                    memory.optimizer += rest - value;
+                }
+            }
+            memory.activations += cost_model::at(s.step.saved, share);
+            for (auto const& [t, f] : s.saved)
+                memory.activations += p.tensors[t].size().value * (f.is_shard() ? shares({t, f.factor()})[d] : 1);
+        }
+    }
+    cost.time.update = std::ranges::max(label.update);
+    cost.time.compute = clock.total(label) - cost.time.update - cost.time.forward_communication - cost.time.backward_communication -
+                        cost.time.gradient_communication;
+    for (std::size_t d = 0; d < model.class_count(); ++d) {
+        cost.memory[d].communication = buffer;
+        cost.fits = cost.fits && cost.memory[d].total() <= model.memory_limit(d);
+    }
+    return cost;
+}
+
+/// The events of one iteration of a plan.
+[[nodiscard]] inline timeline run_serial(plan const& p, cluster const& c) {
+    std::vector<step> steps;
+    for (auto const& s : p.steps) steps.push_back(s.step);
+    return run_serial(steps, per_device_model(c), shares_of(p));
+}
+
+} // namespace heddle

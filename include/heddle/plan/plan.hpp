@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief What a planner returns: a distributed program, integral shares, what it costs and how that
+/// is known. Plain data that stands on its own.
+#pragma once
+
+#include <heddle/cost/atoms.hpp>
+#include <heddle/cost/step.hpp>
+#include <heddle/search/result.hpp>
+#include <heddle/theory/instruction.hpp>
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace heddle {
+
+inline constexpr char const* library_version = "0.1.0";
+
+struct plan_tensor {
+    std::string name;
+    heddle::shape shape;
+    element_type type = element_type::float32;
+    tensor_role role = tensor_role::value;
+    bool trainable = false;
+    std::vector<heddle::factor> factors;
+    [[nodiscard]] bytes size() const { return tensor_info{name, shape, type, role, trainable}.size(); }
+};
+
+struct plan_device {
+    std::string type;
+    bytes memory_limit;
+};
+
+/// One instruction with the work it stands for, so that a plan can be re-costed without its model.
+struct plan_step {
+    heddle::instruction instruction;
+    heddle::step step;
+    /// What it keeps for the backward pass that was not kept before.
+    std::vector<std::pair<tensor_id, form>> saved;
+};
+
+/// Predicted seconds of one iteration, by term; they add up to the total.
+struct time_terms {
+    double compute = 0;
+    double forward_communication = 0;
+    double backward_communication = 0;
+    double gradient_communication = 0;
+    double update = 0;
+    [[nodiscard]] double total() const { return compute + forward_communication + backward_communication + gradient_communication + update; }
+};
+
+/// Predicted bytes on one device, by term.
+struct memory_terms {
+    double parameters = 0;
+    double gradients = 0;
+    double optimizer = 0;
+    double inputs = 0;
+    double activations = 0;
+    double communication = 0;
+    [[nodiscard]] double total() const { return parameters + gradients + optimizer + inputs + activations + communication; }
+};
+
+/// One pair of program and ratios that the planner priced on the way.
+struct trajectory_point {
+    std::string origin;
+    std::vector<double> ratios;
+    /// Re-evaluated on integral shares; none if it does not fit.
+    std::optional<double> cost;
+};
+
+struct provenance {
+    std::string planner;
+    std::string model, model_digest;
+    std::string cluster, cluster_digest;
+    std::string version = library_version;
+    training_options training;
+};
+
+/// A plan. `status` is of this plan at its integral shares: `optimal` means that no program of the theory
+/// is faster at these shares (where the plan does not cut a factor, at the ratios themselves).
+struct plan {
+    heddle::provenance provenance;
+    std::vector<plan_device> devices;
+    std::vector<plan_tensor> tensors;
+    std::vector<std::string> operators;
+    std::vector<plan_step> steps;
+    /// One ratio per device.
+    std::vector<double> ratios;
+    std::vector<atom_class> cuts;
+
+    search::status status = search::status::infeasible;
+    search::limit_kind which_limit = search::limit_kind::none;
+    /// Why there is no plan, when there is none.
+    std::string reason;
+    time_terms time;
+    std::vector<memory_terms> memory;
+    double lower_bound = 0;
+    /// Seconds per iteration of well-known strategies under the same model; none where memory forbids it.
+    std::map<std::string, std::optional<double>> baselines;
+    std::vector<trajectory_point> trajectory;
+    search::statistics statistics;
+    std::vector<std::string> warnings;
+
+    [[nodiscard]] bool exists() const { return !steps.empty(); }
+    [[nodiscard]] double cost() const { return time.total(); }
+    /// Relative distance between cost and bound.
+    [[nodiscard]] double gap() const { return cost() > 0 ? 1 - lower_bound / cost() : 0; }
+};
+
+} // namespace heddle
