@@ -85,48 +85,95 @@ struct atom_class {
     return classes;
 }
 
-/// Gives each device whole atoms of every class, near its ratio: the floor of its part, and what is
-/// left to those with the largest remainder. What rounding gave or took is carried to the next class,
-/// so that it does not always fall on the same devices.
-inline void apportion(std::vector<atom_class>& classes, std::span<double const> ratios) {
-    std::vector<double> carry(ratios.size(), 0.0);
-    for (auto& c : classes) {
-        c.counts.assign(ratios.size(), 0);
-        std::vector<double> remainder(ratios.size());
-        extent left = c.atoms;
-        for (std::size_t d = 0; d < ratios.size(); ++d) {
-            double const part = ratios[d] * static_cast<double>(c.atoms);
-            c.counts[d] = std::min(left, static_cast<extent>(std::floor(part + 1e-9)));
-            left -= c.counts[d];
-            remainder[d] = part - static_cast<double>(c.counts[d]);
-        }
-        std::vector<std::size_t> order(ratios.size());
-        std::iota(order.begin(), order.end(), std::size_t{0});
-        std::ranges::stable_sort(order, std::greater{}, [&](std::size_t d) { return ratios[d] > 0 ? remainder[d] + carry[d] : -2.0; });
-        for (std::size_t n = 0; left > 0; n = (n + 1) % order.size(), --left) ++c.counts[order[n]];
-        for (std::size_t d = 0; d < ratios.size(); ++d)
-            carry[d] = std::clamp(carry[d] + ratios[d] * static_cast<double>(c.atoms) - static_cast<double>(c.counts[d]), -0.5, 0.5);
+/// Gives each device whole atoms, near its ratio: the floor of its part, and what is left to those with
+/// the largest remainder. `carry`, if given, is what rounding owes each device; it counts with the
+/// remainder and is brought up to date.
+[[nodiscard]] inline std::vector<extent> apportion(extent atoms, std::span<double const> ratios, std::vector<double>* carry = nullptr) {
+    std::vector<extent> counts(ratios.size());
+    std::vector<double> remainder(ratios.size());
+    extent left = atoms;
+    for (std::size_t d = 0; d < ratios.size(); ++d) {
+        double const part = ratios[d] * static_cast<double>(atoms);
+        counts[d] = std::min(left, static_cast<extent>(std::floor(part + 1e-9)));
+        left -= counts[d];
+        remainder[d] = ratios[d] > 0 ? part - static_cast<double>(counts[d]) + (carry ? (*carry)[d] : 0) : -2;
     }
+    std::vector<std::size_t> order(ratios.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::ranges::stable_sort(order, std::greater{}, [&](std::size_t d) { return remainder[d]; });
+    for (std::size_t n = 0; left > 0; n = (n + 1) % order.size(), --left) ++counts[order[n]];
+    if (carry)
+        for (std::size_t d = 0; d < ratios.size(); ++d)
+            (*carry)[d] = std::clamp((*carry)[d] + ratios[d] * static_cast<double>(atoms) - static_cast<double>(counts[d]), -0.5, 0.5);
+    return counts;
 }
 
-/// Shares by factor on each device: those of its class, or the ratios where nothing cuts it.
+/// Apportions class after class and carries remainders along, so that they do not always fall on the
+/// same devices.
+inline void apportion(std::vector<atom_class>& classes, std::span<double const> ratios) {
+    std::vector<double> carry(ratios.size(), 0.0);
+    for (auto& c : classes) c.counts = apportion(c.atoms, ratios, &carry);
+}
+
+/// The shares of factors on each device, in whole atoms: those of a class that cuts the factor, else
+/// what apportioning the factor alone gives.
+/// *Thread safety.* Remembers what it has computed: one thread at a time.
 class integral_shares {
 public:
-    integral_shares(std::span<atom_class const> classes, std::vector<double> ratios) : default_(std::move(ratios)) {
+    integral_shares(std::vector<double> ratios, std::span<atom_class const> classes = {}) : ratios_(std::move(ratios)) {
         for (auto const& c : classes) {
-            share_vector shares;
-            for (extent count : c.counts) shares.push_back(static_cast<double>(count) / static_cast<double>(c.atoms));
-            for (auto const& m : c.members) shares_[m] = shares;
+            auto const shares = fractions(c.counts, c.atoms);
+            for (auto const& m : c.members) cut_[m] = shares;
         }
     }
+    /// As above, for factors of `program` that no class cuts.
+    integral_shares(indexed_program const& program, std::vector<double> ratios, std::span<atom_class const> classes = {})
+        : integral_shares(std::move(ratios), classes) {
+        program_ = &program;
+    }
+
+    /// *Precondition:* a class cuts the factor, or there is a program.
     [[nodiscard]] share_vector const& operator()(share_ref ref) const {
-        auto const found = shares_.find({ref.tensor, ref.factor});
-        return found == shares_.end() ? default_ : found->second;
+        if (auto const found = cut_.find({ref.tensor, ref.factor}); found != cut_.end()) return found->second;
+        extent const atoms = program_->tensors[ref.tensor].factors[static_cast<std::size_t>(ref.factor)].extent;
+        auto const [slot, is_new] = alone_.try_emplace(atoms);
+        if (is_new) slot->second = fractions(apportion(atoms, ratios_), atoms);
+        return slot->second;
     }
 
 private:
-    share_vector default_;
-    std::map<cut_factor, share_vector> shares_;
+    static share_vector fractions(std::span<extent const> counts, extent atoms) {
+        share_vector shares;
+        for (extent count : counts) shares.push_back(static_cast<double>(count) / static_cast<double>(atoms));
+        return shares;
+    }
+
+    indexed_program const* program_ = nullptr;
+    std::vector<double> ratios_;
+    std::map<cut_factor, share_vector> cut_;
+    mutable std::map<extent, share_vector> alone_;
+};
+
+/// Integral shares by class of devices: the largest that a device of the class has.
+class largest_shares {
+public:
+    largest_shares(integral_shares shares, std::vector<std::size_t> class_of_device)
+        : shares_(std::move(shares)), class_of_device_(std::move(class_of_device)) {}
+
+    [[nodiscard]] share_vector const& operator()(share_ref ref) const {
+        auto const& all = shares_(ref);
+        auto& largest = by_devices_[&all];
+        if (largest.empty()) {
+            largest.resize(std::ranges::max(class_of_device_) + 1);
+            for (std::size_t d = 0; d < all.size(); ++d) largest[class_of_device_[d]] = std::max(largest[class_of_device_[d]], all[d]);
+        }
+        return largest;
+    }
+
+private:
+    integral_shares shares_;
+    std::vector<std::size_t> class_of_device_;
+    mutable std::map<share_vector const*, share_vector> by_devices_;
 };
 
 } // namespace heddle

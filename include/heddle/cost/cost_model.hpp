@@ -55,7 +55,7 @@ public:
             mine.bandwidth = type.bandwidth.value;
             mine.overhead = type.overhead.value;
             mine.memory = type.memory.value;
-            for (std::size_t e = 0; e < element_types; ++e) {
+            for (std::size_t e = 0; e < element_type_count; ++e) {
                 auto const own = type.rates.find(static_cast<element_type>(e));
                 rate_table const& table = own == type.rates.end() ? fallback->second : own->second;
                 for (std::size_t o = 0; o < operator_class_count; ++o)
@@ -131,10 +131,9 @@ public:
     [[nodiscard]] static double at(holding const& h, double share) { return h.whole.value + h.split.value * share; }
 
 private:
-    static constexpr std::size_t element_types = 8;
     struct speed {
         double bandwidth = 1, overhead = 0, memory = 0;
-        std::array<std::array<double, operator_class_count>, element_types> rates{};
+        std::array<std::array<double, operator_class_count>, element_type_count> rates{};
     };
 
     template <class Shares>

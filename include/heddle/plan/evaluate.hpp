@@ -7,19 +7,28 @@
 #include <heddle/cost/timeline.hpp>
 #include <heddle/plan/plan.hpp>
 
+#include <algorithm>
+#include <array>
 #include <string>
 #include <vector>
 
 namespace heddle {
 
 /// A model with a class of its own for every device, in the cluster's order.
-[[nodiscard]] inline cost_model per_device_model(cluster const& c) {
+[[nodiscard]] inline cost_model per_device_model(cluster const& c, element_type main) {
     std::vector<device_class> classes;
     for (auto type : c.devices()) classes.push_back({type, 1});
-    return cost_model(c, std::move(classes));
+    return cost_model(c, std::move(classes), main);
 }
 
-[[nodiscard]] inline integral_shares shares_of(plan const& p) { return integral_shares(p.cuts, p.ratios); }
+/// The element type that most of a plan's work is done in.
+[[nodiscard]] inline element_type main_type(plan const& p) {
+    std::array<double, element_type_count> work{};
+    for (auto const& s : p.steps) work[static_cast<std::size_t>(s.step.type)] += s.step.forward.operations.value;
+    return static_cast<element_type>(std::ranges::max_element(work) - work.begin());
+}
+
+[[nodiscard]] inline integral_shares shares_of(plan const& p) { return integral_shares(p.ratios, p.cuts); }
 
 struct plan_cost {
     time_terms time;
@@ -31,7 +40,7 @@ struct plan_cost {
 /// Prices a plan, on the cluster it was made for or on another one with as many devices.
 /// Throws `input_error` if the numbers of devices differ.
 [[nodiscard]] inline plan_cost evaluate(plan const& p, cluster const& c) {
-    auto const model = per_device_model(c);
+    auto const model = per_device_model(c, main_type(p));
     if (model.class_count() != p.devices.size())
         throw input_error("cluster '" + c.name + "'", "has " + std::to_string(model.class_count()) + " devices, the plan is for " +
                           std::to_string(p.devices.size()));
@@ -81,7 +90,7 @@ struct plan_cost {
 [[nodiscard]] inline timeline run_serial(plan const& p, cluster const& c) {
     std::vector<step> steps;
     for (auto const& s : p.steps) steps.push_back(s.step);
-    return run_serial(steps, per_device_model(c), shares_of(p));
+    return run_serial(steps, per_device_model(c, main_type(p)), shares_of(p));
 }
 
 } // namespace heddle

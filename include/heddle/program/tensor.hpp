@@ -21,6 +21,7 @@ using extent = std::int64_t;
 using shape = std::vector<extent>;
 
 enum class element_type : std::uint8_t { float16, bfloat16, float32, float64, int8, int32, int64, boolean };
+inline constexpr std::size_t element_type_count = 8;
 
 [[nodiscard]] constexpr int element_size(element_type type) {
     switch (type) {

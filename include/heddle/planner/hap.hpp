@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief The HAP planner: program synthesis at fixed ratios and ratios of a fixed program, in turn.
+///
+/// HAP (EuroSys '24), sections 3 to 5.
+#pragma once
+
+#include <heddle/balance/ratio_problem.hpp>
+#include <heddle/planner/baselines.hpp>
+#include <heddle/planner/realise.hpp>
+#include <heddle/planner/synthesis.hpp>
+
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace heddle {
+
+struct hap_options {
+    training_options training{};
+    synthesis_options synthesis{};
+    /// Pairs of program and ratios tried from each start.
+    int rounds = 6;
+    /// States kept per cut; where that leaves any out, no bound is proven.
+    std::size_t width = 20'000;
+    std::optional<double> time_limit_seconds{};
+};
+
+namespace detail {
+
+/// The run of one planning task; see `plan_hap`.
+template <ratio_solver Solver>
+class hap_run {
+public:
+    hap_run(indexed_program const& program, cluster const& c, Solver& solver, hap_options const& options)
+        : cluster_(c), solver_(solver), options_(options), space_(program), graph_(search::explore(space_, options.width)),
+          types_(c), model_(c, types_.classes, main_type(program)), proportional_(compute_proportional(model_, main_type(program))) {
+        for (auto const& i : space_.instructions()) steps_.push_back(make_step(program, i, options.training));
+    }
+
+    plan run() {
+        auto const even_ratios = even(model_);
+        run_baselines(even_ratios);
+        alternate("compute-proportional", proportional_);
+        alternate("even", even_ratios);
+        if (!best_) alternate("memory-proportional", memory_proportional());
+        if (!best_) return infeasible();
+        prove();
+        finish(*best_);
+        return std::move(*best_);
+    }
+
+private:
+    /// Device types as classes, in order of first device.
+    struct type_classes {
+        std::vector<device_class> classes;
+        std::vector<std::size_t> of_device;
+
+        explicit type_classes(cluster const& c) {
+            for (auto type : c.devices()) {
+                auto const found = std::ranges::find(classes, type, &device_class::type);
+                of_device.push_back(static_cast<std::size_t>(found - classes.begin()));
+                if (found == classes.end()) classes.push_back({type, 1});
+                else ++found->count;
+            }
+        }
+        [[nodiscard]] std::vector<double> per_device(std::vector<double> const& per_type) const {
+            std::vector<double> result;
+            for (auto k : of_device) result.push_back(per_type[k]);
+            return result;
+        }
+    };
+
+    /// The element type that most of the work is done in.
+    static element_type main_type(indexed_program const& p) {
+        std::array<double, element_type_count> work{};
+        for (auto const& op : p.operators) work[static_cast<std::size_t>(p.tensors[op.results.front()].info.type)] += op.work.forward.value;
+        return static_cast<element_type>(std::ranges::max_element(work) - work.begin());
+    }
+
+    [[nodiscard]] std::vector<double> memory_proportional() const {
+        std::vector<double> ratios;
+        double sum = 0;
+        for (std::size_t k = 0; k < model_.class_count(); ++k) {
+            ratios.push_back(model_.memory_limit(k));
+            sum += ratios.back() * model_.classes()[k].count;
+        }
+        for (auto& r : ratios) r /= sum;
+        return ratios;
+    }
+
+    /// Classes are device types here; each is priced as its device with the largest share.
+    [[nodiscard]] priced_graph price(std::vector<double> const& ratios) const {
+        largest_shares const shares(integral_shares(space_.program(), types_.per_device(ratios)), types_.of_device);
+        return {space_, graph_, steps_, model_, shares};
+    }
+
+    /// Prices a pair on integral shares and keeps it if it is the best so far.
+    std::optional<double> consider(std::string origin, move_list const& path, std::vector<double> const& ratios) {
+        auto [p, cost] = realise(path, space_, steps_, cluster_, types_.per_device(ratios));
+        std::optional<double> seconds;
+        if (cost.fits) seconds = p.cost();
+        trajectory_.push_back({std::move(origin), p.ratios, seconds});
+        if (seconds && (!best_ || *seconds < best_->cost())) { best_ = std::move(p); }
+        return seconds;
+    }
+
+    void run_baselines(std::vector<double> const& even_ratios) {
+        auto const batch = batch_factors(space_.program());
+        auto const replicated = data_parallel_moves(space_, batch, parameter_storage::replicated);
+        auto const sharded = data_parallel_moves(space_, batch, parameter_storage::sharded);
+        auto const at_even = price(even_ratios), at_proportional = price(proportional_);
+        auto const run = [&](std::string const& name, priced_graph const& priced, std::vector<double> const& ratios, std::vector<bool> const& moves) {
+            auto& entry = baselines_[name];
+            auto const bounds = improve_bounds(priced, 6, [&](auto a) { return static_cast<bool>(moves[a]); });
+            if (!bounds.path) return;
+            auto const cost = consider(name, *bounds.path, ratios);
+            if (cost && (!entry || *cost < *entry)) entry = cost;
+        };
+        run("DP-EV", at_even, even_ratios, replicated);
+        run("DP-CP", at_proportional, proportional_, replicated);
+        run("fully sharded", at_even, even_ratios, sharded);
+        run("fully sharded", at_proportional, proportional_, sharded);
+    }
+
+    /// Program, ratios, program, ... until a pair repeats or rounds are over (HAP section 3.1).
+    void alternate(std::string const& start, std::vector<double> ratios) {
+        std::set<move_list> seen;
+        for (int round = 0; round < options_.rounds && !out_of_time(); ++round) {
+            auto const priced = price(ratios);
+            auto options = options_.synthesis;
+            if (options_.time_limit_seconds) options.search.time_limit_seconds = std::max(0.0, *options_.time_limit_seconds - elapsed());
+            auto const found = synthesise(priced, options);
+            statistics_.expanded += found.statistics.expanded;
+            statistics_.generated += found.statistics.generated;
+            statistics_.dominated += found.statistics.dominated;
+            statistics_.bounded += found.statistics.bounded;
+            statistics_.kept = std::max(statistics_.kept, found.statistics.kept);
+            if (found.which_limit != search::limit_kind::none) which_limit_ = found.which_limit;
+            if (!found.path) return;
+            std::string const origin = start + ", round " + std::to_string(round + 1);
+            consider(origin + ", program", *found.path, ratios);
+            bool const is_new = seen.insert(*found.path).second;
+            auto const balanced = balance(*found.path);
+            if (!balanced) return;
+            consider(origin + ", ratios", *found.path, balanced->ratios);
+            double change = 0;
+            for (std::size_t k = 0; k < ratios.size(); ++k) change = std::max(change, std::abs(ratios[k] - balanced->ratios[k]));
+            if (!is_new || change < 1e-6) return;
+            ratios = balanced->ratios;
+        }
+    }
+
+    std::optional<ratio_solution> balance(move_list const& path) {
+        std::vector<step> steps;
+        std::vector<holding> saved;
+        for (auto const& s : steps_of(path, space_, steps_)) {
+            steps.push_back(s.step);
+            for (auto const& [t, f] : s.saved) saved.push_back(held_bytes(space_.program().tensors[t], f));
+        }
+        auto solution = solver_.solve(make_ratio_problem(steps, saved, model_, proportional_));
+        if (!solution.feasible) return std::nullopt;
+        return solution;
+    }
+
+    /// A bound for every program at the plan's integral shares. A better program met on the way is
+    /// taken up, and the bound taken anew.
+    void prove() {
+        for (int attempt = 0; attempt < 4; ++attempt) {
+            auto const model = per_device_model(cluster_, main_type(space_.program()));
+            priced_graph const priced(space_, graph_, steps_, model, integral_shares(space_.program(), best_->ratios, best_->cuts));
+            auto const bounds = improve_bounds(priced, 2 * options_.synthesis.relaxation_rounds, [](auto) { return true; });
+            best_->lower_bound = graph_.is_complete ? std::clamp(bounds.lower_bound, 0.0, best_->cost()) : 0;
+            if (!bounds.path || bounds.cost.seconds >= best_->cost() * (1 - 1e-9)) return;
+            double const before = best_->cost();
+            auto ratios = best_->ratios;
+            auto [p, cost] = realise(*bounds.path, space_, steps_, cluster_, std::move(ratios));
+            if (!cost.fits || p.cost() >= before) return;
+            trajectory_.push_back({"integral shares, round " + std::to_string(attempt + 1), p.ratios, p.cost()});
+            best_ = std::move(p);
+        }
+    }
+
+    void finish(plan& p) {
+        p.status = p.lower_bound >= p.cost() * (1 - 1e-9) ? search::status::optimal
+                   : which_limit_ == search::limit_kind::none && graph_.is_complete ? search::status::feasible : search::status::limit;
+        p.which_limit = p.status != search::status::limit ? search::limit_kind::none
+                        : which_limit_ != search::limit_kind::none ? which_limit_ : search::limit_kind::labels;
+        if (p.status == search::status::optimal) p.lower_bound = p.cost();
+        fill(p);
+    }
+
+    void fill(plan& p) {
+        p.baselines = baselines_;
+        p.trajectory = std::move(trajectory_);
+        statistics_.seconds = elapsed();
+        p.statistics = statistics_;
+        p.provenance.planner = "hap";
+        p.provenance.cluster = cluster_.name;
+        p.provenance.training = options_.training;
+        if (!graph_.is_complete)
+            p.warnings.push_back("the width bound of " + std::to_string(options_.width) + " states per cut left out programs; no lower bound is proven");
+    }
+
+    /// No program found: says what the one of least memory would need.
+    plan infeasible() {
+        auto const ratios = memory_proportional();
+        auto const priced = price(ratios);
+        auto const paths = search::paths_to_goal(graph_, [&](auto a) {
+            double sum = 0;
+            for (std::size_t k = 0; k < model_.class_count(); ++k) sum += priced.memory(a)[k] / model_.memory_limit(k);
+            return sum;
+        });
+        plan result;
+        if (std::isfinite(paths.to_goal[0])) {
+            auto const path = search::follow(graph_, paths);
+            if (consider("least memory", path, ratios)) {
+                prove();
+                finish(*best_);
+                return std::move(*best_);
+            }
+            auto [p, cost] = realise(path, space_, steps_, cluster_, types_.per_device(ratios));
+            result.reason = memory_reason(p);
+            result.devices = p.devices;
+        } else {
+            result.reason = "the theory has no program for this model";
+        }
+        bool const stopped = which_limit_ != search::limit_kind::none || !graph_.is_complete;
+        result.status = stopped ? search::status::limit : search::status::infeasible;
+        if (stopped) result.which_limit = which_limit_ != search::limit_kind::none ? which_limit_ : search::limit_kind::labels;
+        fill(result);
+        return result;
+    }
+
+    static std::string memory_reason(plan const& p) {
+        std::size_t worst = 0;
+        auto const use = [&](std::size_t d) { return p.memory[d].total() / p.devices[d].memory_limit.value; };
+        for (std::size_t d = 1; d < p.devices.size(); ++d)
+            if (use(d) > use(worst)) worst = d;
+        auto const& m = p.memory[worst];
+        char text[320];
+        std::snprintf(text, sizeof text,
+                      "memory: in the program of least memory device %zu (%.60s) would need %.3g GB of %.3g GB: parameters %.3g, gradients %.3g, "
+                      "optimizer %.3g, inputs %.3g, activations %.3g, communication %.3g",
+                      worst, p.devices[worst].type.c_str(), m.total() / 1e9, p.devices[worst].memory_limit.value / 1e9, m.parameters / 1e9,
+                      m.gradients / 1e9, m.optimizer / 1e9, m.inputs / 1e9, m.activations / 1e9, m.communication / 1e9);
+        return text;
+    }
+
+    [[nodiscard]] double elapsed() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
+    [[nodiscard]] bool out_of_time() {
+        if (!options_.time_limit_seconds || elapsed() < *options_.time_limit_seconds) return false;
+        which_limit_ = search::limit_kind::time;
+        return true;
+    }
+
+    std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+    cluster const& cluster_;
+    Solver& solver_;
+    hap_options const& options_;
+    cut_space space_;
+    cut_graph graph_;
+    type_classes types_;
+    cost_model model_;
+    std::vector<double> proportional_;
+    std::vector<step> steps_;
+    std::optional<plan> best_;
+    std::map<std::string, std::optional<double>> baselines_;
+    std::vector<trajectory_point> trajectory_;
+    search::statistics statistics_;
+    search::limit_kind which_limit_ = search::limit_kind::none;
+};
+
+} // namespace detail
+
+/// Plans a program on a cluster.
+///
+/// Alternates between the best program at fixed ratios and the best ratios of a fixed program, from
+/// compute-proportional and from even ratios, prices every pair on integral shards, baselines included, and
+/// returns the cheapest that fits into memory, with a bound for its shares.
+/// *Throws* `input_error` for a cluster that `validate` refuses or a program that is not well formed.
+/// *Complexity.* Linear in the operators for a bounded number of tensors in use at a cut.
+template <single_device_program Program, ratio_solver Solver>
+[[nodiscard]] plan plan_hap(Program const& program, cluster const& c, Solver&& solver, hap_options const& options = {}) {
+    validate(c);
+    indexed_program const indexed = index_program(program);
+    return detail::hap_run(indexed, c, solver, options).run();
+}
+
+/// The one call for the common case.
+template <single_device_program Program, ratio_solver Solver>
+[[nodiscard]] plan find_plan(Program const& program, cluster const& c, Solver&& solver, hap_options const& options = {}) {
+    return plan_hap(program, c, solver, options);
+}
+
+} // namespace heddle

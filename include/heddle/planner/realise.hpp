@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief From a path through the cuts and ratios to a plan with integral shards.
+#pragma once
+
+#include <heddle/cost/atoms.hpp>
+#include <heddle/cost/priced_graph.hpp>
+#include <heddle/plan/evaluate.hpp>
+#include <heddle/plan/plan.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace heddle {
+
+/// The program of a path, as a plan's steps.
+[[nodiscard]] inline std::vector<plan_step> steps_of(move_list const& path, cut_space const& space, std::span<step const> steps) {
+    std::vector<plan_step> result;
+    for (auto a : path) {
+        auto const& move = space.moves()[a];
+        for (auto i : move.instructions) result.push_back({space.instructions()[i], steps[i], {}});
+        if (!move.saved.empty()) result.back().saved.assign(move.saved.begin(), move.saved.end());
+    }
+    return result;
+}
+
+namespace detail {
+
+/// Bytes that one atom of a cut holds on a device.
+inline double bytes_per_atom(plan const& p, atom_class const& cut) {
+    double total = 0;
+    auto const is_member = [&](tensor_id t, factor_number f) { return std::ranges::find(cut.members, cut_factor{t, f}) != cut.members.end(); };
+    for (auto const& s : p.steps) {
+        if (s.step.share.is_split() && is_member(s.step.share.tensor, s.step.share.factor)) total += s.step.stored.split.value + s.step.saved.split.value;
+        for (auto const& [t, f] : s.saved)
+            if (f.is_shard() && is_member(t, f.factor())) total += p.tensors[t].size().value;
+    }
+    return total / static_cast<double>(cut.atoms);
+}
+
+/// Moves atoms off devices that are over their memory, to those with the most room, cuts that hold the
+/// most bytes first. Gives up when no cut helps; only an integer search could then say that none does.
+inline plan_cost relieve_memory(plan& p, cluster const& c) {
+    auto cost = evaluate(p, c);
+    if (cost.fits) return cost;
+    std::vector<std::pair<double, std::size_t>> by_weight;
+    for (std::size_t k = 0; k < p.cuts.size(); ++k) by_weight.push_back({bytes_per_atom(p, p.cuts[k]), k});
+    std::ranges::sort(by_weight, [&](auto const& a, auto const& b) {
+        return a.first * static_cast<double>(p.cuts[a.second].atoms) > b.first * static_cast<double>(p.cuts[b.second].atoms);
+    });
+    auto const room = [&](std::size_t d) { return p.devices[d].memory_limit.value - cost.memory[d].total(); };
+    for (std::size_t attempt = 0; attempt < 4 * p.devices.size() && !cost.fits; ++attempt) {
+        std::size_t worst = 0, best = 0;
+        for (std::size_t d = 1; d < p.devices.size(); ++d) {
+            if (room(d) < room(worst)) worst = d;
+            if (room(d) > room(best)) best = d;
+        }
+        double excess = -room(worst), space = room(best);
+        bool moved = false;
+        for (auto const& [weight, k] : by_weight) {
+            if (weight <= 0 || excess <= 0) continue;
+            auto& counts = p.cuts[k].counts;
+            auto const wanted = std::min({std::ceil(excess / weight), static_cast<double>(counts[worst]), std::floor(space / weight)});
+            if (wanted < 1) continue;
+            counts[worst] -= static_cast<extent>(wanted);
+            counts[best] += static_cast<extent>(wanted);
+            excess -= wanted * weight;
+            space -= wanted * weight;
+            moved = true;
+        }
+        if (!moved) break;
+        cost = evaluate(p, c);
+    }
+    return cost;
+}
+
+} // namespace detail
+
+/// A plan for a path at ratios per device: atoms apportioned, memory relieved, cost re-evaluated device
+/// by device. Status and bound are left to the caller.
+[[nodiscard]] inline std::pair<plan, plan_cost> realise(move_list const& path, cut_space const& space, std::span<step const> steps,
+                                                        cluster const& c, std::vector<double> ratios) {
+    plan p;
+    auto const& program = space.program();
+    for (auto type : c.devices()) p.devices.push_back({c.types[type].name, c.types[type].memory});
+    for (auto const& t : program.tensors) p.tensors.push_back({t.info.name, t.info.shape, t.info.type, t.info.role, t.info.trainable, t.factors});
+    for (auto const& o : program.operators) p.operators.push_back(o.name);
+    p.steps = steps_of(path, space, steps);
+    std::vector<instruction> instructions;
+    for (auto const& s : p.steps) instructions.push_back(s.instruction);
+    p.ratios = std::move(ratios);
+    p.cuts = atom_classes(program, instructions);
+    apportion(p.cuts, p.ratios);
+    auto cost = detail::relieve_memory(p, c);
+    p.time = cost.time;
+    p.memory = cost.memory;
+    return {std::move(p), std::move(cost)};
+}
+
+} // namespace heddle
