@@ -98,7 +98,7 @@ public:
             }
             for (std::size_t k = 0; k < cost.memory.size(); ++k) cost.memory[k] += memory(a)[k];
         }
-        for (auto& bytes : cost.memory) bytes += buffer;
+        for (auto& memory : cost.memory) memory += buffer;
         cost.seconds = clock.total(label);
         return cost;
     }

@@ -27,6 +27,7 @@ struct kernel {
     flops operations;
     bytes whole, split;
     bool launches = false;
+    friend bool operator==(kernel const&, kernel const&) = default;
 };
 
 /// A collective on a tensor of `size` bytes, cut by `from` before and by `to` after, where cut.
@@ -34,11 +35,13 @@ struct transfer {
     heddle::collective kind = collective::all_reduce;
     bytes size;
     share_ref from, to;
+    friend bool operator==(transfer const&, transfer const&) = default;
 };
 
 /// How memory is held: whole + split * s bytes.
 struct holding {
     bytes whole, split;
+    friend bool operator==(holding const&, holding const&) = default;
 };
 
 /// One instruction's costs in both directions.
@@ -56,6 +59,7 @@ struct step {
     holding stored;
     /// Saved for the backward beside whole operands and results.
     holding saved;
+    friend bool operator==(step const&, step const&) = default;
 };
 
 /// What the memory and time of training depend on beside program and cluster.

@@ -16,15 +16,15 @@ namespace heddle {
 /// names; specialise it for a type you cannot change.
 template <class Program>
 struct program_access {
-    static decltype(auto) tensor_count(Program const& p) { return p.tensor_count(); }
-    static decltype(auto) operator_count(Program const& p) { return p.operator_count(); }
-    static decltype(auto) tensor(Program const& p, tensor_id t) { return p.tensor(t); }
-    static decltype(auto) name(Program const& p, operator_id o) { return p.name(o); }
-    static decltype(auto) operands(Program const& p, operator_id o) { return p.operands(o); }
-    static decltype(auto) results(Program const& p, operator_id o) { return p.results(o); }
-    static decltype(auto) rule(Program const& p, operator_id o) { return p.rule(o); }
-    static decltype(auto) work(Program const& p, operator_id o) { return p.work(o); }
-    static decltype(auto) loss(Program const& p) { return p.loss(); }
+    static auto tensor_count(auto const& p) -> decltype(p.tensor_count()) { return p.tensor_count(); }
+    static auto operator_count(auto const& p) -> decltype(p.operator_count()) { return p.operator_count(); }
+    static auto tensor(auto const& p, tensor_id t) -> decltype(p.tensor(t)) { return p.tensor(t); }
+    static auto name(auto const& p, operator_id o) -> decltype(p.name(o)) { return p.name(o); }
+    static auto operands(auto const& p, operator_id o) -> decltype(p.operands(o)) { return p.operands(o); }
+    static auto results(auto const& p, operator_id o) -> decltype(p.results(o)) { return p.results(o); }
+    static auto rule(auto const& p, operator_id o) -> decltype(p.rule(o)) { return p.rule(o); }
+    static auto work(auto const& p, operator_id o) -> decltype(p.work(o)) { return p.work(o); }
+    static auto loss(auto const& p) -> decltype(p.loss()) { return p.loss(); }
 };
 
 template <class Range>

@@ -78,8 +78,8 @@ public:
         for (auto const& computation : computations_[op]) {
             needs_.clear();
             for (std::size_t k = 0; k < computation.operands.size(); ++k) {
-                std::pair const need{program_.operators[op].operands[k], computation.operands[k]};
-                if (std::ranges::find(needs_, need) == needs_.end()) needs_.push_back(need);
+                std::pair const wanted{program_.operators[op].operands[k], computation.operands[k]};
+                if (std::ranges::find(needs_, wanted) == needs_.end()) needs_.push_back(wanted);
             }
             gained_.clear();
             path_.clear();

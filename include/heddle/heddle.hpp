@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief All of Heddle's core. Left out: the adapters, each of which has an `all.hpp` of its own.
+#pragma once
+
+#include <heddle/base/error.hpp>
+#include <heddle/base/quantity.hpp>
+
+#include <heddle/search/best_first.hpp>
+#include <heddle/search/property_space.hpp>
+#include <heddle/search/result.hpp>
+#include <heddle/search/state_graph.hpp>
+
+#include <heddle/program/concepts.hpp>
+#include <heddle/program/index_rule.hpp>
+#include <heddle/program/indexed_program.hpp>
+#include <heddle/program/program.hpp>
+#include <heddle/program/tensor.hpp>
+
+#include <heddle/cluster/cluster.hpp>
+
+#include <heddle/theory/cut_space.hpp>
+#include <heddle/theory/form.hpp>
+#include <heddle/theory/instruction.hpp>
+#include <heddle/theory/theory.hpp>
+
+#include <heddle/cost/atoms.hpp>
+#include <heddle/cost/cost_model.hpp>
+#include <heddle/cost/priced_graph.hpp>
+#include <heddle/cost/serial.hpp>
+#include <heddle/cost/step.hpp>
+#include <heddle/cost/timeline.hpp>
+
+#include <heddle/plan/evaluate.hpp>
+#include <heddle/plan/plan.hpp>
+#include <heddle/plan/verify.hpp>
+
+#include <heddle/balance/ratio_problem.hpp>
+
+#include <heddle/planner/baselines.hpp>
+#include <heddle/planner/hap.hpp>
+#include <heddle/planner/realise.hpp>
+#include <heddle/planner/synthesis.hpp>

@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief Re-derives every property of a plan from the program's index rules, without the theory's
+/// triples and without the search.
+#pragma once
+
+#include <heddle/cost/step.hpp>
+#include <heddle/plan/plan.hpp>
+#include <heddle/program/indexed_program.hpp>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace heddle {
+
+struct verification {
+    bool valid = true;
+    /// The first thing found wrong, with its place.
+    std::string problem;
+    explicit operator bool() const { return valid; }
+};
+
+namespace detail {
+
+/// One walk over a plan's instructions; `check` throws `violation` at the first that is not justified.
+class plan_verifier {
+public:
+    struct violation { std::string text; };
+
+    plan_verifier(indexed_program const& program, plan const& p) : program_(program), plan_(p) {}
+
+    void check() {
+        check_tables();
+        check_cuts();
+        for (number_ = 0; number_ < plan_.steps.size(); ++number_) {
+            auto const& i = plan_.steps[number_].instruction;
+            switch (i.what) {
+            case instruction::kind::read: check_read(i); break;
+            case instruction::kind::convert: check_convert(i); break;
+            case instruction::kind::compute: check_compute(i); break;
+            }
+            check_step();
+        }
+        require(held_.contains({program_.loss, form::partial().code()}) || held_.contains({program_.loss, form::mirrored().code()}),
+                "at the end the loss is neither partial nor mirrored");
+    }
+
+private:
+    void require(bool good, std::string const& problem) const {
+        if (!good) throw violation{number_ < plan_.steps.size() ? "step " + std::to_string(number_) + ": " + problem : problem};
+    }
+
+    void check_tables() {
+        number_ = plan_.steps.size();
+        require(plan_.exists(), "the plan has no program");
+        require(plan_.tensors.size() == program_.tensors.size() && plan_.operators.size() == program_.operators.size(),
+                "the plan is of a model with another number of tensors or operators");
+        for (std::size_t t = 0; t < plan_.tensors.size(); ++t) {
+            auto const& mine = plan_.tensors[t];
+            auto const& theirs = program_.tensors[t];
+            require(mine.name == theirs.info.name && mine.shape == theirs.info.shape && mine.type == theirs.info.type &&
+                        mine.role == theirs.info.role && mine.trainable == theirs.info.trainable && mine.factors == theirs.factors,
+                    "tensor " + std::to_string(t) + " is '" + mine.name + "' in the plan and '" + theirs.info.name + "' in the model, or of another shape");
+        }
+        for (std::size_t o = 0; o < plan_.operators.size(); ++o)
+            require(plan_.operators[o] == program_.operators[o].name, "operator " + std::to_string(o) + " is '" + plan_.operators[o] +
+                    "' in the plan and '" + program_.operators[o].name + "' in the model");
+    }
+
+    /// Shards are whole, of one class per factor, and cover the factor.
+    void check_cuts() {
+        require(plan_.ratios.size() == plan_.devices.size(), "there is not one ratio per device");
+        for (std::size_t c = 0; c < plan_.cuts.size(); ++c) {
+            auto const& cut = plan_.cuts[c];
+            std::string const place = "cut " + std::to_string(c);
+            require(cut.atoms > 0 && cut.counts.size() == plan_.devices.size(), place + " does not have one count per device");
+            extent sum = 0;
+            for (extent count : cut.counts) {
+                require(count >= 0, place + " has a negative count");
+                sum += count;
+            }
+            require(sum == cut.atoms, place + " distributes " + std::to_string(sum) + " of " + std::to_string(cut.atoms) + " atoms");
+            for (auto const& m : cut.members) {
+                require(m.tensor < program_.tensors.size() && m.factor >= 0 &&
+                            m.factor < static_cast<factor_number>(program_.tensors[m.tensor].factors.size()), place + " names a factor that is not there");
+                require(program_.tensors[m.tensor].factors[static_cast<std::size_t>(m.factor)].extent % cut.atoms == 0,
+                        place + " does not divide the extent of a member");
+                require(class_of_.try_emplace({m.tensor, m.factor}, c).second, place + " has a member that another cut has too");
+            }
+        }
+    }
+
+    void check_form(tensor_id t, form f) const {
+        require(t < program_.tensors.size(), "names a tensor that is not there");
+        auto const& tensor = program_.tensors[t];
+        require(is_possible(f, tensor), "'" + tensor.info.name + "' cannot be " + to_string(f));
+        if (f.is_shard()) require(class_of_.contains({t, f.factor()}), "no cut says how '" + tensor.info.name + "' is sharded");
+    }
+    [[nodiscard]] bool holds(tensor_id t, form f) const { return held_.contains({t, f.code()}); }
+    void require_held(tensor_id t, form f) const {
+        require(holds(t, f), "'" + program_.tensors[t].info.name + "' is not held " + to_string(f));
+    }
+
+    void check_read(instruction const& i) {
+        check_form(i.tensor, i.to);
+        auto const& tensor = program_.tensors[i.tensor];
+        require(tensor.is_source(), "reads '" + tensor.info.name + "', which is computed");
+        bool const mask = i.to == form::partial();
+        require(!mask || (tensor.is_parameter() && tensor.has_cotangent), "only a trained parameter can be read partial");
+        if (tensor.is_parameter()) require(stored_.insert(i.tensor).second, "reads parameter '" + tensor.info.name + "' a second time");
+        held_.insert({i.tensor, i.to.code()});
+    }
+
+    void check_convert(instruction const& i) {
+        check_form(i.tensor, i.from);
+        check_form(i.tensor, i.to);
+        require_held(i.tensor, i.from);
+        bool const same = i.from == i.to, unreachable = i.from.is_shard() && i.to == form::partial();
+        require(!same && !unreachable, "nothing turns " + to_string(i.from) + " into " + to_string(i.to));
+        held_.insert({i.tensor, i.to.code()});
+    }
+
+    void check_compute(instruction const& i) {
+        require(i.op < program_.operators.size(), "names an operator that is not there");
+        auto const& op = program_.operators[i.op];
+        require(computed_.insert(i.op).second, "computes '" + op.name + "' a second time");
+        require(i.operands.size() == op.operands.size() && i.results.size() == op.results.size(), "does not fit '" + op.name + "'");
+        for (std::size_t k = 0; k < i.operands.size(); ++k) {
+            check_form(op.operands[k], i.operands[k]);
+            require_held(op.operands[k], i.operands[k]);
+        }
+        for (std::size_t k = 0; k < i.results.size(); ++k) check_form(op.results[k], i.results[k]);
+        if (i.loop >= 0) check_split(i, op);
+        else check_whole(i, op);
+        for (std::size_t k = 0; k < i.results.size(); ++k) held_.insert({op.results[k], i.results[k].code()});
+    }
+
+    /// Whole copies: of replicated operands when that is what an undivided operand is.
+    [[nodiscard]] bool is_whole(tensor_id t, form f, form wanted) const {
+        return f == wanted || (f == form::replicated() && wanted == form::mirrored() && !program_.tensors[t].has_cotangent);
+    }
+
+    void check_split(instruction const& i, indexed_operator const& op) const {
+        require(i.loop < static_cast<int>(op.loops.size()), "'" + op.name + "' has no such loop");
+        auto const& loop = op.loops[static_cast<std::size_t>(i.loop)];
+        std::set<std::size_t> classes;
+        auto const check = [&](tensor_id t, form f, factor_number expected) {
+            if (expected == no_factor) return f == form::replicated();
+            if (!f.is_shard() || f.factor() != expected) return false;
+            classes.insert(class_of_.at({t, expected}));
+            return true;
+        };
+        std::vector<bool> partial(op.operands.size());
+        for (std::size_t k = 0; k < i.operands.size(); ++k) {
+            partial[k] = i.operands[k] == form::partial();
+            require(partial[k] || check(op.operands[k], i.operands[k], loop.operands[k]),
+                    "operand " + std::to_string(k) + " of '" + op.name + "' does not have the form that the loop asks for");
+        }
+        if (loop.is_reduction) {
+            for (form f : i.results) require(f == form::partial(), "'" + op.name + "' sums over the loop, but its result is not partial");
+            check_terms(op, partial, &loop);
+        } else {
+            require(std::ranges::find(partial, true) == partial.end(), "'" + op.name + "' has a partial operand and a loop that is no reduction");
+            for (std::size_t k = 0; k < i.results.size(); ++k)
+                require(loop.results[k] != no_factor && check(op.results[k], i.results[k], loop.results[k]),
+                        "result " + std::to_string(k) + " of '" + op.name + "' does not have the form that the loop gives");
+        }
+        require(classes.size() <= 1, "'" + op.name + "' is split along factors that are cut at different points");
+    }
+
+    void check_whole(instruction const& i, indexed_operator const& op) const {
+        if (std::ranges::find(i.operands, form::partial()) != i.operands.end()) {
+            std::vector<bool> partial;
+            for (form f : i.operands) {
+                partial.push_back(f == form::partial());
+                require(partial.back() || f == form::replicated(), "'" + op.name + "' has operands that are neither partial nor replicated");
+            }
+            check_terms(op, partial, nullptr);
+            for (form f : i.results) require(f == form::partial(), "'" + op.name + "' has partial operands, but its result is not partial");
+            return;
+        }
+        for (form wanted : {form::replicated(), form::mirrored()}) {
+            bool all = true;
+            for (std::size_t k = 0; k < i.operands.size(); ++k) all &= is_whole(op.operands[k], i.operands[k], wanted);
+            for (std::size_t k = 0; k < i.results.size(); ++k) all &= is_whole(op.results[k], i.results[k], wanted);
+            if (all) return;
+        }
+        require(false, "'" + op.name + "' is computed whole, but its operands and results are not all replicated or all mirrored");
+    }
+
+    /// Each term's summands add up over the devices: exactly one operand is partial, or the term
+    /// itself is cut along the loop and none is.
+    void check_terms(indexed_operator const& op, std::vector<bool> const& partial, split_loop const* loop) const {
+        std::vector<bool> named(partial.size());
+        for (auto const& term : op.terms)
+            for (auto k : term) named[k] = true;
+        bool shared_index = false;
+        for (std::size_t k = 0; k < partial.size(); ++k) {
+            require(named[k] || !partial[k], "operand " + std::to_string(k) + " of '" + op.name + "' enters non-linearly, but is partial");
+            shared_index |= loop && !named[k] && loop->operands[k] != no_factor;
+        }
+        if (!loop) require(!op.terms.empty(), "'" + op.name + "' is linear in no operand");
+        for (auto const& term : op.terms) {
+            auto const count = std::ranges::count_if(term, [&](auto k) { return static_cast<bool>(partial[k]); });
+            bool const cut = shared_index || (loop && std::ranges::any_of(term, [&](auto k) { return loop->operands[k] != no_factor; }));
+            require(count == (cut ? 0 : 1), cut ? "a term of '" + op.name + "' is cut and partial at once"
+                                                : "a term of '" + op.name + "' would be added once per device: exactly one of its operands must be partial");
+        }
+    }
+
+    /// The costs the plan carries are those of its instruction, and what it saves is saved once.
+    void check_step() {
+        auto const& s = plan_.steps[number_];
+        auto const expected = make_step(program_, s.instruction, plan_.provenance.training);
+        require(s.step == expected, "the work it carries is not that of its instruction");
+        std::set<std::pair<tensor_id, std::uint16_t>> wanted;
+        for_each_saved(program_, s.instruction, [&](tensor_id t, form f) {
+            if (program_.tensors[t].is_parameter() && is_stored(t, f)) return;
+            if (!saved_.contains({t, f.code()})) wanted.insert({t, f.code()});
+        });
+        std::set<std::pair<tensor_id, std::uint16_t>> stated;
+        for (auto const& [t, f] : s.saved) stated.insert({t, f.code()});
+        require(stated.size() == s.saved.size() && stated == wanted, "what it saves for the backward pass is not what its rule says");
+        saved_.insert(wanted.begin(), wanted.end());
+    }
+
+    [[nodiscard]] bool is_stored(tensor_id t, form f) const {
+        for (auto const& s : plan_.steps)
+            if (s.instruction.what == instruction::kind::read && s.instruction.tensor == t) {
+                form const stored = s.instruction.to;
+                return stored == f || (!stored.is_shard() && stored != form::partial() && !f.is_shard() && f != form::partial());
+            }
+        return false;
+    }
+
+    indexed_program const& program_;
+    plan const& plan_;
+    std::size_t number_ = 0;
+    std::set<std::pair<tensor_id, std::uint16_t>> held_, saved_;
+    std::set<tensor_id> stored_;
+    std::set<operator_id> computed_;
+    std::map<cut_factor, std::size_t> class_of_;
+};
+
+} // namespace detail
+
+/// Whether a plan's program computes what the single-device program does: every operand is held in the
+/// form its instruction asks for, every computation is one its index rule allows, shards line up, the loss
+/// ends partial or mirrored, and the work the plan carries is that of its instructions.
+/// *Complexity.* Linear in the plan, times a logarithm.
+[[nodiscard]] inline verification verify(indexed_program const& program, plan const& p) {
+    try {
+        detail::plan_verifier(program, p).check();
+        return {};
+    } catch (detail::plan_verifier::violation const& v) {
+        return {false, v.text};
+    }
+}
+
+template <single_device_program Program>
+[[nodiscard]] verification verify(Program const& program, plan const& p) {
+    return verify(index_program(program), p);
+}
+
+} // namespace heddle
