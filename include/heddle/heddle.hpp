@@ -22,6 +22,7 @@
 #include <heddle/theory/cut_space.hpp>
 #include <heddle/theory/form.hpp>
 #include <heddle/theory/instruction.hpp>
+#include <heddle/theory/reductions.hpp>
 #include <heddle/theory/theory.hpp>
 
 #include <heddle/cost/atoms.hpp>

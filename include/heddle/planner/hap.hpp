@@ -13,6 +13,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <functional>
 #include <optional>
 #include <set>
 #include <string>
@@ -29,6 +30,8 @@ struct hap_options {
     /// States kept per cut; where that leaves any out, no bound is proven.
     std::size_t width = 20'000;
     std::optional<double> time_limit_seconds{};
+    /// Called with every pair of program and ratios that was priced.
+    std::function<void(trajectory_point const&)> progress{};
 };
 
 namespace detail {
@@ -106,6 +109,7 @@ private:
         std::optional<double> seconds;
         if (cost.fits) seconds = p.cost();
         trajectory_.push_back({std::move(origin), p.ratios, seconds});
+        if (options_.progress) options_.progress(trajectory_.back());
         if (seconds && (!best_ || *seconds < best_->cost())) { best_ = std::move(p); }
         return seconds;
     }

@@ -108,8 +108,7 @@ private:
     indexed_dimension read_dimension() {
         if (accept("1")) return {};
         if (accept("_")) {
-            rule_.indices.push_back({"_" + std::to_string(rule_.indices.size()), 0, index_kind::blocked});
-            return {static_cast<std::uint16_t>(rule_.indices.size() - 1)};
+            return {add_index("_" + std::to_string(rule_.indices.size()), index_kind::blocked)};
         }
         if (!accept("(")) return {read_index()};
         indexed_dimension factors;
@@ -124,14 +123,19 @@ private:
         std::size_t const begin = at_;
         while (at_ < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[at_])) || text_[at_] == '_')) ++at_;
         std::string const name(text_.substr(begin, at_ - begin));
-        if (name.empty() || std::isdigit(static_cast<unsigned char>(name[0]))) fail("an index name, '1', '_' or '('");
-        auto found = std::ranges::find(rule_.indices, name, &loop_index::name);
-        if (found == rule_.indices.end()) {
-            rule_.indices.push_back({name, 0, index_kind::reduction});
-            found = std::prev(rule_.indices.end());
-        }
-        if (blocked) found->kind = index_kind::blocked;
-        return static_cast<std::uint16_t>(found - rule_.indices.begin());
+        if (name.empty() || name[0] == '_' || std::isdigit(static_cast<unsigned char>(name[0]))) fail("an index name, '1', '_' or '('");
+        auto const found = std::ranges::find(rule_.indices, name, &loop_index::name);
+        auto const number = found == rule_.indices.end() ? add_index(name, index_kind::reduction)
+                                                         : static_cast<std::uint16_t>(found - rule_.indices.begin());
+        if (blocked) rule_.indices[number].kind = index_kind::blocked;
+        return number;
+    }
+
+    std::uint16_t add_index(std::string name, index_kind kind) {
+        constexpr std::size_t most = 4096; // numbers are of 16 bits, and names are searched one by one
+        if (rule_.indices.size() == most) fail("at most " + std::to_string(most) + " indices");
+        rule_.indices.push_back({std::move(name), 0, kind});
+        return static_cast<std::uint16_t>(rule_.indices.size() - 1);
     }
 
     void read_terms() {
@@ -183,7 +187,13 @@ inline std::vector<shape> bind_extents(index_rule& rule, std::span<shape const> 
     auto const describe = [](std::string const& what, std::size_t n, std::size_t d) {
         return what + " " + std::to_string(n) + ", dimension " + std::to_string(d);
     };
+    auto const check_positive = [](extent e, std::string const& what) {
+        if (e < 1) throw input_error(what, "extent " + std::to_string(e) + ", expected at least 1");
+    };
+    for (std::size_t n = 0; n < operands.size() + results.size(); ++n)
+        for (extent e : n < operands.size() ? operands[n] : results[n - operands.size()]) check_positive(e, "operand or result");
     for (auto const& [name, value] : given) {
+        check_positive(value, "index '" + name + "'");
         auto found = std::ranges::find(rule.indices, name, &loop_index::name);
         if (found != rule.indices.end()) found->extent = value;
     }

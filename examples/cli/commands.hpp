@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief The commands of the command line: what each takes, and the statuses they exit with.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+
+namespace heddle::cli {
+
+enum exit_status { done = 0, bad_input = 1, usage = 2, infeasible = 3, nothing_found = 4 };
+
+struct plan_arguments {
+    std::string model, cluster, out, trace;
+    std::string planner = "hap";
+    std::optional<double> time_limit, memory_limit;
+    std::size_t label_limit = 200'000;
+    double optimizer_bytes = 8;
+    bool json = false, times = true;
+};
+int run_plan(plan_arguments const& arguments);
+
+struct verify_arguments {
+    std::string plan, model;
+    bool json = false;
+};
+int run_verify(verify_arguments const& arguments);
+
+struct cost_arguments {
+    std::string plan, cluster;
+    bool json = false;
+};
+int run_cost(cost_arguments const& arguments);
+
+struct search_arguments {
+    std::string theory;
+    std::optional<double> time_limit;
+    std::size_t label_limit = 4'000'000;
+    bool json = false;
+};
+int run_search(search_arguments const& arguments);
+
+/// Whether somebody watches stderr.
+bool is_watched();
+
+} // namespace heddle::cli

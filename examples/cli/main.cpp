@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: BSL-1.0
+// The command `heddle`: parses arguments, runs one command, turns what it throws into one line.
+#include "commands.hpp"
+
+#include <heddle/base/error.hpp>
+#include <heddle/plan/plan.hpp>
+
+#include <CLI/CLI.hpp>
+
+#include <unistd.h>
+
+#include <exception>
+#include <iostream>
+#include <new>
+
+namespace heddle::cli {
+
+bool is_watched() { return isatty(STDERR_FILENO) == 1; }
+
+namespace {
+
+void add_limits(CLI::App& command, std::optional<double>& time_limit, std::size_t& label_limit) {
+    command.add_option("--time-limit", time_limit, "Stop after this many seconds with the best found")->check(CLI::PositiveNumber);
+    command.add_option("--label-limit", label_limit, "Labels a search keeps at most")->check(CLI::PositiveNumber)->capture_default_str();
+}
+
+int run(int argc, char** argv) {
+    CLI::App app{"Plans how a neural-network training program is split over unequal devices"};
+    app.set_version_flag("--version", std::string("heddle ") + library_version);
+    app.require_subcommand(1);
+    int status = done;
+
+    plan_arguments plan;
+    auto* const plan_command = app.add_subcommand("plan", "Plan a model on a cluster");
+    plan_command->add_option("--model", plan.model, "Model file")->required();
+    plan_command->add_option("--cluster", plan.cluster, "Cluster file")->required();
+    plan_command->add_option("--planner", plan.planner, "Planner")->check(CLI::IsMember({"hap"}))->capture_default_str();
+    plan_command->add_option("--memory-limit", plan.memory_limit, "Bytes that a device may use at most")->check(CLI::PositiveNumber);
+    plan_command->add_option("--optimizer-bytes", plan.optimizer_bytes, "Bytes of optimizer state per parameter element")
+        ->check(CLI::Range(0.0, 1024.0))->capture_default_str();
+    plan_command->add_option("--out", plan.out, "Write the plan to this file");
+    plan_command->add_option("--trace", plan.trace, "Write the timeline of one iteration to this file (Chrome trace)");
+    plan_command->add_flag("--json", plan.json, "Print one JSON object instead of the table");
+    plan_command->add_flag("!--no-times", plan.times, "Leave out what differs from run to run");
+    add_limits(*plan_command, plan.time_limit, plan.label_limit);
+    plan_command->final_callback([&] { status = run_plan(plan); });
+
+    verify_arguments verify;
+    auto* const verify_command = app.add_subcommand("verify", "Re-derive that a plan computes what its model does");
+    verify_command->add_option("--plan", verify.plan, "Plan file")->required();
+    verify_command->add_option("--model", verify.model, "Model file")->required();
+    verify_command->add_flag("--json", verify.json, "Print one JSON object");
+    verify_command->final_callback([&] { status = run_verify(verify); });
+
+    cost_arguments cost;
+    auto* const cost_command = app.add_subcommand("cost", "Price a plan on this or another cluster");
+    cost_command->add_option("--plan", cost.plan, "Plan file")->required();
+    cost_command->add_option("--cluster", cost.cluster, "Cluster file")->required();
+    cost_command->add_flag("--json", cost.json, "Print one JSON object");
+    cost_command->final_callback([&] { status = run_cost(cost); });
+
+    search_arguments search;
+    auto* const search_command = app.add_subcommand("search", "Find the cheapest program of a bare theory");
+    search_command->add_option("--theory", search.theory, "Theory file")->required();
+    search_command->add_flag("--json", search.json, "Print one JSON object");
+    add_limits(*search_command, search.time_limit, search.label_limit);
+    search_command->final_callback([&] { status = run_search(search); });
+
+    try {
+        app.parse(argc, argv);
+    } catch (CLI::ParseError const& e) {
+        return app.exit(e) == 0 ? done : usage;
+    }
+    return status;
+}
+
+} // namespace
+} // namespace heddle::cli
+
+int main(int argc, char** argv) {
+    try {
+        return heddle::cli::run(argc, argv);
+    } catch (heddle::error const& e) {
+        std::cerr << "heddle: " << e.what() << '\n';
+    } catch (std::bad_alloc const&) {
+        std::cerr << "heddle: out of memory\n";
+    }
+    return heddle::cli::bad_input;
+}

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief What a catalogue entry makes of a call, and the notation it writes rules in.
+#pragma once
+
+#include <heddle/program/program.hpp>
+#include <heddle/program/traced_call.hpp>
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace heddle::detail {
+
+/// An operator about to be added; its name, result shapes and result type come from the call.
+struct described_operator {
+    std::string rule;
+    std::vector<tensor_id> operands;
+    operator_options options{};
+};
+/// None where the catalogue has no rule for these arguments.
+using description = std::optional<described_operator>;
+
+/// The arguments of a call to a builder's tensors.
+class call_view : public call_arguments {
+public:
+    call_view(traced_call const& call, program_builder const& builder) : call_arguments(call), builder_(&builder) {}
+
+    [[nodiscard]] shape const& shape_of(tensor_id t) const { return builder_->tensor(t).shape; }
+    [[nodiscard]] element_type type_of(tensor_id t) const { return builder_->tensor(t).type; }
+    [[nodiscard]] std::size_t result_count() const { return call().results.size(); }
+    [[nodiscard]] shape const& result_shape() const {
+        if (call().results.empty()) throw input_error("operator '" + call().name + "'", "has no result that is a tensor");
+        return call().results.front().shape;
+    }
+
+private:
+    program_builder const* builder_;
+};
+
+/// One text per dimension of a tensor: an index, `1`, `_`, `!index` or `(major minor)`.
+using entries = std::vector<std::string>;
+
+[[nodiscard]] inline double element_count(shape const& dims) {
+    double product = 1;
+    for (extent e : dims) product *= static_cast<double>(e);
+    return product;
+}
+
+/// The index where there is something to cut, else `1`.
+[[nodiscard]] inline std::string entry(std::string index, extent e) { return e == 1 ? "1" : std::move(index); }
+
+[[nodiscard]] inline entries numbered(shape const& dims, std::string const& prefix = "i") {
+    entries result;
+    for (std::size_t d = 0; d < dims.size(); ++d) result.push_back(entry(prefix + std::to_string(d), dims[d]));
+    return result;
+}
+
+/// Nothing may be cut from dimension `first` on.
+[[nodiscard]] inline entries blocked_from(entries dims, std::size_t first) {
+    for (std::size_t d = first; d < dims.size(); ++d)
+        if (dims[d] != "1") dims[d] = "_";
+    return dims;
+}
+
+[[nodiscard]] inline entries blocked(shape const& dims) { return blocked_from(numbered(dims), 0); }
+
+[[nodiscard]] inline std::string to_text(std::vector<entries> const& side) {
+    std::string text;
+    for (auto const& access : side) {
+        text += text.empty() ? "(" : ", (";
+        for (std::size_t d = 0; d < access.size(); ++d) text += (d ? " " : "") + access[d];
+        text += ')';
+    }
+    return text;
+}
+
+[[nodiscard]] inline std::string rule_text(std::vector<entries> const& operands, std::vector<entries> const& results, std::string const& terms = {}) {
+    return to_text(operands) + " -> " + to_text(results) + (terms.empty() ? "" : "; " + terms);
+}
+
+/// `0 + 1 + ...` or `0*1*...` over all operands.
+[[nodiscard]] inline std::string all_terms(std::size_t count, std::string_view joint) {
+    std::string text;
+    for (std::size_t k = 0; k < count; ++k) text += (k ? std::string(joint) : "") + std::to_string(k);
+    return text;
+}
+
+} // namespace heddle::detail

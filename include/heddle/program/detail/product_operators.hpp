@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief Catalogue entries of matrix products, convolutions, attention and routing.
+#pragma once
+
+#include <heddle/program/detail/described_operator.hpp>
+
+#include <cctype>
+#include <map>
+
+namespace heddle::detail {
+
+inline description linear(call_view const& c) {
+    described_operator op{{}, {c.tensor(0, "input"), c.tensor(1, "weight")}};
+    shape const &input = c.shape_of(op.operands[0]), &weight = c.shape_of(op.operands[1]);
+    if (input.empty() || weight.size() != 2) return {};
+    entries x = numbered(input), result = x;
+    x.back() = entry("k", input.back());
+    result.back() = entry("n", weight[0]);
+    std::vector<entries> operands{x, {result.back(), entry("k", weight[1])}};
+    auto const bias = c.find_tensor(2, "bias");
+    if (bias) {
+        op.operands.push_back(*bias);
+        operands.push_back({result.back()});
+    }
+    op.rule = rule_text(operands, {result}, bias ? "0*1 + 2" : "0*1");
+    op.options.category = operator_class::matmul;
+    return op;
+}
+
+inline description matmul(call_view const& c) {
+    auto const second = c.find_tensor(1, "other");
+    described_operator op{{}, {c.tensor(0, "input"), second ? *second : c.tensor(1, "mat2")}};
+    shape const &x = c.shape_of(op.operands[0]), &y = c.shape_of(op.operands[1]);
+    if (x.size() < 2 || y.size() < 2) return {};
+    std::size_t const rank = std::max(x.size(), y.size());
+    entries left, right, result;
+    for (std::size_t d = 0; d + 2 < rank; ++d) { // leading dimensions broadcast
+        auto const extent_in = [&](shape const& s) { return d + s.size() < rank ? 1 : s[d + s.size() - rank]; };
+        std::string const index = "b" + std::to_string(d);
+        if (d + x.size() >= rank) left.push_back(entry(index, extent_in(x)));
+        if (d + y.size() >= rank) right.push_back(entry(index, extent_in(y)));
+        result.push_back(entry(index, std::max(extent_in(x), extent_in(y))));
+    }
+    std::string const m = entry("m", x[x.size() - 2]), n = entry("n", y.back());
+    left.insert(left.end(), {m, entry("k", x.back())});
+    right.insert(right.end(), {entry("k", y[y.size() - 2]), n});
+    result.insert(result.end(), {m, n});
+    op.rule = rule_text({left, right}, {result}, "0*1");
+    op.options.category = operator_class::matmul;
+    return op;
+}
+
+/// The parts of an einsum equation: one string of letters per operand, and of the result. Without
+/// `->` the result has the letters that occur once, in alphabetical order.
+inline std::pair<std::vector<std::string>, std::string> split_equation(std::string equation) {
+    std::erase(equation, ' ');
+    std::size_t const arrow = equation.find("->");
+    std::vector<std::string> operands{{}};
+    std::map<char, int> uses;
+    for (char letter : equation.substr(0, arrow)) {
+        if (letter == ',') operands.emplace_back();
+        else ++uses[letter], operands.back() += letter;
+    }
+    if (arrow != std::string::npos) return {operands, equation.substr(arrow + 2)};
+    std::string result;
+    for (auto [letter, count] : uses)
+        if (count == 1) result += letter;
+    return {operands, result};
+}
+
+inline description einsum(call_view const& c) {
+    auto const [letters, result_letters] = split_equation(c.text(0, "equation", ""));
+    described_operator op{{}, c.call().operands};
+    if (letters.size() != op.operands.size()) c.fail("equation", "is of " + std::to_string(letters.size()) + " operands, there are " + std::to_string(op.operands.size()));
+    std::map<char, extent> extents; // the largest: 1 broadcasts
+    std::vector<entries> operands;
+    for (std::size_t k = 0; k < letters.size(); ++k) {
+        shape const& dims = c.shape_of(op.operands[k]);
+        auto& access = operands.emplace_back();
+        for (char letter : letters[k]) {
+            if (!std::isalpha(static_cast<unsigned char>(letter))) return {}; // an ellipsis
+            extent const size = access.size() < dims.size() ? dims[access.size()] : 1;
+            extents[letter] = std::max(extents[letter], size);
+            access.push_back(entry({letter}, size));
+        }
+    }
+    entries result;
+    for (char letter : result_letters) {
+        if (!extents.contains(letter)) c.fail("equation", "has '" + std::string{letter} + "' in the result alone");
+        result.push_back(entry({letter}, extents[letter]));
+    }
+    op.rule = rule_text(operands, {result}, all_terms(op.operands.size(), "*"));
+    op.options.category = op.operands.size() > 1 ? operator_class::matmul : operator_class::reduction;
+    return op;
+}
+
+inline description convolution(call_view const& c) {
+    described_operator op{{}, {c.tensor(0, "input"), c.tensor(1, "weight")}};
+    shape const &input = c.shape_of(op.operands[0]), &weight = c.shape_of(op.operands[1]), &output = c.result_shape();
+    extent const groups = c.integer(6, "groups", 1);
+    if (input.size() < 3 || weight.size() != input.size() || output.size() != input.size()) return {};
+    if (groups < 1) c.fail("groups", "is " + std::to_string(groups) + ", expected at least 1");
+    if (weight[1] * groups != input[1])
+        c.fail("weight", "has " + std::to_string(weight[1]) + " channels in each of " + std::to_string(groups) +
+                         " groups, the input has " + std::to_string(input[1]));
+    bool const grouped = groups > 1;
+    entries x = blocked(input), w = blocked(weight), result = blocked(output);
+    x[0] = result[0] = entry("b", input[0]);
+    x[1] = grouped ? "(g i)" : entry("i", input[1]);
+    w[0] = result[1] = grouped ? "(g o)" : entry("o", weight[0]);
+    w[1] = entry("i", weight[1]);
+    std::vector<entries> operands{x, w};
+    if (auto const bias = c.find_tensor(2, "bias")) {
+        op.operands.push_back(*bias);
+        operands.push_back({w[0]});
+    }
+    op.rule = rule_text(operands, {result}, operands.size() == 3 ? "0*1 + 2" : "0*1");
+    op.options.category = operator_class::convolution;
+    if (grouped) op.options.extents = {{"g", groups}};
+    op.options.forward = flops(2 * element_count(output) * element_count(weight) / static_cast<double>(weight[0]));
+    return op;
+}
+
+/// Sizes of one multi-head attention: q is (s b e), the inner width is heads * (width / heads).
+struct attention_sizes {
+    double s, t, b, e, width, out, heads;
+
+    [[nodiscard]] flops forward() const {
+        double const projections = 2 * b * e * width * (s + 2 * t) + 2 * b * s * width * out;
+        return flops(projections + 4 * b * s * t * width);
+    }
+    /// What the backward reads besides operands: q, k, v, the context, and the probabilities, again
+    /// after dropout.
+    [[nodiscard]] bytes saved(bool dropout, int size) const {
+        return bytes((b * width * (2 * s + 2 * t) + (dropout ? 2 : 1) * b * heads * s * t) * size);
+    }
+};
+
+/// Operands and their accesses, added one by one.
+struct operand_list {
+    std::vector<tensor_id> tensors;
+    std::vector<entries> accesses;
+
+    /// The operand's number, or nothing where there is no tensor.
+    std::string add(std::optional<tensor_id> tensor, entries access) {
+        if (!tensor) return {};
+        tensors.push_back(*tensor);
+        accesses.push_back(std::move(access));
+        return std::to_string(tensors.size() - 1);
+    }
+};
+
+inline bool is_plain_attention(call_view const& c) {
+    bool const extended = c.find(7, "bias_k") || c.find(8, "bias_v") || c.flag(9, "add_zero_attn", false) || c.find(21, "static_k") || c.find(22, "static_v");
+    if (extended || !c.find_tensor(5, "in_proj_weight")) return false;
+    return c.shape_of(c.tensor(0, "query")).size() == 3 && c.shape_of(c.tensor(1, "key")).size() == 3 && !c.result_shape().empty();
+}
+
+inline void set_attention_work(call_view const& c, operator_options& options) {
+    auto const size = [](extent e) { return static_cast<double>(e); };
+    shape const &q = c.shape_of(c.tensor(0, "query")), &k = c.shape_of(c.tensor(1, "key"));
+    double const packed = element_count(c.shape_of(c.tensor(5, "in_proj_weight")));
+    attention_sizes const sizes{size(q[0]), size(k[0]), size(q[1]), size(q[2]), packed / size(q[2]) / 3,
+                                size(c.result_shape().back()), size(c.integer(4, "num_heads"))};
+    bool const dropout = c.flag(13, "training", true) && c.number(10, "dropout_p").value_or(0) > 0;
+    options.category = operator_class::attention;
+    options.forward = sizes.forward();
+    options.backward = 2 * sizes.forward();
+    options.extra_saved = sizes.saved(dropout, element_size(c.type_of(c.tensor(0, "query"))));
+}
+
+/// Attention with a packed input projection.
+///
+/// The output projection makes the result linear in its weight and bias: a sum over the heads, in
+/// which the bias is a term without heads. Splitting the heads therefore leaves a partial result
+/// and needs a partial bias; the other operands that have heads belong to the weight's term.
+/// The attention weights, where they are a second result, average over the heads and are linear
+/// in nothing: then heads are blocked.
+inline description multi_head_attention(call_view const& c) {
+    if (!is_plain_attention(c)) return {};
+    extent const heads = c.integer(4, "num_heads");
+    if (heads < 1) c.fail("num_heads", "is " + std::to_string(heads) + ", expected at least 1");
+    shape const &q = c.shape_of(c.tensor(0, "query")), &k = c.shape_of(c.tensor(1, "key"));
+    bool const with_weights = c.result_count() > 1;
+    std::string const b = entry("b", q[1]), s = entry("!s", q[0]), t = entry("!t", k[0]), e = entry("!e", q[2]);
+    std::string const o = entry("!o", c.result_shape().back()), h = with_weights ? "!h" : "h";
+    operand_list list;
+    list.add(c.tensor(0, "query"), {s, b, e});
+    list.add(c.tensor(1, "key"), {t, b, e});
+    list.add(c.tensor(2, "value"), {t, b, e});
+    list.add(c.tensor(5, "in_proj_weight"), {"(!three " + h + " !d)", e});
+    list.add(c.find_tensor(6, "in_proj_bias"), {"(!three " + h + " !d)"});
+    std::string const weight = list.add(c.tensor(11, "out_proj_weight"), {o, "(" + h + " !d)"});
+    std::string const bias = list.add(c.find_tensor(12, "out_proj_bias"), {o});
+    list.add(c.find_tensor(14, "key_padding_mask"), {b, t});
+    if (auto const mask = c.find_tensor(16, "attn_mask"))
+        list.add(mask, c.shape_of(*mask).size() == 2 ? entries{s, t} : entries{b == "1" ? h : "(b " + h + ")", s, t});
+    described_operator op{{}, list.tensors};
+    std::string const terms = bias.empty() ? weight : weight + " + " + bias;
+    op.rule = with_weights ? rule_text(list.accesses, {{s, b, o}, {b, s, t}}) : rule_text(list.accesses, {{s, b, o}}, terms);
+    op.options.extents = {{"three", 3}, {"h", heads}};
+    set_attention_work(c, op.options);
+    op.options.saved_operands = std::vector<std::uint8_t>{0, 1, 2, 3, static_cast<std::uint8_t>(std::stoi(weight))};
+    return op;
+}
+
+/// softmax(q k^T) v over the last two dimensions; linear in v.
+inline description dot_product_attention(call_view const& c) {
+    described_operator op{{}, {c.tensor(0, "query"), c.tensor(1, "key"), c.tensor(2, "value")}};
+    shape const &q = c.shape_of(op.operands[0]), &k = c.shape_of(op.operands[1]);
+    std::size_t const rank = q.size();
+    if (rank < 2 || k.size() != rank || c.find(3, "attn_mask")) return {};
+    auto const access = [&](char const* rows, char const* columns, shape const& dims) {
+        entries result = numbered(dims);
+        result[rank - 2] = entry(rows, dims[rank - 2]);
+        result[rank - 1] = entry(columns, dims[rank - 1]);
+        return result;
+    };
+    shape const &v = c.shape_of(op.operands[2]), &result = c.result_shape();
+    if (v.size() != rank || result.size() != rank) return {};
+    op.rule = rule_text({access("!s", "!d", q), access("!t", "!d", k), access("!t", "!e", v)}, {access("!s", "!e", result)}, "2");
+    double const scores = element_count(q) / static_cast<double>(q.back()) * static_cast<double>(k[rank - 2]);
+    op.options.category = operator_class::attention;
+    op.options.forward = flops(2 * scores * static_cast<double>(q.back() + v.back()));
+    op.options.backward = 2 * *op.options.forward;
+    op.options.extra_saved = bytes(scores * element_size(c.type_of(op.operands[0])));
+    op.options.saved_operands = std::vector<std::uint8_t>{0, 1, 2};
+    return op;
+}
+
+inline description embedding(call_view const& c) {
+    described_operator op{{}, {c.tensor(0, "input"), c.tensor(1, "weight")}};
+    shape const &ids = c.shape_of(op.operands[0]), &table = c.shape_of(op.operands[1]);
+    if (table.size() != 2 || c.find(3, "max_norm")) return {};
+    entries result = numbered(ids);
+    result.push_back(entry("d", table[1]));
+    op.rule = rule_text({numbered(ids), {entry("v", table[0]), result.back()}}, {result}, "1");
+    op.options.forward = flops(element_count(ids) * static_cast<double>(table[1]));
+    op.options.saved_operands = std::vector<std::uint8_t>{0};
+    op.options.sparse_operands = {1};
+    return op;
+}
+
+/// Dispatch and combine masks (batch, sequence, expert, slot). A batch row has slots of its own, so
+/// the batch alone is parallel.
+inline description gating(call_view const& c) {
+    described_operator op{{}, c.call().operands};
+    if (op.operands.size() != 2 || c.result_count() != 2) return {};
+    shape const &tokens = c.shape_of(op.operands[0]), &gate = c.shape_of(op.operands[1]);
+    if (tokens.size() != 3 || gate.size() != 2) return {};
+    std::string const b = entry("b", tokens[0]);
+    std::vector<entries> const results(2, entries{b, "_", "_", "_"});
+    op.rule = rule_text({{b, "_", "_"}, {"_", "_"}}, results);
+    double const scores = element_count(tokens) / static_cast<double>(tokens[2]) * static_cast<double>(gate[1]);
+    op.options.forward = flops(2 * scores * static_cast<double>(tokens[2]) + 2 * element_count(c.result_shape()));
+    op.options.backward = 2 * *op.options.forward;
+    op.options.saved_operands = std::vector<std::uint8_t>{0, 1};
+    op.options.extra_saved = bytes(2 * scores * element_size(c.type_of(op.operands[0])));
+    return op;
+}
+
+} // namespace heddle::detail

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief The operator catalogue: makes an operator of a traced call.
+///
+/// Every entry writes an index rule for the call's arguments and states what the rule and the
+/// shapes do not: flops, what the backward reads, the class its time is looked up under.
+#pragma once
+
+#include <heddle/program/detail/pointwise_operators.hpp>
+#include <heddle/program/detail/product_operators.hpp>
+#include <heddle/program/detail/view_operators.hpp>
+
+#include <array>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace heddle {
+
+/// Rules of the user's own, from a target to its text; they go before the catalogue's.
+using rule_table = std::map<std::string, std::string, std::less<>>;
+
+struct added_call {
+    std::vector<tensor_id> results;
+    /// Whether there is a rule; if not, the operator is computed in full on every device.
+    bool is_known = true;
+};
+
+namespace detail {
+
+using catalogue = std::map<std::string_view, description (*)(call_view const&)>;
+
+/// Functions of torch and methods of its tensors, by the last part of their name.
+[[nodiscard]] inline catalogue const& torch_catalogue() {
+    static catalogue const table{
+        {"linear", linear}, {"matmul", matmul}, {"mm", matmul}, {"bmm", matmul}, {"einsum", einsum},
+        {"conv1d", convolution}, {"conv2d", convolution}, {"conv3d", convolution},
+        {"multi_head_attention_forward", multi_head_attention}, {"scaled_dot_product_attention", dot_product_attention},
+        {"embedding", embedding},
+
+        {"add", binary<arithmetic::add>}, {"sub", binary<arithmetic::subtract>}, {"mul", binary<arithmetic::multiply>},
+        {"multiply", binary<arithmetic::multiply>}, {"div", binary<arithmetic::divide>}, {"truediv", binary<arithmetic::divide>},
+        {"neg", [](call_view const& c) { return unary(c, {.linear = true}); }},
+        {"clone", [](call_view const& c) { return unary(c, {.linear = true}); }},
+        {"to", [](call_view const& c) { return unary(c, {.linear = true}); }},
+        {"float", [](call_view const& c) { return unary(c, {.linear = true}); }},
+        {"half", [](call_view const& c) { return unary(c, {.linear = true}); }},
+        {"bfloat16", [](call_view const& c) { return unary(c, {.linear = true}); }},
+        {"contiguous", [](call_view const& c) { return unary(c, {.linear = true, .is_view = true}); }},
+        {"relu", [](call_view const& c) { return unary(c, {.saves_result = true}); }},
+        {"tanh", [](call_view const& c) { return unary(c, {.saves_result = true, .flops_per_element = 8}); }},
+        {"sigmoid", [](call_view const& c) { return unary(c, {.saves_result = true, .flops_per_element = 4}); }},
+        {"exp", [](call_view const& c) { return unary(c, {.saves_result = true, .flops_per_element = 4}); }},
+        {"sqrt", [](call_view const& c) { return unary(c, {.saves_result = true}); }},
+        {"log", [](call_view const& c) { return unary(c, {.saves_operand = true, .flops_per_element = 4}); }},
+        {"gelu", [](call_view const& c) { return unary(c, {.saves_operand = true, .flops_per_element = 8}); }},
+        {"silu", [](call_view const& c) { return unary(c, {.saves_operand = true, .flops_per_element = 5}); }},
+        {"dropout", dropout},
+
+        {"softmax", softmax}, {"log_softmax", softmax}, {"layer_norm", layer_norm}, {"batch_norm", batch_norm},
+        {"sum", reduce}, {"mean", reduce},
+        {"max_pool2d", max_pool}, {"avg_pool2d", average_pool}, {"adaptive_avg_pool2d", adaptive_average_pool},
+        {"nll_loss", nll_loss}, {"cross_entropy", cross_entropy}, {"mse_loss", squared_error},
+
+        {"transpose", transpose}, {"permute", permute}, {"t", reversed}, {"getattr", attribute},
+        {"reshape", reshape}, {"view", reshape}, {"flatten", reshape}, {"unflatten", reshape},
+        {"squeeze", reshape}, {"unsqueeze", reshape}, {"expand", expand},
+        {"cat", concatenate}, {"concat", concatenate}, {"split", divide}, {"chunk", divide}, {"getitem", get_item},
+    };
+    return table;
+}
+
+/// Helpers that models wrap because tracing cannot see through them.
+[[nodiscard]] inline catalogue const& helper_catalogue() {
+    static catalogue const table{
+        {"top_2_gating", gating}, {"switch_gating", gating},
+        {"append_cls_token", append_class_token}, {"get_cls_token", get_class_token},
+    };
+    return table;
+}
+
+/// Splits a target into its module and its name; a method has no module.
+[[nodiscard]] inline std::pair<std::string_view, std::string_view> split_target(std::string_view target) {
+    std::size_t const dot = target.rfind('.');
+    if (dot == std::string_view::npos) return {{}, target};
+    return {target.substr(0, dot), target.substr(dot + 1)};
+}
+
+[[nodiscard]] inline description describe(call_view const& c) {
+    constexpr std::array<std::string_view, 7> torch_modules{"", "torch", "torch.functional", "torch.nn.functional", "torch._C._nn", "operator", "_operator"};
+    auto const [module, name] = split_target(c.call().target);
+    bool const is_helper = module == "heddle" || module == "models";
+    if (!is_helper && std::ranges::find(torch_modules, module) == torch_modules.end()) return {};
+    catalogue const& table = is_helper ? helper_catalogue() : torch_catalogue();
+    auto const found = table.find(name);
+    return found == table.end() ? description{} : found->second(c);
+}
+
+/// One operation per element touched: all that is known of an operator without products.
+[[nodiscard]] inline flops touched_elements(call_view const& c) {
+    double total = 0;
+    for (tensor_id t : c.call().operands) total += element_count(c.shape_of(t));
+    for (auto const& r : c.call().results) total += element_count(r.shape);
+    return flops(total);
+}
+
+/// The rule of an operator that nothing is known of, as of one that a user's rule describes.
+[[nodiscard]] inline index_rule foreign_rule(call_view const& c, std::string const* text) {
+    if (text) return parse_index_rule(*text);
+    std::vector<shape> operands, results;
+    for (tensor_id t : c.call().operands) operands.push_back(c.shape_of(t));
+    for (auto const& r : c.call().results) results.push_back(r.shape);
+    return blocked_rule(operands, results);
+}
+
+/// Every operand in which the result is not linear, and the factors of products: what the backward
+/// may read.
+[[nodiscard]] inline std::vector<std::uint8_t> read_again(index_rule const& rule) {
+    std::vector<std::uint8_t> result;
+    for (std::size_t k = 0; k < rule.operands.size(); ++k) {
+        auto const number = static_cast<std::uint8_t>(k);
+        bool const is_summand = std::ranges::any_of(rule.terms, [&](auto const& term) { return term.size() == 1 && term.front() == number; });
+        if (!is_summand) result.push_back(number);
+    }
+    return result;
+}
+
+inline std::vector<tensor_id> add_foreign(program_builder& builder, call_view const& c, std::string const* text, operator_options options) {
+    index_rule rule = foreign_rule(c, text);
+    bool const product = std::ranges::any_of(rule.terms, [](auto const& term) { return term.size() > 1; });
+    if (!product) options.forward = touched_elements(c);
+    if (rule.operands.size() == c.call().operands.size()) options.saved_operands = read_again(rule);
+    return builder.apply_multi(split_target(c.call().target).second, std::move(rule), c.call().operands, std::move(options));
+}
+
+} // namespace detail
+
+/// Adds the operator of a traced call to a program, by the user's rule for its target if there is
+/// one, else the catalogue's; without either nothing of it may be split.
+///
+/// *Throws* `input_error`, naming the operator, if its arguments or shapes contradict the rule.
+inline added_call add_call(program_builder& builder, traced_call const& call, rule_table const& rules = {}) {
+    constexpr std::size_t most = 255; // operands are numbered in a byte
+    if (call.operands.size() > most || call.results.size() > most)
+        throw input_error("operator '" + call.name + "'", "has more than 255 operands or results");
+    if (call.results.empty()) throw input_error("operator '" + call.name + "'", "has no result that is a tensor");
+    detail::call_view const view(call, builder);
+    auto const complete = [&](operator_options options) {
+        options.name = call.name;
+        for (auto const& r : call.results) options.results.push_back(r.shape);
+        options.result_type = call.results.front().type;
+        return options;
+    };
+    auto const user = rules.find(call.target);
+    if (user != rules.end()) return {detail::add_foreign(builder, view, &user->second, complete({})), true};
+    auto described = detail::describe(view);
+    if (!described) return {detail::add_foreign(builder, view, nullptr, complete({})), false};
+    std::string_view const kind = detail::split_target(call.target).second;
+    return {builder.apply_multi(kind, parse_index_rule(described->rule), std::move(described->operands), complete(std::move(described->options))), true};
+}
+
+/// What to tell the user, once per target, about an operator without a rule.
+[[nodiscard]] inline std::string missing_rule_warning(std::string_view target) {
+    return "operator '" + std::string(target) + "' has no rule for these arguments and is computed in full on every device; "
+           "give it one, such as \"(b s) -> (b s)\", under its name in the model's 'rules'";
+}
+
+} // namespace heddle
