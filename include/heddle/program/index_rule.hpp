@@ -123,7 +123,10 @@ private:
         std::size_t const begin = at_;
         while (at_ < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[at_])) || text_[at_] == '_')) ++at_;
         std::string const name(text_.substr(begin, at_ - begin));
-        if (name.empty() || name[0] == '_' || std::isdigit(static_cast<unsigned char>(name[0]))) fail("an index name, '1', '_' or '('");
+        if (name.empty() || name[0] == '_' || std::isdigit(static_cast<unsigned char>(name[0]))) {
+            at_ = begin;
+            fail("an index name, '1', '_' or '('");
+        }
         auto const found = std::ranges::find(rule_.indices, name, &loop_index::name);
         auto const number = found == rule_.indices.end() ? add_index(name, index_kind::reduction)
                                                          : static_cast<std::uint16_t>(found - rule_.indices.begin());
@@ -148,8 +151,10 @@ private:
                 std::size_t const begin = at_;
                 while (at_ < text_.size() && std::isdigit(static_cast<unsigned char>(text_[at_])) && at_ - begin < 3)
                     number = number * 10 + static_cast<std::size_t>(text_[at_++] - '0');
-                if (begin == at_ || number >= rule_.operands.size() || seen[number])
+                if (begin == at_ || number >= rule_.operands.size() || seen[number]) {
+                    at_ = begin;
                     fail("the number of an operand that is in no term yet");
+                }
                 seen[number] = true;
                 term.push_back(static_cast<std::uint8_t>(number));
             } while (accept("*"));

@@ -83,11 +83,11 @@ public:
     explicit factor_refinement(Program const& p) {
         using access = program_access<Program>;
         first_dimension_.push_back(0);
-        for (tensor_id t = 0; t < access::tensor_count(p); ++t) {
+        for (tensor_id t = 0; t < static_cast<std::size_t>(access::tensor_count(p)); ++t) {
             for (extent e : tensor_info(access::tensor(p, t)).shape) dimensions_.push_back({e, {}, false});
             first_dimension_.push_back(dimensions_.size());
         }
-        for (operator_id o = 0; o < access::operator_count(p); ++o) {
+        for (operator_id o = 0; o < static_cast<std::size_t>(access::operator_count(p)); ++o) {
             index_rule const& rule = access::rule(p, o);
             first_index_.push_back(index_strides_.size());
             index_strides_.resize(index_strides_.size() + rule.indices.size());
@@ -194,6 +194,45 @@ inline factor_number find_factor(index_rule const& rule, indexed_access const& a
     return found;
 }
 
+/// Whether an access of a rule describes a tensor of this shape.
+inline bool fits(index_rule const& rule, indexed_access const& access, shape const& dims) {
+    if (access.size() != dims.size()) return false;
+    for (std::size_t d = 0; d < dims.size(); ++d) {
+        extent product = 1;
+        for (auto i : access[d]) {
+            if (i >= rule.indices.size() || rule.indices[i].extent < 1 || rule.indices[i].extent > dims[d]) return false;
+            product *= rule.indices[i].extent;
+            if (product > dims[d]) return false;
+        }
+        if (product != dims[d]) return false;
+    }
+    return true;
+}
+
+/// Throws `input_error` unless every rule describes the operands and results of its operator.
+template <class Program>
+void check_rules(Program const& p) {
+    using access = program_access<Program>;
+    auto const tensor_count = static_cast<std::size_t>(access::tensor_count(p));
+    for (operator_id o = 0; o < static_cast<std::size_t>(access::operator_count(p)); ++o) {
+        index_rule const& rule = access::rule(p, o);
+        auto const fail = [&](std::string const& problem) { throw input_error("operator '" + std::string(access::name(p, o)) + "'", problem); };
+        auto const check = [&](auto&& tensors, std::vector<indexed_access> const& accesses) {
+            std::size_t n = 0;
+            for (tensor_id t : tensors) {
+                if (t >= tensor_count) fail("has tensor " + std::to_string(t) + ", the program has " + std::to_string(tensor_count));
+                if (n == accesses.size()) break;
+                tensor_info const& info = access::tensor(p, t);
+                if (!fits(rule, accesses[n++], info.shape)) fail("its rule does not fit tensor '" + info.name + "'");
+            }
+            if (n != accesses.size() || n != static_cast<std::size_t>(std::ranges::distance(tensors)))
+                fail("its rule is of another number of operands or results");
+        };
+        check(access::operands(p, o), rule.operands);
+        check(access::results(p, o), rule.results);
+    }
+}
+
 } // namespace detail
 
 /// Refines a program's factorisations and collects what later modules need.
@@ -205,18 +244,19 @@ inline factor_number find_factor(index_rule const& rule, indexed_access const& a
 template <single_device_program Program>
 [[nodiscard]] indexed_program index_program(Program const& p) {
     using access = program_access<Program>;
+    detail::check_rules(p);
     detail::factor_refinement<Program> const refinement(p);
     indexed_program result;
     result.loss = access::loss(p);
     std::vector<bool> defined;
-    for (tensor_id t = 0; t < access::tensor_count(p); ++t) {
+    for (tensor_id t = 0; t < static_cast<std::size_t>(access::tensor_count(p)); ++t) {
         auto& tensor = result.tensors.emplace_back();
         tensor.info = access::tensor(p, t);
         tensor.factors = detail::factors_of(tensor.info.shape, [&](std::size_t d) -> auto& { return refinement.dimension(t, d); });
         tensor.has_cotangent = tensor.info.trainable;
         defined.push_back(tensor.is_source());
     }
-    for (operator_id o = 0; o < access::operator_count(p); ++o) {
+    for (operator_id o = 0; o < static_cast<std::size_t>(access::operator_count(p)); ++o) {
         index_rule const& rule = access::rule(p, o);
         auto& op = result.operators.emplace_back();
         op.name = access::name(p, o);
@@ -237,8 +277,6 @@ template <single_device_program Program>
             tensor.has_cotangent = has_cotangent && is_floating(tensor.info.type);
             op.results.push_back(t);
         }
-        if (op.operands.size() != rule.operands.size() || op.results.size() != rule.results.size())
-            throw input_error("operator '" + op.name + "'", "its rule is of another number of operands or results");
         for (std::size_t i = 0; i < rule.indices.size(); ++i) {
             if (rule.indices[i].kind == index_kind::blocked) continue;
             auto const& strides = refinement.index(o, i);

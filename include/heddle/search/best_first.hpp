@@ -102,14 +102,14 @@ public:
         bool const stopped = out.which_limit != limit_kind::none;
         if (best == none) {
             out.status = stopped ? status::limit : status::infeasible;
-            out.lower_bound = stopped ? std::min(proven, incumbent_) : incumbent_;
+            out.lower_bound = std::min({stopped ? proven : incumbent_, incumbent_, least_bounded_});
             return out;
         }
         out.cost = incumbent_;
         for (std::size_t n = best; nodes_[n].parent != none; n = nodes_[n].parent) out.actions.push_back(nodes_[n].action);
         std::ranges::reverse(out.actions);
         // Whatever was not expanded has a bound of at least `proven`.
-        out.lower_bound = std::min(proven, incumbent_);
+        out.lower_bound = std::min({proven, incumbent_, least_bounded_});
         if (!stopped && options_.relative_gap <= 1e-9) out.lower_bound = incumbent_;
         out.status = out.lower_bound * (1 + 1e-9) >= incumbent_ ? status::optimal : stopped ? status::limit : status::feasible;
         if (out.status == status::optimal) out.which_limit = limit_kind::none;
@@ -156,7 +156,11 @@ private:
     void insert(state_type state, label_type label, std::size_t parent, action_type action) {
         double bound = problem_.bound(state, label);
         if (parent != none) bound = std::max(bound, bounds_[parent]);
-        if (bound * (1 + options_.relative_gap) >= incumbent_) { ++statistics_.bounded; return; }
+        if (bound * (1 + options_.relative_gap) >= incumbent_) {
+            ++statistics_.bounded;
+            least_bounded_ = std::min(least_bounded_, bound);
+            return;
+        }
         if constexpr (subsuming_problem<Problem>)
             if (is_subsumed(state, label, none)) { ++statistics_.dominated; return; }
         auto [slot, is_new] = fronts_.try_emplace(std::move(state));
@@ -202,6 +206,8 @@ private:
     Problem const& problem_;
     options options_;
     double incumbent_ = 0;
+    /// Least bound of a label dropped because of the incumbent or the cutoff, which a gap lets be above it.
+    double least_bounded_ = std::numeric_limits<double>::infinity();
     statistics statistics_;
     std::deque<node_type> nodes_; // labels are read while successors are added
     std::vector<double> bounds_;

@@ -25,7 +25,7 @@ concept layered_space = requires(Space& space, std::size_t level, typename Space
     typename Space::action;
     { space.level_count() } -> std::convertible_to<std::size_t>;
     { space.initial() } -> std::convertible_to<typename Space::state>;
-    space.for_each_successor(level, s, [](typename Space::action const&, typename Space::state) {});
+    space.for_each_successor(level, s, [](typename Space::action const&, typename Space::state const&) {});
     { std::hash<typename Space::state>{}(s) } -> std::convertible_to<std::size_t>;
 };
 
@@ -65,7 +65,7 @@ template <layered_space Space>
         std::vector<state_type> next;
         for (auto const& state : level) {
             graph.first_edge.push_back(graph.edges.size());
-            space.for_each_successor(l, state, [&](typename Space::action const& action, state_type successor) {
+            space.for_each_successor(l, state, [&](typename Space::action const& action, state_type const& successor) {
                 auto const found = number.find(successor);
                 if (found != number.end()) {
                     graph.edges.push_back({next_first + found->second, action});
@@ -74,7 +74,7 @@ template <layered_space Space>
                 if (next.size() == width) { graph.is_complete = false; return; }
                 auto const n = static_cast<std::uint32_t>(next.size());
                 number.emplace(successor, n);
-                next.push_back(std::move(successor));
+                next.push_back(successor);
                 graph.edges.push_back({next_first + n, action});
             });
         }

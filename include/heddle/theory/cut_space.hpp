@@ -36,6 +36,12 @@ struct std::hash<heddle::cut_state> {
 
 namespace heddle {
 
+/// The factor of most atoms, the first of equals: along it a parameter that is gathered for use is
+/// stored, since nothing but evenness depends on the choice. *Precondition:* there is a factor.
+[[nodiscard]] inline factor_number finest_factor(indexed_tensor const& tensor) {
+    return static_cast<factor_number>(std::ranges::max_element(tensor.factors, {}, &factor::extent) - tensor.factors.begin());
+}
+
 /// What leads from one cut to the next: the sources read and conversions made for one operator, then
 /// the operator. Numbers refer to `cut_space::instructions()`.
 struct cut_move {
@@ -50,7 +56,8 @@ struct cut_move {
 /// that nobody uses any more are gone, reads are fused with the first use (HAP section 4.5).
 /// Where costs add up, the order of independent instructions does not matter, and every program of the
 /// theory has an equally dear one here, provided that each conversion goes straight to a form some
-/// operator uses, or through a whole copy where there is no straight one. Where a collective closes a
+/// operator uses, or through a whole copy where there is no straight one, and that a parameter gathered
+/// for its first use is stored along its finest factor. Where a collective closes a
 /// stage, order matters a little; a bound from added costs then still holds for every order.
 class cut_space {
 public:
@@ -70,6 +77,7 @@ public:
     [[nodiscard]] std::vector<cut_move> const& moves() const { return moves_; }
     [[nodiscard]] indexed_program const& program() const { return program_; }
 
+    /// Calls `visit(action, state const&)`; the state is good until it returns.
     /// Not const: numbers new instructions and moves.
     template <class Visit>
     void for_each_successor(std::size_t level, state const& s, Visit&& visit) {
@@ -123,20 +131,22 @@ private:
         auto const readable = readable_forms(tensor);
         if (std::ranges::find(readable, f) != readable.end()) with({instruction::read(t, f)});
         else with({instruction::read(t, form::replicated()), instruction::convert(t, form::replicated(), f)});
-        if (tensor.is_parameter() && (f == form::replicated() || f == form::mirrored()))
-            for (form stored : readable)
-                if (stored.is_shard()) with({instruction::read(t, stored), instruction::convert(t, stored, f)});
+        if (tensor.is_parameter() && !tensor.factors.empty() && (f == form::replicated() || f == form::mirrored())) {
+            form const stored = form::shard(finest_factor(tensor));
+            with({instruction::read(t, stored), instruction::convert(t, stored, f)});
+        }
     }
 
     template <class Visit>
     void compute(operator_id op, state const& s, instruction const& computation, Visit& visit) {
-        cut_move move;
+        auto& move = move_;
         move.instructions.assign(path_.begin(), path_.end());
         move.instructions.push_back(number(computation));
-        state next;
-        next.held.reserve(s.held.size() + 8);
+        move.saved.clear();
+        auto& next = next_.held;
+        next.clear();
         auto const keep = [&](tensor_id t, property_id id) {
-            if (last_use_[t] > op + 1) next.held.push_back(id);
+            if (last_use_[t] > op + 1) next.push_back(id);
         };
         for (auto id : s.held) keep(properties_.tensor_and_form(id < properties_.size() ? id : id - saved_offset()).first, id);
         for (auto const& [t, f] : gained_) keep(t, properties_.held(t, f));
@@ -151,9 +161,9 @@ private:
             if (std::pair const pair{t, f}; std::ranges::find(move.saved, pair) == move.saved.end()) move.saved.push_back(pair);
             keep(t, id);
         });
-        std::ranges::sort(next.held);
-        next.held.erase(std::unique(next.held.begin(), next.held.end()), next.held.end());
-        visit(number(std::move(move)), std::move(next));
+        std::ranges::sort(next);
+        next.erase(std::unique(next.begin(), next.end()), next.end());
+        visit(number(move), next_);
     }
 
     template <class Visit>
@@ -186,13 +196,14 @@ private:
         return slot->second;
     }
 
-    action number(cut_move move) {
-        std::vector<std::uint32_t> key(move.instructions.begin(), move.instructions.end());
-        key.push_back(~0u);
-        for (auto const& [t, f] : move.saved) key.push_back(properties_.held(t, f));
-        auto const [slot, is_new] = move_number_.try_emplace(std::move(key), static_cast<action>(moves_.size()));
-        if (is_new) moves_.push_back(std::move(move));
-        return slot->second;
+    action number(cut_move const& move) {
+        key_.assign(move.instructions.begin(), move.instructions.end());
+        key_.push_back(~0u);
+        for (auto const& [t, f] : move.saved) key_.push_back(properties_.held(t, f));
+        auto const found = move_number_.find(key_);
+        if (found != move_number_.end()) return found->second;
+        moves_.push_back(move);
+        return move_number_.emplace(key_, static_cast<action>(moves_.size() - 1)).first->second;
     }
 
     struct hash_key {
@@ -212,8 +223,11 @@ private:
     std::unordered_map<std::uint64_t, std::uint32_t> instruction_number_;
     std::vector<cut_move> moves_;
     std::unordered_map<std::vector<std::uint32_t>, action, hash_key> move_number_;
+    // What is under way, kept for its memory.
     std::vector<need> needs_, gained_;
-    std::vector<std::uint32_t> path_;
+    std::vector<std::uint32_t> path_, key_;
+    cut_move move_;
+    cut_state next_;
 };
 
 } // namespace heddle

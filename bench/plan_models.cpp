@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: BSL-1.0
+// Whole planning runs, reading excluded: the shipped models on the shipped cluster of 2 V100 and 6 P100 and, where
+// $HEDDLE_REFERENCE_DATA is set, the models there. Every plan is verified.
+// Counters: seconds per iteration of the plan, proven gap in percent, speed-up over the best data-parallel baseline.
+#include <heddle/clp/all.hpp>
+#include <heddle/heddle.hpp>
+#include <heddle/json/all.hpp>
+
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace {
+
+using namespace heddle;
+namespace fs = std::filesystem;
+
+void run(benchmark::State& state, fs::path const& path, fs::path const& cluster_path) {
+    auto const model = json::read_model(path);
+    auto const c = json::read_cluster(cluster_path);
+    plan result;
+    for (auto _ : state) result = find_plan(model.program, c, clp::ratio_solver{});
+    if (!result.exists()) { state.SkipWithError(result.reason.c_str()); return; }
+    if (auto const checked = verify(model.program, result); !checked) { state.SkipWithError(checked.problem.c_str()); return; }
+    state.counters["plan_s"] = result.cost();
+    state.counters["gap_%"] = 100 * result.gap();
+    double best = 0;
+    for (auto const* name : {"DP-EV", "DP-CP"})
+        if (auto const cost = result.baselines.at(name); cost && (best == 0 || *cost < best)) best = *cost;
+    state.counters["speedup"] = best / result.cost();
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+    fs::path const examples = HEDDLE_EXAMPLES;
+    auto const c = examples / "clusters" / "v100x2_p100x6.json";
+    std::vector<fs::path> models;
+    auto const add = [&](fs::path const& folder) {
+        if (!fs::is_directory(folder)) return;
+        for (auto const& entry : fs::directory_iterator(folder))
+            if (entry.path().extension() == ".gz" || entry.path().extension() == ".json") models.push_back(entry.path());
+    };
+    add(examples / "models");
+    if (char const* const data = std::getenv("HEDDLE_REFERENCE_DATA")) add(fs::path(data) / "models");
+    std::ranges::sort(models);
+    for (auto const& file : models) {
+        std::string const name = file.filename().string();
+        benchmark::RegisterBenchmark(name.c_str(), [file, c](benchmark::State& state) { run(state, file, c); })->Unit(benchmark::kMillisecond);
+    }
+    benchmark::Initialize(&argc, argv);
+    benchmark::RunSpecifiedBenchmarks();
+}

@@ -1,0 +1,393 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief A plan as a fixed-width report for people.
+#pragma once
+
+#include <heddle/plan/plan.hpp>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <cstddef>
+#include <map>
+#include <ostream>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace heddle {
+
+struct table_options {
+    /// Measured wall times; without them equal plans give equal text.
+    bool times = true;
+    /// The list of operators.
+    bool program = true;
+};
+
+namespace detail {
+
+inline constexpr std::size_t report_width = 100;
+
+/// `decimals` digits after the point, in no locale; exponents where that would not be readable.
+inline std::string fixed(double value, int decimals) {
+    std::array<char, 64> buffer{};
+    bool const readable = std::abs(value) < 1e15;
+    auto const end = readable ? std::to_chars(buffer.data(), buffer.data() + buffer.size(), value, std::chars_format::fixed, decimals).ptr
+                              : std::to_chars(buffer.data(), buffer.data() + buffer.size(), value, std::chars_format::general, 6).ptr;
+    std::string text(buffer.data(), end);
+    if (text.starts_with('-') && text.find_first_not_of("-0.") == std::string::npos) text.erase(0, 1);
+    return text;
+}
+
+/// Decimals that leave six significant digits.
+inline int decimals_for(double value) {
+    if (!std::isfinite(value) || value <= 0) return 6;
+    return std::clamp(5 - static_cast<int>(std::floor(std::log10(value))), 0, 12);
+}
+
+inline std::size_t width_of(std::string_view text) {
+    return static_cast<std::size_t>(std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
+}
+
+/// One line of at most `width` characters: the end stays, since names differ there.
+inline std::string clip(std::string text, std::size_t width) {
+    for (char& c : text)
+        if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+    std::size_t const size = width_of(text);
+    if (size <= width) return text;
+    std::size_t begin = 0;
+    for (std::size_t left = size - width + 2; begin < text.size(); ++begin)
+        if ((static_cast<unsigned char>(text[begin]) & 0xc0) != 0x80 && left-- == 0) break;
+    return ".." + text.substr(begin);
+}
+
+/// Rows of cells in aligned columns.
+class text_columns {
+public:
+    /// One letter per column: `l` or `r`, where its text is aligned.
+    explicit text_columns(std::string_view alignment) : alignment_(alignment) {}
+
+    void add(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
+
+    /// Cells of column `flexible` are clipped so that lines fit.
+    [[nodiscard]] std::string print(std::size_t indent, std::size_t flexible) const {
+        std::vector<std::size_t> widths(alignment_.size());
+        for (auto const& row : rows_)
+            for (std::size_t k = 0; k < row.size(); ++k) widths[k] = std::max(widths[k], width_of(row[k]));
+        std::size_t total = indent + 2 * (widths.size() - 1);
+        for (auto w : widths) total += w;
+        if (total > report_width) widths[flexible] -= std::min(widths[flexible] - std::min<std::size_t>(widths[flexible], 8), total - report_width);
+        std::string text;
+        for (auto const& row : rows_) {
+            std::string line(indent, ' ');
+            for (std::size_t k = 0; k < row.size(); ++k) {
+                std::string const cell = clip(row[k], widths[k]);
+                std::string const fill(widths[k] - width_of(cell), ' ');
+                line += alignment_[k] == 'r' ? fill + cell : cell + fill;
+                line += "  ";
+            }
+            line.erase(line.find_last_not_of(' ') + 1);
+            text += line + '\n';
+        }
+        return text;
+    }
+
+private:
+    std::string alignment_;
+    std::vector<std::vector<std::string>> rows_;
+};
+
+/// One operator of a plan, as the report lists it.
+struct report_line {
+    std::string name, split, forms;
+    std::vector<std::string> before;
+    /// Equal for operators that do the same under names that differ in digits alone.
+    std::string key;
+};
+
+class plan_report {
+public:
+    plan_report(plan const& p, table_options const& options) : plan_(p), options_(options), decimals_(decimals_for(p.cost())) {}
+
+    std::string text() {
+        add_header();
+        if (plan_.exists()) {
+            add_times();
+            add_devices();
+        }
+        add_baselines();
+        if (plan_.exists()) {
+            add_parameters();
+            if (options_.program) add_program();
+        }
+        add_search();
+        add_trajectory();
+        add_warnings();
+        return std::move(text_);
+    }
+
+private:
+    void section(std::string const& title) { text_ += '\n' + title + '\n'; }
+
+    /// `label` and text broken at spaces, later lines under the first.
+    void paragraph(std::string const& label, std::string_view words) {
+        std::string line = label;
+        std::size_t const indent = label.size();
+        bool empty = true;
+        for (std::size_t begin = 0; begin < words.size();) {
+            std::size_t const end = std::min(words.find(' ', begin), words.size());
+            std::string word = clip(std::string(words.substr(begin, end - begin)), report_width - indent);
+            begin = end + 1;
+            if (word.empty()) continue;
+            if (!empty && width_of(line) + 1 + width_of(word) > report_width) {
+                text_ += line + '\n';
+                line.assign(indent, ' ');
+                empty = true;
+            }
+            if (!std::exchange(empty, false)) line += ' ';
+            line += word;
+        }
+        line.erase(line.find_last_not_of(' ') + 1);
+        text_ += line + '\n';
+    }
+
+    [[nodiscard]] std::string in_seconds(double value) const { return fixed(value, decimals_); }
+
+    void add_header() {
+        auto const field = [&](std::string label, std::string const& value) {
+            label.resize(23, ' ');
+            if (!value.empty()) paragraph(label, value);
+        };
+        auto const& from = plan_.provenance;
+        field("model", from.model);
+        field("cluster", from.cluster + (plan_.devices.empty() ? "" : (from.cluster.empty() ? "" : ", ") + count(plan_.devices.size(), "device")));
+        field("planner", from.planner.empty() ? "" : from.planner + " (heddle " + from.version + ")");
+        std::string status = search::name(plan_.status);
+        if (plan_.status == search::status::limit)
+            status += std::string(" (") + search::name(plan_.which_limit) + (plan_.exists() ? ")" : "; nothing found)");
+        field("status", status);
+        field("reason", plan_.reason);
+        if (!plan_.exists()) return;
+        field("seconds per iteration", in_seconds(plan_.cost()));
+        field("lower bound", plan_.lower_bound > 0 ? in_seconds(plan_.lower_bound) : "none");
+        if (plan_.lower_bound > 0) field("gap", fixed(100 * plan_.gap(), 2) + " %");
+    }
+
+    void add_times() {
+        section("Time by term");
+        text_columns table("lrr");
+        table.add({"", "seconds", "%"});
+        double const total = plan_.cost();
+        auto const row = [&](std::string name, double value) {
+            table.add({std::move(name), in_seconds(value), fixed(total > 0 ? 100 * value / total : 0, 1)});
+        };
+        row("compute", plan_.time.compute);
+        row("forward communication", plan_.time.forward_communication);
+        row("backward communication", plan_.time.backward_communication);
+        row("gradient communication", plan_.time.gradient_communication);
+        row("update", plan_.time.update);
+        row("total", total);
+        text_ += table.print(2, 0);
+    }
+
+    void add_devices() {
+        section("Devices (memory in GB)");
+        text_columns table("llrrrrrrrrrr");
+        table.add({"device", "type", "ratio", "param", "grad", "optim", "input", "activ", "comm", "total", "limit", "used %"});
+        auto const cells = [&](std::size_t d) {
+            auto const gigabytes = [](double value) { return fixed(value / 1e9, 3); };
+            auto const& m = plan_.memory[d];
+            double const limit = plan_.devices[d].memory_limit.value;
+            return std::vector<std::string>{plan_.devices[d].type,   fixed(plan_.ratios[d], 4),   gigabytes(m.parameters),
+                                            gigabytes(m.gradients),  gigabytes(m.optimizer),      gigabytes(m.inputs),
+                                            gigabytes(m.activations), gigabytes(m.communication), gigabytes(m.total()),
+                                            gigabytes(limit),        fixed(limit > 0 ? 100 * m.total() / limit : 0, 1)};
+        };
+        std::size_t const known = std::min({plan_.devices.size(), plan_.memory.size(), plan_.ratios.size()});
+        for (std::size_t first = 0; first < known;) {
+            auto row = cells(first);
+            std::size_t end = first + 1;
+            while (end < known && cells(end) == row) ++end;
+            row.insert(row.begin(), std::to_string(first) + (end > first + 1 ? "-" + std::to_string(end - 1) : ""));
+            table.add(std::move(row));
+            first = end;
+        }
+        text_ += table.print(2, 1);
+    }
+
+    void add_baselines() {
+        if (plan_.baselines.empty()) return;
+        section("Baselines");
+        text_columns table("lrl");
+        table.add({"", "seconds", ""});
+        for (auto const& [name, cost] : plan_.baselines) {
+            if (!cost) table.add({name, "-", "does not fit"});
+            else table.add({name, in_seconds(*cost), plan_.cost() > 0 ? fixed(*cost / plan_.cost(), 2) + " times the plan" : ""});
+        }
+        text_ += table.print(2, 0);
+    }
+
+    /// How parameters are stored, and whether they are brought together for use.
+    void add_parameters() {
+        constexpr std::array names{"replicated", "mirrored", "replicated, masked for use", "sharded", "sharded, gathered for use"};
+        std::vector<bool> gathered(plan_.tensors.size());
+        for (auto const& s : plan_.steps)
+            if (auto const& i = s.instruction; i.what == instruction::kind::convert && i.from.is_shard() && !i.to.is_shard()) gathered[i.tensor] = true;
+        std::array<std::size_t, names.size()> tensors{};
+        std::array<double, names.size()> sizes{};
+        for (auto const& s : plan_.steps) {
+            auto const& i = s.instruction;
+            if (i.what != instruction::kind::read || plan_.tensors[i.tensor].role != tensor_role::parameter) continue;
+            std::size_t kind = 0;
+            if (i.to == form::mirrored()) kind = 1;
+            if (i.to == form::partial()) kind = 2;
+            if (i.to.is_shard()) kind = gathered[i.tensor] ? 4 : 3;
+            ++tensors[kind];
+            sizes[kind] += plan_.tensors[i.tensor].size().value;
+        }
+        text_columns table("lrr");
+        table.add({"stored", "tensors", "GB"});
+        for (std::size_t k = 0; k < names.size(); ++k)
+            if (tensors[k] > 0) table.add({names[k], std::to_string(tensors[k]), fixed(sizes[k] / 1e9, 3)});
+        section("Parameters");
+        text_ += table.print(2, 0);
+    }
+
+    void add_program() {
+        section("Program (split: dimension and extent; sum: the same, of an operand that is summed over)");
+        text_columns table("llll");
+        table.add({"operator", "how", "operands -> results", "converted before"});
+        list(lines(), 0, table);
+        text_ += table.print(2, 3);
+    }
+
+    /// Lists operators; consecutive repetitions of one group are written once.
+    void list(std::span<report_line const> lines, std::size_t depth, text_columns& table) const {
+        for (std::size_t at = 0; at < lines.size();) {
+            std::size_t period = 1, repeats = 1;
+            for (std::size_t p = 1; 2 * p <= lines.size() - at; ++p) {
+                std::size_t r = 1;
+                while (at + (r + 1) * p <= lines.size() &&
+                       std::ranges::equal(lines.subspan(at, p), lines.subspan(at + r * p, p), {}, &report_line::key, &report_line::key))
+                    ++r;
+                if (r > 1 && r * p > (repeats > 1 ? repeats * period : 1)) { period = p; repeats = r; }
+            }
+            std::string const indent(2 * depth, ' ');
+            if (period > 1) {
+                table.add({indent + "x" + std::to_string(repeats) + ":"});
+                list(lines.subspan(at, period), depth + 1, table);
+            } else {
+                auto const& line = lines[at];
+                std::string const suffix = repeats > 1 ? " x" + std::to_string(repeats) : "";
+                table.add({indent + clip(line.name, 30 - std::min<std::size_t>(20, indent.size() + suffix.size())) + suffix, line.split, line.forms,
+                           line.before.empty() ? "" : line.before[0]});
+                for (std::size_t k = 1; k < line.before.size(); ++k) table.add({"", "", "", line.before[k]});
+            }
+            at += period * repeats;
+        }
+    }
+
+    [[nodiscard]] std::vector<report_line> lines() const {
+        std::vector<report_line> result;
+        std::vector<std::string> before;
+        auto const add = [&](report_line line) {
+            line.before = std::exchange(before, {});
+            line.key = without_digits(line.name) + '\n' + line.split + '\n' + line.forms;
+            for (auto const& b : line.before) line.key += '\n' + without_digits(b);
+            result.push_back(std::move(line));
+        };
+        for (auto const& s : plan_.steps) {
+            auto const& i = s.instruction;
+            if (i.what == instruction::kind::convert) before.push_back(conversion_name(i) + ' ' + clip(plan_.tensors[i.tensor].name, 30));
+            else if (i.what == instruction::kind::compute)
+                add({plan_.operators[i.op], split_of(s), clip(list_forms(i.operands) + " -> " + list_forms(i.results), 40), {}, {}});
+        }
+        if (!before.empty()) add({"(end)", "", "", {}, {}});
+        return result;
+    }
+
+    static std::string conversion_name(instruction const& i) {
+        auto const how = find_conversion(i.from, i.to);
+        if (!how) return "convert";
+        if (how->forward.collective) return name(*how->forward.collective);
+        std::string const local = how->forward.local == conversion_half::work::cut ? "slice" : how->forward.local == conversion_half::work::scale ? "mask" : "share";
+        return how->backward.collective ? local + " (" + name(*how->backward.collective) + " backward)" : local;
+    }
+
+    [[nodiscard]] std::string split_of(plan_step const& s) const {
+        auto const& i = s.instruction;
+        auto const holds = [&](form f) { return std::ranges::find(i.results, f) != i.results.end(); };
+        if (i.loop < 0) return holds(form::partial()) ? "partial" : holds(form::mirrored()) ? "mirrored" : "whole";
+        std::string text = std::ranges::any_of(i.results, &form::is_shard) ? "split" : "sum";
+        if (!s.step.share.is_split()) return text;
+        auto const& tensor = plan_.tensors[s.step.share.tensor];
+        auto const& cut = tensor.factors[static_cast<std::size_t>(s.step.share.factor)];
+        text += ' ' + std::to_string(cut.dimension);
+        bool const contiguous = cut.extent * cut.stride == tensor.shape[cut.dimension];
+        return text + (contiguous ? " of " : " strided, of ") + std::to_string(cut.extent);
+    }
+
+    static std::string list_forms(form_list const& forms) {
+        std::string text;
+        for (std::size_t first = 0; first < forms.size();) {
+            auto const word = [&](std::size_t k) -> std::string {
+                if (forms[k].is_shard()) return "split";
+                return forms[k] == form::replicated() ? "whole" : to_string(forms[k]);
+            };
+            std::size_t end = first + 1;
+            while (end < forms.size() && word(end) == word(first)) ++end;
+            text += (first ? ", " : "") + word(first) + (end > first + 1 ? " x" + std::to_string(end - first) : "");
+            first = end;
+        }
+        return text;
+    }
+
+    static std::string without_digits(std::string text) {
+        std::erase_if(text, [](char c) { return c >= '0' && c <= '9'; });
+        return text;
+    }
+
+    static std::string count(std::size_t n, std::string const& what) { return std::to_string(n) + ' ' + what + (n == 1 ? "" : "s"); }
+
+    void add_search() {
+        auto const& s = plan_.statistics;
+        section("Search");
+        paragraph("  ", "expanded " + std::to_string(s.expanded) + ", generated " + std::to_string(s.generated) + ", dominated " +
+                            std::to_string(s.dominated) + ", bounded " + std::to_string(s.bounded) + ", kept " + std::to_string(s.kept));
+        if (options_.times) paragraph("  ", fixed(s.seconds, 3) + " seconds");
+    }
+
+    void add_trajectory() {
+        if (plan_.trajectory.empty()) return;
+        section("Trajectory");
+        text_columns table("lr");
+        table.add({"origin", "seconds"});
+        for (auto const& point : plan_.trajectory) table.add({point.origin, point.cost ? in_seconds(*point.cost) : "does not fit"});
+        text_ += table.print(2, 0);
+    }
+
+    void add_warnings() {
+        if (plan_.warnings.empty()) return;
+        section("Warnings");
+        for (auto const& w : plan_.warnings) paragraph("  - ", w);
+    }
+
+    plan const& plan_;
+    table_options const& options_;
+    int decimals_;
+    std::string text_;
+};
+
+} // namespace detail
+
+/// Prints a plan as a report of at most 100 columns, the same in every locale.
+/// *Preconditions.* Steps name tensors and operators of the plan.
+inline void print(std::ostream& out, plan const& p, table_options const& options = {}) {
+    auto const text = detail::plan_report(p, options).text();
+    out.write(text.data(), static_cast<std::streamsize>(text.size()));
+}
+
+} // namespace heddle

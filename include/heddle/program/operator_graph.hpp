@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief A program as a graph of operators, for the algorithms of Boost.Graph. Not part of
+/// `heddle.hpp`: it takes a second to compile.
+#pragma once
+
+#include <heddle/program/concepts.hpp>
+
+#include <boost/graph/compressed_sparse_row_graph.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <limits>
+#include <utility>
+#include <vector>
+
+namespace heddle {
+
+/// Vertex `o` is operator `o`; an edge leads from the operator that computes a tensor to each that uses it.
+using operator_graph = boost::compressed_sparse_row_graph<boost::bidirectionalS>;
+
+/// The operator graph of a program, one edge per pair of operators however many tensors join them.
+/// *Complexity.* Linear in operands and results, times a logarithm.
+template <single_device_program Program>
+[[nodiscard]] operator_graph make_operator_graph(Program const& p) {
+    using access = program_access<Program>;
+    constexpr auto nobody = std::numeric_limits<std::size_t>::max();
+    std::vector<std::size_t> producer(access::tensor_count(p), nobody);
+    std::vector<std::pair<std::size_t, std::size_t>> edges;
+    std::size_t const count = access::operator_count(p);
+    for (operator_id o = 0; o < count; ++o) {
+        for (tensor_id t : access::operands(p, o))
+            if (producer[t] != nobody) edges.emplace_back(producer[t], o);
+        for (tensor_id t : access::results(p, o)) producer[t] = o;
+    }
+    std::ranges::sort(edges);
+    edges.erase(std::unique(edges.begin(), edges.end()), edges.end());
+    return {boost::edges_are_unsorted_multi_pass, edges.begin(), edges.end(), count};
+}
+
+} // namespace heddle
