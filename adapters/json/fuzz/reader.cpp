@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief Feeds arbitrary bytes to one reader, HEDDLE_FUZZED; anything but an `error` is a failure.
+#include <heddle/json/all.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* data, std::size_t size) {
+    try {
+        static_cast<void>(heddle::json::HEDDLE_FUZZED({reinterpret_cast<char const*>(data), size}, "fuzzed"));
+    } catch (heddle::error const&) {
+    }
+    return 0;
+}

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief Every reader and writer of files.
+#pragma once
+
+#include <heddle/json/cluster.hpp>
+#include <heddle/json/digest.hpp>
+#include <heddle/json/document.hpp>
+#include <heddle/json/file.hpp>
+#include <heddle/json/fitted.hpp>
+#include <heddle/json/model.hpp>
+#include <heddle/json/names.hpp>
+#include <heddle/json/plan.hpp>
+#include <heddle/json/samples.hpp>
+#include <heddle/json/theory.hpp>
+#include <heddle/json/trace.hpp>

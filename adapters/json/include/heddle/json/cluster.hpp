@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief Reads cluster files.
+#pragma once
+
+#include <heddle/cluster/cluster.hpp>
+#include <heddle/json/document.hpp>
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <string_view>
+
+namespace heddle::json {
+
+namespace detail {
+
+/// A model of a collective: a line, or `{"pieces": [...]}`. With `strict`, unknown fields are errors.
+inline collective_model read_collective_model(element const& e, bool strict) {
+    auto const read_line = [&](element const& line) {
+        if (strict) line.allow_only({"latency", "seconds_per_byte"});
+        return collective_model::piece{seconds(line.at("latency").non_negative()), seconds_per_byte(line.at("seconds_per_byte").non_negative())};
+    };
+    auto const pieces = e.find("pieces");
+    if (!pieces) return {{read_line(e)}};
+    if (strict) e.allow_only({"pieces"});
+    if (pieces->size() == 0) pieces->expected("at least one piece");
+    collective_model result;
+    pieces->for_each([&](element const& line) { result.pieces.push_back(read_line(line)); });
+    return result;
+}
+
+inline std::map<collective, collective_model> read_collectives(element const& root, bool strict) {
+    std::map<collective, collective_model> result;
+    auto const models = root.find("collectives");
+    if (!models) return result;
+    for (auto const& [name, e] : models->fields()) {
+        if (strict && name.starts_with("x-")) continue;
+        auto const kind = value_of(collectives, name);
+        if (!kind) e.fail("is no collective, expected one of " + listed(collectives));
+        result.emplace(*kind, read_collective_model(e, strict));
+    }
+    return result;
+}
+
+class cluster_reader {
+public:
+    explicit cluster_reader(document const& file) : file_(file), strict_(file.version() >= 1) {}
+
+    cluster read() {
+        element const root = file_.root();
+        allow_only(root, {"format", "version", "name", "device_types", "machines", "links", "collectives", "meta"});
+        if (auto const name = root.find("name")) result_.name = name->text();
+        auto const types = root.at("device_types");
+        if (types.size() == 0) types.expected("at least one device type");
+        types.for_each([&](element const& e) { read_type(e); });
+        auto const machines = root.at("machines");
+        if (machines.size() == 0) machines.expected("at least one machine");
+        machines.for_each([&](element const& e) { read_machine(e); });
+        if (auto const links = root.find("links")) {
+            allow_only(*links, {"intra", "inter"});
+            if (auto const e = links->find("intra")) result_.intra = read_link(*e);
+            if (auto const e = links->find("inter")) result_.inter = read_link(*e);
+        }
+        result_.measured = read_collectives(root, strict_);
+        try {
+            validate(result_);
+        } catch (input_error const& e) {
+            root.fail(e.what());
+        }
+        return std::move(result_);
+    }
+
+private:
+    void allow_only(element const& e, std::initializer_list<std::string_view> names) const {
+        if (strict_) e.allow_only(names);
+    }
+
+    void read_type(element const& e) {
+        allow_only(e, {"name", "memory", "bandwidth", "overhead", "rates"});
+        device_type type;
+        auto const name = e.at("name");
+        type.name = name.name();
+        if (std::ranges::find(result_.types, type.name, &device_type::name) != result_.types.end()) name.expected("a name that no other device type has");
+        type.memory = bytes(e.at("memory").positive());
+        type.bandwidth = bytes_per_second(e.at("bandwidth").positive());
+        if (auto const overhead = e.find("overhead")) type.overhead = seconds(overhead->non_negative());
+        auto const rates = e.at("rates");
+        for (auto const& [element_name, table] : rates.fields()) {
+            if (strict_ && element_name.starts_with("x-")) continue;
+            auto const element = value_of(element_types, element_name);
+            if (!element) table.fail("is no element type, expected one of " + listed(element_types));
+            type.rates.emplace(*element, read_rates(table));
+        }
+        if (type.rates.empty()) rates.expected("the rate of at least one element type");
+        result_.types.push_back(std::move(type));
+    }
+
+    [[nodiscard]] rate_table read_rates(element const& e) const {
+        if (!e.value().is_object()) return {flops_per_second(e.positive())};
+        rate_table table{flops_per_second(e.at("default").positive())};
+        for (auto const& [name, rate] : e.fields()) {
+            if (name == "default" || (strict_ && name.starts_with("x-"))) continue;
+            auto const category = value_of(operator_classes, name);
+            if (!category) rate.fail("is no operator class, expected default or one of " + listed(operator_classes));
+            table.by_class.emplace(*category, flops_per_second(rate.positive()));
+        }
+        return table;
+    }
+
+    void read_machine(element const& e) {
+        allow_only(e, {"type", "devices", "count"});
+        machine_group group;
+        auto const type = e.at("type");
+        auto const found = std::ranges::find(result_.types, type.text(), &device_type::name);
+        if (found == result_.types.end()) type.expected("the name of a device type");
+        group.type = static_cast<std::size_t>(found - result_.types.begin());
+        if (auto const devices = e.find("devices")) group.devices = static_cast<int>(devices->integer(1, 65536));
+        if (auto const count = e.find("count")) group.count = static_cast<int>(count->integer(1, 65536));
+        total_ += std::int64_t{group.devices} * group.count;
+        if (total_ > 65536) e.fail("makes more than 65536 devices");
+        result_.machines.push_back(group);
+    }
+
+    [[nodiscard]] network_link read_link(element const& e) const {
+        allow_only(e, {"bandwidth", "latency"});
+        return {bytes_per_second(e.at("bandwidth").positive()), seconds(e.at("latency").non_negative())};
+    }
+
+    document const& file_;
+    bool strict_;
+    cluster result_;
+    std::int64_t total_ = 0;
+};
+
+} // namespace detail
+
+/// Reads a cluster from text; `name` stands in messages.
+/// *Throws* `input_error`.
+[[nodiscard]] inline cluster parse_cluster(std::string_view text, std::string const& name = "cluster") {
+    return detail::guarded(name, [&] { return detail::cluster_reader(document(name, text, "cluster", 1)).read(); });
+}
+
+/// Reads and validates a cluster file.
+/// *Throws* `file_error` if it cannot be read, `input_error` naming the place if it is wrong.
+[[nodiscard]] inline cluster read_cluster(std::filesystem::path const& path) {
+    return parse_cluster(detail::guarded(path.string(), [&] { return read_text(path); }), path.string());
+}
+
+} // namespace heddle::json

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief Whole files in and out, plain or compressed with gzip.
+#pragma once
+
+#include <heddle/base/error.hpp>
+
+#include <zlib.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <random>
+#include <string>
+#include <string_view>
+#include <system_error>
+
+namespace heddle::json {
+
+/// More than any file of ours, uncompressed.
+inline constexpr std::size_t largest_file = std::size_t{1} << 30;
+
+namespace detail {
+
+struct close_gzip {
+    void operator()(gzFile file) const { gzclose(file); }
+};
+using gzip_file = std::unique_ptr<gzFile_s, close_gzip>;
+
+inline std::string describe_error(gzFile file) {
+    int code = Z_OK;
+    char const* text = gzerror(file, &code);
+    return code == Z_ERRNO ? std::strerror(errno) : text;
+}
+
+/// A name beside the file that no other writer picks.
+inline std::filesystem::path temporary_beside(std::filesystem::path const& path) {
+    std::random_device random;
+    std::filesystem::path result = path;
+    result += "." + std::to_string(random()) + ".part";
+    return result;
+}
+
+inline void write_all(std::filesystem::path const& path, std::string_view text, char const* mode) {
+    auto const fail = [&](std::string const& why) { throw file_error(path.string() + ": cannot be written: " + why); };
+    errno = 0;
+    gzip_file file(gzopen(path.c_str(), mode));
+    if (!file) fail(std::strerror(errno));
+    while (!text.empty()) {
+        auto const size = static_cast<unsigned>(std::min<std::size_t>(text.size(), 1u << 20));
+        if (gzwrite(file.get(), text.data(), size) != static_cast<int>(size)) fail(describe_error(file.get()));
+        text.remove_prefix(size);
+    }
+    errno = 0;
+    if (int const code = gzclose(file.release()); code != Z_OK) fail(code == Z_ERRNO ? std::strerror(errno) : "compression failed");
+}
+
+} // namespace detail
+
+/// The content of a file, decompressed if it begins like gzip.
+/// *Throws* `file_error` if it cannot be read, is damaged, or is larger than `largest_file`.
+[[nodiscard]] inline std::string read_text(std::filesystem::path const& path) {
+    auto const fail = [&](std::string const& why) { throw file_error(path.string() + ": cannot be read: " + why); };
+    std::error_code ignored;
+    if (std::filesystem::is_directory(path, ignored)) fail("it is a directory");
+    errno = 0;
+    detail::gzip_file const file(gzopen(path.c_str(), "rb"));
+    if (!file) fail(std::strerror(errno));
+    std::string text;
+    for (std::string block(1u << 18, '\0');;) {
+        int const count = gzread(file.get(), block.data(), static_cast<unsigned>(block.size()));
+        if (count < 0) fail(detail::describe_error(file.get()));
+        if (count == 0) break;
+        text.append(block, 0, static_cast<std::size_t>(count));
+        if (text.size() > largest_file) fail("it holds more than 1 GiB");
+    }
+    int code = Z_OK;
+    gzerror(file.get(), &code);
+    if (code != Z_OK && code != Z_STREAM_END) fail("it ends in the middle");
+    return text;
+}
+
+/// Writes a file beside the place and renames it there, so that nobody sees half of it; a failure
+/// leaves what was there. Compressed if the name ends in `.gz`. What is no regular file, such as a
+/// terminal or a pipe, is written directly.
+/// *Throws* `file_error`.
+inline void write_file_atomically(std::filesystem::path const& path, std::string_view text) {
+    namespace fs = std::filesystem;
+    bool const compress = path.extension() == ".gz";
+    std::error_code error;
+    fs::file_status const status = fs::status(path, error);
+    if (fs::exists(status) && !fs::is_regular_file(status)) return detail::write_all(path, text, compress ? "wb" : "wbT");
+    fs::path target = path;
+    if (fs::is_symlink(path, error)) // the file it names is replaced, not the link
+        if (fs::path const resolved = fs::weakly_canonical(path, error); !error) target = resolved;
+    fs::path const beside = detail::temporary_beside(target);
+    try {
+        detail::write_all(beside, text, compress ? "wbx" : "wbxT");
+        fs::rename(beside, target, error);
+        if (error) throw file_error(path.string() + ": cannot be written: " + error.message());
+    } catch (...) {
+        fs::remove(beside, error);
+        throw;
+    }
+}
+
+} // namespace heddle::json

@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief Reads model files: a traced training graph becomes a program.
+#pragma once
+
+#include <heddle/json/document.hpp>
+#include <heddle/program/operators.hpp>
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace heddle::json {
+
+struct model {
+    std::string name;
+    heddle::program program;
+    /// One per target without a rule.
+    std::vector<std::string> warnings;
+    /// Of the file's content, uncompressed.
+    std::string digest;
+};
+
+namespace detail {
+
+inline constexpr extent largest_extent = extent{1} << 40;
+inline constexpr double most_elements = 1125899906842624.0; // 2^50, exact in a double
+inline constexpr std::size_t most_dimensions = 64;
+inline constexpr std::size_t most_results = 255;
+inline constexpr std::size_t most_arguments = 4096;
+
+inline shape read_shape(element const& e) {
+    if (e.size() > most_dimensions) e.expected("at most " + std::to_string(most_dimensions) + " extents");
+    shape result;
+    double elements = 1;
+    e.for_each([&](element const& item) {
+        result.push_back(item.integer(1, largest_extent));
+        elements *= static_cast<double>(result.back());
+    });
+    if (elements > most_elements) e.fail("is the shape of more than 2^50 elements");
+    return result;
+}
+
+/// Numbers that JSON cannot write.
+inline double read_special(element const& e) {
+    std::string const text = e.text();
+    if (text == "nan") return std::numeric_limits<double>::quiet_NaN();
+    if (text != "inf" && text != "-inf") e.expected("\"inf\", \"-inf\" or \"nan\"");
+    return text == "inf" ? std::numeric_limits<double>::infinity() : -std::numeric_limits<double>::infinity();
+}
+
+/// Turns nodes into sources and calls of a builder, one after the other.
+class model_reader {
+public:
+    explicit model_reader(document const& file) : file_(file) {}
+
+    model read() {
+        if (auto const rules = file_.root().find("rules")) read_rules(*rules);
+        element const nodes = file_.root().at("nodes");
+        if (nodes.size() == 0) nodes.expected("at least one node");
+        for (std::size_t i = 0, last = nodes.size() - 1; i < last; ++i) read_node(nodes.item(i), i);
+        model result;
+        result.program = read_output(nodes.item(nodes.size() - 1), nodes.size() - 1);
+        result.name = read_name();
+        result.warnings = std::move(warnings_);
+        result.digest = file_.digest();
+        return result;
+    }
+
+private:
+    /// The arguments of a node as they are read, with the nodes they name.
+    struct arguments {
+        std::vector<literal> positional;
+        std::map<std::string, literal, std::less<>> keywords;
+        std::vector<std::uint32_t> nodes;
+    };
+
+    void read_rules(element const& rules) {
+        for (auto const& [target, text] : rules.fields()) {
+            try {
+                static_cast<void>(parse_index_rule(text.text()));
+            } catch (input_error const& e) {
+                if (text.value().is_string()) text.fail(e.what());
+                throw;
+            }
+            rules_.emplace(target, text.text());
+        }
+    }
+
+    [[nodiscard]] std::string read_name() const {
+        auto const meta = file_.root().find("meta");
+        if (meta && meta->value().is_object())
+            if (auto const found = meta->find("model"); found && found->value().is_string()) return found->text();
+        std::filesystem::path stem = std::filesystem::path(file_.name()).filename();
+        while (stem.has_extension()) stem = stem.stem();
+        return stem.string();
+    }
+
+    void check_identity(element const& node, std::size_t number) {
+        auto const id = node.at("id");
+        if (id.integer(0, std::numeric_limits<std::int32_t>::max()) != static_cast<std::int64_t>(number))
+            id.expected("the node's position, " + std::to_string(number));
+        auto const name = node.at("name");
+        if (!names_.insert(name.name()).second) name.expected("a name that no other node has");
+    }
+
+    void read_node(element const& node, std::size_t number) {
+        check_identity(node, number);
+        auto const op = node.at("op");
+        std::string const kind = op.text();
+        if (kind == "call_function" || kind == "call_method") yields_.push_back(read_call(node));
+        else if (kind == "placeholder" || kind == "parameter" || kind == "buffer") yields_.push_back(read_source(node, kind));
+        else if (kind == "output") op.fail("is \"output\" before the last node");
+        else op.expected("placeholder, parameter, buffer, call_function, call_method or output");
+    }
+
+    [[nodiscard]] traced_call::result read_tensor(element const& out) const {
+        return {read_shape(out.at("shape")), out.at("dtype").choice(element_types)};
+    }
+
+    literal read_source(element const& node, std::string const& kind) {
+        if (auto const inputs = node.at("inputs"); inputs.size() != 0) inputs.expected("none for a " + kind);
+        auto const out = node.at("out"), out_kind = out.at("kind");
+        if (out_kind.text() != "tensor") out_kind.expected("\"tensor\" for a " + kind);
+        auto [dims, type] = read_tensor(out);
+        std::string name = node.at("target").name();
+        if (kind == "placeholder") return {literal::tensor{builder_.input(std::move(name), std::move(dims), type)}};
+        if (kind == "buffer") return {literal::tensor{builder_.buffer(std::move(name), std::move(dims), type)}};
+        auto const trained = node.find("requires_grad");
+        bool const trainable = !trained || trained->boolean();
+        if (trainable && !is_floating(type)) node.fail("is a trained parameter of an integer type; expected a floating-point type, or requires_grad false");
+        return {literal::tensor{builder_.parameter(std::move(name), std::move(dims), type, trainable)}};
+    }
+
+    // Arguments.
+
+    [[nodiscard]] literal const& yield_of(element const& id, std::vector<std::uint32_t>& used) const {
+        auto const number = static_cast<std::uint32_t>(id.integer(0, std::numeric_limits<std::int32_t>::max()));
+        if (number >= yields_.size()) id.expected("the id of an earlier node");
+        if (used.size() == most_arguments) id.fail("is one of more than " + std::to_string(most_arguments) + " nodes among the arguments");
+        used.push_back(number);
+        return yields_[number];
+    }
+
+    [[nodiscard]] literal read_slice(element const& slice, std::vector<std::uint32_t>& used) const {
+        if (slice.size() != 3) slice.expected("[start, stop, step]");
+        literal::slice result;
+        std::optional<std::int64_t>* const parts[] = {&result.start, &result.stop, &result.step};
+        for (std::size_t i = 0; i < 3; ++i) {
+            literal const part = read_literal(slice.item(i), used);
+            if (auto const* number = part.as<std::int64_t>()) *parts[i] = *number;
+            else if (!part.is_none()) slice.item(i).expected("an integer, a node that is one, or null");
+        }
+        return {result};
+    }
+
+    [[nodiscard]] literal read_object(element const& e, std::vector<std::uint32_t>& used) const {
+        if (e.value().size() == 1) {
+            if (auto const id = e.find("node")) return yield_of(*id, used);
+            if (auto const slice = e.find("slice")) return read_slice(*slice, used);
+            if (e.find("ellipsis")) return {literal::ellipsis{}};
+            if (auto const special = e.find("float")) return {read_special(*special)};
+        }
+        e.expected("{\"node\": id}, {\"slice\": [...]}, {\"ellipsis\": true} or {\"float\": \"inf\"}");
+    }
+
+    [[nodiscard]] literal read_literal(element const& e, std::vector<std::uint32_t>& used) const {
+        auto const& value = e.value();
+        if (value.is_null()) return {};
+        if (value.is_boolean()) return {value.get<bool>()};
+        if (value.is_number_integer()) return {e.integer(std::numeric_limits<std::int64_t>::min(), std::numeric_limits<std::int64_t>::max())};
+        if (value.is_number()) return {e.number()};
+        if (value.is_string()) return {e.text()};
+        if (value.is_object()) return read_object(e, used);
+        literal::list items;
+        e.for_each([&](element const& item) { items.push_back(read_literal(item, used)); });
+        return {std::move(items)};
+    }
+
+    [[nodiscard]] arguments read_arguments(element const& node) const {
+        arguments result;
+        if (auto const args = node.find("args")) args->for_each([&](element const& item) { result.positional.push_back(read_literal(item, result.nodes)); });
+        if (auto const kwargs = node.find("kwargs"))
+            for (auto const& [key, item] : kwargs->fields()) result.keywords.emplace(key, read_literal(item, result.nodes));
+        std::ranges::sort(result.nodes);
+        return result;
+    }
+
+    /// The nodes in `inputs`, which are those among the arguments in the order they were written.
+    [[nodiscard]] std::vector<std::uint32_t> read_inputs(element const& node, arguments const& args) const {
+        auto const inputs = node.at("inputs");
+        std::vector<std::uint32_t> ids = inputs.numbers_below(yields_.size()), sorted = ids;
+        std::ranges::sort(sorted);
+        if (sorted != args.nodes) inputs.fail("are not the nodes among args and kwargs");
+        return ids;
+    }
+
+    static void collect_tensors(literal const& value, std::vector<tensor_id>& tensors) {
+        if (auto const* tensor = value.as<literal::tensor>()) tensors.push_back(tensor->id);
+        if (auto const* list = value.as<literal::list>())
+            for (auto const& item : *list) collect_tensors(item, tensors);
+    }
+
+    // Calls.
+
+    /// What a node yields as its `out` describes it, in which results are numbered from 0; `size` and
+    /// `value` are folded here.
+    [[nodiscard]] literal read_out(element const& out, std::vector<traced_call::result>& results) const {
+        auto const kind = out.at("kind");
+        std::string const text = kind.text();
+        if (text == "tensor") {
+            if (results.size() == most_results) out.fail("is one of more than " + std::to_string(most_results) + " results");
+            results.push_back(read_tensor(out));
+            return {literal::tensor{static_cast<tensor_id>(results.size() - 1)}};
+        }
+        if (text == "tuple") {
+            literal::list items;
+            out.at("items").for_each([&](element const& item) { items.push_back(read_out(item, results)); });
+            return {std::move(items)};
+        }
+        if (text != "value" && text != "size") kind.expected("\"tensor\", \"tuple\", \"value\" or \"size\"");
+        auto const value = out.at("value");
+        std::vector<std::uint32_t> used;
+        bool const is_list = value.value().is_array();
+        if (text == "size" && !is_list) value.expected("an array of integers");
+        if (is_list && value.size() > most_arguments) value.expected("at most " + std::to_string(most_arguments) + " items");
+        literal result = read_literal(value, used);
+        if (!used.empty()) value.fail("names a node, expected a constant");
+        return result;
+    }
+
+    static void renumber(literal& value, std::vector<tensor_id> const& results) {
+        if (auto* tensor = std::get_if<literal::tensor>(&value.value)) tensor->id = results[tensor->id];
+        if (auto* list = std::get_if<literal::list>(&value.value))
+            for (auto& item : *list) renumber(item, results);
+    }
+
+    /// An item of a tuple, which is no operator; checks that `out` describes it.
+    [[nodiscard]] literal take_item(element const& node, literal::list const& tuple, literal const& index, std::vector<traced_call::result> const& declared) const {
+        auto const* number = index.as<std::int64_t>();
+        auto const size = static_cast<std::int64_t>(tuple.size());
+        if (!number || *number < -size || *number >= size) node.fail("takes an item that its tuple of " + std::to_string(size) + " has not");
+        literal const& item = tuple[static_cast<std::size_t>(*number < 0 ? *number + size : *number)];
+        std::vector<tensor_id> tensors;
+        collect_tensors(item, tensors);
+        bool same = tensors.size() == declared.size();
+        for (std::size_t i = 0; same && i < tensors.size(); ++i) {
+            auto const& info = builder_.tensor(tensors[i]);
+            same = info.shape == declared[i].shape && info.type == declared[i].type;
+        }
+        if (!same) node.at("out").fail("is not the item that the tuple has there");
+        return item;
+    }
+
+    literal read_call(element const& node) {
+        std::vector<traced_call::result> results;
+        literal yielded = read_out(node.at("out"), results);
+        arguments args = read_arguments(node);
+        auto const inputs = read_inputs(node, args);
+        if (results.empty()) return yielded;
+        std::string const target = node.at("target").name();
+        if (target == "operator.getitem" && args.positional.size() == 2)
+            if (auto const* tuple = args.positional[0].as<literal::list>()) return take_item(node, *tuple, args.positional[1], results);
+        traced_call call{node.at("name").text(), target, std::move(args.positional), std::move(args.keywords), {}, std::move(results)};
+        for (auto id : inputs) collect_tensors(yields_[id], call.operands);
+        renumber(yielded, add(node, call));
+        return yielded;
+    }
+
+    std::vector<tensor_id> add(element const& node, traced_call const& call) {
+        try {
+            auto added = add_call(builder_, call, rules_);
+            if (!added.is_known && warned_.insert(call.target).second) warnings_.push_back(missing_rule_warning(call.target));
+            return std::move(added.results);
+        } catch (input_error const& e) {
+            node.fail(e.what());
+        }
+    }
+
+    [[nodiscard]] program read_output(element const& node, std::size_t number) {
+        check_identity(node, number);
+        if (auto const op = node.at("op"); op.text() != "output") op.expected("\"output\" for the last node");
+        auto const inputs = node.at("inputs");
+        auto const ids = inputs.numbers_below(yields_.size());
+        if (ids.empty()) inputs.expected("the loss");
+        auto const* loss = yields_[ids.front()].as<literal::tensor>();
+        if (!loss || !builder_.tensor(loss->id).shape.empty()) inputs.item(0).expected("a node that yields a tensor of shape [], the loss");
+        try {
+            return builder_.finish(loss->id);
+        } catch (input_error const& e) {
+            node.fail(e.what());
+        }
+    }
+
+    document const& file_;
+    program_builder builder_;
+    rule_table rules_;
+    std::vector<literal> yields_;
+    std::set<std::string> names_, warned_;
+    std::vector<std::string> warnings_;
+};
+
+} // namespace detail
+
+/// Reads a model from text; `name` stands in messages.
+/// *Throws* `input_error`.
+[[nodiscard]] inline model parse_model(std::string_view text, std::string const& name = "model") {
+    return detail::guarded(name, [&] { return detail::model_reader(document(name, text, "model", 1)).read(); });
+}
+
+/// Reads a model file.
+/// *Throws* `file_error` if it cannot be read, `input_error` naming the place if it is wrong.
+[[nodiscard]] inline model read_model(std::filesystem::path const& path) {
+    return parse_model(detail::guarded(path.string(), [&] { return read_text(path); }), path.string());
+}
+
+} // namespace heddle::json

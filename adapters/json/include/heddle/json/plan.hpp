@@ -1,0 +1,501 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief Writes and reads plan files.
+#pragma once
+
+#include <heddle/json/document.hpp>
+#include <heddle/plan/plan.hpp>
+
+#include <nlohmann/json.hpp>
+
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <cstdint>
+#include <filesystem>
+#include <limits>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace heddle::json {
+
+namespace detail {
+
+inline constexpr std::array roles{named{"input", tensor_role::input}, named{"parameter", tensor_role::parameter},
+                                  named{"buffer", tensor_role::buffer}, named{"value", tensor_role::value}};
+
+inline constexpr std::array statuses{named{"optimal", search::status::optimal}, named{"feasible", search::status::feasible},
+                                     named{"limit", search::status::limit}, named{"infeasible", search::status::infeasible}};
+
+inline constexpr std::array limits{named{"labels", search::limit_kind::labels}, named{"time", search::limit_kind::time},
+                                   named{"stopped", search::limit_kind::stopped}};
+
+inline constexpr std::array actions{named{"read", instruction::kind::read}, named{"convert", instruction::kind::convert},
+                                    named{"compute", instruction::kind::compute}};
+
+class plan_writer {
+public:
+    using value = nlohmann::ordered_json;
+
+    explicit plan_writer(plan const& p) : plan_(p) {}
+
+    /// What the command line prints.
+    [[nodiscard]] value summary() const {
+        value result = value::object();
+        result["status"] = name_of(statuses, plan_.status);
+        if (plan_.status == search::status::limit) result["which_limit"] = search::name(plan_.which_limit);
+        if (plan_.status == search::status::infeasible || !plan_.reason.empty()) result["reason"] = plan_.reason;
+        result["cost"] = plan_.exists() ? number(plan_.cost()) : value();
+        result["lower_bound"] = number(plan_.lower_bound);
+        auto const& s = plan_.statistics;
+        for (auto const& [name, count] : {std::pair("expanded", s.expanded), {"generated", s.generated}, {"dominated", s.dominated},
+                                          {"bounded", s.bounded}, {"kept", s.kept}})
+            result[name] = count;
+        result["seconds"] = number(s.seconds);
+        result["warnings"] = plan_.warnings;
+        auto& baselines = result["baselines"] = value::object();
+        for (auto const& [name, cost] : plan_.baselines) baselines[name] = optional(cost);
+        result["memory_bytes"] = list(plan_.memory, [](memory_terms const& m) { return number(m.total()); });
+        result["memory_limit_bytes"] = list(plan_.devices, [](plan_device const& d) { return number(d.memory_limit.value); });
+        auto const& from = plan_.provenance;
+        result["provenance"] = {{"planner", from.planner}, {"model", from.model}, {"model_digest", from.model_digest},
+                                {"cluster", from.cluster}, {"cluster_digest", from.cluster_digest}, {"heddle", from.version},
+                                {"optimizer_bytes_per_element", number(from.training.optimizer_bytes_per_element)}};
+        result["time"] = {{"compute", number(plan_.time.compute)},
+                          {"forward_communication", number(plan_.time.forward_communication)},
+                          {"backward_communication", number(plan_.time.backward_communication)},
+                          {"gradient_communication", number(plan_.time.gradient_communication)},
+                          {"update", number(plan_.time.update)}};
+        result["devices"] = list(plan_.devices, [](plan_device const& d) { return value(d.type); });
+        result["ratios"] = list(plan_.ratios, number);
+        return result;
+    }
+
+    [[nodiscard]] std::string text() const {
+        std::string out = "{\n  \"format\": \"heddle.plan\",\n  \"version\": 1";
+        value const fields = summary();
+        for (auto const& [key, field] : fields.items()) out += ",\n  \"" + key + "\": " + dump(field);
+        lines(out, "memory", list(plan_.memory, write_memory));
+        lines(out, "trajectory", list(plan_.trajectory, write_point));
+        lines(out, "cuts", list(plan_.cuts, write_cut));
+        lines(out, "tensors", list(plan_.tensors, write_tensor));
+        lines(out, "operators", value(plan_.operators));
+        lines(out, "steps", list(plan_.steps, write_step));
+        return out + "\n}\n";
+    }
+
+    static std::string dump(value const& v) { return v.dump(-1, ' ', false, value::error_handler_t::replace); }
+
+private:
+    template <class Range, class Write>
+    static value list(Range const& range, Write&& write) {
+        value result = value::array();
+        for (auto const& item : range) result.push_back(write(item));
+        return result;
+    }
+
+    /// Whole numbers are written without a point where nothing is lost by it.
+    static value number(double v) {
+        if (!std::isfinite(v)) throw input_error("plan", "has a number that is not finite, which no file can hold");
+        bool const whole = std::abs(v) < 9007199254740992.0 && v == std::trunc(v) && !(v == 0 && std::signbit(v));
+        return whole ? value(static_cast<std::int64_t>(v)) : value(v);
+    }
+    static value optional(std::optional<double> v) { return v ? number(*v) : value(); }
+    static bool is_default(double v) { return v == 0 && !std::signbit(v); }
+
+    /// One item per line.
+    static void lines(std::string& out, std::string_view key, value const& items) {
+        out += ",\n  \"" + std::string(key) + "\": [";
+        for (std::size_t i = 0; i < items.size(); ++i) out += (i ? ",\n    " : "\n    ") + dump(items[i]);
+        out += items.empty() ? "]" : "\n  ]";
+    }
+
+    static value write_memory(memory_terms const& m) {
+        return {{"parameters", number(m.parameters)}, {"gradients", number(m.gradients)}, {"optimizer", number(m.optimizer)},
+                {"inputs", number(m.inputs)}, {"activations", number(m.activations)}, {"communication", number(m.communication)}};
+    }
+    static value write_point(trajectory_point const& t) {
+        return {{"origin", t.origin}, {"cost", optional(t.cost)}, {"ratios", list(t.ratios, number)}};
+    }
+    static value write_cut(atom_class const& c) {
+        return {{"atoms", c.atoms}, {"counts", c.counts},
+                {"members", list(c.members, [](cut_factor m) { return value::array({m.tensor, m.factor}); })}};
+    }
+    static value write_tensor(plan_tensor const& t) {
+        value result{{"name", t.name}, {"shape", t.shape}, {"dtype", name_of(element_types, t.type)}, {"role", name_of(roles, t.role)}};
+        if (t.trainable) result["trainable"] = true;
+        result["factors"] = list(t.factors, [](factor const& f) { return value::array({f.dimension, f.extent, f.stride}); });
+        return result;
+    }
+
+    static value write_share(share_ref s) { return value::array({s.tensor, s.factor}); }
+    static value write_forms(form_list const& forms) { return list(forms, [](form f) { return value(to_string(f)); }); }
+
+    static void add(value& into, char const* key, kernel const& k) {
+        value result = value::object();
+        if (!is_default(k.operations.value)) result["flops"] = number(k.operations.value);
+        if (!is_default(k.whole.value)) result["whole"] = number(k.whole.value);
+        if (!is_default(k.split.value)) result["split"] = number(k.split.value);
+        if (!k.launches && !result.empty()) result["launches"] = false;
+        if (k.launches || !result.empty()) into[key] = std::move(result);
+    }
+    static void add(value& into, char const* key, holding const& h) {
+        value result = value::object();
+        if (!is_default(h.whole.value)) result["whole"] = number(h.whole.value);
+        if (!is_default(h.split.value)) result["split"] = number(h.split.value);
+        if (!result.empty()) into[key] = std::move(result);
+    }
+    static void add(value& into, char const* key, std::optional<transfer> const& t) {
+        if (!t) return;
+        value result{{"collective", name_of(collectives, t->kind)}, {"bytes", number(t->size.value)}};
+        if (t->from.is_split()) result["from"] = write_share(t->from);
+        if (t->to.is_split()) result["to"] = write_share(t->to);
+        into[key] = std::move(result);
+    }
+
+    static value write_step(plan_step const& s) {
+        auto const& i = s.instruction;
+        value result{{"do", name_of(actions, i.what)}};
+        if (i.what == instruction::kind::compute) {
+            result["operator"] = i.op;
+            result["operands"] = write_forms(i.operands);
+            result["results"] = write_forms(i.results);
+            if (i.loop >= 0) result["loop"] = i.loop;
+        } else {
+            result["tensor"] = i.tensor;
+            if (i.what == instruction::kind::convert) result["from"] = to_string(i.from);
+            result["to"] = to_string(i.to);
+        }
+        if (s.step.category != operator_class::other) result["class"] = name_of(operator_classes, s.step.category);
+        result["dtype"] = name_of(element_types, s.step.type);
+        if (s.step.share.is_split()) result["share"] = write_share(s.step.share);
+        add(result, "forward", s.step.forward);
+        add(result, "backward", s.step.backward);
+        add(result, "forward_transfer", s.step.forward_transfer);
+        add(result, "backward_transfer", s.step.backward_transfer);
+        add(result, "deferred_transfer", s.step.deferred_transfer);
+        add(result, "update", s.step.update);
+        add(result, "stored", s.step.stored);
+        add(result, "saved", s.step.saved);
+        if (!s.saved.empty())
+            result["saved_tensors"] = list(s.saved, [](auto const& pair) { return value::array({pair.first, to_string(pair.second)}); });
+        return result;
+    }
+
+    plan const& plan_;
+};
+
+class plan_reader {
+public:
+    explicit plan_reader(document const& file) : root_(file.root()) {}
+
+    plan read() {
+        read_outcome();
+        read_provenance();
+        read_devices();
+        read_tensors();
+        read_cuts();
+        read_steps();
+        check_outcome();
+        return std::move(plan_);
+    }
+
+private:
+    static constexpr std::int64_t most = std::int64_t{1} << 53;
+    static constexpr std::int64_t most_factors = 32'000;
+
+    static double optional_number(element const& from, char const* field) {
+        auto const found = from.find(field);
+        return found ? found->non_negative() : 0;
+    }
+    static std::string optional_text(element const& from, char const* field) {
+        auto const found = from.find(field);
+        return found ? found->text() : std::string();
+    }
+    static std::optional<double> number_or_null(element const& e) {
+        return e.value().is_null() ? std::nullopt : std::optional(e.non_negative());
+    }
+    /// An array of exactly `count` items.
+    static element exactly(element e, std::size_t count, std::string const& what) {
+        if (e.size() != count) e.expected(std::to_string(count) + ", " + what);
+        return e;
+    }
+    static bool near(double a, double b) { return std::abs(a - b) <= 1e-9 * std::max(std::abs(a), std::abs(b)); }
+
+    void read_outcome() {
+        plan_.status = root_.at("status").choice(statuses);
+        auto const limit = root_.find("which_limit");
+        if (plan_.status == search::status::limit) plan_.which_limit = root_.at("which_limit").choice(limits);
+        else if (limit) limit->fail("is there, but the status is not 'limit'");
+        plan_.reason = plan_.status == search::status::infeasible ? root_.at("reason").text() : optional_text(root_, "reason");
+        plan_.lower_bound = root_.at("lower_bound").non_negative();
+        auto const count = [&](char const* field, bool needed) {
+            auto const found = needed ? std::optional(root_.at(field)) : root_.find(field);
+            return static_cast<std::size_t>(found ? found->integer(0, most) : 0);
+        };
+        plan_.statistics = {count("expanded", true), count("generated", true), count("dominated", false), count("bounded", false),
+                            count("kept", false), root_.at("seconds").non_negative()};
+        root_.at("warnings").for_each([&](element const& e) { plan_.warnings.push_back(e.text()); });
+        for (auto const& [name, cost] : root_.at("baselines").fields()) plan_.baselines[name] = number_or_null(cost);
+        element const time = root_.at("time");
+        plan_.time = {time.at("compute").number(), time.at("forward_communication").number(), time.at("backward_communication").number(),
+                      time.at("gradient_communication").number(), time.at("update").number()};
+    }
+
+    void read_provenance() {
+        element const from = root_.at("provenance");
+        plan_.provenance = {optional_text(from, "planner"), optional_text(from, "model"), optional_text(from, "model_digest"),
+                            optional_text(from, "cluster"), optional_text(from, "cluster_digest"), optional_text(from, "heddle"), {}};
+        plan_.provenance.training.optimizer_bytes_per_element = from.at("optimizer_bytes_per_element").non_negative();
+    }
+
+    /// One ratio per device, summing to one.
+    std::vector<double> read_ratios(element const& e) const {
+        std::vector<double> result;
+        double sum = 0;
+        e.for_each([&](element const& entry) {
+            result.push_back(entry.non_negative());
+            sum += result.back();
+        });
+        if (!(std::abs(sum - 1) <= 1e-6)) e.fail("sums to " + nlohmann::json(sum).dump() + ", expected 1");
+        return result;
+    }
+
+    void read_devices() {
+        element const devices = root_.at("devices");
+        std::size_t const count = devices.size();
+        if (count > 65536) devices.expected("at most 65536 devices");
+        element const memory_limits = exactly(root_.at("memory_limit_bytes"), count, "one per device");
+        for (std::size_t d = 0; d < count; ++d) plan_.devices.push_back({devices.item(d).text(), bytes(memory_limits.item(d).positive())});
+        bool const found = root_.at("steps").size() > 0;
+        if (found && count == 0) devices.expected("at least one");
+        if (element const ratios = root_.at("ratios"); found || ratios.size() > 0) plan_.ratios = read_ratios(exactly(ratios, count, "one per device"));
+        element const memory = root_.at("memory");
+        if (found || memory.size() > 0) exactly(memory, count, "one per device");
+        memory.for_each([&](element const& e) {
+            plan_.memory.push_back({e.at("parameters").number(), e.at("gradients").number(), e.at("optimizer").number(), e.at("inputs").number(),
+                                    e.at("activations").number(), e.at("communication").number()});
+        });
+        element const totals = exactly(root_.at("memory_bytes"), plan_.memory.size(), "as many as in memory");
+        for (std::size_t d = 0; d < plan_.memory.size(); ++d)
+            if (double const sum = plan_.memory[d].total(); !near(totals.item(d).number(), sum))
+                totals.item(d).expected("the sum of memory[" + std::to_string(d) + "], " + nlohmann::json(sum).dump());
+        root_.at("trajectory").for_each([&](element const& e) {
+            element const ratios = e.at("ratios");
+            auto& point = plan_.trajectory.emplace_back(trajectory_point{e.at("origin").text(), {}, number_or_null(e.at("cost"))});
+            if (ratios.size() > 0) point.ratios = read_ratios(count == 0 ? ratios : exactly(ratios, count, "one per device"));
+        });
+    }
+
+    void read_tensors() {
+        root_.at("tensors").for_each([&](element const& e) {
+            auto& t = plan_.tensors.emplace_back();
+            t.name = e.at("name").text();
+            t.type = e.at("dtype").choice(element_types);
+            t.role = e.at("role").choice(roles);
+            std::int64_t elements = 1;
+            e.at("shape").for_each([&](element const& dimension) {
+                t.shape.push_back(dimension.integer(1, most));
+                if (t.shape.back() > most / elements) e.at("shape").expected("at most 2^53 elements");
+                elements *= t.shape.back();
+            });
+            if (auto const trainable = e.find("trainable")) t.trainable = trainable->boolean();
+            if (t.trainable && (t.role != tensor_role::parameter || !is_floating(t.type)))
+                e.at("trainable").fail("is true, expected so of floating-point parameters alone");
+            element const factors = e.at("factors");
+            if (factors.size() > static_cast<std::size_t>(most_factors)) factors.expected("at most " + std::to_string(most_factors));
+            factors.for_each([&](element const& f) {
+                exactly(f, 3, "dimension, extent and stride");
+                if (t.shape.empty()) f.fail("is there, but the tensor has no dimensions");
+                auto const rank = static_cast<std::int64_t>(t.shape.size());
+                auto const dimension = static_cast<std::uint16_t>(f.item(0).integer(0, std::min<std::int64_t>(rank, 65536) - 1));
+                extent const whole = t.shape[dimension], count = f.item(1).integer(1, whole), stride = f.item(2).integer(1, whole / count);
+                if (whole % (count * stride) != 0) f.fail("does not divide the dimension's extent, " + std::to_string(whole));
+                t.factors.push_back({dimension, count, stride});
+            });
+            widest_ = std::max(widest_, t.factors.size());
+        });
+        root_.at("operators").for_each([&](element const& e) { plan_.operators.push_back(e.text()); });
+    }
+
+    tensor_id read_tensor(element const& e) const {
+        if (plan_.tensors.empty()) e.fail("names a tensor, but there is none");
+        return static_cast<tensor_id>(e.integer(0, static_cast<std::int64_t>(plan_.tensors.size()) - 1));
+    }
+
+    /// A pair of tensor and factor.
+    cut_factor read_factor(element const& e) const {
+        exactly(e, 2, "a tensor and one of its factors");
+        tensor_id const t = read_tensor(e.item(0));
+        auto const count = static_cast<std::int64_t>(plan_.tensors[t].factors.size());
+        if (count == 0) e.fail("names a factor of a tensor that has none");
+        return {t, static_cast<factor_number>(e.item(1).integer(0, count - 1))};
+    }
+
+    void read_cuts() {
+        root_.at("cuts").for_each([&](element const& e) {
+            auto& cut = plan_.cuts.emplace_back();
+            cut.atoms = e.at("atoms").integer(1, most);
+            element const counts = exactly(e.at("counts"), plan_.devices.size(), "one per device");
+            extent sum = 0;
+            counts.for_each([&](element const& count) {
+                cut.counts.push_back(count.integer(0, cut.atoms));
+                sum += cut.counts.back();
+                if (sum > cut.atoms) counts.fail("sum to more than atoms, " + std::to_string(cut.atoms));
+            });
+            if (sum != cut.atoms) counts.fail("sum to " + std::to_string(sum) + ", expected atoms, " + std::to_string(cut.atoms));
+            e.at("members").for_each([&](element const& member) {
+                cut_factor const m = read_factor(member);
+                if (extent const size = plan_.tensors[m.tensor].factors[static_cast<std::size_t>(m.factor)].extent; size % cut.atoms != 0)
+                    member.fail("has extent " + std::to_string(size) + ", expected a multiple of atoms, " + std::to_string(cut.atoms));
+                if (!cut_.insert(m).second) member.fail("is cut a second time");
+                cut.members.push_back(m);
+            });
+        });
+    }
+
+    void check_cut(element const& e, cut_factor f) const {
+        if (!cut_.contains(f)) e.fail("is split along factor " + std::to_string(f.factor) + " of tensor " + std::to_string(f.tensor) + ", which is in no cut");
+    }
+    share_ref read_share(element const& e) const {
+        cut_factor const f = read_factor(e);
+        check_cut(e, f);
+        return {f.tensor, f.factor};
+    }
+
+    static form parse_form(element const& e, std::size_t factors) {
+        std::string const text = e.text();
+        for (form const f : {form::replicated(), form::partial(), form::mirrored()})
+            if (text == to_string(f)) return f;
+        factor_number number = no_factor;
+        if (text.starts_with("shard(")) std::from_chars(text.data() + 6, text.data() + text.size(), number);
+        if (number < 0 || number > most_factors || text != to_string(form::shard(number))) e.expected("replicated, partial, mirrored or shard(factor)");
+        if (static_cast<std::size_t>(number) >= factors) e.expected("a factor below " + std::to_string(factors));
+        return form::shard(number);
+    }
+    [[nodiscard]] form read_form(element const& e, tensor_id t) const {
+        form const f = parse_form(e, plan_.tensors[t].factors.size());
+        if (f.is_shard()) check_cut(e, {t, f.factor()});
+        if (f == form::partial() && !is_floating(plan_.tensors[t].type)) e.expected("another form, since the tensor is not floating-point");
+        return f;
+    }
+    /// Which tensors an operator touches is the model's to say, so factors are checked against the tensor that has most.
+    [[nodiscard]] form_list read_forms(element const& e) const {
+        if (e.size() > 4096) e.expected("at most 4096");
+        form_list forms;
+        e.for_each([&](element const& f) { forms.push_back(parse_form(f, widest_)); });
+        return forms;
+    }
+
+    static kernel read_kernel(element const& from, char const* field) {
+        auto const e = from.find(field);
+        if (!e) return {};
+        auto const launches = e->find("launches");
+        return {flops(optional_number(*e, "flops")), bytes(optional_number(*e, "whole")), bytes(optional_number(*e, "split")),
+                launches ? launches->boolean() : true};
+    }
+    static holding read_holding(element const& from, char const* field) {
+        auto const e = from.find(field);
+        if (!e) return {};
+        return {bytes(optional_number(*e, "whole")), bytes(optional_number(*e, "split"))};
+    }
+    [[nodiscard]] std::optional<transfer> read_transfer(element const& parent, char const* field) const {
+        auto const e = parent.find(field);
+        if (!e) return {};
+        transfer t{e->at("collective").choice(collectives), bytes(e->at("bytes").non_negative()), {}, {}};
+        if (auto const from = e->find("from")) t.from = read_share(*from);
+        if (auto const to = e->find("to")) t.to = read_share(*to);
+        return t;
+    }
+
+    instruction read_instruction(element const& e) const {
+        auto const what = e.at("do").choice(actions);
+        if (what == instruction::kind::compute) {
+            if (plan_.operators.empty()) e.fail("computes an operator, but there is none");
+            auto const op = e.at("operator").integer(0, static_cast<std::int64_t>(plan_.operators.size()) - 1);
+            auto const loop = e.find("loop");
+            return {what, 0, {}, {}, static_cast<operator_id>(op), read_forms(e.at("operands")), read_forms(e.at("results")),
+                    static_cast<std::int16_t>(loop ? loop->integer(0, std::numeric_limits<std::int16_t>::max()) : -1)};
+        }
+        tensor_id const t = read_tensor(e.at("tensor"));
+        form const to = read_form(e.at("to"), t);
+        if (what == instruction::kind::read) {
+            if (plan_.tensors[t].role == tensor_role::value) e.at("tensor").expected("an input, a parameter or a buffer");
+            return instruction::read(t, to);
+        }
+        form const from = read_form(e.at("from"), t);
+        if (!find_conversion(from, to)) e.at("to").fail("cannot be made from " + to_string(from) + " in one step");
+        return instruction::convert(t, from, to);
+    }
+
+    void read_steps() {
+        root_.at("steps").for_each([&](element const& e) {
+            auto& s = plan_.steps.emplace_back();
+            s.instruction = read_instruction(e);
+            if (auto const category = e.find("class")) s.step.category = category->choice(operator_classes);
+            s.step.type = e.at("dtype").choice(element_types);
+            if (auto const share = e.find("share")) s.step.share = read_share(*share);
+            s.step.forward = read_kernel(e, "forward");
+            s.step.backward = read_kernel(e, "backward");
+            s.step.forward_transfer = read_transfer(e, "forward_transfer");
+            s.step.backward_transfer = read_transfer(e, "backward_transfer");
+            s.step.deferred_transfer = read_transfer(e, "deferred_transfer");
+            s.step.update = read_holding(e, "update");
+            s.step.stored = read_holding(e, "stored");
+            s.step.saved = read_holding(e, "saved");
+            if (auto const saved = e.find("saved_tensors"))
+                saved->for_each([&](element const& pair) {
+                    exactly(pair, 2, "a tensor and its form");
+                    tensor_id const t = read_tensor(pair.item(0));
+                    s.saved.emplace_back(t, read_form(pair.item(1), t));
+                });
+        });
+    }
+
+    void check_outcome() const {
+        element const cost = root_.at("cost"), status = root_.at("status");
+        if (!plan_.exists()) {
+            if (!cost.value().is_null()) cost.expected("null, since there are no steps");
+            if (plan_.status == search::status::optimal || plan_.status == search::status::feasible) status.fail("promises a plan, but there are no steps");
+            return;
+        }
+        if (plan_.status == search::status::infeasible) status.fail("promises that there is no plan, but there are steps");
+        if (!near(cost.non_negative(), plan_.cost())) cost.expected("the sum of time, " + nlohmann::json(plan_.cost()).dump());
+        if (plan_.lower_bound > plan_.cost() * (1 + 1e-6)) root_.at("lower_bound").expected("at most the cost");
+    }
+
+    element root_;
+    plan plan_;
+    /// Most factors of one tensor.
+    std::size_t widest_ = 0;
+    std::set<cut_factor> cut_;
+};
+
+} // namespace detail
+
+/// A plan as the text of a plan file. Equal plans give equal text, and reading it gives every number back exactly.
+/// *Throws* `input_error` if a number is not finite.
+[[nodiscard]] inline std::string write_plan(plan const& p) { return detail::plan_writer(p).text(); }
+
+/// A plan's outcome, without program and tables, as one JSON object on one line.
+/// *Throws* `input_error` if a number is not finite.
+[[nodiscard]] inline std::string plan_summary(plan const& p) { return detail::plan_writer::dump(detail::plan_writer(p).summary()); }
+
+/// Reads a plan from text; `name` stands in messages. What a plan cannot be re-costed without is checked;
+/// that its program is right for a model is for a verifier to say.
+/// *Throws* `input_error`.
+[[nodiscard]] inline plan parse_plan(std::string_view text, std::string const& name = "plan") {
+    return detail::guarded(name, [&] { return detail::plan_reader(document(name, text, "plan", 1)).read(); });
+}
+
+/// Reads a plan file.
+/// *Throws* `file_error` if it cannot be read, `input_error` naming the place if it is wrong.
+[[nodiscard]] inline plan read_plan(std::filesystem::path const& path) {
+    return parse_plan(detail::guarded(path.string(), [&] { return read_text(path); }), path.string());
+}
+
+} // namespace heddle::json

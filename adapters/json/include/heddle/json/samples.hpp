@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief Reads measurements of collectives and operators (CSV).
+#pragma once
+
+#include <heddle/json/document.hpp>
+
+#include <array>
+#include <charconv>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+namespace heddle::json {
+
+/// One measurement of a collective on `ranks` ranks, or of an operator class on a device type.
+struct sample {
+    std::variant<collective, operator_class> what;
+    std::string device;
+    int ranks = 0;
+    std::optional<element_type> type;
+    flops work;
+    bytes size;
+    seconds time;
+};
+
+namespace detail {
+
+class samples_reader {
+public:
+    samples_reader(std::string const& name, std::string_view text) : name_(name), rest_(text) {
+        if (rest_.starts_with("\xef\xbb\xbf")) rest_.remove_prefix(3);
+    }
+
+    std::vector<sample> read() {
+        std::vector<sample> result;
+        for (bool header = true; next_line();) {
+            if (!header) result.push_back(read_sample());
+            else if (line_ != header_line) fail("", "is '" + printable(std::string(line_)) + "', expected the header '" + std::string(header_line) + "'");
+            header = false;
+        }
+        if (number_of_lines_read_ == 0) throw input_error(name_, "is empty, expected the header '" + std::string(header_line) + "'");
+        return result;
+    }
+
+private:
+    static constexpr std::string_view header_line = "what,device,ranks,dtype,flops,bytes,seconds";
+    static constexpr std::array<char const*, 7> columns{"what", "device", "ranks", "dtype", "flops", "bytes", "seconds"};
+    enum column { what, device, ranks, dtype, work, size, time };
+
+    /// The next line that is neither empty nor a comment.
+    bool next_line() {
+        while (!rest_.empty()) {
+            ++line_number_;
+            line_ = rest_.substr(0, rest_.find('\n'));
+            rest_.remove_prefix(std::min(rest_.size(), line_.size() + 1));
+            if (line_.ends_with('\r')) line_.remove_suffix(1);
+            if (line_.empty() || line_.starts_with('#')) continue;
+            ++number_of_lines_read_;
+            return true;
+        }
+        return false;
+    }
+
+    [[noreturn]] void fail(std::string const& where, std::string const& problem) const {
+        throw input_error(name_ + ": line " + std::to_string(line_number_) + (where.empty() ? "" : ", " + where), problem);
+    }
+    [[noreturn]] void expected(column c, std::string const& what_instead) const {
+        std::string const found = cells_[c].empty() ? "empty" : "'" + printable(std::string(cells_[c]), 60) + "'";
+        fail(columns[c], "is " + found + ", expected " + what_instead);
+    }
+
+    void split() {
+        std::string_view rest = line_;
+        for (std::size_t c = 0; c < columns.size(); ++c) {
+            auto const comma = rest.find(',');
+            if ((comma == std::string_view::npos) != (c + 1 == columns.size())) fail("", "has another number of columns than 7");
+            cells_[c] = rest.substr(0, comma);
+            rest.remove_prefix(std::min(rest.size(), cells_[c].size() + 1));
+        }
+    }
+
+    [[nodiscard]] double number(column c, bool positive) const {
+        std::string const what_instead = positive ? "a number greater than 0" : "a number that is not negative";
+        double value = 0;
+        char const* const end = cells_[c].data() + cells_[c].size();
+        auto const [stop, error] = std::from_chars(cells_[c].data(), end, value);
+        if (cells_[c].empty() || error != std::errc() || stop != end || !std::isfinite(value) || value < 0 || (positive && value == 0)) expected(c, what_instead);
+        return value;
+    }
+
+    void expect_empty(column c, char const* of) const {
+        if (!cells_[c].empty()) expected(c, std::string("nothing for ") + of);
+    }
+
+    void read_collective(sample& s) const {
+        expect_empty(device, "a collective");
+        expect_empty(work, "a collective");
+        char const* const end = cells_[ranks].data() + cells_[ranks].size();
+        auto const [stop, error] = std::from_chars(cells_[ranks].data(), end, s.ranks);
+        if (cells_[ranks].empty() || error != std::errc() || stop != end || s.ranks < 1 || s.ranks > 65536) expected(ranks, "an integer from 1 to 65536");
+    }
+
+    void read_operator(sample& s) const {
+        expect_empty(ranks, "an operator");
+        s.device = cells_[device];
+        if (s.device.empty()) expected(device, "the name of a device type");
+        if (!s.type) expected(dtype, "the element type of the operands");
+        if (!cells_[work].empty()) s.work = flops(number(work, false));
+    }
+
+    [[nodiscard]] sample read_sample() {
+        split();
+        sample s;
+        if (!cells_[dtype].empty()) {
+            s.type = value_of(element_types, cells_[dtype]);
+            if (!s.type) expected(dtype, "one of " + listed(element_types));
+        }
+        if (auto const kind = value_of(collectives, cells_[what])) {
+            s.what = *kind;
+            read_collective(s);
+        } else if (auto const category = value_of(operator_classes, cells_[what])) {
+            s.what = *category;
+            read_operator(s);
+        } else {
+            expected(what, "one of " + listed(collectives) + ", " + listed(operator_classes));
+        }
+        s.size = bytes(number(size, false));
+        s.time = seconds(number(time, true));
+        return s;
+    }
+
+    std::string name_;
+    std::string_view rest_, line_;
+    std::array<std::string_view, 7> cells_;
+    std::size_t line_number_ = 0, number_of_lines_read_ = 0;
+};
+
+} // namespace detail
+
+/// Reads samples from text; `name` stands in messages.
+/// *Throws* `input_error`.
+[[nodiscard]] inline std::vector<sample> parse_samples(std::string_view text, std::string const& name = "samples") {
+    return detail::guarded(name, [&] { return detail::samples_reader(name, text).read(); });
+}
+
+/// Reads a file of samples.
+/// *Throws* `file_error` if it cannot be read, `input_error` naming line and column if it is wrong.
+[[nodiscard]] inline std::vector<sample> read_samples(std::filesystem::path const& path) {
+    return parse_samples(detail::guarded(path.string(), [&] { return read_text(path); }), path.string());
+}
+
+} // namespace heddle::json

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief Reads theory files: a search problem made of triples alone.
+#pragma once
+
+#include <heddle/json/document.hpp>
+#include <heddle/search/property_space.hpp>
+
+#include <algorithm>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace heddle::json {
+
+/// From `initial`, hold every property of `goal` by actions of the least total cost.
+/// *Invariant.* What one action removes it needs, and none adds. Each `pre`, `add` and `remove` is
+/// ascending without repetition, as `search::property_space` expects.
+struct bare_theory {
+    std::vector<std::string> properties;
+    std::vector<search::property_action> actions;
+    /// By action.
+    std::vector<double> costs;
+    std::vector<std::string> texts;
+    std::vector<std::uint32_t> initial, goal;
+    /// A program known to reach the goal, if the file has one.
+    std::optional<std::vector<std::uint32_t>> program;
+    /// Of the file's content, uncompressed.
+    std::string digest;
+};
+
+namespace detail {
+
+class theory_reader {
+public:
+    explicit theory_reader(document const& file) : file_(file) {}
+
+    bare_theory read() {
+        element const root = file_.root();
+        root.at("properties").for_each([&](element const& e) { result_.properties.push_back(e.text()); });
+        result_.initial = read_properties(root.at("initial"));
+        result_.goal = {static_cast<std::uint32_t>(root.at("goal").integer(0, static_cast<std::int64_t>(count()) - 1))};
+        removed_.resize(count());
+        auto const triples = root.at("triples");
+        triples.for_each([&](element const& e) { read_triple(e); });
+        check_budgets(triples);
+        if (auto const program = root.find("program")) result_.program = program->numbers_below(result_.actions.size());
+        result_.digest = file_.digest();
+        return std::move(result_);
+    }
+
+private:
+    [[nodiscard]] std::size_t count() const { return result_.properties.size(); }
+
+    [[nodiscard]] std::vector<std::uint32_t> read_properties(element const& e) const {
+        auto ids = e.numbers_below(count());
+        std::ranges::sort(ids);
+        if (std::ranges::adjacent_find(ids) != ids.end()) e.fail("has property " + std::to_string(*std::ranges::adjacent_find(ids)) + " twice");
+        return ids;
+    }
+
+    void read_triple(element const& e) {
+        search::property_action action;
+        if (auto const pre = e.find("pre")) action.pre = read_properties(*pre);
+        action.add = read_properties(e.at("add"));
+        if (auto const remove = e.find("remove")) {
+            action.remove = read_properties(*remove);
+            if (!std::ranges::includes(action.pre, action.remove)) remove->expected("some of the properties in pre");
+        }
+        for (auto id : action.remove) removed_[id] = true;
+        result_.costs.push_back(e.at("cost").non_negative());
+        auto const text = e.find("text");
+        result_.texts.push_back(text ? text->text() : std::string());
+        result_.actions.push_back(std::move(action));
+    }
+
+    void check_budgets(element const& triples) const {
+        for (std::size_t i = 0; i < result_.actions.size(); ++i)
+            for (auto id : result_.actions[i].add)
+                if (removed_[id]) triples.item(i).at("add").fail("has property " + std::to_string(id) + ", which a triple removes; what is removed is never added");
+    }
+
+    document const& file_;
+    bare_theory result_;
+    std::vector<bool> removed_;
+};
+
+} // namespace detail
+
+/// Reads a theory from text; `name` stands in messages.
+/// *Throws* `input_error`.
+[[nodiscard]] inline bare_theory parse_theory(std::string_view text, std::string const& name = "theory") {
+    return detail::guarded(name, [&] { return detail::theory_reader(document(name, text, "theory", 1)).read(); });
+}
+
+/// Reads a theory file.
+/// *Throws* `file_error` if it cannot be read, `input_error` naming the place if it is wrong.
+[[nodiscard]] inline bare_theory read_theory(std::filesystem::path const& path) {
+    return parse_theory(detail::guarded(path.string(), [&] { return read_text(path); }), path.string());
+}
+
+} // namespace heddle::json

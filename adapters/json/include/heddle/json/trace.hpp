@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief Writes an iteration of a plan as a trace for Chrome's and Perfetto's viewers.
+#pragma once
+
+#include <heddle/cost/timeline.hpp>
+#include <heddle/json/names.hpp>
+#include <heddle/plan/plan.hpp>
+
+#include <nlohmann/json.hpp>
+
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace heddle::json {
+
+namespace detail {
+
+/// What an event is called and what its arguments say; the same on every device.
+struct trace_label {
+    std::string name, category, arguments;
+};
+
+class trace_writer {
+public:
+    trace_writer(plan const& p, timeline const& events) : plan_(p), timeline_(events), labels_(4 * 2 * p.steps.size()) {}
+
+    std::string text() {
+        std::string const model = plan_.provenance.model.empty() ? "plan" : plan_.provenance.model;
+        std::string out = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n"
+                          "{\"ph\":\"M\",\"pid\":0,\"name\":\"process_name\",\"args\":{\"name\":" + quoted(model) + "}}";
+        for (std::size_t d = 0; d < plan_.devices.size(); ++d) {
+            std::string const start = ",\n{\"ph\":\"M\",\"pid\":0,\"tid\":" + std::to_string(d) + ",\"name\":\"thread_";
+            out += start + "name\",\"args\":{\"name\":" + quoted(std::to_string(d) + " " + plan_.devices[d].type) + "}}";
+            out += start + "sort_index\",\"args\":{\"sort_index\":" + std::to_string(d) + "}}";
+        }
+        for (auto const& e : timeline_.events) {
+            auto const& label = label_of(e);
+            // The end is rounded, not the duration, so that events which follow each other never overlap.
+            std::int64_t const start = nanoseconds(e.start), end = nanoseconds(e.start + e.duration);
+            out += ",\n{\"ph\":\"X\",\"pid\":0,\"tid\":" + std::to_string(e.device) + ",\"ts\":" + microseconds(start) +
+                   ",\"dur\":" + microseconds(end - start) + ",\"name\":" + label.name + ",\"cat\":\"" + label.category +
+                   "\",\"args\":" + label.arguments + "}";
+        }
+        return out + "\n]}\n";
+    }
+
+private:
+    static std::int64_t nanoseconds(double seconds) { return std::llround(seconds * 1e9); }
+    static std::string microseconds(std::int64_t nanoseconds) {
+        auto const rest = std::to_string(1000 + nanoseconds % 1000);
+        return std::to_string(nanoseconds / 1000) + "." + rest.substr(1);
+    }
+    static std::string dump(nlohmann::ordered_json const& v) { return v.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace); }
+    static std::string quoted(std::string const& text) { return dump(text); }
+
+    /// Labels are made once per step, phase and kind of work.
+    trace_label const& label_of(timeline_event const& e) {
+        auto& label = labels_[(e.step * 4 + static_cast<std::size_t>(e.when)) * 2 + e.transfer.has_value()];
+        if (label.name.empty()) label = make_label(e);
+        return label;
+    }
+
+    [[nodiscard]] trace_label make_label(timeline_event const& e) const {
+        using phase = timeline_event::phase;
+        auto const& s = plan_.steps[e.step];
+        auto const& i = s.instruction;
+        bool const computes = i.what == instruction::kind::compute;
+        std::string const& subject = computes ? plan_.operators[i.op] : plan_.tensors[i.tensor].name;
+        std::string name, category = "compute";
+        nlohmann::ordered_json arguments{{"step", e.step}};
+        if (e.transfer) {
+            category = "communication";
+            name = std::string(heddle::name(*e.transfer)) + (e.when == phase::forward ? " " : " gradient of ") + subject;
+            auto const& t = e.when == phase::forward ? s.step.forward_transfer : e.when == phase::backward ? s.step.backward_transfer : s.step.deferred_transfer;
+            if (t) arguments["bytes"] = std::llround(t->size.value);
+        } else if (e.when == phase::update) {
+            category = "update";
+            name = "update " + subject;
+        } else {
+            name = computes ? subject : local_work(i) + " " + subject;
+            if (e.when != phase::forward) name += " backward";
+        }
+        if (computes) {
+            arguments["operands"] = forms(i.operands);
+            arguments["results"] = forms(i.results);
+        } else {
+            if (i.what == instruction::kind::convert) arguments["from"] = to_string(i.from);
+            arguments["to"] = to_string(i.to);
+        }
+        return {quoted(name), std::move(category), dump(arguments)};
+    }
+
+    static std::string local_work(instruction const& i) {
+        if (i.what == instruction::kind::read) return i.to == form::partial() ? "mask" : "read";
+        auto const how = find_conversion(i.from, i.to);
+        bool const masks = how && how->forward.local == conversion_half::work::scale;
+        return masks ? "mask" : i.to.is_shard() ? "slice" : "convert";
+    }
+    static std::string forms(form_list const& list) {
+        std::string text;
+        for (form f : list) text += (text.empty() ? "" : ", ") + to_string(f);
+        return text;
+    }
+
+    plan const& plan_;
+    timeline const& timeline_;
+    std::vector<trace_label> labels_;
+};
+
+} // namespace detail
+
+/// A plan's iteration in the Trace Event Format: one process, one thread per device, one complete event per
+/// piece of work, in microseconds to the nanosecond.
+/// *Precondition:* the timeline is of this plan.
+[[nodiscard]] inline std::string write_trace(plan const& p, timeline const& events) { return detail::trace_writer(p, events).text(); }
+
+} // namespace heddle::json

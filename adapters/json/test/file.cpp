@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <heddle/json/all.hpp>
+
+#include <doctest/doctest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+using namespace heddle;
+namespace fs = std::filesystem;
+
+namespace {
+
+/// A directory that lasts as long as the test.
+struct scratch {
+    fs::path path;
+    scratch() {
+        path = fs::temp_directory_path() / ("heddle_file_test_" + std::to_string(std::random_device{}()));
+        fs::create_directory(path);
+    }
+    scratch(scratch const&) = delete;
+    scratch& operator=(scratch const&) = delete;
+    ~scratch() {
+        std::error_code ignored;
+        fs::remove_all(path, ignored);
+    }
+    [[nodiscard]] std::size_t entries() const { return static_cast<std::size_t>(std::distance(fs::directory_iterator(path), {})); }
+};
+
+std::string raw(fs::path const& path) {
+    std::ifstream file(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+}
+
+void write_raw(fs::path const& path, std::string const& bytes) { std::ofstream(path, std::ios::binary) << bytes; }
+
+template <class Action>
+std::string file_error_of(Action&& action) {
+    try {
+        action();
+    } catch (file_error const& e) {
+        return e.what();
+    }
+    return "nothing thrown";
+}
+
+} // namespace
+
+TEST_CASE("what is written is read again, plain and compressed, whatever the name says on reading") {
+    scratch const s;
+    std::string text;
+    for (int i = 0; i < 100000; ++i) text += std::to_string(i) + "\n";
+    json::write_file_atomically(s.path / "a.json", text);
+    json::write_file_atomically(s.path / "a.json.gz", text);
+    CHECK(raw(s.path / "a.json") == text);
+    CHECK(raw(s.path / "a.json.gz").size() < text.size() / 2);
+    CHECK(raw(s.path / "a.json.gz").substr(0, 2) == "\x1f\x8b");
+    CHECK(json::read_text(s.path / "a.json.gz") == text);
+    fs::rename(s.path / "a.json.gz", s.path / "b.json");
+    CHECK(json::read_text(s.path / "b.json") == text);
+    json::write_file_atomically(s.path / "a.json", "");
+    CHECK(json::read_text(s.path / "a.json").empty());
+    CHECK(s.entries() == 2);
+}
+
+TEST_CASE("writing follows a link and writes into what is no file") {
+    scratch const s;
+    json::write_file_atomically(s.path / "target", "old");
+    fs::create_symlink("target", s.path / "link");
+    json::write_file_atomically(s.path / "link", "new");
+    CHECK(fs::is_symlink(s.path / "link"));
+    CHECK(raw(s.path / "target") == "new");
+    json::write_file_atomically("/dev/null", "gone");
+    CHECK_FALSE(fs::is_regular_file("/dev/null"));
+}
+
+TEST_CASE("a failure to write leaves nothing behind") {
+    scratch const s;
+    CHECK(file_error_of([&] { json::write_file_atomically(s.path / "missing" / "a.json", "x"); }).find("cannot be written: No such file") != std::string::npos);
+    fs::create_directory(s.path / "folder");
+    CHECK(file_error_of([&] { json::write_file_atomically(s.path / "folder", "x"); }).find("cannot be written") != std::string::npos);
+    CHECK(s.entries() == 1);
+}
+
+TEST_CASE("what cannot be read says why") {
+    scratch const s;
+    CHECK(file_error_of([&] { static_cast<void>(json::read_model(s.path / "none.json")); }).find("none.json: cannot be read: No such file") != std::string::npos);
+    CHECK(file_error_of([&] { static_cast<void>(json::read_cluster(s.path)); }).find("it is a directory") != std::string::npos);
+
+    json::write_file_atomically(s.path / "whole.gz", std::string(100000, 'x') + std::to_string(1234567));
+    std::string const bytes = raw(s.path / "whole.gz");
+    write_raw(s.path / "short.gz", bytes.substr(0, bytes.size() - 9));
+    CHECK(file_error_of([&] { static_cast<void>(json::read_text(s.path / "short.gz")); }).find("cannot be read") != std::string::npos);
+    std::string damaged = bytes;
+    damaged[damaged.size() - 6] ^= 1; // in the checksum
+    write_raw(s.path / "damaged.gz", damaged);
+    CHECK(file_error_of([&] { static_cast<void>(json::read_text(s.path / "damaged.gz")); }).find("cannot be read") != std::string::npos);
+}
+
+TEST_CASE("a compressed file that expands beyond all measure is refused") {
+    scratch const s;
+    { // 1 GiB and a little of zeros
+        gzFile const file = gzopen((s.path / "bomb.gz").c_str(), "wb1");
+        std::string const block(1 << 20, '\0');
+        for (int i = 0; i < 1025; ++i) REQUIRE(gzwrite(file, block.data(), 1 << 20) == 1 << 20);
+        REQUIRE(gzclose(file) == Z_OK);
+    }
+    CHECK(file_error_of([&] { static_cast<void>(json::read_theory(s.path / "bomb.gz")); }).find("more than 1 GiB") != std::string::npos);
+}
+
+TEST_CASE("the digest is FNV-1a") {
+    CHECK(json::digest("") == "cbf29ce484222325");
+    CHECK(json::digest("a") == "af63dc4c8601ec8c");
+    CHECK(json::digest("foobar") == "85944171f73967e8");
+}

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <heddle/json/all.hpp>
+#include <heddle/program/indexed_program.hpp>
+
+#include <doctest/doctest.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+using namespace heddle;
+
+namespace {
+
+std::vector<std::string> files_in(char const* folder) {
+    std::vector<std::string> paths;
+    for (auto const& entry : std::filesystem::directory_iterator(folder))
+        if (entry.path().string().find(".json") != std::string::npos) paths.push_back(entry.path().string());
+    std::ranges::sort(paths);
+    return paths;
+}
+
+std::string changed(char const* path, char const* pointer, nlohmann::json value) {
+    auto root = nlohmann::json::parse(json::read_text(path));
+    root[nlohmann::json::json_pointer(pointer)] = std::move(value);
+    return root.dump();
+}
+
+} // namespace
+
+TEST_CASE("every shipped model reads, without a warning and with the parameters it states") {
+    auto const paths = files_in("examples/models");
+    CHECK(paths.size() >= 7);
+    for (auto const& path : paths) {
+        CAPTURE(path);
+        auto const model = json::read_model(path);
+        CHECK(model.warnings.empty());
+        CHECK(model.digest == json::digest(json::read_text(path)));
+        auto const meta = nlohmann::json::parse(json::read_text(path)).at("meta");
+        CHECK(model.name == meta.at("model").get<std::string>());
+        extent parameters = 0;
+        for (tensor_id t = 0; t < model.program.tensor_count(); ++t) {
+            auto const& info = model.program.tensor(t);
+            if (info.role == tensor_role::parameter) parameters += info.elements();
+            if (info.role == tensor_role::input) CHECK(info.shape.front() == meta.at("global_batch").get<extent>());
+        }
+        CHECK(parameters == meta.at("n_params").get<extent>());
+        auto const indexed = index_program(model.program);
+        CHECK(indexed.tensors[indexed.loss].has_cotangent);
+        // The batch passes from end to end: every operator on activations can be cut along something.
+        for (auto const& op : indexed.operators)
+            if (!op.work.is_view) CHECK_MESSAGE(!op.loops.empty(), op.name);
+    }
+}
+
+TEST_CASE("the example of a model: a rule of the user's, a frozen parameter, folded arguments") {
+    auto const model = json::read_model("examples/formats/model.json");
+    CHECK(model.name == "scaled");
+    CHECK(model.warnings.empty());
+    REQUIRE(model.program.operator_count() == 4);
+    CHECK(model.program.kind(0) == "linear");
+    CHECK(model.program.name(1) == "my_scale");
+    CHECK(model.program.rule(1).terms.size() == 1);
+    CHECK(model.program.tensor(model.program.operands(1)[1]).name == "scale");
+    CHECK_FALSE(model.program.tensor(model.program.operands(1)[1]).trainable);
+    CHECK(model.program.tensor(model.program.loss()).shape.empty());
+    // Without the rule the operator is whole, with one warning.
+    auto const unknown = json::parse_model(changed("examples/formats/model.json", "/rules", nlohmann::json::object()));
+    REQUIRE(unknown.warnings.size() == 1);
+    CHECK(unknown.warnings[0].find("'my.scale'") != std::string::npos);
+}
+
+TEST_CASE("sizes, values, tuples and their items are folded") {
+    char const* const text = R"({"nodes":[
+        {"id":0,"name":"x","op":"placeholder","target":"x","inputs":[],"out":{"kind":"tensor","shape":[4,6],"dtype":"float32"}},
+        {"id":1,"name":"w","op":"parameter","target":"w","inputs":[],"out":{"kind":"tensor","shape":[4,6],"dtype":"float32"}},
+        {"id":2,"name":"shape","op":"call_function","target":"getattr","inputs":[0],"args":[{"node":0},"shape"],"out":{"kind":"size","value":[4,6]}},
+        {"id":3,"name":"rows","op":"call_function","target":"operator.getitem","inputs":[2],"args":[{"node":2},0],"out":{"kind":"value","value":4}},
+        {"id":4,"name":"y","op":"call_function","target":"operator.mul","inputs":[0,1],"args":[{"node":0},{"node":1}],"out":{"kind":"tensor","shape":[4,6],"dtype":"float32"}},
+        {"id":5,"name":"view","op":"call_method","target":"view","inputs":[4,3],"args":[{"node":4},{"node":3},2,3],"out":{"kind":"tensor","shape":[4,2,3],"dtype":"float32"}},
+        {"id":6,"name":"two","op":"call_method","target":"chunk","inputs":[5],"args":[{"node":5},2],"kwargs":{"dim":1},
+         "out":{"kind":"tuple","items":[{"kind":"tensor","shape":[4,1,3],"dtype":"float32"},{"kind":"value","value":{"float":"-inf"}},{"kind":"tensor","shape":[4,1,3],"dtype":"float32"}]}},
+        {"id":7,"name":"second","op":"call_function","target":"operator.getitem","inputs":[6],"args":[{"node":6},-1],"out":{"kind":"tensor","shape":[4,1,3],"dtype":"float32"}},
+        {"id":8,"name":"some","op":"call_function","target":"operator.getitem","inputs":[7,3],"args":[{"node":7},[{"slice":[0,{"node":3},null]},{"ellipsis":true}]],"out":{"kind":"tensor","shape":[4,1,3],"dtype":"float32"}},
+        {"id":9,"name":"loss","op":"call_method","target":"sum","inputs":[8],"args":[{"node":8}],"out":{"kind":"tensor","shape":[],"dtype":"float32"}},
+        {"id":10,"name":"output","op":"output","target":"output","inputs":[9],"args":[{"node":9}],"out":{}}]})";
+    auto const model = json::parse_model(text, "folded.json");
+    CHECK(model.name == "folded");
+    CHECK(model.warnings.empty());
+    REQUIRE(model.program.operator_count() == 5);
+    CHECK(model.program.kind(2) == "chunk");
+    CHECK(model.program.operands(3)[0] == model.program.results(2)[1]);
+}
+
+TEST_CASE("every cluster reads") {
+    auto const paths = files_in("examples/clusters");
+    CHECK(paths.size() >= 4);
+    for (auto const& path : paths) {
+        CAPTURE(path);
+        auto const c = json::read_cluster(path);
+        CHECK(!c.devices().empty());
+        CHECK(!c.name.empty());
+    }
+}
+
+TEST_CASE("the example of a cluster") {
+    auto const c = json::read_cluster("examples/formats/cluster.json");
+    CHECK(c.name == "two big, one small");
+    CHECK(c.devices() == std::vector<std::size_t>{0, 0, 1});
+    CHECK(c.types[0].memory.value == 32e9);
+    CHECK(c.types[0].overhead.value == 5e-6);
+    CHECK(c.types[1].overhead.value == 0);
+    CHECK(c.types[0].rates.at(element_type::float32).at(operator_class::matmul).value == 13e12);
+    CHECK(c.types[0].rates.at(element_type::float32).at(operator_class::attention).value == 10e12);
+    CHECK(c.types[0].rates.at(element_type::float16).at(operator_class::matmul).value == 60e12);
+    REQUIRE(c.intra.has_value());
+    REQUIRE(c.inter.has_value());
+    CHECK(c.intra->bandwidth.value == 12e9);
+    CHECK(c.inter->latency.value == 50e-6);
+    CHECK(c.measured.size() == 2);
+    CHECK(c.measured.at(collective::all_reduce).pieces.size() == 1);
+    CHECK(c.measured.at(collective::all_gather).pieces.at(1).slope.value == 5.3e-10);
+}
+
+TEST_CASE("the example of a theory; its known program reaches the goal at the cost stated") {
+    auto const t = json::read_theory("examples/formats/theory.json");
+    CHECK(t.properties.size() == 5);
+    CHECK(t.goal == std::vector<std::uint32_t>{4});
+    CHECK(t.texts[3] == "all_gather y");
+    REQUIRE(t.program.has_value());
+    search::property_set held(t.properties.size());
+    for (auto id : t.initial) held.insert(id);
+    double cost = 0;
+    for (auto a : *t.program) {
+        for (auto id : t.actions[a].pre) CHECK(held.contains(id));
+        for (auto id : t.actions[a].remove) held.erase(id);
+        for (auto id : t.actions[a].add) held.insert(id);
+        cost += t.costs[a];
+    }
+    CHECK(held.contains(t.goal.front()));
+    CHECK(cost == doctest::Approx(1.49e-4));
+}
+
+TEST_CASE("properties of a triple are sorted") {
+    auto const t = json::parse_theory(changed("examples/formats/theory.json", "/triples/3/pre", {3, 1}));
+    CHECK(t.actions[3].pre == std::vector<std::uint32_t>{1, 3});
+}
+
+TEST_CASE("the example of samples") {
+    auto const samples = json::read_samples("examples/formats/samples.csv");
+    REQUIRE(samples.size() == 8);
+    CHECK(std::get<collective>(samples[0].what) == collective::all_reduce);
+    CHECK(samples[0].ranks == 2);
+    CHECK(samples[0].size.value == 1048576);
+    CHECK(samples[0].time.value == 0.00102);
+    CHECK(std::get<operator_class>(samples[7].what) == operator_class::elementwise);
+    CHECK(samples[7].device == "small");
+    CHECK(samples[7].work.value == 1048576);
+    CHECK(samples[7].type == element_type::float32);
+    // Windows line ends, a missing last line end, comments in between, an empty dtype.
+    CHECK(json::parse_samples("# x\r\nwhat,device,ranks,dtype,flops,bytes,seconds\r\n\r\nall_gather,,4,,,1e3,2\r\n#\nother,d,,int8,,0,1").size() == 2);
+    CHECK(json::parse_samples("what,device,ranks,dtype,flops,bytes,seconds\n").empty());
+}
+
+TEST_CASE("fitted models read and survive being written") {
+    auto const fitted = json::read_fitted("examples/formats/fitted.json");
+    CHECK(fitted.ranks == 2);
+    CHECK(fitted.rates.at("small").at(element_type::float32).at(operator_class::elementwise).value == 5.1e10);
+    auto const again = json::parse_fitted(json::to_text(fitted));
+    CHECK(json::to_text(again) == json::to_text(fitted));
+    CHECK(again.collectives.at(collective::all_gather).pieces.at(1).slope.value == 4.07e-10);
+}
+
+TEST_CASE("a file without format and version is of version 0, in which a cluster may have unknown fields") {
+    for (char const* kind : {"model", "cluster", "theory", "fitted"}) {
+        CAPTURE(kind);
+        auto root = nlohmann::json::parse(json::read_text("examples/formats/" + std::string(kind) + ".json"));
+        root.erase("format");
+        root.erase("version");
+        root["unknown"] = 1;
+        std::string const text = root.dump(), name = kind;
+        if (name == "model") CHECK(json::parse_model(text).warnings.empty());
+        if (name == "cluster") CHECK(json::parse_cluster(text).devices().size() == 3);
+        if (name == "theory") CHECK(json::parse_theory(text).actions.size() == 4);
+        if (name == "fitted") CHECK(json::parse_fitted(text).ranks == 2);
+    }
+}
