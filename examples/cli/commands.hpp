@@ -15,7 +15,7 @@ struct plan_arguments {
     std::string model, cluster, out, trace;
     std::string planner = "hap";
     std::optional<double> time_limit, memory_limit;
-    std::size_t label_limit = 200'000;
+    std::size_t label_limit = 10'000;
     double optimizer_bytes = 8;
     bool json = false, times = true;
 };

@@ -34,6 +34,7 @@
 
 #include <heddle/plan/evaluate.hpp>
 #include <heddle/plan/plan.hpp>
+#include <heddle/plan/table.hpp>
 #include <heddle/plan/verify.hpp>
 
 #include <heddle/balance/ratio_problem.hpp>

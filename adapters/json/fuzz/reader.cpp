@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
 /// @brief Feeds arbitrary bytes to one reader, HEDDLE_FUZZED; anything but an `error` is a failure.
-#include <heddle/json/all.hpp>
+#include <heddle/json/cluster.hpp>
+#include <heddle/json/fitted.hpp>
+#include <heddle/json/model.hpp>
+#include <heddle/json/samples.hpp>
+#include <heddle/json/theory.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <heddle/json/all.hpp>
+#include <heddle/json/cluster.hpp>
+#include <heddle/json/fitted.hpp>
+#include <heddle/json/model.hpp>
+#include <heddle/json/samples.hpp>
+#include <heddle/json/theory.hpp>
 
 #include <doctest/doctest.h>
 
@@ -108,7 +112,7 @@ TEST_CASE("what is no JSON is refused with line and column") {
 
 TEST_CASE("deep nesting and long texts are refused, not died of") {
     for (char const* kind : {"model", "cluster", "theory", "fitted"}) {
-        std::string const deep(2000000, '[');
+        std::string const deep(200000, '[');
         CHECK(message_of(kind, deep).find("is nested more than 64 deep") != std::string::npos);
         std::string objects = "{\"meta\":";
         for (int i = 0; i < 100000; ++i) objects += "{\"a\":";
@@ -193,7 +197,7 @@ TEST_CASE("models: arguments and rules") {
         {"model", "/nodes/7/kwargs/reduction", "3", "nodes[7]: operator 'nll_loss', argument 'reduction': expected a string"},
         {"model", "/rules/my.scale", "\"(b d), (d) -> (b\"", "rules['my.scale']: index rule '(b d), (d) -> (b', character 17: expected an index name"},
         {"model", "/rules/my.scale", "\"(b d) -> (b d)\"", "nodes[5]: operator 'my_scale': the rule has 1 operands, 2 were given"},
-        {"model", "/rules/my.scale", "\"(b d), (b) -> (b d)\"", "nodes[5]: operator 'my_scale': operand 1, dimension 0: extent 3 is not a multiple of index 'b' = 8"},
+        {"model", "/rules/my.scale", "\"(b d), (b) -> (b d)\"", "nodes[5]: operator 'my_scale': operand 1, dimension 0: extent 3, the rule expects 8"},
         {"model", "/rules/my.scale", "[]", "rules['my.scale']: is an array of 0, expected a string"},
         {"model", "/rules", "[]", "rules: is an array of 0, expected an object"},
     });

@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <heddle/json/all.hpp>
+#include <heddle/json/cluster.hpp>
+#include <heddle/json/fitted.hpp>
+#include <heddle/json/model.hpp>
+#include <heddle/json/samples.hpp>
+#include <heddle/json/theory.hpp>
 #include <heddle/program/indexed_program.hpp>
 
 #include <doctest/doctest.h>

@@ -53,6 +53,7 @@ struct ratio_problem {
     std::vector<std::vector<stage_work>> stages;
     /// Transfers as functions of the largest ratio.
     std::vector<convex_pieces> transfers;
+    /// Bytes of a device of each type. Communication buffers count where their size is the same at all ratios.
     std::vector<affine> memory;
     std::vector<double> memory_limits;
 
@@ -149,7 +150,7 @@ public:
         }
         problem_.stages.push_back(std::move(forward_));
         problem_.stages.push_back(std::move(update_));
-        // The buffer is charged as the largest a transfer needs at ratio one.
+        for (auto& row : problem_.memory) row.constant += buffer_;
         return std::move(problem_);
     }
 
@@ -166,6 +167,7 @@ private:
         if (model_.ranks() == 1) return;
         double const at_zero = model_.payload(t, t.from.is_split() ? 0 : 1, t.to.is_split() ? 0 : 1).value;
         double const at_one = model_.payload(t, 1, 1).value;
+        buffer_ = std::max(buffer_, at_zero);
         convex_pieces pieces;
         for (auto const& p : model_.model(t.kind).pieces)
             pieces.push_back({p.latency.value + p.slope.value * at_zero, p.slope.value * (at_one - at_zero)});
@@ -188,6 +190,7 @@ private:
     cost_model const& model_;
     ratio_problem problem_;
     stage forward_, backward_, update_;
+    double buffer_ = 0;
 };
 
 } // namespace detail

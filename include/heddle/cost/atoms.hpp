@@ -3,6 +3,7 @@
 /// @brief Atoms: what must be cut at the same points, and how many atoms each device gets.
 #pragma once
 
+#include <heddle/base/error.hpp>
 #include <heddle/cost/cost_model.hpp>
 #include <heddle/cost/step.hpp>
 #include <heddle/theory/instruction.hpp>
@@ -11,10 +12,10 @@
 #include <cmath>
 #include <cstdint>
 #include <map>
-#include <functional>
 #include <numeric>
 #include <optional>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -100,7 +101,7 @@ struct atom_class {
     }
     std::vector<std::size_t> order(ratios.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
-    std::ranges::stable_sort(order, std::greater{}, [&](std::size_t d) { return remainder[d]; });
+    std::ranges::sort(order, [&](std::size_t a, std::size_t b) { return remainder[a] != remainder[b] ? remainder[a] > remainder[b] : a < b; });
     for (std::size_t n = 0; left > 0; n = (n + 1) % order.size(), --left) ++counts[order[n]];
     if (carry)
         for (std::size_t d = 0; d < ratios.size(); ++d)
@@ -132,9 +133,10 @@ public:
         program_ = &program;
     }
 
-    /// *Precondition:* a class cuts the factor, or there is a program.
+    /// Throws `input_error` if no class cuts the factor and there is no program.
     [[nodiscard]] share_vector const& operator()(share_ref ref) const {
         if (auto const found = cut_.find({ref.tensor, ref.factor}); found != cut_.end()) return found->second;
+        if (!program_) throw input_error("tensor " + std::to_string(ref.tensor), "no cut says how its factor " + std::to_string(ref.factor) + " is sharded");
         extent const atoms = program_->tensors[ref.tensor].factors[static_cast<std::size_t>(ref.factor)].extent;
         auto const [slot, is_new] = alone_.try_emplace(atoms);
         if (is_new) slot->second = fractions(apportion(atoms, ratios_), atoms);

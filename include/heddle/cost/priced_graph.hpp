@@ -149,8 +149,8 @@ public:
         double buffer = 0;
     };
 
-    /// `memory_matters`: whether two labels are also compared by memory. Without it the search may miss
-    /// programs that fit, never prefer one that does not.
+    /// `memory_matters`: whether two labels are also compared by memory. Without it the search is exact as
+    /// long as `met_memory_limit()` stays false; else it may miss a program that fits.
     priced_graph_problem(priced_graph const& priced, std::span<relaxation const> relaxations, bool memory_matters)
         : priced_(priced), relaxations_(relaxations), clock_(priced.model().class_count()), memory_matters_(memory_matters) {
         for (std::size_t k = 0; k < priced.model().class_count(); ++k) least_memory_.push_back(priced.least_memory(k));
@@ -164,7 +164,10 @@ public:
 
     [[nodiscard]] double bound(state s, label const& l) const {
         for (std::size_t k = 0; k < l.memory.size(); ++k)
-            if (l.memory[k] + least_memory_[k][s] + l.buffer > priced_.model().memory_limit(k)) return std::numeric_limits<double>::infinity();
+            if (l.memory[k] + least_memory_[k][s] + l.buffer > priced_.model().memory_limit(k)) {
+                met_memory_limit_ = true;
+                return std::numeric_limits<double>::infinity();
+            }
         if (is_goal(s)) return total(l);
         double best = 0;
         for (auto const& r : relaxations_) {
@@ -175,6 +178,9 @@ public:
         }
         return best;
     }
+
+    /// Whether a label was dropped because nothing that follows it fits.
+    [[nodiscard]] bool met_memory_limit() const { return met_memory_limit_; }
 
     [[nodiscard]] bool dominates(label const& a, label const& b) const {
         if (!clock_.dominates(a.time, b.time)) return false;
@@ -203,6 +209,7 @@ private:
     std::span<relaxation const> relaxations_;
     serial clock_;
     bool memory_matters_;
+    mutable bool met_memory_limit_ = false;
     std::vector<std::vector<double>> least_memory_;
 };
 

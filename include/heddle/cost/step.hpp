@@ -178,14 +178,4 @@ inline step compute_step(indexed_program const& p, instruction const& i) {
     return {};
 }
 
-/// The (tensor, form) pairs an instruction keeps for the backward pass. A pair kept by several
-/// instructions is kept once; a parameter in the form it is stored in is no extra memory.
-template <class Visit>
-void for_each_saved(indexed_program const& p, instruction const& i, Visit&& visit) {
-    if (i.what != instruction::kind::compute) return;
-    auto const& op = p.operators[i.op];
-    for (auto k : op.work.saved_operands) visit(op.operands[k], i.operands[k]);
-    for (auto k : op.work.saved_results) visit(op.results[k], i.results[k]);
-}
-
 } // namespace heddle

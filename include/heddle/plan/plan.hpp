@@ -80,8 +80,8 @@ struct provenance {
     training_options training;
 };
 
-/// A plan. `status` is of this plan at its integral shares: `optimal` means that no program of the theory
-/// is faster at these shares (where the plan does not cut a factor, at the ratios themselves).
+/// A plan. `status` is of this plan at its integral shares: `optimal` means that no program of the theory, as
+/// `cut_space` has it, is faster at these shares (of a factor the plan does not cut: at the ratios, apportioned).
 struct plan {
     heddle::provenance provenance;
     std::vector<plan_device> devices;

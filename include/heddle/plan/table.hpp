@@ -104,7 +104,7 @@ private:
 struct report_line {
     std::string name, split, forms;
     std::vector<std::string> before;
-    /// Equal for operators that do the same under names that differ in digits alone.
+    /// Equal where the same is done under names that differ in digits alone.
     std::string key;
 };
 
@@ -198,7 +198,7 @@ private:
         text_columns table("llrrrrrrrrrr");
         table.add({"device", "type", "ratio", "param", "grad", "optim", "input", "activ", "comm", "total", "limit", "used %"});
         auto const cells = [&](std::size_t d) {
-            auto const gigabytes = [](double value) { return fixed(value / 1e9, 3); };
+            auto const gigabytes = [](double value) { return fixed(value / 1e9, value < 1e12 ? 3 : 0); };
             auto const& m = plan_.memory[d];
             double const limit = plan_.devices[d].memory_limit.value;
             return std::vector<std::string>{plan_.devices[d].type,   fixed(plan_.ratios[d], 4),   gigabytes(m.parameters),
@@ -257,11 +257,11 @@ private:
     }
 
     void add_program() {
-        section("Program (split: dimension and extent; sum: the same, of an operand that is summed over)");
+        section("Program (split: dimension and extent, or those of an operand that is summed over)");
         text_columns table("llll");
-        table.add({"operator", "how", "operands -> results", "converted before"});
+        table.add({"operator", "split", "operands -> results", "converted before"});
         list(lines(), 0, table);
-        text_ += table.print(2, 3);
+        text_ += table.print(2, 2);
     }
 
     /// Lists operators; consecutive repetitions of one group are written once.
@@ -282,7 +282,7 @@ private:
             } else {
                 auto const& line = lines[at];
                 std::string const suffix = repeats > 1 ? " x" + std::to_string(repeats) : "";
-                table.add({indent + clip(line.name, 30 - std::min<std::size_t>(20, indent.size() + suffix.size())) + suffix, line.split, line.forms,
+                table.add({indent + clip(line.name, 24 - std::min<std::size_t>(14, indent.size() + suffix.size())) + suffix, line.split, line.forms,
                            line.before.empty() ? "" : line.before[0]});
                 for (std::size_t k = 1; k < line.before.size(); ++k) table.add({"", "", "", line.before[k]});
             }
@@ -290,44 +290,65 @@ private:
         }
     }
 
+    /// Conversions before an operator, those of one kind together.
+    struct conversions {
+        std::string what, tensors;
+        std::size_t count = 0;
+        double size = 0;
+    };
+
     [[nodiscard]] std::vector<report_line> lines() const {
         std::vector<report_line> result;
-        std::vector<std::string> before;
+        std::vector<conversions> before;
         auto const add = [&](report_line line) {
-            line.before = std::exchange(before, {});
             line.key = without_digits(line.name) + '\n' + line.split + '\n' + line.forms;
-            for (auto const& b : line.before) line.key += '\n' + without_digits(b);
+            for (auto const& c : before) {
+                std::string const size = ", " + megabytes(c.size);
+                std::size_t const used = c.what.size() + 1 + size.size(), room = used < 28 ? 28 - used : 0;
+                std::string const tensors = c.count > 1 ? " x" + std::to_string(c.count) : room < 6 ? "" : " " + clip(c.tensors, room);
+                line.before.push_back(c.what + tensors + size);
+                line.key += '\n' + c.what + without_digits(c.tensors) + size;
+            }
+            before.clear();
             result.push_back(std::move(line));
         };
         for (auto const& s : plan_.steps) {
             auto const& i = s.instruction;
-            if (i.what == instruction::kind::convert) before.push_back(conversion_name(i) + ' ' + clip(plan_.tensors[i.tensor].name, 30));
-            else if (i.what == instruction::kind::compute)
-                add({plan_.operators[i.op], split_of(s), clip(list_forms(i.operands) + " -> " + list_forms(i.results), 40), {}, {}});
+            if (i.what == instruction::kind::convert) {
+                auto const& tensor = plan_.tensors[i.tensor];
+                std::string what = conversion_name(i);
+                auto found = std::ranges::find(before, what, &conversions::what);
+                if (found == before.end()) found = before.insert(found, {std::move(what), {}, 0, 0});
+                found->tensors += (found->count++ ? " " : "") + tensor.name;
+                found->size += tensor.size().value;
+            } else if (i.what == instruction::kind::compute) {
+                add({plan_.operators[i.op], split_of(s), clip(list_forms(i.operands) + " -> " + list_forms(i.results), 28), {}, {}});
+            }
         }
         if (!before.empty()) add({"(end)", "", "", {}, {}});
         return result;
     }
 
+    static std::string megabytes(double size) { return fixed(size / 1e6, size < 1e6 ? 3 : size < 1e7 ? 2 : size < 1e8 ? 1 : 0) + " MB"; }
+
     static std::string conversion_name(instruction const& i) {
         auto const how = find_conversion(i.from, i.to);
         if (!how) return "convert";
         if (how->forward.collective) return name(*how->forward.collective);
-        std::string const local = how->forward.local == conversion_half::work::cut ? "slice" : how->forward.local == conversion_half::work::scale ? "mask" : "share";
-        return how->backward.collective ? local + " (" + name(*how->backward.collective) + " backward)" : local;
+        if (how->backward.collective) return std::string("backward ") + name(*how->backward.collective);
+        return how->forward.local == conversion_half::work::cut ? "slice" : how->forward.local == conversion_half::work::scale ? "mask" : "mirror";
     }
 
     [[nodiscard]] std::string split_of(plan_step const& s) const {
         auto const& i = s.instruction;
         auto const holds = [&](form f) { return std::ranges::find(i.results, f) != i.results.end(); };
         if (i.loop < 0) return holds(form::partial()) ? "partial" : holds(form::mirrored()) ? "mirrored" : "whole";
-        std::string text = std::ranges::any_of(i.results, &form::is_shard) ? "split" : "sum";
-        if (!s.step.share.is_split()) return text;
+        bool const sums = std::ranges::none_of(i.results, &form::is_shard);
+        if (!s.step.share.is_split()) return sums ? "sum" : "split";
         auto const& tensor = plan_.tensors[s.step.share.tensor];
         auto const& cut = tensor.factors[static_cast<std::size_t>(s.step.share.factor)];
-        text += ' ' + std::to_string(cut.dimension);
         bool const contiguous = cut.extent * cut.stride == tensor.shape[cut.dimension];
-        return text + (contiguous ? " of " : " strided, of ") + std::to_string(cut.extent);
+        return (sums ? "sum " : "") + std::to_string(cut.dimension) + " of " + std::to_string(cut.extent) + (contiguous ? "" : " strided");
     }
 
     static std::string list_forms(form_list const& forms) {
@@ -345,9 +366,14 @@ private:
         return text;
     }
 
-    static std::string without_digits(std::string text) {
-        std::erase_if(text, [](char c) { return c >= '0' && c <= '9'; });
-        return text;
+    /// Numbers go, and what sets them off: `relu_1` and `relu` are alike.
+    static std::string without_digits(std::string const& text) {
+        std::string result;
+        for (char c : text) {
+            if (c < '0' || c > '9') result += c;
+            else if (result.ends_with('_') || result.ends_with('.')) result.pop_back();
+        }
+        return result;
     }
 
     static std::string count(std::size_t n, std::string const& what) { return std::to_string(n) + ' ' + what + (n == 1 ? "" : "s"); }

@@ -198,15 +198,17 @@ private:
         std::vector<bool> named(partial.size());
         for (auto const& term : op.terms)
             for (auto k : term) named[k] = true;
-        bool shared_index = false;
-        for (std::size_t k = 0; k < partial.size(); ++k) {
+        for (std::size_t k = 0; k < partial.size(); ++k)
             require(named[k] || !partial[k], "operand " + std::to_string(k) + " of '" + op.name + "' enters non-linearly, but is partial");
-            shared_index |= loop && !named[k] && loop->operands[k] != no_factor;
-        }
+        auto const has_loop = [&](auto const& term) {
+            return loop && std::ranges::any_of(term, [&](auto k) { return loop->operands[k] != no_factor; });
+        };
+        // An index that only operands outside the terms have is one of every term.
+        bool const of_every_term = loop && std::ranges::none_of(op.terms, has_loop);
         if (!loop) require(!op.terms.empty(), "'" + op.name + "' is linear in no operand");
         for (auto const& term : op.terms) {
             auto const count = std::ranges::count_if(term, [&](auto k) { return static_cast<bool>(partial[k]); });
-            bool const cut = shared_index || (loop && std::ranges::any_of(term, [&](auto k) { return loop->operands[k] != no_factor; }));
+            bool const cut = of_every_term || has_loop(term);
             require(count == (cut ? 0 : 1), cut ? "a term of '" + op.name + "' is cut and partial at once"
                                                 : "a term of '" + op.name + "' would be added once per device: exactly one of its operands must be partial");
         }

@@ -25,6 +25,8 @@ namespace heddle {
 struct hap_options {
     training_options training{};
     synthesis_options synthesis{};
+    /// Limits of one last search at the best ratios, run where a search before it was cut short.
+    search::options last_search{.label_limit = 200'000, .comparison_limit = 50'000'000};
     /// Pairs of program and ratios tried from each start.
     int rounds = 6;
     /// States kept per cut; where that leaves any out, no bound is proven.
@@ -53,6 +55,7 @@ public:
         alternate("even", even_ratios);
         if (!best_) alternate("memory-proportional", memory_proportional());
         if (!best_) return infeasible();
+        if (which_limit_ != search::limit_kind::none) search_longer();
         prove();
         finish(*best_);
         return std::move(*best_);
@@ -110,7 +113,11 @@ private:
         if (cost.fits) seconds = p.cost();
         trajectory_.push_back({std::move(origin), p.ratios, seconds});
         if (options_.progress) options_.progress(trajectory_.back());
-        if (seconds && (!best_ || *seconds < best_->cost())) { best_ = std::move(p); }
+        if (seconds && (!best_ || *seconds < best_->cost())) {
+            best_ = std::move(p);
+            best_path_ = path;
+            best_ratios_ = ratios;
+        }
         return seconds;
     }
 
@@ -136,16 +143,7 @@ private:
     void alternate(std::string const& start, std::vector<double> ratios) {
         std::set<move_list> seen;
         for (int round = 0; round < options_.rounds && !out_of_time(); ++round) {
-            auto const priced = price(ratios);
-            auto options = options_.synthesis;
-            if (options_.time_limit_seconds) options.search.time_limit_seconds = std::max(0.0, *options_.time_limit_seconds - elapsed());
-            auto const found = synthesise(priced, options);
-            statistics_.expanded += found.statistics.expanded;
-            statistics_.generated += found.statistics.generated;
-            statistics_.dominated += found.statistics.dominated;
-            statistics_.bounded += found.statistics.bounded;
-            statistics_.kept = std::max(statistics_.kept, found.statistics.kept);
-            if (found.which_limit != search::limit_kind::none) which_limit_ = found.which_limit;
+            auto const found = synthesise_at(ratios, options_.synthesis);
             if (!found.path) return;
             std::string const origin = start + ", round " + std::to_string(round + 1);
             consider(origin + ", program", *found.path, ratios);
@@ -158,6 +156,28 @@ private:
             if (!is_new || change < 1e-6) return;
             ratios = balanced->ratios;
         }
+    }
+
+    synthesis_result synthesise_at(std::vector<double> const& ratios, synthesis_options options) {
+        if (options_.time_limit_seconds) options.search.time_limit_seconds = std::max(0.0, *options_.time_limit_seconds - elapsed());
+        auto found = synthesise(price(ratios), options);
+        statistics_ += found.statistics;
+        if (found.which_limit != search::limit_kind::none) which_limit_ = found.which_limit;
+        return found;
+    }
+
+    /// Searches on at the best ratios, with the best program as incumbent.
+    void search_longer() {
+        if (out_of_time()) return;
+        which_limit_ = search::limit_kind::none;
+        auto options = options_.synthesis;
+        options.search = options_.last_search;
+        options.start = best_path_;
+        auto const ratios = best_ratios_;
+        auto const found = synthesise_at(ratios, options);
+        if (!found.path) return;
+        consider("longer search, program", *found.path, ratios);
+        if (auto const balanced = balance(*found.path)) consider("longer search, ratios", *found.path, balanced->ratios);
     }
 
     std::optional<ratio_solution> balance(move_list const& path) {
@@ -274,6 +294,8 @@ private:
     std::vector<double> proportional_;
     std::vector<step> steps_;
     std::optional<plan> best_;
+    move_list best_path_;
+    std::vector<double> best_ratios_;
     std::map<std::string, std::optional<double>> baselines_;
     std::vector<trajectory_point> trajectory_;
     search::statistics statistics_;

@@ -40,15 +40,26 @@ struct relaxation_bounds {
 };
 
 /// Improves the weights of the relaxation for a number of rounds: clocks by exponentiated subgradient
-/// steps towards the class that works longest, memory by doubling and then bisecting one price for all
-/// devices. Every path met is evaluated as a program.
+/// steps towards the class that works longest; memory by a price that rises while the path does not fit
+/// and falls while it does, by ever smaller factors, and that shifts towards the class that is fullest.
+/// Every path met is evaluated as a program.
 /// *Complexity.* Linear in the graph, per round.
 template <class Allowed>
 [[nodiscard]] relaxation_bounds improve_bounds(priced_graph const& priced, int rounds, Allowed const& allowed) {
     auto const classes = priced.model().class_count();
     relaxation_bounds best;
     multipliers weights{std::vector<double>(classes, 1.0 / static_cast<double>(classes)), std::vector<double>(classes, 0.0)};
-    double low = 0, high = std::numeric_limits<double>::infinity(), price = 0, rate = 2;
+    std::vector<double> fullness(classes, 1.0 / static_cast<double>(classes));
+    double price = 0, factor = 4, rate = 2;
+    std::optional<bool> fitted_before;
+    auto const price_turned = [&](bool fits) { return std::exchange(fitted_before, fits).value_or(fits) != fits; };
+    auto const shift = [classes](std::vector<double>& shares, std::vector<double> const& loads, double speed) {
+        double const most = std::ranges::max(loads), mean = std::inner_product(loads.begin(), loads.end(), shares.begin(), 0.0);
+        if (most <= 0) return;
+        double sum = 0;
+        for (std::size_t k = 0; k < classes; ++k) sum += shares[k] *= std::exp(speed * (loads[k] - mean) / most);
+        for (auto& s : shares) s /= sum;
+    };
     for (int round = 0; round < rounds; ++round) {
         auto current = priced.relax(weights, allowed);
         if (!std::isfinite(current.paths.to_goal[0])) return best;
@@ -59,6 +70,8 @@ template <class Allowed>
         std::vector<double> work(classes);
         for (auto a : path)
             for (std::size_t k = 0; k < classes; ++k) work[k] += priced.work(a)[k];
+        std::vector<double> usage(classes);
+        for (std::size_t k = 0; k < classes; ++k) usage[k] = cost.memory[k] / priced.model().memory_limit(k);
         if (fits && cost.seconds < best.cost.seconds) { best.cost = std::move(cost); best.path = std::move(path); }
         best.memory_binds |= !fits;
         if (bound > best.lower_bound) {
@@ -70,25 +83,19 @@ template <class Allowed>
         }
         if (best.lower_bound >= best.cost.seconds * (1 - 1e-12)) break;
 
-        double const most = std::ranges::max(work), mean = std::inner_product(work.begin(), work.end(), weights.clock.begin(), 0.0);
-        double sum = 0;
-        for (std::size_t k = 0; k < classes; ++k) {
-            if (most > 0) weights.clock[k] *= std::exp(rate * (work[k] - mean) / most);
-            sum += weights.clock[k];
-        }
-        for (auto& w : weights.clock) w /= sum;
-
-        (fits ? high : low) = price;
+        shift(weights.clock, work, rate);
         if (price == 0 && fits) continue;
-        price = std::isfinite(high) ? (low + high) / 2 : price == 0 ? 0.1 * std::max(bound, 1e-9) : 2 * price;
-        for (std::size_t k = 0; k < classes; ++k) weights.memory[k] = price / priced.model().memory_limit(k) / static_cast<double>(classes);
+        price = price == 0 ? 0.1 * std::max(bound, 1e-9) : fits ? price / factor : price * factor;
+        if (price_turned(fits)) factor = std::max(1.01, std::sqrt(factor));
+        shift(fullness, usage, rate);
+        for (std::size_t k = 0; k < classes; ++k) weights.memory[k] = price * fullness[k] / priced.model().memory_limit(k);
     }
     return best;
 }
 
 struct synthesis_options {
     int relaxation_rounds = 20;
-    search::options search{.label_limit = 200'000};
+    search::options search{.label_limit = 10'000, .comparison_limit = 10'000'000};
     /// A program known already, as a first incumbent.
     std::optional<move_list> start{};
 };
@@ -108,28 +115,21 @@ struct synthesis_options {
         }
     if (bounds.tightest.empty()) return result;
 
-    auto const search_once = [&](bool memory_matters) {
+    bool stopped = false;
+    // First as if memory were no criterion; again with it if that turns out to matter.
+    for (bool memory_matters = bounds.memory_binds; bounds.lower_bound < bounds.cost.seconds * (1 - 1e-9); memory_matters = true) {
         priced_graph_problem const problem(priced, bounds.tightest, memory_matters);
         auto search_options = options.search;
         search_options.cutoff = bounds.cost.seconds;
         auto found = search::best_first(problem, search_options);
-        result.statistics.expanded += found.statistics.expanded;
-        result.statistics.generated += found.statistics.generated;
-        result.statistics.dominated += found.statistics.dominated;
-        result.statistics.bounded += found.statistics.bounded;
-        result.statistics.kept = std::max(result.statistics.kept, found.statistics.kept);
-        result.statistics.seconds += found.statistics.seconds;
+        result.statistics += found.statistics;
         result.which_limit = found.which_limit;
+        stopped = found.status == search::status::limit;
         if (found.cost) {
             bounds.cost = priced.evaluate(found.actions);
             bounds.path = std::move(found.actions);
         }
-        return found.status;
-    };
-    bool stopped = false;
-    if (bounds.lower_bound < bounds.cost.seconds * (1 - 1e-9)) {
-        auto const first = search_once(bounds.memory_binds);
-        stopped = first == search::status::limit;
+        if (stopped || memory_matters || !problem.met_memory_limit()) break;
     }
     result.path = std::move(bounds.path);
     result.cost = std::move(bounds.cost);

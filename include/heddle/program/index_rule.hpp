@@ -217,7 +217,8 @@ inline std::vector<shape> bind_extents(index_rule& rule, std::span<shape const> 
                     if (index.extent == 0) { open = &index; ++unknown; continue; }
                     if (rest % index.extent != 0)
                         throw input_error(describe(what, n, d), "extent " + std::to_string(shapes[n][d]) +
-                                          " is not a multiple of index '" + index.name + "' = " + std::to_string(index.extent));
+                                          (accesses[n][d].size() == 1 ? ", the rule expects " + std::to_string(index.extent)
+                                           : " is not a multiple of index '" + index.name + "' = " + std::to_string(index.extent)));
                     rest /= index.extent;
                 }
                 if (unknown == 1) { open->extent = rest; progress = true; }

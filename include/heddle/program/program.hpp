@@ -9,6 +9,7 @@
 #include <heddle/program/tensor.hpp>
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -17,6 +18,9 @@
 #include <vector>
 
 namespace heddle {
+
+/// Numbers by name that a kernel needs and neither rule nor shapes tell: strides, probabilities, constants.
+using operator_attributes = std::map<std::string, std::vector<double>>;
 
 /// One operator of a program.
 struct operator_info {
@@ -27,6 +31,7 @@ struct operator_info {
     operator_work work;
     std::vector<tensor_id> operands;
     std::vector<tensor_id> results;
+    operator_attributes attributes{};
 };
 
 /// A single-device training program: tensors and operators in topological order, one scalar loss.
@@ -42,6 +47,7 @@ public:
     [[nodiscard]] std::span<tensor_id const> results(operator_id o) const { return operators_[o].results; }
     [[nodiscard]] index_rule const& rule(operator_id o) const { return operators_[o].rule; }
     [[nodiscard]] operator_work const& work(operator_id o) const { return operators_[o].work; }
+    [[nodiscard]] operator_attributes const& attributes(operator_id o) const { return operators_[o].attributes; }
     [[nodiscard]] tensor_id loss() const { return loss_; }
 
 private:
@@ -70,6 +76,7 @@ struct operator_options {
     std::vector<std::uint8_t> saved_results{};
     std::vector<std::uint8_t> sparse_operands{};
     bool is_view = false;
+    operator_attributes attributes{};
 };
 
 /// Builds a program operator by operator, in order of execution.
@@ -117,6 +124,7 @@ public:
         op.operands = std::move(operands);
         op.rule = std::move(rule);
         op.work = derive_work(op, options);
+        op.attributes = std::move(options.attributes);
         for (std::size_t r = 0; r < results.size(); ++r) {
             op.results.push_back(add_tensor({results.size() == 1 ? op.name : op.name + "." + std::to_string(r),
                                              std::move(results[r]), type, tensor_role::value, false}));

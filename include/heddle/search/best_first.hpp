@@ -67,7 +67,6 @@ public:
         auto const elapsed = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); };
         result<action_type> out;
         incumbent_ = options_.cutoff;
-        std::size_t best = none;
         double proven = -std::numeric_limits<double>::infinity();
         {
             auto [state, label] = problem_.initial();
@@ -80,11 +79,6 @@ public:
             auto& node = nodes_[top.node];
             if (node.dead) continue;
             proven = std::max(proven, top.bound);
-            if (problem_.is_goal(*node.state)) {
-                incumbent_ = problem_.total(node.label);
-                best = top.node;
-                continue;
-            }
             if (out.which_limit = spent(elapsed); out.which_limit != limit_kind::none) { open_.push(top); break; }
             if constexpr (requires { { visitor.on_expand(statistics_, proven) } -> std::convertible_to<bool>; })
                 if (!visitor.on_expand(statistics_, proven)) { out.which_limit = limit_kind::stopped; open_.push(top); break; }
@@ -100,13 +94,13 @@ public:
         statistics_.seconds = elapsed();
         out.statistics = statistics_;
         bool const stopped = out.which_limit != limit_kind::none;
-        if (best == none) {
+        if (best_ == none) {
             out.status = stopped ? status::limit : status::infeasible;
             out.lower_bound = std::min({stopped ? proven : incumbent_, incumbent_, least_bounded_});
             return out;
         }
         out.cost = incumbent_;
-        for (std::size_t n = best; nodes_[n].parent != none; n = nodes_[n].parent) out.actions.push_back(nodes_[n].action);
+        for (std::size_t n = best_; nodes_[n].parent != none; n = nodes_[n].parent) out.actions.push_back(nodes_[n].action);
         std::ranges::reverse(out.actions);
         // Whatever was not expanded has a bound of at least `proven`.
         out.lower_bound = std::min({proven, incumbent_, least_bounded_});
@@ -144,14 +138,13 @@ private:
     template <class Elapsed>
     [[nodiscard]] limit_kind spent(Elapsed const& elapsed) const {
         if (nodes_.size() >= options_.label_limit) return limit_kind::labels;
+        if (statistics_.compared >= options_.comparison_limit) return limit_kind::comparisons;
         if (options_.stop.stop_requested()) return limit_kind::stopped;
         if (options_.time_limit_seconds && statistics_.expanded % 64 == 0 && elapsed() >= *options_.time_limit_seconds) return limit_kind::time;
         return limit_kind::none;
     }
 
-    void kill(std::size_t n) {
-        nodes_[n].dead = true;
-    }
+    void kill(std::size_t n) { nodes_[n].dead = true; }
 
     void insert(state_type state, label_type label, std::size_t parent, action_type action) {
         double bound = problem_.bound(state, label);
@@ -165,6 +158,7 @@ private:
             if (is_subsumed(state, label, none)) { ++statistics_.dominated; return; }
         auto [slot, is_new] = fronts_.try_emplace(std::move(state));
         auto& labels = slot->second;
+        statistics_.compared += labels.size();
         for (auto n : labels)
             if (problem_.dominates(nodes_[n].label, label)) { ++statistics_.dominated; return; }
         std::erase_if(labels, [&](std::size_t n) {
@@ -181,7 +175,12 @@ private:
                 });
         auto const depth = parent == none ? 0 : nodes_[parent].depth + 1;
         labels.push_back(nodes_.size());
-        open_.push({bound, depth, nodes_.size()});
+        if (!problem_.is_goal(slot->first)) {
+            open_.push({bound, depth, nodes_.size()});
+        } else if (double const total = problem_.total(label); total < incumbent_) {
+            incumbent_ = total;
+            best_ = nodes_.size();
+        }
         nodes_.push_back({&slot->first, std::move(label), parent, std::move(action), depth, false});
         bounds_.push_back(bound);
     }
@@ -206,6 +205,7 @@ private:
     Problem const& problem_;
     options options_;
     double incumbent_ = 0;
+    std::size_t best_ = none;
     /// Least bound of a label dropped because of the incumbent or the cutoff, which a gap lets be above it.
     double least_bounded_ = std::numeric_limits<double>::infinity();
     statistics statistics_;

@@ -3,6 +3,7 @@
 /// @brief What every search takes and returns: limits, status, bound, statistics.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -19,7 +20,7 @@ enum class status : std::uint8_t {
     infeasible ///< proven that there is no solution (below the cutoff, if one was given)
 };
 
-enum class limit_kind : std::uint8_t { none, labels, time, stopped };
+enum class limit_kind : std::uint8_t { none, labels, comparisons, time, stopped };
 
 [[nodiscard]] constexpr char const* name(status s) {
     switch (s) {
@@ -35,6 +36,7 @@ enum class limit_kind : std::uint8_t { none, labels, time, stopped };
     switch (k) {
     case limit_kind::none: return "none";
     case limit_kind::labels: return "labels";
+    case limit_kind::comparisons: return "comparisons";
     case limit_kind::time: return "time";
     case limit_kind::stopped: return "stopped";
     }
@@ -42,12 +44,15 @@ enum class limit_kind : std::uint8_t { none, labels, time, stopped };
 }
 
 struct options {
-    /// Labels generated and kept at most. Deterministic, unlike the time limit.
+    /// Nothing more is expanded once so many labels are kept, or so many pairs of labels compared.
+    /// Deterministic, unlike the time limit.
     std::size_t label_limit = 4'000'000;
+    std::size_t comparison_limit = 10'000'000'000;
     std::optional<double> time_limit_seconds{};
     /// Only solutions cheaper than this are sought.
     double cutoff = std::numeric_limits<double>::infinity();
-    /// Stop when cost <= bound * (1 + relative_gap).
+    /// Stop when cost <= bound * (1 + relative_gap); with a cutoff, also when no solution costs less than
+    /// cutoff / (1 + relative_gap).
     double relative_gap = 1e-12;
     std::stop_token stop{};
 };
@@ -60,7 +65,21 @@ struct statistics {
     /// Labels dropped because their bound reached the incumbent.
     std::size_t bounded = 0;
     std::size_t kept = 0;
+    /// Pairs of labels of one state compared for dominance.
+    std::size_t compared = 0;
     double seconds = 0;
+
+    /// Adds another search's counts; `kept` is the larger.
+    statistics& operator+=(statistics const& other) {
+        expanded += other.expanded;
+        generated += other.generated;
+        dominated += other.dominated;
+        bounded += other.bounded;
+        kept = std::max(kept, other.kept);
+        compared += other.compared;
+        seconds += other.seconds;
+        return *this;
+    }
 };
 
 template <class Action>

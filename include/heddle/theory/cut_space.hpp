@@ -36,8 +36,8 @@ struct std::hash<heddle::cut_state> {
 
 namespace heddle {
 
-/// The factor of most atoms, the first of equals: along it a parameter that is gathered for use is
-/// stored, since nothing but evenness depends on the choice. *Precondition:* there is a factor.
+/// The factor of most atoms, the first of equals: a parameter that is gathered for use is stored along it.
+/// Nothing but the evenness of its shards depends on the choice, and few factors are more even than this. *Precondition:* there is a factor.
 [[nodiscard]] inline factor_number finest_factor(indexed_tensor const& tensor) {
     return static_cast<factor_number>(std::ranges::max_element(tensor.factors, {}, &factor::extent) - tensor.factors.begin());
 }
@@ -54,11 +54,11 @@ struct cut_move {
 ///
 /// A state is what is held of the tensors still in use, with what of it is saved. Properties of tensors
 /// that nobody uses any more are gone, reads are fused with the first use (HAP section 4.5).
-/// Where costs add up, the order of independent instructions does not matter, and every program of the
-/// theory has an equally dear one here, provided that each conversion goes straight to a form some
-/// operator uses, or through a whole copy where there is no straight one, and that a parameter gathered
-/// for its first use is stored along its finest factor. Where a collective closes a
-/// stage, order matters a little; a bound from added costs then still holds for every order.
+/// Where costs add up, the order of independent instructions does not matter, so this space has a program
+/// as cheap as any of the theory that keeps to the following. Each operator is computed once. A conversion
+/// goes straight to a form its operator uses, or through a whole copy where nothing leads there straight. A
+/// parameter is stored in the form of its first use, or, gathered whole for it, along its finest factor.
+/// Where a collective closes a stage, order matters a little; a bound from added costs holds for every order.
 class cut_space {
 public:
     using state = cut_state;
@@ -150,13 +150,21 @@ private:
         };
         for (auto id : s.held) keep(properties_.tensor_and_form(id < properties_.size() ? id : id - saved_offset()).first, id);
         for (auto const& [t, f] : gained_) keep(t, properties_.held(t, f));
+        // The forms a parameter is stored in count as saved from the start.
+        for (auto i : path_)
+            if (auto const& read = instructions_[i]; read.what == instruction::kind::read && program_.tensors[read.tensor].is_parameter())
+                for (form f : {read.to, form::replicated(), form::mirrored()})
+                    if (is_stored(read.to, f)) keep(read.tensor, properties_.held(read.tensor, f) + saved_offset());
         for (std::size_t k = 0; k < computation.results.size(); ++k) {
             auto const t = program_.operators[op].results[k];
             keep(t, properties_.held(t, computation.results[k]));
         }
         for_each_saved(program_, computation, [&](tensor_id t, form f) {
             property_id const id = properties_.held(t, f) + saved_offset();
-            bool const stored = program_.tensors[t].is_parameter() && is_stored(s, t, f);
+            bool const stored = std::ranges::any_of(path_, [&](auto i) {
+                auto const& read = instructions_[i];
+                return program_.tensors[t].is_parameter() && read.what == instruction::kind::read && read.tensor == t && is_stored(read.to, f);
+            });
             if (stored || std::ranges::find(s.held, id) != s.held.end()) return;
             if (std::pair const pair{t, f}; std::ranges::find(move.saved, pair) == move.saved.end()) move.saved.push_back(pair);
             keep(t, id);
@@ -173,12 +181,10 @@ private:
         if (holds(s, t, form::replicated())) visit(number(cut_move{{number(instruction::convert(t, form::replicated(), form::mirrored()))}, {}}), state{});
     }
 
-    /// Whether a parameter's form takes no memory beside what stores it.
-    [[nodiscard]] bool is_stored(state const& s, tensor_id t, form f) const {
-        for (auto i : path_)
-            if (auto const& read = instructions_[i]; read.what == instruction::kind::read && read.tensor == t)
-                return read.to == f || (read.to != form::partial() && !read.to.is_shard() && !f.is_shard());
-        return holds(s, t, f);
+    /// Whether a parameter read in form `read` takes no further memory in form `f`.
+    static bool is_stored(form read, form f) {
+        auto const whole = [](form g) { return g == form::replicated() || g == form::mirrored(); };
+        return read == f || (whole(read) && whole(f));
     }
 
     [[nodiscard]] bool holds(state const& s, tensor_id t, form f) const {

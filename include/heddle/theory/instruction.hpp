@@ -5,13 +5,12 @@
 
 #include <heddle/theory/form.hpp>
 
-#include <boost/container/small_vector.hpp>
-
 #include <cstdint>
+#include <vector>
 
 namespace heddle {
 
-using form_list = boost::container::small_vector<form, 6>;
+using form_list = std::vector<form>;
 
 /// One instruction, run by all devices together.
 struct instruction {
@@ -33,5 +32,15 @@ struct instruction {
     static instruction read(tensor_id t, form to) { return {kind::read, t, to, to, 0, {}, {}, -1}; }
     static instruction convert(tensor_id t, form from, form to) { return {kind::convert, t, from, to, 0, {}, {}, -1}; }
 };
+
+/// The (tensor, form) pairs an instruction keeps for the backward pass. A pair kept by several
+/// instructions is kept once; a parameter in the form it is stored in is no extra memory.
+template <class Visit>
+void for_each_saved(indexed_program const& p, instruction const& i, Visit&& visit) {
+    if (i.what != instruction::kind::compute) return;
+    auto const& op = p.operators[i.op];
+    for (auto k : op.work.saved_operands) visit(op.operands[k], i.operands[k]);
+    for (auto k : op.work.saved_results) visit(op.results[k], i.results[k]);
+}
 
 } // namespace heddle

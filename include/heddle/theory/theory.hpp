@@ -113,15 +113,11 @@ private:
             if (everywhere) emit(std::move(operands), std::move(results), static_cast<std::int16_t>(l));
             continue;
         }
-        std::vector<bool> in_term(op.operands.size());
         std::vector<std::size_t> lacking;
-        for (std::size_t t = 0; t < op.terms.size(); ++t) {
-            for (auto k : op.terms[t]) in_term[k] = true;
+        for (std::size_t t = 0; t < op.terms.size(); ++t)
             if (std::ranges::none_of(op.terms[t], [&](auto k) { return loop.operands[k] != no_factor; })) lacking.push_back(t);
-        }
-        // An index of operands outside all terms is an index of every term.
-        for (std::size_t k = 0; k < operands.size(); ++k)
-            if (!in_term[k] && loop.operands[k] != no_factor) lacking.clear();
+        // Where no term has the index, an operand outside them has it, and it is an index of every term.
+        if (lacking.size() == op.terms.size()) lacking.clear();
         emit_partial(emit_partial, lacking, 0, operands, results, static_cast<std::int16_t>(l));
     }
     emit(whole, form_list(op.results.size(), form::replicated()), -1);

@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -81,6 +82,31 @@ using entries = std::vector<std::string>;
 [[nodiscard]] inline std::string rule_text(std::vector<entries> const& operands, std::vector<entries> const& results, std::string const& terms = {}) {
     return to_text(operands) + " -> " + to_text(results) + (terms.empty() ? "" : "; " + terms);
 }
+
+/// One number for each of `rank` sides: an integer stands for all of them. None where there is no argument.
+[[nodiscard]] inline std::vector<double> sides(call_view const& c, std::size_t position, std::string_view name, std::size_t rank) {
+    auto const* found = c.find(position, name);
+    if (!found) return {};
+    std::vector<double> result;
+    auto const add = [&](literal const& item) {
+        auto const* number = item.as<std::int64_t>();
+        if (!number) c.fail(name, "expected integers");
+        result.push_back(static_cast<double>(*number));
+    };
+    if (auto const* list = found->as<literal::list>()) std::ranges::for_each(*list, add);
+    else add(*found);
+    if (result.size() == 1) result.resize(rank, result.front());
+    if (!result.empty() && result.size() != rank) c.fail(name, "expected one integer or " + std::to_string(rank));
+    return result;
+}
+
+/// A number, or a flag as 0 or 1, as an attribute's value.
+template <class Number>
+    requires std::is_arithmetic_v<Number>
+[[nodiscard]] std::vector<double> just(Number number) { return {static_cast<double>(number)}; }
+
+/// Notes under `name` which operand is this optional one.
+inline void name_operand(described_operator& op, char const* name) { op.options.attributes[name] = just(op.operands.size() - 1); }
 
 /// `0 + 1 + ...` or `0*1*...` over all operands.
 [[nodiscard]] inline std::string all_terms(std::size_t count, std::string_view joint) {

@@ -27,15 +27,24 @@ inline description unary(call_view const& c, unary_traits const& traits) {
     op.options.saved_operands = traits.saves_operand ? operand_numbers{0} : operand_numbers{};
     if (traits.saves_result) op.options.saved_results = {0};
     op.options.is_view = traits.is_view;
+    if (auto const form = c.call().keywords.find("approximate"); form != c.call().keywords.end())
+        op.options.attributes["approximate"] = just(c.text(1, "approximate", "none") == "tanh");
+    if (is_floating(c.type_of(x)) && !c.call().results.empty() && !is_floating(c.call().results.front().type))
+        op.options.attributes["truncate"] = just(true);
     return op;
 }
 
 /// The mask is drawn for elements of the whole tensor, so the same on every device: linear.
 inline description dropout(call_view const& c) {
     bool const active = c.flag(2, "training", true) && c.number(1, "p").value_or(0.5) > 0;
-    if (!active) return unary(c, {.linear = true, .is_view = true});
+    if (!active) {
+        auto idle = unary(c, {.linear = true, .is_view = true});
+        idle->options.attributes["p"] = just(0);
+        return idle;
+    }
     auto op = unary(c, {.linear = true});
     op->options.extra_saved = bytes(element_count(c.shape_of(op->operands[0])));
+    op->options.attributes["p"] = just(c.number(1, "p").value_or(0.5));
     return op;
 }
 
@@ -78,19 +87,23 @@ inline description with_number(call_view const& c, arithmetic kind, tensor_id x,
     bool const linear = additive ? number == 0 : kind == arithmetic::multiply || tensor_first;
     auto op = broadcast_operator(c, {x}, linear ? "0" : "");
     if (!linear && !additive) op.options.saved_results = {0}; // number / x
+    op.options.attributes = {{"number", just(number)}, {"number_is_first", just(!tensor_first)}};
     return op;
 }
 
 template <arithmetic Kind>
 description binary(call_view const& c) {
     auto const x = c.find_tensor(0, "input"), y = c.find_tensor(1, "other");
+    if (c.find(2, "rounding_mode")) return {}; // rounds: linear in nothing
+    auto const alpha = c.number(2, "alpha"); // the factor of what is added
     if (x && y) {
         auto op = broadcast_operator(c, {*x, *y}, Kind == arithmetic::multiply ? "0*1" : Kind == arithmetic::divide ? "0" : "0 + 1");
         if (Kind == arithmetic::divide) op.options.saved_operands = operand_numbers{0, 1};
+        if (alpha) op.options.attributes["alpha"] = just(*alpha);
         return op;
     }
     auto const number = x ? c.number(1, "other") : c.number(0, "input");
-    if ((!x && !y) || !number) return {};
+    if ((!x && !y) || !number || alpha) return {};
     return with_number(c, Kind, x ? *x : *y, *number, x.has_value());
 }
 
@@ -98,22 +111,31 @@ inline description softmax(call_view const& c) {
     tensor_id const x = c.tensor(0, "input");
     entries access = numbered(c.shape_of(x));
     if (access.empty() || !c.find(1, "dim")) return {};
-    auto& axis = access[c.axis(c.integer(1, "dim"), access.size())];
+    std::size_t const dimension = c.axis(c.integer(1, "dim"), access.size());
+    auto& axis = access[dimension];
     if (axis != "1") axis = "!c";
     described_operator op{rule_text({access}, {access}), {x}};
     op.options.category = operator_class::normalisation;
     op.options.forward = flops(5 * element_count(c.shape_of(x)));
     op.options.saved_operands = operand_numbers{};
     op.options.saved_results = {0};
+    op.options.attributes["dim"] = just(dimension);
     return op;
 }
 
-/// Weight and bias of a norm, in which its result, xhat * weight + bias, is linear.
-inline void add_scale(described_operator& op, std::vector<entries>& operands, std::string& terms, std::optional<tensor_id> tensor, entries dims) {
-    if (!tensor) return;
-    op.operands.push_back(*tensor);
-    operands.push_back(std::move(dims));
-    terms += (terms.empty() ? "" : " + ") + std::to_string(operands.size() - 1);
+/// Weight and bias of a norm, in which its result, xhat * weight + bias, is linear. Without a weight it is
+/// affine in the bias: xhat would be added once per summand.
+inline void add_scale(call_view const& c, described_operator& op, std::vector<entries>& operands, std::string& terms,
+                      std::size_t position, entries const& dims) {
+    for (bool const is_weight : {true, false}) {
+        auto const tensor = c.find_tensor(position + (is_weight ? 0 : 1), is_weight ? "weight" : "bias");
+        if (!tensor) continue;
+        op.operands.push_back(*tensor);
+        operands.push_back(dims);
+        name_operand(op, is_weight ? "weight" : "bias");
+        if (is_weight) terms = std::to_string(operands.size() - 1);
+        else if (!terms.empty()) terms += " + " + std::to_string(operands.size() - 1);
+    }
 }
 
 inline void set_norm_work(described_operator& op, shape const& dims) {
@@ -134,8 +156,8 @@ inline description layer_norm(call_view const& c) {
     entries const tail(access.end() - static_cast<std::ptrdiff_t>(normalised), access.end());
     std::vector<entries> operands{access};
     std::string terms;
-    add_scale(op, operands, terms, c.find_tensor(2, "weight"), tail);
-    add_scale(op, operands, terms, c.find_tensor(3, "bias"), tail);
+    add_scale(c, op, operands, terms, 2, tail);
+    op.options.attributes["eps"] = just(c.number(4, "eps").value_or(1e-5));
     op.rule = rule_text(operands, {access}, terms);
     set_norm_work(op, dims);
     return op;
@@ -151,14 +173,18 @@ inline description batch_norm(call_view const& c) {
     for (std::size_t d = 0; d < dims.size(); ++d)
         if (training && d != 1 && access[d] != "1") access[d].insert(0, "!");
     std::vector<entries> operands{access};
-    for (auto const moment : {c.find_tensor(1, "running_mean"), c.find_tensor(2, "running_var")})
-        if (moment) {
-            op.operands.push_back(*moment);
-            operands.push_back({access[1]});
-        }
+    for (std::size_t const position : {std::size_t{1}, std::size_t{2}}) {
+        char const* const name = position == 1 ? "running_mean" : "running_var";
+        auto const moment = c.find_tensor(position, name);
+        if (!moment) continue;
+        op.operands.push_back(*moment);
+        operands.push_back({access[1]});
+        name_operand(op, name);
+    }
     std::string terms;
-    add_scale(op, operands, terms, c.find_tensor(3, "weight"), {access[1]});
-    add_scale(op, operands, terms, c.find_tensor(4, "bias"), {access[1]});
+    add_scale(c, op, operands, terms, 3, {access[1]});
+    op.options.attributes["eps"] = just(c.number(7, "eps").value_or(1e-5));
+    op.options.attributes["training"] = just(training);
     op.rule = rule_text(operands, {access}, terms);
     set_norm_work(op, dims);
     return op;
@@ -198,9 +224,12 @@ inline described_operator pool(call_view const& c, bool linear, double window) {
 }
 
 inline double window_of(call_view const& c) {
-    auto sides = c.integers(1, "kernel_size");
-    if (sides.size() == 1) sides.push_back(sides.front());
-    return element_count(sides);
+    auto const window = sides(c, 1, "kernel_size", 2);
+    return window.empty() ? 1 : window[0] * window[1];
+}
+
+inline void set_windows(call_view const& c, described_operator& op) {
+    op.options.attributes = {{"kernel_size", sides(c, 1, "kernel_size", 2)}, {"stride", sides(c, 2, "stride", 2)}, {"padding", sides(c, 3, "padding", 2)}};
 }
 
 inline description max_pool(call_view const& c) {
@@ -208,10 +237,18 @@ inline description max_pool(call_view const& c) {
     auto op = pool(c, false, window_of(c));
     op.options.saved_operands = operand_numbers{0};
     op.options.extra_saved = bytes(8 * element_count(c.result_shape())); // places of the maxima
+    set_windows(c, op);
+    op.options.attributes["dilation"] = sides(c, 4, "dilation", 2);
     return op;
 }
 
-inline description average_pool(call_view const& c) { return pool(c, true, window_of(c)); }
+inline description average_pool(call_view const& c) {
+    auto op = pool(c, true, window_of(c));
+    set_windows(c, op);
+    op.options.attributes["count_include_pad"] = just(c.flag(5, "count_include_pad", true));
+    if (auto const divisor = c.number(6, "divisor_override")) op.options.attributes["divisor_override"] = just(*divisor);
+    return op;
+}
 inline description adaptive_average_pool(call_view const& c) { return pool(c, true, 1); }
 
 /// Indices of a classification loss: the classes are dimension 1 of the scores, or their only one.
@@ -241,7 +278,12 @@ inline description classification_loss(call_view const& c, bool log_probabilitie
     if (auto const weight = c.find_tensor(2, "weight")) {
         op.operands.push_back(*weight);
         operands.push_back(blocked(c.shape_of(*weight)));
+        name_operand(op, "weight");
     }
+    auto& attributes = op.options.attributes;
+    if (labels) attributes["ignore_index"] = just(c.integer(4, "ignore_index", -100));
+    attributes["mean"] = just(mean);
+    if (auto const smoothing = c.number(7, "label_smoothing")) attributes["label_smoothing"] = just(*smoothing);
     if (!labels && operands.size() > 2) return {};
     op.rule = rule_text(operands, {reduction == "none" ? indices.target : entries{}}, log_probabilities ? "0" : "");
     op.options.category = operator_class::reduction;
@@ -264,6 +306,7 @@ inline description squared_error(call_view const& c) {
     op.options.category = operator_class::reduction;
     op.options.forward = flops(3 * element_count(dims));
     op.options.saved_operands = operand_numbers{0, 1};
+    op.options.attributes["mean"] = just(c.text(4, "reduction", "mean") == "mean");
     return op;
 }
 

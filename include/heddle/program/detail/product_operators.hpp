@@ -117,6 +117,18 @@ inline description convolution(call_view const& c) {
     }
     op.rule = rule_text(operands, {result}, operands.size() == 3 ? "0*1 + 2" : "0*1");
     op.options.category = operator_class::convolution;
+    std::size_t const rank = input.size() - 2;
+    auto& attributes = op.options.attributes;
+    attributes = {{"stride", sides(c, 3, "stride", rank)}, {"dilation", sides(c, 5, "dilation", rank)}, {"groups", just(groups)}};
+    auto const* padding = c.find(4, "padding");
+    if (!padding || !padding->as<std::string>()) {
+        attributes["padding"] = sides(c, 4, "padding", rank);
+    } else if (*padding->as<std::string>() == "same") { // what an odd total leaves over is at the end
+        for (std::size_t d = 0; d < rank; ++d) {
+            extent const dilation = attributes["dilation"].empty() ? 1 : static_cast<extent>(attributes["dilation"][d]);
+            attributes["padding"].push_back(static_cast<double>(dilation * (weight[d + 2] - 1) / 2));
+        }
+    }
     if (grouped) op.options.extents = {{"g", groups}};
     op.options.forward = flops(2 * element_count(output) * element_count(weight) / static_cast<double>(weight[0]));
     return op;
@@ -141,10 +153,13 @@ struct attention_sizes {
 struct operand_list {
     std::vector<tensor_id> tensors;
     std::vector<entries> accesses;
+    /// Numbers of the optional operands.
+    operator_attributes attributes{};
 
     /// The operand's number, or nothing where there is no tensor.
-    std::string add(std::optional<tensor_id> tensor, entries access) {
+    std::string add(std::optional<tensor_id> tensor, entries access, char const* optional = nullptr) {
         if (!tensor) return {};
+        if (optional) attributes[optional] = just(tensors.size());
         tensors.push_back(*tensor);
         accesses.push_back(std::move(access));
         return std::to_string(tensors.size() - 1);
@@ -190,17 +205,21 @@ inline description multi_head_attention(call_view const& c) {
     list.add(c.tensor(1, "key"), {t, b, e});
     list.add(c.tensor(2, "value"), {t, b, e});
     list.add(c.tensor(5, "in_proj_weight"), {"(!three " + h + " !d)", e});
-    list.add(c.find_tensor(6, "in_proj_bias"), {"(!three " + h + " !d)"});
+    list.add(c.find_tensor(6, "in_proj_bias"), {"(!three " + h + " !d)"}, "in_proj_bias");
     std::string const weight = list.add(c.tensor(11, "out_proj_weight"), {o, "(" + h + " !d)"});
-    std::string const bias = list.add(c.find_tensor(12, "out_proj_bias"), {o});
-    list.add(c.find_tensor(14, "key_padding_mask"), {b, t});
-    if (auto const mask = c.find_tensor(16, "attn_mask"))
-        list.add(mask, c.shape_of(*mask).size() == 2 ? entries{s, t} : entries{b == "1" ? h : "(b " + h + ")", s, t});
+    std::string const bias = list.add(c.find_tensor(12, "out_proj_bias"), {o}, "out_proj_bias");
+    auto const padding = c.find_tensor(14, "key_padding_mask"), mask = c.find_tensor(16, "attn_mask");
+    list.add(padding, {b, t}, "padding_mask");
+    if (mask) list.add(mask, c.shape_of(*mask).size() == 2 ? entries{s, t} : entries{b == "1" ? h : "(b " + h + ")", s, t}, "mask");
     described_operator op{{}, list.tensors};
+    if (padding) op.options.attributes["padding_mask_is_boolean"] = just(c.type_of(*padding) == element_type::boolean);
+    if (mask) op.options.attributes["mask_is_boolean"] = just(c.type_of(*mask) == element_type::boolean);
     std::string const terms = bias.empty() ? weight : weight + " + " + bias;
     op.rule = with_weights ? rule_text(list.accesses, {{s, b, o}, {b, s, t}}) : rule_text(list.accesses, {{s, b, o}}, terms);
     op.options.extents = {{"three", 3}, {"h", heads}};
     set_attention_work(c, op.options);
+    op.options.attributes.insert(list.attributes.begin(), list.attributes.end());
+    op.options.attributes["p"] = just(c.flag(13, "training", true) ? c.number(10, "dropout_p").value_or(0) : 0);
     op.options.saved_operands = std::vector<std::uint8_t>{0, 1, 2, 3, static_cast<std::uint8_t>(std::stoi(weight))};
     return op;
 }
@@ -226,19 +245,26 @@ inline description dot_product_attention(call_view const& c) {
     op.options.backward = 2 * *op.options.forward;
     op.options.extra_saved = bytes(scores * element_size(c.type_of(op.operands[0])));
     op.options.saved_operands = std::vector<std::uint8_t>{0, 1, 2};
+    op.options.attributes = {{"p", just(c.number(4, "dropout_p").value_or(0))}, {"is_causal", just(c.flag(5, "is_causal", false))}};
+    if (auto const scale = c.number(6, "scale")) op.options.attributes["scale"] = just(*scale);
     return op;
 }
 
 inline description embedding(call_view const& c) {
     described_operator op{{}, {c.tensor(0, "input"), c.tensor(1, "weight")}};
     shape const &ids = c.shape_of(op.operands[0]), &table = c.shape_of(op.operands[1]);
-    if (table.size() != 2 || c.find(3, "max_norm")) return {};
+    // Scaling by frequency counts an id in the whole batch.
+    if (table.size() != 2 || c.find(3, "max_norm") || c.flag(5, "scale_grad_by_freq", false)) return {};
     entries result = numbered(ids);
     result.push_back(entry("d", table[1]));
     op.rule = rule_text({numbered(ids), {entry("v", table[0]), result.back()}}, {result}, "1");
     op.options.forward = flops(element_count(ids) * static_cast<double>(table[1]));
     op.options.saved_operands = std::vector<std::uint8_t>{0};
     op.options.sparse_operands = {1};
+    if (c.find(2, "padding_idx")) {
+        auto const padding = c.integer(2, "padding_idx");
+        op.options.attributes["padding_idx"] = just(padding < 0 ? padding + table[0] : padding);
+    }
     return op;
 }
 

@@ -165,6 +165,7 @@ inline description concatenate(call_view const& c) {
     }
     op.rule = rule_text(operands, {operands.front()}, all_terms(operands.size(), " + "));
     op.options.forward = flops(element_count(c.result_shape()));
+    op.options.attributes["dim"] = just(axis);
     return op;
 }
 
@@ -172,8 +173,10 @@ inline description concatenate(call_view const& c) {
 inline description divide(call_view const& c) {
     tensor_id const x = c.tensor(0, "input");
     entries access = numbered(c.shape_of(x));
-    access[c.axis(c.integer(2, "dim", 0), access.size())] = "_";
+    std::size_t const axis = c.axis(c.integer(2, "dim", 0), access.size());
+    access[axis] = "_";
     described_operator op{rule_text({access}, std::vector<entries>(c.result_count(), access), "0"), {x}};
+    op.options.attributes["dim"] = just(axis);
     op.options.is_view = true;
     return op;
 }
@@ -187,9 +190,20 @@ inline description get_item(call_view const& c) {
     literal::list const items = several ? *several : literal::list{*index};
     auto const kept = std::ranges::count_if(items, [](literal const& i) { return !i.is_none() && !i.as<literal::ellipsis>(); });
     entries from, to;
+    std::vector<double> start, step, count; // by dimension; a count of zero takes all of it
     entries const dims = numbered(c.shape_of(x));
     if (static_cast<std::size_t>(kept) > dims.size()) return {};
-    auto const keep = [&] { to.push_back(dims[from.size()]); from.push_back(to.back()); };
+    auto const keep = [&] {
+        to.push_back(dims[from.size()]);
+        from.push_back(to.back());
+        start.push_back(0);
+        step.push_back(1);
+        count.push_back(0);
+    };
+    auto const place = [&](std::int64_t at) {
+        extent const size = c.shape_of(x)[from.size() - 1];
+        return static_cast<double>(std::clamp<extent>(at < 0 ? at + size : at, 0, size));
+    };
     for (auto const& item : items) {
         auto const* slice = item.as<literal::slice>();
         if (item.is_none()) to.emplace_back("1");
@@ -198,13 +212,19 @@ inline description get_item(call_view const& c) {
         else if (slice || item.as<std::int64_t>()) { from.emplace_back("_"); if (slice) to.emplace_back("_"); }
         else return {};
         if (from.size() > dims.size()) return {};
+        if (start.size() == from.size()) continue;
+        start.push_back(place(slice ? slice->start.value_or(0) : *item.as<std::int64_t>()));
+        step.push_back(slice ? static_cast<double>(slice->step.value_or(1)) : 1);
+        count.push_back(slice && to.size() <= c.result_shape().size() ? static_cast<double>(c.result_shape()[to.size() - 1]) : 1);
     }
     while (from.size() < dims.size()) keep();
     shape const& result = c.result_shape();
     if (to.size() != result.size()) return {}; // a list of integers picks elements
     for (std::size_t d = 0; d < to.size(); ++d)
         if (to[d] == "_") to[d] = entry("_", result[d]);
-    return view_of(x, from, to);
+    described_operator op = view_of(x, from, to);
+    op.options.attributes = {{"start", start}, {"step", step}, {"count", count}};
+    return op;
 }
 
 /// Puts a class token before each sequence.

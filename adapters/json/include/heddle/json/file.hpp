@@ -60,8 +60,8 @@ inline void write_all(std::filesystem::path const& path, std::string_view text, 
 } // namespace detail
 
 /// The content of a file, decompressed if it begins like gzip.
-/// *Throws* `file_error` if it cannot be read, is damaged, or is larger than `largest_file`.
-[[nodiscard]] inline std::string read_text(std::filesystem::path const& path) {
+/// *Throws* `file_error` if it cannot be read, is damaged, or holds more than `limit` bytes.
+[[nodiscard]] inline std::string read_text(std::filesystem::path const& path, std::size_t limit = largest_file) {
     auto const fail = [&](std::string const& why) { throw file_error(path.string() + ": cannot be read: " + why); };
     std::error_code ignored;
     if (std::filesystem::is_directory(path, ignored)) fail("it is a directory");
@@ -74,7 +74,7 @@ inline void write_all(std::filesystem::path const& path, std::string_view text, 
         if (count < 0) fail(detail::describe_error(file.get()));
         if (count == 0) break;
         text.append(block, 0, static_cast<std::size_t>(count));
-        if (text.size() > largest_file) fail("it holds more than 1 GiB");
+        if (text.size() > limit) fail("it holds more than " + std::to_string(limit) + " bytes");
     }
     int code = Z_OK;
     gzerror(file.get(), &code);

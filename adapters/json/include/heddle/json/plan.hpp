@@ -8,6 +8,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
@@ -31,7 +32,7 @@ inline constexpr std::array roles{named{"input", tensor_role::input}, named{"par
 inline constexpr std::array statuses{named{"optimal", search::status::optimal}, named{"feasible", search::status::feasible},
                                      named{"limit", search::status::limit}, named{"infeasible", search::status::infeasible}};
 
-inline constexpr std::array limits{named{"labels", search::limit_kind::labels}, named{"time", search::limit_kind::time},
+inline constexpr std::array limits{named{"labels", search::limit_kind::labels}, named{"comparisons", search::limit_kind::comparisons}, named{"time", search::limit_kind::time},
                                    named{"stopped", search::limit_kind::stopped}};
 
 inline constexpr std::array actions{named{"read", instruction::kind::read}, named{"convert", instruction::kind::convert},
@@ -53,7 +54,7 @@ public:
         result["lower_bound"] = number(plan_.lower_bound);
         auto const& s = plan_.statistics;
         for (auto const& [name, count] : {std::pair("expanded", s.expanded), {"generated", s.generated}, {"dominated", s.dominated},
-                                          {"bounded", s.bounded}, {"kept", s.kept}})
+                                          {"bounded", s.bounded}, {"kept", s.kept}, {"compared", s.compared}})
             result[name] = count;
         result["seconds"] = number(s.seconds);
         result["warnings"] = plan_.warnings;
@@ -224,7 +225,7 @@ private:
         if (e.size() != count) e.expected(std::to_string(count) + ", " + what);
         return e;
     }
-    static bool near(double a, double b) { return std::abs(a - b) <= 1e-9 * std::max(std::abs(a), std::abs(b)); }
+    static bool near(double a, double b) { return std::isfinite(b) && std::abs(a - b) <= 1e-9 * std::max(std::abs(a), std::abs(b)); }
 
     void read_outcome() {
         plan_.status = root_.at("status").choice(statuses);
@@ -238,7 +239,7 @@ private:
             return static_cast<std::size_t>(found ? found->integer(0, most) : 0);
         };
         plan_.statistics = {count("expanded", true), count("generated", true), count("dominated", false), count("bounded", false),
-                            count("kept", false), root_.at("seconds").non_negative()};
+                            count("kept", false), count("compared", false), root_.at("seconds").non_negative()};
         root_.at("warnings").for_each([&](element const& e) { plan_.warnings.push_back(e.text()); });
         for (auto const& [name, cost] : root_.at("baselines").fields()) plan_.baselines[name] = number_or_null(cost);
         element const time = root_.at("time");

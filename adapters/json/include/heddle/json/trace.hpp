@@ -28,9 +28,10 @@ public:
     trace_writer(plan const& p, timeline const& events) : plan_(p), timeline_(events), labels_(4 * 2 * p.steps.size()) {}
 
     std::string text() {
-        std::string const model = plan_.provenance.model.empty() ? "plan" : plan_.provenance.model;
+        auto const& from = plan_.provenance;
+        std::string const title = (from.model.empty() ? "plan" : from.model) + (from.cluster.empty() ? "" : " on " + from.cluster);
         std::string out = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n"
-                          "{\"ph\":\"M\",\"pid\":0,\"name\":\"process_name\",\"args\":{\"name\":" + quoted(model) + "}}";
+                          "{\"ph\":\"M\",\"pid\":0,\"name\":\"process_name\",\"args\":{\"name\":" + quoted(title) + "}}";
         for (std::size_t d = 0; d < plan_.devices.size(); ++d) {
             std::string const start = ",\n{\"ph\":\"M\",\"pid\":0,\"tid\":" + std::to_string(d) + ",\"name\":\"thread_";
             out += start + "name\",\"args\":{\"name\":" + quoted(std::to_string(d) + " " + plan_.devices[d].type) + "}}";
@@ -48,7 +49,7 @@ public:
     }
 
 private:
-    static std::int64_t nanoseconds(double seconds) { return std::llround(seconds * 1e9); }
+    static std::int64_t nanoseconds(double seconds) { return seconds < 9e9 ? std::llround(seconds * 1e9) : std::int64_t{9'000'000'000'000'000'000}; }
     static std::string microseconds(std::int64_t nanoseconds) {
         auto const rest = std::to_string(1000 + nanoseconds % 1000);
         return std::to_string(nanoseconds / 1000) + "." + rest.substr(1);

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <heddle/json/trace.hpp>
+
+#include <support/small_plan.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+using namespace heddle;
+
+namespace {
+
+std::int64_t nanoseconds(nlohmann::json const& microseconds) { return std::llround(microseconds.get<double>() * 1000); }
+
+/// The events of phase "X" of a trace.
+std::vector<nlohmann::json> complete_events(std::string const& text) {
+    std::vector<nlohmann::json> result;
+    auto const trace = nlohmann::json::parse(text);
+    for (auto const& e : trace.at("traceEvents"))
+        if (e.at("ph") == "X") result.push_back(e);
+    return result;
+}
+
+} // namespace
+
+TEST_CASE("a trace has an event for every event of the timeline") {
+    auto c = test::two_devices();
+    c.machines = {{0, 1, 2}, {1, 1, 1}};
+    for (auto const& [p, cluster] : {std::pair(test::layers_plan(), test::two_devices()), {test::tiny_plan(), test::two_devices()},
+                                     {test::layers_plan(c, {0.5, 0.25, 0.25}), c}}) {
+        auto const events = run_serial(p, cluster);
+        auto const trace = complete_events(json::write_trace(p, events));
+        REQUIRE(trace.size() == events.events.size());
+        std::vector<double> expected(p.devices.size());
+        std::vector<std::int64_t> sum(p.devices.size()), last(p.devices.size());
+        std::map<std::string, double> by_category, expected_by_category;
+        for (std::size_t n = 0; n < trace.size(); ++n) {
+            auto const& e = trace[n];
+            auto const& t = events.events[n];
+            auto const d = e.at("tid").get<std::size_t>();
+            REQUIRE(d == t.device);
+            CHECK(e.at("pid") == 0);
+            std::int64_t const start = nanoseconds(e.at("ts")), duration = nanoseconds(e.at("dur"));
+            CHECK(std::abs(static_cast<double>(start) - t.start * 1e9) <= 1);
+            CHECK(std::abs(static_cast<double>(duration) - t.duration * 1e9) <= 1.001);
+            CHECK(start >= last[d]); // events of one device are in order and do not overlap
+            CHECK(duration >= 0);
+            last[d] = start + duration;
+            sum[d] += duration;
+            expected[d] += t.duration;
+            std::string const category = t.transfer ? "communication" : t.when == timeline_event::phase::update ? "update" : "compute";
+            CHECK(e.at("cat") == category);
+            CHECK(e.at("args").at("step") == t.step);
+        }
+        for (std::size_t d = 0; d < p.devices.size(); ++d) CHECK(std::abs(static_cast<double>(sum[d]) - expected[d] * 1e9) <= static_cast<double>(trace.size()));
+        CHECK(std::abs(static_cast<double>(std::ranges::max(last)) - events.total * 1e9) <= 1);
+    }
+}
+
+TEST_CASE("events are named for people") {
+    auto const p = test::layers_plan();
+    auto const text = json::write_trace(p, run_serial(p, test::two_devices()));
+    std::map<std::string, nlohmann::json> by_name;
+    for (auto const& e : complete_events(text)) by_name[e.at("name").get<std::string>()] = e;
+    for (std::string const name : {"linear_0", "linear_0 backward", "relu_2", "loss backward", "all_gather layers.0.weight", "reduce_scatter gradient of layers.0.weight",
+                             "all_reduce gradient of layers.1.weight", "all_gather relu_2", "reduce_scatter gradient of relu_2", "all_reduce loss", "update head.weight"}) {
+        CAPTURE(name);
+        CHECK(by_name.contains(name));
+    }
+    CHECK(by_name.at("all_gather layers.0.weight").at("args") == nlohmann::json{{"step", 2}, {"bytes", 268435456}, {"from", "shard(0)"}, {"to", "replicated"}});
+    CHECK(by_name.at("linear_0").at("args") == nlohmann::json{{"step", 3}, {"operands", "shard(0), replicated"}, {"results", "shard(0)"}});
+    CHECK(!by_name.contains("loss gradient"));
+    std::map<int, std::string> threads;
+    std::string process;
+    auto const trace = nlohmann::json::parse(text);
+    for (auto const& e : trace.at("traceEvents")) {
+        if (e.at("name") == "thread_name") threads[e.at("tid").get<int>()] = e.at("args").at("name").get<std::string>();
+        if (e.at("name") == "process_name") process = e.at("args").at("name").get<std::string>();
+    }
+    CHECK(threads == std::map<int, std::string>{{0, "0 fast"}, {1, "1 slow"}});
+    CHECK(process == "layers on one fast, one slow");
+}
+
+TEST_CASE("local work of conversions has names too") {
+    auto p = test::tiny_plan();
+    auto const names = [&](form from, form to) {
+        p.steps[2].instruction = instruction::convert(1, from, to);
+        timeline t;
+        t.events = {{2, 0, timeline_event::phase::forward, {}, 0, 1}, {2, 0, timeline_event::phase::backward, {}, 1, 1}};
+        std::string result;
+        for (auto const& e : complete_events(json::write_trace(p, t))) result += (result.empty() ? "" : ", ") + e.at("name").get<std::string>();
+        return result;
+    };
+    CHECK(names(form::replicated(), form::shard(1)) == "slice w, slice w backward");
+    CHECK(names(form::replicated(), form::partial()) == "mask w, mask w backward");
+    CHECK(names(form::replicated(), form::mirrored()) == "convert w, convert w backward");
+}
+
+TEST_CASE("any names and times give a trace that parses") {
+    auto p = test::tiny_plan();
+    for (auto& o : p.operators) o = "a \"b\" \\ \n \xff";
+    for (auto& d : p.devices) d.type = "\t";
+    auto events = run_serial(p, test::two_devices());
+    events.events.push_back({0, 0, timeline_event::phase::forward, {}, 1e300, std::numeric_limits<double>::infinity()});
+    events.events.push_back({0, 0, timeline_event::phase::forward, {}, 0, 1e-12});
+    events.events.push_back({0, 0, timeline_event::phase::forward, {}, std::numeric_limits<double>::quiet_NaN(), 0});
+    CHECK(complete_events(json::write_trace(p, events)).size() == events.events.size());
+    CHECK(complete_events(json::write_trace(plan(), timeline())).empty());
+}

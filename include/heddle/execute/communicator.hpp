@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief What the interpreter asks of a group of ranks, and the bytes their collectives carry.
+#pragma once
+
+#include <heddle/base/quantity.hpp>
+#include <heddle/cluster/cluster.hpp>
+
+#include <algorithm>
+#include <array>
+#include <concepts>
+#include <cstdint>
+#include <numeric>
+#include <span>
+#include <vector>
+
+namespace heddle {
+
+/// How shards of unequal size are moved: all padded to the largest, or each by an operation of its own.
+enum class uneven : std::uint8_t { padded, grouped };
+
+/// Calls, messages and payload bytes by kind of collective.
+///
+/// The bytes of a call are those its cost is charged on: the payload of its busiest rank, padding
+/// included, so the same on every rank. All-reduce and broadcast: the tensor. Padded gather and scatter: ranks times the
+/// largest shard; grouped: the sum of the shards. All-to-all: the largest shard, before or after.
+struct traffic {
+    struct entry {
+        std::uint64_t calls = 0;
+        /// What is launched: one for a call, one per rank for a grouped one.
+        std::uint64_t messages = 0;
+        bytes payload{};
+        friend bool operator==(entry const&, entry const&) = default;
+    };
+
+    /// All but gather and scatter count as `padded`.
+    [[nodiscard]] entry const& of(collective kind, uneven how = uneven::padded) const {
+        return entries_[static_cast<std::size_t>(kind)][static_cast<std::size_t>(how)];
+    }
+    void add(collective kind, uneven how, std::uint64_t messages, bytes payload) {
+        auto& e = entries_[static_cast<std::size_t>(kind)][static_cast<std::size_t>(how)];
+        ++e.calls;
+        e.messages += messages;
+        e.payload += payload;
+    }
+    friend bool operator==(traffic const&, traffic const&) = default;
+
+private:
+    std::array<std::array<entry, 2>, collective_count> entries_{};
+};
+
+/// Element counts of the ranks' shards, by rank.
+using shard_counts = std::span<std::size_t const>;
+
+[[nodiscard]] inline std::size_t total_count(shard_counts counts) { return std::accumulate(counts.begin(), counts.end(), std::size_t{0}); }
+[[nodiscard]] inline std::size_t largest_count(shard_counts counts) { return counts.empty() ? 0 : std::ranges::max(counts); }
+
+/// Elements that a gather or scatter of these shards carries.
+[[nodiscard]] inline std::size_t carried_count(shard_counts counts, uneven kind) {
+    return kind == uneven::padded ? counts.size() * largest_count(counts) : total_count(counts);
+}
+
+/// One rank's end of a group of ranks.
+///
+/// *Notation.* `c` a communicator of n ranks, `data`, `whole` spans of scalars, `mine` a span of const
+/// scalars, `counts` n element counts.
+///
+/// *Valid expressions.*
+/// - `c.rank()`, `c.size()`: the rank, 0 .. n-1, and n.
+/// - `c.all_reduce(data)`: every rank's `data` becomes the sum of all.
+/// - `c.all_gather_v(mine, whole, counts, kind)`: every rank's `whole` becomes the ranks' `mine`, by rank.
+/// - `c.reduce_scatter_v(whole, mine, counts, kind)`: rank r's `mine` becomes the r-th piece of the sum of all `whole`.
+/// - `c.all_to_all_v(send, send_counts, receive, receive_counts)`: the s-th piece of rank r's `send`
+///   becomes the r-th piece of rank s's `receive`.
+/// - `c.broadcast(data, root)`: every rank's `data` becomes the root's.
+///
+/// *Axioms.* All ranks make the same calls in the same order, with equal `counts`, `kind` and `root`;
+/// `send_counts[s]` of rank r equals `receive_counts[r]` of rank s. A call returns once this rank's
+/// output is complete and its input may be changed. All ranks get bitwise equal sums. Counts may be
+/// zero. `padded` and `grouped` differ in cost, not in what they compute. The adjoint of `all_gather_v` is
+/// `reduce_scatter_v`, that of `all_reduce` is itself, that of `all_to_all_v` is it with counts swapped.
+///
+/// *Complexity.* The bytes that `traffic` states, times what links and algorithm make of them.
+template <class Communicator, class Scalar>
+concept communicator_of = requires(Communicator& c, std::span<Scalar> data, std::span<Scalar const> mine, shard_counts counts,
+                                   uneven kind, std::size_t root) {
+    { c.rank() } -> std::convertible_to<std::size_t>;
+    { c.size() } -> std::convertible_to<std::size_t>;
+    c.all_reduce(data);
+    c.all_gather_v(mine, data, counts, kind);
+    c.reduce_scatter_v(mine, data, counts, kind);
+    c.all_to_all_v(mine, counts, data, counts);
+    c.broadcast(data, root);
+};
+
+/// A group of device groups as one communicator for the groups (HAP's virtual devices): whole tensors
+/// are reduced inside a group, combined across, and broadcast inside.
+///
+/// `Inner` joins the ranks of a group, `Across` the first ranks of all groups; only a first rank has one.
+/// Rank and size are those of the groups. All ranks of a group hold summands for a reduction, and equal
+/// shards for the rest.
+template <class Scalar, communicator_of<Scalar> Inner, communicator_of<Scalar> Across>
+class grouped_communicator {
+public:
+    /// *Preconditions.* `across` is there exactly on rank 0 of `inner`; `group < groups` are the group's rank in
+    /// `across` and its size.
+    grouped_communicator(Inner& inner, Across* across, std::size_t group, std::size_t groups)
+        : inner_(&inner), across_(across), group_(group), groups_(groups) {}
+
+    [[nodiscard]] std::size_t rank() const { return group_; }
+    [[nodiscard]] std::size_t size() const { return groups_; }
+
+    void all_reduce(std::span<Scalar> data) {
+        inner_->all_reduce(data);
+        if (across_) across_->all_reduce(data);
+        inner_->broadcast(data, 0);
+    }
+    void all_gather_v(std::span<Scalar const> mine, std::span<Scalar> whole, shard_counts counts, uneven kind) {
+        if (across_) across_->all_gather_v(mine, whole, counts, kind);
+        inner_->broadcast(whole, 0);
+    }
+    void reduce_scatter_v(std::span<Scalar const> whole, std::span<Scalar> mine, shard_counts counts, uneven kind) {
+        std::vector<Scalar> sum(whole.begin(), whole.end());
+        inner_->all_reduce(std::span<Scalar>(sum));
+        if (across_) across_->reduce_scatter_v(std::span<Scalar const>(sum), mine, counts, kind);
+        inner_->broadcast(mine, 0);
+    }
+    void all_to_all_v(std::span<Scalar const> send, shard_counts send_counts, std::span<Scalar> receive, shard_counts receive_counts) {
+        if (across_) across_->all_to_all_v(send, send_counts, receive, receive_counts);
+        inner_->broadcast(receive, 0);
+    }
+    void broadcast(std::span<Scalar> data, std::size_t root) {
+        if (across_) across_->broadcast(data, root);
+        inner_->broadcast(data, 0);
+    }
+
+private:
+    Inner* inner_;
+    Across* across_;
+    std::size_t group_, groups_;
+};
+
+} // namespace heddle

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief The table of kernels, and what several of them need.
+#pragma once
+
+#include <heddle/execute/detail/contraction.hpp>
+
+#include <cmath>
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+
+namespace heddle::detail {
+
+template <class Scalar>
+struct kernel {
+    std::function<tensors<Scalar>(kernel_call const&, tensor_view<Scalar>)> forward;
+    /// No cotangent is null here.
+    std::function<gradients<Scalar>(kernel_call const&, tensor_view<Scalar>, tensor_view<Scalar>, tensor_view<Scalar>)> backward;
+};
+template <class Scalar>
+using kernel_table = std::map<std::string, kernel<Scalar>, std::less<>>;
+
+/// The number in the whole tensor of every element of a part.
+[[nodiscard]] inline std::vector<extent> whole_numbers(shape const& whole, held_part const& part) {
+    std::vector<extent> numbers{0};
+    for (std::size_t d = 0; d < whole.size(); ++d) {
+        std::vector<extent> next;
+        for (extent n : numbers)
+            if (part[d])
+                for (extent p : *part[d]) next.push_back(n * whole[d] + p);
+            else
+                for (extent p = 0; p < whole[d]; ++p) next.push_back(n * whole[d] + p);
+        numbers = std::move(next);
+    }
+    return numbers;
+}
+
+/// A tensor as `outer` times `size` times `inner` elements around one of its dimensions, or several.
+struct axis_view {
+    extent outer = 1, size = 1, inner = 1;
+
+    axis_view(shape const& dims, std::size_t first, std::size_t count = 1) {
+        for (std::size_t d = 0; d < dims.size(); ++d) (d < first ? outer : d < first + count ? size : inner) *= dims[d];
+    }
+    /// Calls `visit` with the number of the first element of each line; the next ones are `inner` apart.
+    template <class Visitor>
+    void for_each_line(Visitor&& visit) const {
+        for (extent o = 0; o < outer; ++o)
+            for (extent i = 0; i < inner; ++i) visit(o * size * inner + i);
+    }
+};
+
+/// The attribute `dim`, or the dimension that the rule blocks.
+[[nodiscard]] inline std::size_t axis_of(kernel_call const& call) {
+    if (call.has("dim")) return static_cast<std::size_t>(call.number("dim", 0));
+    auto const& access = call.rule->results[0];
+    for (std::size_t d = 0; d < access.size(); ++d)
+        if (!access[d].empty() && call.rule->indices[access[d][0]].kind == index_kind::blocked) return d;
+    return 0;
+}
+
+template <class Scalar>
+gradients<Scalar> only(dense_tensor<Scalar> first, std::size_t operands = 1) {
+    gradients<Scalar> result(operands);
+    result[0] = std::move(first);
+    return result;
+}
+
+/// The same elements in another shape.
+template <class Scalar>
+dense_tensor<Scalar> reshaped(dense_tensor<Scalar> const& x, shape dims) {
+    return dense_tensor<Scalar>(std::move(dims), x.data);
+}
+
+} // namespace heddle::detail

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief What runs one operator, forward and backward, on the part of its tensors that a rank holds.
+#pragma once
+
+#include <heddle/base/error.hpp>
+#include <heddle/execute/random.hpp>
+#include <heddle/execute/tensor.hpp>
+#include <heddle/program/index_rule.hpp>
+#include <heddle/program/indexed_program.hpp>
+#include <heddle/program/program.hpp>
+
+#include <concepts>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace heddle {
+
+/// The positions held of each dimension of one tensor.
+using held_part = std::vector<held_positions>;
+
+/// One operator as one rank runs it: the whole operator, and what of its tensors the rank holds.
+///
+/// Where a loop is split, the tensors that have it are held in part; all others are whole. A partial
+/// operand is whole too, a summand of the tensor: a kernel adds or multiplies it like any other. A split
+/// reduction gives this rank's summand of the result. Parts may be empty.
+/// *Invariant.* Lives no longer than the program it was made of.
+struct kernel_call {
+    std::string_view name, kind;
+    /// With the extents of the whole operator.
+    index_rule const* rule = nullptr;
+    operator_attributes const* attributes = nullptr;
+    std::vector<held_part> operands, results;
+    /// For dropout; drawn from by the element's number in the whole tensor.
+    random_key random{};
+
+    [[nodiscard]] std::vector<double> numbers(std::string const& attribute) const {
+        auto const found = attributes->find(attribute);
+        return found == attributes->end() ? std::vector<double>{} : found->second;
+    }
+    [[nodiscard]] bool has(std::string const& attribute) const { return !numbers(attribute).empty(); }
+    [[nodiscard]] double number(std::string const& attribute, double absent) const {
+        auto const values = numbers(attribute);
+        return values.empty() ? absent : values.front();
+    }
+    [[nodiscard]] bool flag(std::string const& attribute, bool absent = false) const { return number(attribute, absent ? 1 : 0) != 0; }
+    /// The number of an optional operand.
+    [[nodiscard]] std::optional<std::size_t> operand(std::string const& attribute) const {
+        auto const values = numbers(attribute);
+        return values.empty() ? std::nullopt : std::optional(static_cast<std::size_t>(values.front()));
+    }
+
+    /// The shape of a whole operand or result.
+    [[nodiscard]] shape whole_shape(indexed_access const& access) const {
+        shape dims;
+        for (auto const& dimension : access) {
+            extent& size = dims.emplace_back(1);
+            for (auto i : dimension) size *= rule->indices[i].extent;
+        }
+        return dims;
+    }
+    /// The shape of the part of it that this rank holds.
+    [[nodiscard]] shape held_shape(indexed_access const& access, held_part const& part) const {
+        shape dims = whole_shape(access);
+        for (std::size_t d = 0; d < dims.size(); ++d)
+            if (part[d]) dims[d] = static_cast<extent>(part[d]->size());
+        return dims;
+    }
+    [[nodiscard]] shape operand_shape(std::size_t k) const { return held_shape(rule->operands[k], operands[k]); }
+    [[nodiscard]] shape result_shape(std::size_t k) const { return held_shape(rule->results[k], results[k]); }
+
+    [[noreturn]] void fail(std::string const& problem) const { throw input_error("operator '" + std::string(name) + "'", problem); }
+};
+
+/// The call that runs a whole operator.
+[[nodiscard]] inline kernel_call whole_call(program const& p, operator_id o, std::uint64_t seed = 0) {
+    kernel_call call{p.name(o), p.kind(o), &p.rule(o), &p.attributes(o), {}, {}, {seed, o}};
+    for (auto const& access : call.rule->operands) call.operands.emplace_back(access.size());
+    for (auto const& access : call.rule->results) call.results.emplace_back(access.size());
+    return call;
+}
+
+/// The call that runs an operator on places [begin, begin + count) of a loop: of the factor that the loop is in each
+/// operand and result that has it. *Precondition:* the loop is one of operator `o` of `indexed`, which is of `p`.
+[[nodiscard]] inline kernel_call split_call(program const& p, indexed_program const& indexed, operator_id o, split_loop const& loop,
+                                            extent begin, extent count, std::uint64_t seed = 0) {
+    kernel_call call = whole_call(p, o, seed);
+    auto const cut = [&](std::span<tensor_id const> tensors, std::vector<factor_number> const& factors, std::vector<held_part>& parts) {
+        for (std::size_t k = 0; k < parts.size(); ++k) {
+            if (factors[k] == no_factor) continue;
+            auto const& tensor = indexed.tensors[tensors[k]];
+            factor const& f = tensor.factors[static_cast<std::size_t>(factors[k])];
+            parts[k][f.dimension] = positions_of(tensor.info.shape[f.dimension], f, begin, count);
+        }
+    };
+    cut(p.operands(o), loop.operands, call.operands);
+    cut(p.results(o), loop.results, call.results);
+    return call;
+}
+
+/// What runs operators on tensors of `Scalar`.
+///
+/// *Notation.* `b` a const backend, `call` a `kernel_call`; `operands`, `results`, `cotangents` spans of pointers to tensors
+/// of the parts that the call states.
+///
+/// *Valid expressions.*
+/// - `b.forward(call, operands)`: the results' parts.
+/// - `b.backward(call, operands, results, cotangents)`: the cotangent of each operand's part, none where there
+///   is no derivative (integers, masks). A null cotangent stands for zero.
+///
+/// *Axioms.* Let a loop be split into ranges. The parts that `forward` gives for them make up the whole
+/// result: pieces of it for a parallel loop, summands for a reduction; so do the cotangents that `backward` gives: pieces
+/// for an operand that has the loop, summands for one that has not. `backward` is linear in the cotangents and the
+/// adjoint of the derivative of `forward`. Both are pure; random draws depend on `call.random` and the place in the whole alone.
+///
+/// *Throws* `input_error`, naming the operator, if the backend cannot run it.
+/// *Thread safety.* Const calls from several threads at once.
+template <class Backend, class Scalar>
+concept kernel_backend = requires(Backend const& b, kernel_call const& call, std::span<dense_tensor<Scalar> const* const> tensors) {
+    { b.forward(call, tensors) } -> std::same_as<std::vector<dense_tensor<Scalar>>>;
+    { b.backward(call, tensors, tensors, tensors) } -> std::same_as<std::vector<std::optional<dense_tensor<Scalar>>>>;
+};
+
+} // namespace heddle

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief Random numbers by counter: a number depends on its key alone, whoever draws it.
+#pragma once
+
+#include <cstdint>
+
+namespace heddle {
+
+/// What a stream of random numbers belongs to.
+struct random_key {
+    std::uint64_t seed = 0;
+    /// An operator or a tensor: streams of different ones are independent.
+    std::uint64_t stream = 0;
+};
+
+namespace detail {
+
+/// The finaliser of SplitMix64, a bijection that spreads every bit over all (Steele, Lea and Flood 2014).
+[[nodiscard]] constexpr std::uint64_t mix_bits(std::uint64_t x) {
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return x ^ (x >> 31);
+}
+
+} // namespace detail
+
+/// 64 random bits for element `n` of the whole tensor. Replicas agree, and a shard draws what the
+/// single device draws for its elements.
+[[nodiscard]] constexpr std::uint64_t random_bits(random_key key, std::uint64_t n) {
+    constexpr std::uint64_t golden = 0x9e3779b97f4a7c15u;
+    std::uint64_t const state = detail::mix_bits(key.seed + golden) ^ detail::mix_bits(key.stream * golden + 1);
+    return detail::mix_bits(detail::mix_bits(state + golden * (n + 1)) + state);
+}
+
+/// A number of [0, 1).
+[[nodiscard]] constexpr double random_unit(random_key key, std::uint64_t n) {
+    return static_cast<double>(random_bits(key, n) >> 11) * 0x1p-53;
+}
+
+/// What dropout multiplies element `n` by: zero with probability `p`, else what keeps the mean.
+[[nodiscard]] constexpr double dropout_factor(random_key key, std::uint64_t n, double p) {
+    return random_unit(key, n) < p ? 0 : 1 / (1 - p);
+}
+
+} // namespace heddle

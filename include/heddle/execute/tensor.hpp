@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief Dense tensors in memory, and cutting them along one factor of a dimension.
+#pragma once
+
+#include <heddle/program/indexed_program.hpp>
+#include <heddle/program/tensor.hpp>
+
+#include <algorithm>
+#include <cassert>
+#include <functional>
+#include <numeric>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace heddle {
+
+[[nodiscard]] inline extent count_elements(shape const& dims) {
+    return std::accumulate(dims.begin(), dims.end(), extent{1}, std::multiplies<>{});
+}
+
+/// Elements in row-major order. Integers and truth values are held as numbers of type `Scalar`.
+/// An extent may be zero: then there are no elements.
+template <class Scalar>
+struct dense_tensor {
+    shape dims;
+    std::vector<Scalar> data{Scalar{}};
+
+    dense_tensor() = default;
+    explicit dense_tensor(shape extents, Scalar value = {})
+        : dims(std::move(extents)), data(static_cast<std::size_t>(count_elements(dims)), value) {}
+    /// *Precondition:* there are as many values as elements.
+    dense_tensor(shape extents, std::vector<Scalar> values) : dims(std::move(extents)), data(std::move(values)) {
+        assert(static_cast<extent>(data.size()) == count_elements(dims));
+    }
+
+    [[nodiscard]] extent elements() const { return static_cast<extent>(data.size()); }
+    [[nodiscard]] Scalar& operator[](extent n) { return data[static_cast<std::size_t>(n)]; }
+    [[nodiscard]] Scalar const& operator[](extent n) const { return data[static_cast<std::size_t>(n)]; }
+
+    dense_tensor& operator+=(dense_tensor const& other) {
+        assert(dims == other.dims);
+        std::ranges::transform(data, other.data, data.begin(), std::plus<>{});
+        return *this;
+    }
+    dense_tensor& operator*=(Scalar scale) {
+        for (auto& x : data) x *= scale;
+        return *this;
+    }
+
+    friend bool operator==(dense_tensor const&, dense_tensor const&) = default;
+};
+
+/// The global positions of one dimension that a rank holds, ascending; none where it holds them all.
+using held_positions = std::optional<std::vector<extent>>;
+
+/// The positions of a dimension of `size` whose place within a factor, (position / stride) % extent, is in
+/// [begin, begin + count).
+[[nodiscard]] inline std::vector<extent> positions_of(extent size, factor const& f, extent begin, extent count) {
+    std::vector<extent> positions;
+    for (extent p = 0; p < size; ++p)
+        if (extent const place = p / f.stride % f.extent; place >= begin && place < begin + count) positions.push_back(p);
+    return positions;
+}
+
+/// The shape of the part of a tensor that lies in `count` places of a factor.
+[[nodiscard]] inline shape part_shape(shape dims, factor const& f, extent count) {
+    dims[f.dimension] = dims[f.dimension] / f.extent * count;
+    return dims;
+}
+
+namespace detail {
+
+/// Calls `visit(whole, part, length)` for each run of elements that a tensor and its part have in common.
+template <class Visitor>
+void for_each_run(shape const& whole, factor const& f, extent begin, extent count, Visitor&& visit) {
+    if (count == 0 || count_elements(whole) == 0) return;
+    extent inner = f.stride;
+    for (std::size_t d = f.dimension + std::size_t{1}; d < whole.size(); ++d) inner *= whole[d];
+    extent const outer = count_elements(whole) / (inner * f.extent), length = inner * count;
+    for (extent o = 0; o < outer; ++o) visit((o * f.extent + begin) * inner, o * length, length);
+}
+
+} // namespace detail
+
+/// The shard of a tensor that holds places [begin, begin + count) of a factor.
+/// *Preconditions.* The factor is one of the tensor's; the range lies within its extent.
+template <class Scalar>
+[[nodiscard]] dense_tensor<Scalar> take(dense_tensor<Scalar> const& whole, factor const& f, extent begin, extent count) {
+    assert(begin >= 0 && count >= 0 && begin + count <= f.extent);
+    dense_tensor<Scalar> part(part_shape(whole.dims, f, count));
+    detail::for_each_run(whole.dims, f, begin, count, [&](extent from, extent to, extent length) {
+        std::copy_n(whole.data.begin() + from, length, part.data.begin() + to);
+    });
+    return part;
+}
+
+/// Writes a shard back to places [begin, begin + count) of a factor: what `take` undoes.
+/// *Preconditions.* As of `take`; the part has the shape that `take` gives.
+template <class Scalar>
+void put(dense_tensor<Scalar>& whole, factor const& f, extent begin, extent count, dense_tensor<Scalar> const& part) {
+    assert(part.dims == part_shape(whole.dims, f, count));
+    detail::for_each_run(whole.dims, f, begin, count, [&](extent to, extent from, extent length) {
+        std::copy_n(part.data.begin() + from, length, whole.data.begin() + to);
+    });
+}
+
+/// A tensor that is zero but for one shard: the adjoint of `take`.
+template <class Scalar>
+[[nodiscard]] dense_tensor<Scalar> pad(dense_tensor<Scalar> const& part, shape whole, factor const& f, extent begin, extent count) {
+    dense_tensor<Scalar> result(std::move(whole));
+    put(result, f, begin, count, part);
+    return result;
+}
+
+} // namespace heddle

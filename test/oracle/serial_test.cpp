@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief The `serial` accumulator: its total against an event-by-event run, its dominance against
+/// continuations, at random and constructed.
+#include "support/random_programs.hpp"
+
+#include <heddle/cost/cost_model.hpp>
+#include <heddle/cost/serial.hpp>
+#include <heddle/cost/timeline.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <sstream>
+
+namespace {
+
+using namespace heddle;
+using test::random_source;
+
+/// Costs are small whole numbers, so that sums are exact.
+step_cost random_step(random_source& random, std::size_t classes, int most = 9) {
+    step_cost s;
+    auto const number = [&](double chance) { return random.chance(chance) ? static_cast<double>(random.between(1, most)) : 0.0; };
+    s.forward_transfer = number(0.3);
+    s.backward_transfer = number(0.3);
+    s.deferred = number(0.3);
+    double const f = random.unit(), b = random.unit(), u = random.unit();
+    for (std::size_t k = 0; k < classes; ++k) {
+        s.forward.push_back(number(f));
+        s.backward.push_back(number(b));
+        s.update.push_back(number(u));
+    }
+    return s;
+}
+
+std::vector<step_cost> random_steps(random_source& random, std::size_t classes, int least, int most) {
+    std::vector<step_cost> steps;
+    for (int n = random.between(least, most); n-- > 0;) steps.push_back(random_step(random, classes));
+    return steps;
+}
+
+/// Seconds of a list of steps by the definition: one clock per class, forward, adjoints in reverse,
+/// deferred collectives, update.
+double serial_seconds(std::vector<step_cost> const& steps, std::size_t classes) {
+    std::vector<double> clock(classes);
+    auto const collective = [&](double time) {
+        if (time > 0) clock.assign(classes, std::ranges::max(clock) + time);
+    };
+    double deferred = 0;
+    for (auto const& s : steps) {
+        collective(s.forward_transfer);
+        for (std::size_t k = 0; k < classes; ++k) clock[k] += s.forward[k];
+    }
+    for (auto s = steps.rbegin(); s != steps.rend(); ++s) {
+        for (std::size_t k = 0; k < classes; ++k) clock[k] += s->backward[k];
+        collective(s->backward_transfer);
+        deferred += s->deferred;
+    }
+    double update = 0;
+    for (std::size_t k = 0; k < classes; ++k) {
+        double mine = 0;
+        for (auto const& s : steps) mine += s.update[k];
+        update = std::max(update, mine);
+    }
+    return std::ranges::max(clock) + deferred + update;
+}
+
+double total(std::vector<step_cost> const& before, std::vector<step_cost> const& after, std::size_t classes) {
+    auto all = before;
+    all.insert(all.end(), after.begin(), after.end());
+    return serial_seconds(all, classes);
+}
+
+serial::label label_of(serial const& clock, std::vector<step_cost> const& steps) {
+    auto l = clock.initial();
+    for (auto const& s : steps) clock.extend(l, s);
+    return l;
+}
+
+std::string text(std::vector<step_cost> const& steps) {
+    std::ostringstream out;
+    for (auto const& s : steps) {
+        out << "  transfers " << s.forward_transfer << ' ' << s.backward_transfer << ' ' << s.deferred;
+        auto const list = [&](char const* what, per_class const& values) {
+            out << ", " << what;
+            for (double v : values) out << ' ' << v;
+        };
+        list("forward", s.forward);
+        list("backward", s.backward);
+        list("update", s.update);
+        out << '\n';
+    }
+    return out.str();
+}
+
+/// The step that tells most against `a`: work that makes each direction's open clock, and the update, be
+/// decided by the class where `a` is furthest behind `b`, then barriers in both directions.
+std::vector<step_cost> worst_continuation(serial::label const& a, serial::label const& b, std::size_t classes) {
+    auto const behind = [](per_class const& x, per_class const& y) {
+        std::size_t worst = 0;
+        for (std::size_t k = 1; k < x.size(); ++k)
+            if (x[k] - y[k] > x[worst] - y[worst]) worst = k;
+        return worst;
+    };
+    constexpr double much = 1e6;
+    per_class const none(classes, 0.0);
+    step_cost work{0, 0, 0, none, none, none, {}, 0}, barriers{1, 1, 0, none, none, none, {}, 0};
+    work.forward[behind(a.forward, b.forward)] = much;
+    work.backward[behind(a.backward, b.backward)] = much;
+    work.update[behind(a.update, b.update)] = much;
+    return {work, barriers};
+}
+
+} // namespace
+
+TEST_CASE("the total of a label is the time of its steps") {
+    for (std::uint64_t seed = 1; seed <= 2000; ++seed) {
+        random_source random(seed);
+        auto const classes = static_cast<std::size_t>(random.between(1, 4));
+        auto const steps = random_steps(random, classes, 0, 8);
+        serial const clock(classes);
+        CAPTURE(seed);
+        INFO(text(steps));
+        CHECK(clock.total(label_of(clock, steps)) == serial_seconds(steps, classes));
+    }
+}
+
+TEST_CASE("dominance holds exactly when no continuation is cheaper after the dominated label") {
+    int dominates = 0, does_not = 0;
+    for (std::uint64_t seed = 1; seed <= 4000; ++seed) {
+        random_source random(seed + 10000);
+        auto const classes = static_cast<std::size_t>(random.between(1, 4));
+        auto const common = random_steps(random, classes, 0, 2);
+        auto first = common, second = common;
+        for (auto& s : random_steps(random, classes, 0, 2)) first.push_back(s);
+        for (auto& s : random_steps(random, classes, 0, 3)) second.push_back(s);
+        serial const clock(classes);
+        auto const a = label_of(clock, first), b = label_of(clock, second);
+        CAPTURE(seed);
+        INFO("first\n" << text(first) << "second\n" << text(second));
+        if (clock.dominates(a, b)) {
+            ++dominates;
+            CHECK(clock.total(a) <= clock.total(b));
+            for (int n = 0; n < 20; ++n) {
+                auto const rest = random_steps(random, classes, 0, 4);
+                INFO("continuation\n" << text(rest));
+                CHECK(total(first, rest, classes) <= total(second, rest, classes));
+                // Extensions preserve dominance.
+                CHECK(clock.dominates(label_of(clock, [&] { auto x = first; x.insert(x.end(), rest.begin(), rest.end()); return x; }()),
+                                      label_of(clock, [&] { auto x = second; x.insert(x.end(), rest.begin(), rest.end()); return x; }())));
+            }
+            auto const worst = worst_continuation(a, b, classes);
+            CHECK(total(first, worst, classes) <= total(second, worst, classes));
+        } else {
+            ++does_not;
+            auto const worst = worst_continuation(a, b, classes);
+            INFO("continuation\n" << text(worst));
+            CHECK(total(first, worst, classes) > total(second, worst, classes));
+        }
+    }
+    CHECK(dominates > 500);
+    CHECK(does_not > 500);
+}
+
+TEST_CASE("dominance is a preorder") {
+    for (std::uint64_t seed = 1; seed <= 3000; ++seed) {
+        random_source random(seed + 20000);
+        auto const classes = static_cast<std::size_t>(random.between(1, 3));
+        serial const clock(classes);
+        auto const draw = [&] { return label_of(clock, random_steps(random, classes, 0, 2)); };
+        auto const a = draw(), b = draw(), c = draw();
+        CAPTURE(seed);
+        CHECK(clock.dominates(a, a));
+        if (clock.dominates(a, b) && clock.dominates(b, c)) CHECK(clock.dominates(a, c));
+    }
+}
+
+TEST_CASE("a timeline takes as long as the accumulator says, and its events do not overlap") {
+    for (std::uint64_t seed = 1; seed <= 200; ++seed) {
+        random_source random(seed + 30000);
+        auto const c = test::random_cluster(random, {.most_types = 3, .most_devices = 5});
+        std::vector<device_class> classes;
+        share_vector shares;
+        double sum = 0;
+        for (auto type : c.devices()) {
+            classes.push_back({type, 1});
+            sum += shares.emplace_back(random.unit());
+        }
+        for (auto& s : shares) s /= sum;
+        cost_model const model(c, classes);
+        share_ref const split{0, 0};
+        std::vector<step> steps;
+        for (int n = random.between(1, 8); n-- > 0;) {
+            step s;
+            auto const size = [&] { return bytes(random.between(0, 500)); };
+            if (random.chance(0.6)) s.share = split;
+            auto const work = [&] { return kernel{flops(random.between(0, 500)), size(), s.share.is_split() ? size() : bytes(0), random.chance(0.8)}; };
+            auto const move = [&]() -> std::optional<transfer> {
+                if (random.chance(0.6)) return {};
+                auto const kind = static_cast<collective>(random.below(4));
+                auto const is = [&](collective x, collective y) { return kind == x || kind == y ? split : share_ref{}; };
+                return transfer{kind, size(), is(collective::all_gather, collective::all_to_all), is(collective::reduce_scatter, collective::all_to_all)};
+            };
+            s.forward = work();
+            s.backward = work();
+            s.forward_transfer = move();
+            s.backward_transfer = move();
+            s.deferred_transfer = move();
+            s.update = {size(), s.share.is_split() ? size() : bytes(0)};
+            steps.push_back(s);
+        }
+        uniform_shares const all(shares);
+        serial const clock(classes.size());
+        auto l = clock.initial();
+        std::vector<step_cost> costs;
+        for (auto const& s : steps) {
+            costs.push_back(model.price(s, all));
+            clock.extend(l, costs.back());
+        }
+        CAPTURE(seed);
+        INFO(test::describe(c) << text(costs));
+        auto const run = run_serial(steps, model, all);
+        CHECK(run.total == doctest::Approx(clock.total(l)).epsilon(1e-12));
+        CHECK(run.total == doctest::Approx(serial_seconds(costs, classes.size())).epsilon(1e-12));
+        std::vector<double> busy_until(classes.size());
+        std::vector<double> busy(classes.size());
+        auto phase = timeline_event::phase::forward;
+        for (auto const& e : run.events) {
+            CHECK(e.when >= phase);
+            phase = e.when;
+            CHECK(e.start >= busy_until[e.device] * (1 - 1e-12));
+            CHECK(e.duration > 0);
+            busy_until[e.device] = e.start + e.duration;
+            busy[e.device] += e.duration;
+        }
+        for (std::size_t d = 0; d < classes.size(); ++d) {
+            CHECK(busy_until[d] <= run.total * (1 + 1e-12));
+            double work = 0;
+            for (auto const& s : costs) work += s.forward_transfer + s.backward_transfer + s.deferred + s.forward[d] + s.backward[d] + s.update[d];
+            CHECK(busy[d] == doctest::Approx(work).epsilon(1e-9));
+        }
+    }
+}

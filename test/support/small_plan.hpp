@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief Plans put together by hand, for tests of what becomes of a plan.
+#pragma once
+
+#include <heddle/plan/evaluate.hpp>
+#include <heddle/program/indexed_program.hpp>
+#include <heddle/program/program.hpp>
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace heddle::test {
+
+/// Two machines of one device each, one fast and one slow.
+inline cluster two_devices() {
+    cluster c;
+    c.name = "one fast, one slow";
+    c.types = {{"fast", bytes(32e9), bytes_per_second(800e9), seconds(5e-6), {{element_type::float32, {flops_per_second(10e12)}}}},
+               {"slow", bytes(16e9), bytes_per_second(400e9), seconds(1e-5), {{element_type::float32, {flops_per_second(5e12)}}}}};
+    c.machines = {{0, 1, 1}, {1, 1, 1}};
+    c.inter = network_link{bytes_per_second(10e9), seconds(1e-4)};
+    return c;
+}
+
+/// Writes a plan down instruction by instruction.
+class plan_writer {
+public:
+    explicit plan_writer(indexed_program program) : program_(std::move(program)) {}
+
+    void read(tensor_id t, form to) { stored_.insert({t, to}); instructions_.push_back(instruction::read(t, to)); }
+    void convert(tensor_id t, form from, form to) { instructions_.push_back(instruction::convert(t, from, to)); }
+    void compute(operator_id op, std::int16_t loop, form_list operands, form_list results) {
+        instructions_.push_back({instruction::kind::compute, 0, {}, {}, op, std::move(operands), std::move(results), loop});
+    }
+
+    plan finish(cluster const& c, std::vector<double> ratios) {
+        plan p;
+        for (auto type : c.devices()) p.devices.push_back({c.types[type].name, c.types[type].memory});
+        for (auto const& t : program_.tensors) p.tensors.push_back({t.info.name, t.info.shape, t.info.type, t.info.role, t.info.trainable, t.factors});
+        for (auto const& o : program_.operators) p.operators.push_back(o.name);
+        std::set<std::pair<tensor_id, form>> saved = stored_;
+        for (auto const& i : instructions_) {
+            auto& s = p.steps.emplace_back(plan_step{i, make_step(program_, i, {}), {}});
+            for_each_saved(program_, i, [&](tensor_id t, form f) {
+                if (saved.insert({t, f}).second) s.saved.emplace_back(t, f);
+            });
+        }
+        p.ratios = std::move(ratios);
+        p.cuts = atom_classes(program_, instructions_);
+        apportion(p.cuts, p.ratios);
+        auto const cost = evaluate(p, c);
+        p.time = cost.time;
+        p.memory = cost.memory;
+        p.status = search::status::feasible;
+        p.lower_bound = p.cost() * 0.96875;
+        p.provenance.cluster = c.name;
+        p.provenance.planner = "hand";
+        return p;
+    }
+
+private:
+    indexed_program program_;
+    std::vector<instruction> instructions_;
+    std::set<std::pair<tensor_id, form>> stored_;
+};
+
+/// Three layers and a wide head: the batch is split first, the head's outputs at the end. The first weight is
+/// stored in shards and gathered, the head's stays in shards.
+inline plan layers_plan(cluster const& c, std::vector<double> ratios) {
+    constexpr auto whole = form::replicated();
+    program_builder b;
+    auto const x = b.input("x", {6000, 8192});
+    std::vector<tensor_id> weights;
+    tensor_id y = x;
+    for (std::string const n : {"0", "1", "2"}) {
+        weights.push_back(b.parameter("layers." + n + ".weight", {8192, 8192}));
+        operator_options options{.name = "linear_" + n, .category = operator_class::matmul};
+        y = b.apply("linear", "(b k), (n k) -> (b n); 0*1", {y, weights.back()}, options);
+        options = {.name = "relu_" + n, .category = operator_class::elementwise, .saved_results = {0}};
+        y = b.apply("relu", "(b n) -> (b n)", {y}, options);
+    }
+    auto const head = b.parameter("head.weight", {32000, 8192});
+    auto const scores = b.apply("linear", "(b k), (n k) -> (b n); 0*1", {y, head}, {.name = "head", .category = operator_class::matmul});
+    auto const target = b.input("target", {6000, 32000});
+    auto const loss = b.apply("loss", "(b n), (b n) -> ()", {scores, target}, {.name = "loss", .saved_operands = std::vector<std::uint8_t>{0, 1}});
+    plan_writer writer(index_program(b.finish(loss)));
+    writer.read(x, form::shard(0));
+    for (operator_id n = 0; n < 3; ++n) {
+        writer.read(weights[n], n == 0 ? form::shard(0) : whole);
+        if (n == 0) writer.convert(weights[n], form::shard(0), whole);
+        writer.compute(2 * n, 0, {form::shard(0), whole}, {form::shard(0)});
+        writer.compute(2 * n + 1, 0, {form::shard(0)}, {form::shard(0)});
+    }
+    writer.convert(y, form::shard(0), whole);
+    writer.read(head, form::shard(0));
+    writer.compute(6, 2, {whole, form::shard(0)}, {form::shard(1)});
+    writer.read(target, form::shard(1));
+    writer.compute(7, 1, {form::shard(1), form::shard(1)}, {form::partial()});
+    writer.convert(loss, form::partial(), form::mirrored());
+    plan p = writer.finish(c, std::move(ratios));
+    p.provenance.model = "layers";
+    p.provenance.model_digest = "0123456789abcdef";
+    p.provenance.cluster_digest = "fedcba9876543210";
+    p.baselines = {{"DP-EV", 1.5 * p.cost()}, {"DP-CP", 1.25 * p.cost()}, {"fully sharded", std::nullopt}};
+    p.trajectory = {{"DP-EV", p.ratios, 1.5 * p.cost()}, {"even, round 1", p.ratios, std::nullopt}, {"even, round 2", p.ratios, p.cost()}};
+    p.statistics = {12, 345, 67, 89, 10, 11, 0.123456789};
+    p.warnings = {"made by hand"};
+    return p;
+}
+
+inline plan layers_plan() { return layers_plan(two_devices(), {0.625, 0.375}); }
+
+/// One product and its sum, the batch split.
+inline plan tiny_plan() {
+    program_builder b;
+    auto const x = b.input("x", {6, 4});
+    auto const w = b.parameter("w", {2, 4});
+    auto const y = b.apply("linear", "(b k), (n k) -> (b n); 0*1", {x, w}, {.name = "linear", .category = operator_class::matmul});
+    auto const loss = b.apply("sum", "(b n) -> (); 0", {y}, {.name = "loss", .category = operator_class::reduction});
+    plan_writer writer(index_program(b.finish(loss)));
+    writer.read(x, form::shard(0));
+    writer.read(w, form::shard(1));
+    writer.convert(w, form::shard(1), form::replicated());
+    writer.compute(0, 0, {form::shard(0), form::replicated()}, {form::shard(0)});
+    writer.compute(1, 0, {form::shard(0)}, {form::partial()});
+    plan p = writer.finish(two_devices(), {0.7, 0.3});
+    p.provenance.model = "tiny";
+    p.baselines = {{"DP-EV", p.cost()}, {"fully sharded", std::nullopt}};
+    p.trajectory = {{"DP-EV", {0.5, 0.5}, p.cost()}};
+    p.statistics = {5, 20, 3, 2, 8, 0, 0.0015};
+    return p;
+}
+
+} // namespace heddle::test

@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <heddle/cost/cost_model.hpp>
+#include <heddle/cost/serial.hpp>
+#include <heddle/cost/timeline.hpp>
+
+#include <heddle/program/program.hpp>
+#include <heddle/theory/theory.hpp>
+
+#include <doctest/doctest.h>
+
+#include <array>
+
+namespace {
+
+using namespace heddle;
+constexpr form R = form::replicated(), P = form::partial(), M = form::mirrored(), S0 = form::shard(0), S1 = form::shard(1);
+
+device_type device(char const* name, double rate, double bandwidth, double overhead = 0) {
+    device_type d{name, bytes(1e9), bytes_per_second(bandwidth), seconds(overhead), {}};
+    d.rates[element_type::float32].fallback = flops_per_second(rate);
+    return d;
+}
+
+/// One fast and two slow machines of one device; links of 10 bytes per second, half a second of latency.
+cluster small_cluster() {
+    cluster c;
+    c.types = {device("fast", 100, 50), device("slow", 40, 20, 1)};
+    c.machines = {{0, 1, 1}, {1, 1, 2}};
+    c.inter = network_link{bytes_per_second(10), seconds(0.5)};
+    validate(c);
+    return c;
+}
+
+cost_model small_model() { return {small_cluster(), {{0, 1}, {1, 2}}}; }
+
+/// x (4 6), w (3 6), loss = sum of relu of x w.
+struct small_program {
+    tensor_id x, w, h, y;
+    indexed_program p;
+    small_program() {
+        program_builder b;
+        x = b.input("x", {4, 6});
+        w = b.parameter("w", {3, 6});
+        operator_options linear;
+        linear.category = operator_class::matmul;
+        h = b.apply("linear", "(b k), (n k) -> (b n); 0*1", {x, w}, linear);
+        operator_options relu;
+        relu.saved_results = {0};
+        y = b.apply("relu", "(b n) -> (b n)", {h}, relu);
+        p = index_program(b.finish(b.apply("sum", "(b n) -> (); 0", {y})));
+    }
+    [[nodiscard]] step of(instruction const& i) const { return make_step(p, i, {}); }
+};
+
+} // namespace
+
+TEST_CASE("collectives over links: a ring over the slowest link") {
+    auto const c = small_cluster();
+    auto const time = [&](collective kind) { return model_of(c, kind).time(bytes(30)).value; };
+    CHECK(time(collective::all_reduce) == doctest::Approx(2 * 2 * 0.5 + 2 * 2.0 / 3 * 30 / 10));
+    CHECK(time(collective::all_gather) == doctest::Approx(2 * 0.5 + 2.0 / 3 * 30 / 10));
+    CHECK(time(collective::reduce_scatter) == doctest::Approx(time(collective::all_gather)));
+    CHECK(time(collective::all_to_all) == doctest::Approx(2 * 0.5 + 2.0 / 3 * (2.0 / 2) * 30 / 10));
+    CHECK(time(collective::broadcast) == doctest::Approx(2 * 0.5 + 30.0 / 10));
+}
+
+TEST_CASE("collectives: measured pieces go before links, and their maximum counts") {
+    auto c = small_cluster();
+    c.measured[collective::all_reduce].pieces = {{seconds(5), seconds_per_byte(0)}, {seconds(1), seconds_per_byte(1)}};
+    CHECK(model_of(c, collective::all_reduce).time(bytes(2)) == seconds(5));
+    CHECK(model_of(c, collective::all_reduce).time(bytes(10)) == seconds(11));
+}
+
+TEST_CASE("a single device does not communicate") {
+    cluster c;
+    c.types = {device("only", 100, 50)};
+    c.machines = {{0, 1, 1}};
+    cost_model const model(c, {{0, 1}});
+    CHECK(model_of(c, collective::all_reduce).time(bytes(1e6)) == seconds(0));
+    CHECK(model.time(transfer{collective::all_reduce, bytes(100), {}, {}}, uniform_shares({1})) == 0);
+}
+
+TEST_CASE("an all-to-all shares each machine's link among its devices") {
+    cluster c;
+    c.types = {device("gpu", 100, 50)};
+    c.machines = {{0, 4, 2}};
+    c.intra = network_link{bytes_per_second(1000), seconds(0)};
+    c.inter = network_link{bytes_per_second(10), seconds(0)};
+    validate(c);
+    // Of 7 peers 4 are outside; 4 devices send through one link.
+    CHECK(model_of(c, collective::all_to_all).time(bytes(8)).value == doctest::Approx(7.0 / 8 * 4 * 4 / 7 * 8 / 10));
+}
+
+TEST_CASE("payload: of the busiest rank, padding included") {
+    auto const model = small_model();
+    auto const payload = [&](collective kind) { return model.payload(transfer{kind, bytes(60), {}, {}}, 0.5, 0.4).value; };
+    CHECK(payload(collective::all_reduce) == 60);
+    CHECK(payload(collective::all_gather) == doctest::Approx(3 * 0.5 * 60));
+    CHECK(payload(collective::reduce_scatter) == doctest::Approx(3 * 0.4 * 60));
+    CHECK(payload(collective::all_to_all) == doctest::Approx(0.5 * 60));
+    CHECK(payload(collective::broadcast) == 60);
+}
+
+TEST_CASE("roofline: the slower of arithmetic and traffic, and the start of the kernel") {
+    auto const model = small_model();
+    auto const time = [&](kernel const& k, std::size_t c, bool split, double s) { return model.time(k, c, element_type::float32, operator_class::other, split, s); };
+    kernel const heavy{flops(1000), bytes(10), bytes(20), true}, light{flops(1), bytes(10), bytes(20), true};
+    CHECK(time(heavy, 0, false, 1) == doctest::Approx(10));
+    CHECK(time(heavy, 1, true, 0.5) == doctest::Approx(1000 * 0.5 / 40 + 1));
+    CHECK(time(light, 0, true, 0.5) == doctest::Approx((10 + 20 * 0.5) / 50));
+    CHECK(time(light, 1, true, 0.5) == doctest::Approx((10 + 20 * 0.5) / 20 + 1));
+    CHECK(time(kernel{flops(1000), bytes(0), bytes(0), false}, 1, false, 1) == 0);
+}
+
+TEST_CASE("rates: by class, else the fallback; of another type where there is none") {
+    auto c = small_cluster();
+    c.types[0].rates[element_type::float32].by_class[operator_class::matmul] = flops_per_second(500);
+    cost_model const model(c, {{0, 1}, {1, 2}});
+    CHECK(model.rate(0, element_type::float32, operator_class::matmul) == 500);
+    CHECK(model.rate(0, element_type::float32, operator_class::elementwise) == 100);
+    CHECK(model.rate(0, element_type::float16, operator_class::matmul) == 500);
+    CHECK(model.ranks() == 3);
+    CHECK_THROWS_AS(cost_model(c, {{0, 1}}, element_type::float16), input_error);
+}
+
+TEST_CASE("what conversions cost: forward, and the adjoint; of a parameter the gradient's is deferred") {
+    small_program const s;
+    auto const check = [&](step const& t, std::optional<collective> forward, std::optional<collective> backward, std::optional<collective> deferred) {
+        auto const kind = [](std::optional<transfer> const& x) { return x ? std::optional(x->kind) : std::nullopt; };
+        CHECK(kind(t.forward_transfer) == forward);
+        CHECK(kind(t.backward_transfer) == backward);
+        CHECK(kind(t.deferred_transfer) == deferred);
+    };
+    using enum collective;
+    check(s.of(instruction::convert(s.h, P, S0)), reduce_scatter, all_gather, {});
+    check(s.of(instruction::convert(s.h, P, M)), all_reduce, {}, {});
+    check(s.of(instruction::convert(s.h, M, R)), {}, all_reduce, {});
+    check(s.of(instruction::convert(s.w, S1, R)), all_gather, {}, reduce_scatter);
+    check(s.of(instruction::convert(s.x, S0, S1)), all_to_all, {}, {}); // no cotangent, no way back
+    auto const cut = s.of(instruction::convert(s.h, R, S1));
+    check(cut, {}, {}, {});
+    CHECK(cut.forward == kernel{flops(0), bytes(0), bytes(2 * 48), true});
+    CHECK(cut.backward == kernel{flops(0), bytes(48), bytes(48), true});
+    CHECK(cut.share == share_ref{s.h, 1});
+}
+
+TEST_CASE("what reads cost: memory, the update, and the sum of a whole parameter's gradient") {
+    small_program const s;
+    auto const whole = s.of(instruction::read(s.w, R)), shard = s.of(instruction::read(s.w, S0)), mirrored = s.of(instruction::read(s.w, M));
+    // Value, gradient, and 8 bytes of state per element of 4 bytes.
+    CHECK(whole.stored == holding{bytes(72 * 4), bytes(0)});
+    CHECK(shard.stored == holding{bytes(0), bytes(72 * 4)});
+    CHECK(whole.update == holding{bytes(72 * 7), bytes(0)});
+    CHECK(whole.deferred_transfer == transfer{collective::all_reduce, bytes(72), {}, {}});
+    CHECK_FALSE(shard.deferred_transfer);
+    CHECK_FALSE(mirrored.deferred_transfer);
+    auto const input = s.of(instruction::read(s.x, S0));
+    CHECK(input.stored == holding{bytes(0), bytes(96)});
+    CHECK(input.update == holding{});
+}
+
+TEST_CASE("what a computation costs") {
+    small_program const s;
+    for (auto const& i : computations(s.p, 0)) {
+        auto const t = s.of(i);
+        CHECK(t.category == operator_class::matmul);
+        CHECK(t.forward.operations == flops(2 * 4 * 6 * 3));
+        CHECK(t.backward.operations == flops(2 * 4 * 6 * 3)); // of the weight alone
+        CHECK(t.share.is_split() == (i.loop >= 0));
+        if (i.operands[0] != S0) continue;
+        // x and h are cut, w is whole.
+        CHECK(t.forward.split == bytes(96 + 48));
+        CHECK(t.forward.whole == bytes(72));
+        // Read: the saved x and h's cotangent; written: w's gradient.
+        CHECK(t.backward.split == bytes(96 + 48));
+        CHECK(t.backward.whole == bytes(72));
+    }
+    std::vector<std::pair<tensor_id, form>> saved;
+    for (auto const& i : computations(s.p, 1))
+        if (i.operands[0] == S1) for_each_saved(s.p, i, [&](tensor_id t, form f) { saved.push_back({t, f}); });
+    CHECK(saved == std::vector<std::pair<tensor_id, form>>{{s.y, S1}});
+}
+
+TEST_CASE("price: a step in seconds and bytes per class") {
+    auto const model = small_model();
+    uniform_shares const shares({0.5, 0.25});
+    step s;
+    s.share = {0, 0};
+    s.forward = {flops(1000), bytes(0), bytes(0), true};
+    s.forward_transfer = transfer{collective::all_gather, bytes(20), {0, 0}, {}};
+    s.update = {bytes(10), bytes(40)};
+    s.stored = {bytes(100), bytes(1000)};
+    auto const cost = model.price(s, shares);
+    CHECK(cost.forward[0] == doctest::Approx(5));
+    CHECK(cost.forward[1] == doctest::Approx(250.0 / 40 + 1));
+    CHECK(cost.forward_transfer == doctest::Approx(1 + 2.0 / 3 * (3 * 0.5 * 20) / 10));
+    CHECK(cost.buffer == doctest::Approx(30));
+    CHECK(cost.update[0] == doctest::Approx((10 + 20) / 50.0));
+    CHECK(cost.update[1] == doctest::Approx((10 + 10) / 20.0));
+    CHECK(cost.memory[0] == doctest::Approx(600));
+    CHECK(cost.memory[1] == doctest::Approx(350));
+}
+
+TEST_CASE("serial: a collective waits for the slowest, in its own direction only") {
+    serial const clock(2);
+    auto l = clock.initial();
+    auto const none = per_class(2, 0.0);
+    clock.extend(l, {0, 0, 0, {3, 1}, {1, 5}, {2, 0}, none, 0});
+    CHECK(clock.total(l) == 6 + 2);
+    clock.extend(l, {10, 0, 4, none, none, none, none, 0});
+    // The first's three seconds are closed; backward work stays open.
+    CHECK(l.closed == 13);
+    CHECK(clock.total(l) == 13 + 5 + 4 + 2);
+    clock.extend(l, {0, 0, 0, {0, 2}, none, {0, 3}, none, 0});
+    CHECK(clock.total(l) == 13 + 7 + 4 + 3);
+}
+
+TEST_CASE("comparing closed time alone would be wrong") {
+    // After less closed time and more open work on one class, a step on that class shows it.
+    serial const clock(2);
+    serial::label const a{1, 0, {9, 0}, {0, 0}, {0, 0}}, b{2, 0, {0, 9}, {0, 0}, {0, 0}};
+    CHECK(a.closed < b.closed);
+    CHECK_FALSE(clock.dominates(a, b));
+    CHECK_FALSE(clock.dominates(b, a));
+    serial::label const c{1, 0, {1, 9}, {0, 0}, {0, 0}};
+    CHECK(clock.dominates(c, b)); // one second behind on the first class, one ahead in closed time
+}
+
+TEST_CASE("two operators between two collectives, after HAP's Fig. 11") {
+    // Uneven shares balance the stage before the collective and leave the one after it to the slow device.
+    auto const model = cost_model(small_cluster(), {{0, 1}, {1, 1}, {1, 1}});
+    step first, second;
+    first.share = second.share = {0, 0};
+    first.forward = {flops(800), bytes(0), bytes(0), true};
+    second.forward = {flops(400), bytes(0), bytes(0), true};
+    second.forward_transfer = transfer{collective::all_reduce, bytes(30), {}, {}};
+    uniform_shares const shares({0.5, 0.25, 0.25});
+    std::array const steps{first, second};
+    auto const run = run_serial(steps, model, shares);
+    // Stage 1: 4 on the fast, 5 + 1 on the slow ones; the collective; stage 2: 2, and 2.5 + 1.
+    double const collective_seconds = 2 + 4.0 / 3 * 3;
+    CHECK(run.total == doctest::Approx(6 + collective_seconds + 3.5));
+    CHECK(run.events.size() == 9);
+    CHECK(run.events[3].transfer == collective::all_reduce);
+    CHECK(run.events[3].start == doctest::Approx(6));
+}

@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief One operator of the catalogue on random data: its vjp against differences, its parts against the whole.
+#pragma once
+
+#include <heddle/execute/eigen_kernels.hpp>
+#include <heddle/program/operators.hpp>
+#include <heddle/theory/theory.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <map>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+extern template class heddle::eigen_kernels<double>;
+extern template class heddle::eigen_kernels<float>;
+
+namespace heddle::test {
+
+inline literal T(tensor_id id) { return {literal::tensor{id}}; }
+inline literal text(char const* s) { return {std::string(s)}; }
+inline literal number(std::int64_t i) { return {i}; }
+inline literal real(double d) { return {d}; }
+inline literal flag(bool b) { return {b}; }
+inline literal list(std::vector<literal> items) { return {literal::list(std::move(items))}; }
+inline literal ints(std::vector<std::int64_t> const& values) {
+    literal::list items;
+    for (auto v : values) items.push_back(number(v));
+    return {std::move(items)};
+}
+
+using tensor = dense_tensor<double>;
+
+/// Values an operand is drawn from.
+struct domain {
+    double low = -1, high = 1;
+    element_type type = element_type::float32;
+    static domain below(int count) { return {0, static_cast<double>(count), element_type::int64}; }
+    static domain boolean() { return {0, 2, element_type::boolean}; }
+    static domain positive() { return {0.5, 2}; }
+};
+
+struct operator_case {
+    std::string target;
+    std::vector<shape> operands;
+    std::vector<literal> arguments{};
+    std::map<std::string, literal, std::less<>> keywords{};
+    std::vector<shape> results{};
+    /// Of an operand, where it is not [-1, 1].
+    std::map<std::size_t, domain> domains{};
+    /// Floating operands that are constants.
+    std::vector<std::size_t> constants{};
+    /// The catalogue has no rule for it.
+    bool is_blocked = false;
+};
+
+/// Whether other operators see the same dimensions as products, so that loops are pieces of indices.
+enum class neighbours { none, factoring };
+
+class operator_check {
+public:
+    operator_check(operator_case c, unsigned seed, neighbours around = neighbours::none)
+        : case_(std::move(c)), around_(around), random_(seed), program_(build()), indexed_(index_program(program_)) {
+        for (std::size_t k = 0; k < case_.operands.size(); ++k) x_.push_back(draw(case_.operands[k], domain_of(k)));
+        call_ = whole_call(program_, 0, seed);
+        y_ = backend_.forward(call_, view(x_));
+        REQUIRE(y_.size() == case_.results.size());
+        for (std::size_t r = 0; r < y_.size(); ++r) {
+            REQUIRE(y_[r].dims == case_.results[r]);
+            for (double v : y_[r].data) REQUIRE(std::isfinite(v));
+            g_.push_back(draw(y_[r].dims, {}));
+        }
+        dx_ = backend_.backward(call_, view(x_), view(y_), view(g_));
+    }
+
+    void run() {
+        check_derivatives();
+        for (auto const& i : computations(indexed_, 0))
+            for (std::size_t ranks : {1u, 2u, 3u, 5u}) check_distributed(i, ranks);
+    }
+
+    [[nodiscard]] std::vector<tensor> const& results() const { return y_; }
+    [[nodiscard]] std::vector<std::optional<tensor>> const& derivatives() const { return dx_; }
+    [[nodiscard]] std::vector<tensor>& operands() { return x_; }
+
+private:
+    [[nodiscard]] domain domain_of(std::size_t k) const {
+        auto const found = case_.domains.find(k);
+        return found == case_.domains.end() ? domain{} : found->second;
+    }
+    [[nodiscard]] bool is_constant(std::size_t k) const {
+        return !is_floating(domain_of(k).type) || std::ranges::find(case_.constants, k) != case_.constants.end();
+    }
+
+    program build() {
+        program_builder b;
+        traced_call call{"op", case_.target, case_.arguments, case_.keywords, {}, {}};
+        for (std::size_t k = 0; k < case_.operands.size(); ++k) {
+            auto const name = "w" + std::to_string(k);
+            call.operands.push_back(is_constant(k) ? b.buffer(name, case_.operands[k], domain_of(k).type) : b.parameter(name, case_.operands[k]));
+        }
+        for (auto const& s : case_.results) call.results.push_back({s, element_type::float32});
+        auto const added = add_call(b, call);
+        CHECK(added.is_known != case_.is_blocked);
+        std::vector<tensor_id> sums;
+        auto const add_sum = [&](tensor_id t) {
+            if (around_ == neighbours::factoring) t = factored(b, t);
+            std::vector<detail::entries> const all{detail::numbered(b.tensor(t).shape)};
+            sums.push_back(b.apply("sum", detail::rule_text(all, {{}}, "0"), {t}));
+        };
+        std::ranges::for_each(added.results, add_sum);
+        if (around_ == neighbours::factoring) std::ranges::for_each(call.operands, add_sum);
+        std::vector<detail::entries> const scalars(sums.size());
+        return b.finish(b.apply("total", detail::rule_text(scalars, {{}}, detail::all_terms(sums.size(), " + ")), sums));
+    }
+
+    /// The tensor with its even dimensions seen as two times a half.
+    static tensor_id factored(program_builder& b, tensor_id t) {
+        tensor_info const info = b.tensor(t);
+        shape dims;
+        for (extent e : info.shape)
+            if (e % 2 == 0 && e > 2) dims.insert(dims.end(), {2, e / 2});
+            else dims.push_back(e);
+        if (dims == info.shape) return t;
+        return add_call(b, {"view of " + info.name, "view", {T(t)}, {}, {t}, {{dims, info.type}}}).results[0];
+    }
+
+    tensor draw(shape const& dims, domain d) {
+        tensor t(dims);
+        std::uniform_real_distribution<double> uniform(d.low, d.high);
+        for (auto& v : t.data) v = is_floating(d.type) ? uniform(random_) : std::floor(uniform(random_));
+        return t;
+    }
+    static std::vector<tensor const*> view(std::vector<tensor> const& list) {
+        std::vector<tensor const*> pointers;
+        for (auto const& t : list) pointers.push_back(&t);
+        return pointers;
+    }
+
+    double objective(std::vector<tensor> const& x) const {
+        auto const y = backend_.forward(call_, view(x));
+        double sum = 0;
+        for (std::size_t r = 0; r < y.size(); ++r)
+            for (extent n = 0; n < y[r].elements(); ++n) sum += y[r][n] * g_[r][n];
+        return sum;
+    }
+
+    void check_derivatives() {
+        constexpr double step = 1e-5;
+        for (std::size_t k = 0; k < x_.size(); ++k) {
+            if (is_constant(k)) continue;
+            CAPTURE(k);
+            REQUIRE(dx_[k].has_value());
+            REQUIRE(dx_[k]->dims == x_[k].dims);
+            auto x = x_;
+            extent const skip = std::max<extent>(1, x[k].elements() / 60);
+            for (extent n = 0; n < x[k].elements(); n += skip) {
+                double const at = x[k][n];
+                x[k][n] = at + step;
+                double const above = objective(x);
+                x[k][n] = at - step;
+                double const below = objective(x);
+                x[k][n] = at;
+                double const difference = (above - below) / (2 * step);
+                CHECK(std::abs(difference - (*dx_[k])[n]) <= 1e-6 * std::max(1.0, std::abs(difference)));
+            }
+        }
+    }
+
+    static bool close(tensor const& a, tensor const& b) {
+        if (a.dims != b.dims) return false;
+        double scale = 1;
+        for (double v : b.data) scale = std::max(scale, std::abs(v));
+        for (extent n = 0; n < a.elements(); ++n)
+            if (!(std::abs(a[n] - b[n]) <= 1e-10 * scale)) return false;
+        return true;
+    }
+
+    /// Ranges of a loop for each rank: uneven, some empty.
+    std::vector<std::pair<extent, extent>> ranges(extent size, std::size_t ranks) {
+        std::vector<extent> cuts{0, size};
+        for (std::size_t r = 1; r < ranks; ++r) cuts.push_back(std::uniform_int_distribution<extent>(0, size)(random_));
+        std::ranges::sort(cuts);
+        std::vector<std::pair<extent, extent>> result;
+        for (std::size_t r = 0; r < ranks; ++r) result.emplace_back(cuts[r], cuts[r + 1] - cuts[r]);
+        return result;
+    }
+
+    factor const& factor_of(tensor_id t, form f) const { return indexed_.tensors[t].factors[static_cast<std::size_t>(f.factor())]; }
+
+    /// What the ranks hold of a tensor in a form.
+    std::vector<tensor> distribute(tensor const& whole, tensor_id t, form f, std::vector<std::pair<extent, extent>> const& parts) {
+        std::vector<tensor> held;
+        for (auto [begin, count] : parts) {
+            if (f.is_shard()) held.push_back(take(whole, factor_of(t, f), begin, count));
+            else if (f != form::partial()) held.push_back(whole);
+            else if (held.size() + 1 < parts.size()) held.push_back(draw(whole.dims, {}));
+            else {
+                tensor last = whole;
+                for (auto const& summand : held)
+                    for (extent n = 0; n < last.elements(); ++n) last[n] -= summand[n];
+                held.push_back(std::move(last));
+            }
+        }
+        return held;
+    }
+    /// Whether what the ranks hold in a form makes up the whole.
+    bool makes_up(std::vector<tensor> const& held, tensor const& whole, tensor_id t, form f, std::vector<std::pair<extent, extent>> const& parts) {
+        tensor sum(whole.dims);
+        for (std::size_t r = 0; r < held.size(); ++r) {
+            if (f.is_shard()) {
+                if (held[r].dims != part_shape(whole.dims, factor_of(t, f), parts[r].second)) return false;
+                put(sum, factor_of(t, f), parts[r].first, parts[r].second, held[r]);
+            } else if (held[r].dims != whole.dims) {
+                return false;
+            } else if (f == form::partial()) {
+                sum += held[r];
+            } else if (!close(held[r], whole)) {
+                return false;
+            }
+        }
+        return (!f.is_shard() && f != form::partial()) || close(sum, whole);
+    }
+    static form dual(form f) { return f == form::replicated() ? form::partial() : f == form::partial() ? form::replicated() : f; }
+
+    void check_distributed(instruction const& i, std::size_t ranks) {
+        std::string description = "loop " + std::to_string(i.loop) + " on " + std::to_string(ranks) + " ranks:";
+        for (form f : i.operands) description += " " + to_string(f);
+        description += " ->";
+        for (form f : i.results) description += " " + to_string(f);
+        auto const& op = indexed_.operators[0];
+        split_loop const* loop = i.loop < 0 ? nullptr : &op.loops[static_cast<std::size_t>(i.loop)];
+        auto const parts = ranges(loop ? loop->extent : 1, ranks);
+        for (auto [begin, count] : parts) description += " [" + std::to_string(begin) + ", +" + std::to_string(count) + ")";
+        CAPTURE(description);
+
+        std::vector<std::vector<tensor>> x, g, y(y_.size());
+        std::vector<std::vector<std::optional<tensor>>> dx;
+        for (std::size_t k = 0; k < x_.size(); ++k) x.push_back(distribute(x_[k], op.operands[k], i.operands[k], parts));
+        for (std::size_t k = 0; k < g_.size(); ++k) g.push_back(distribute(g_[k], op.results[k], dual(i.results[k]), parts));
+        for (std::size_t r = 0; r < ranks; ++r) {
+            auto const of_rank = [&](std::vector<std::vector<tensor>> const& all) {
+                std::vector<tensor> mine;
+                for (auto const& held : all) mine.push_back(held[r]);
+                return mine;
+            };
+            auto const call = loop ? split_call(program_, indexed_, 0, *loop, parts[r].first, parts[r].second, call_.random.seed) : call_;
+            auto const mine = of_rank(x), cotangents = of_rank(g);
+            auto const results = backend_.forward(call, view(mine));
+            dx.push_back(backend_.backward(call, view(mine), view(results), view(cotangents)));
+            for (std::size_t k = 0; k < results.size(); ++k) y[k].push_back(results[k]);
+        }
+        for (std::size_t k = 0; k < y_.size(); ++k) {
+            CAPTURE(k);
+            CHECK(makes_up(y[k], y_[k], op.results[k], i.results[k], parts));
+        }
+        for (std::size_t k = 0; k < x_.size(); ++k) {
+            if (is_constant(k)) continue;
+            CAPTURE(k);
+            std::vector<tensor> held;
+            for (auto const& of_rank : dx) held.push_back(of_rank[k].value());
+            CHECK(makes_up(held, *dx_[k], op.operands[k], dual(i.operands[k]), parts));
+        }
+    }
+
+    operator_case case_;
+    neighbours around_;
+    std::mt19937 random_;
+    program program_;
+    indexed_program indexed_;
+    eigen_kernels<double> backend_;
+    kernel_call call_;
+    std::vector<tensor> x_, y_, g_;
+    std::vector<std::optional<tensor>> dx_;
+};
+
+inline void check(operator_case const& c) {
+    CAPTURE(c.target);
+    for (unsigned seed = 1; seed <= 3; ++seed) {
+        CAPTURE(seed);
+        for (auto around : {neighbours::none, neighbours::factoring}) operator_check(c, seed, around).run();
+    }
+}
+
+} // namespace heddle::test

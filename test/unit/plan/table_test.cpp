@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <heddle/plan/table.hpp>
+
+#include <support/small_plan.hpp>
+
+#include <doctest/doctest.h>
+
+#include <iomanip>
+#include <limits>
+#include <locale>
+#include <sstream>
+#include <string>
+#include <vector>
+
+using namespace heddle;
+
+namespace {
+
+std::string table_of(plan const& p, table_options const& options = {.times = false}) {
+    std::ostringstream out;
+    print(out, p, options);
+    return out.str();
+}
+
+bool contains(std::string const& text, std::string const& part) { return text.find(part) != std::string::npos; }
+
+/// At most 100 characters a line, no space at an end.
+void check_layout(std::string const& text) {
+    CAPTURE(text);
+    std::istringstream lines(text);
+    for (std::string line; std::getline(lines, line);) {
+        CAPTURE(line);
+        CHECK(std::ranges::count_if(line, [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }) <= 100);
+        CHECK(!line.ends_with(' '));
+    }
+    CHECK(text.ends_with('\n'));
+}
+
+struct decimal_comma : std::numpunct<char> {
+    char do_decimal_point() const override { return ','; }
+    char do_thousands_sep() const override { return '.'; }
+    std::string do_grouping() const override { return "\3"; }
+};
+
+} // namespace
+
+TEST_CASE("a plan prints as this table") {
+    std::string const expected = R"(model                  layers
+cluster                one fast, one slow, 2 devices
+planner                hand (heddle 0.1.0)
+status                 feasible
+seconds per iteration  1.32780
+lower bound            1.28631
+gap                    3.12 %
+
+Time by term
+                          seconds      %
+  compute                 1.19694   90.1
+  forward communication   0.02947    2.2
+  backward communication  0.01239    0.9
+  gradient communication  0.07096    5.3
+  update                  0.01804    1.4
+  total                   1.32780  100.0
+
+Devices (memory in GB)
+  device  type   ratio  param   grad  optim  input  activ   comm  total   limit  used %
+  0       fast  0.6250  1.360  1.360  2.720  0.603  1.045  0.336  7.424  32.000    23.2
+  1       slow  0.3750  1.031  1.031  2.062  0.362  0.706  0.336  5.526  16.000    34.5
+
+Baselines
+                 seconds
+  DP-CP          1.65975  1.25 times the plan
+  DP-EV          1.99170  1.50 times the plan
+  fully sharded        -  does not fit
+
+Parameters
+  stored                     tensors     GB
+  replicated                       2  0.537
+  sharded                          1  1.049
+  sharded, gathered for use        1  0.268
+
+Program (split: dimension and extent, or those of an operand that is summed over)
+  operator    split           operands -> results    converted before
+  linear_0    0 of 6000       split, whole -> split  all_gather ...weight, 268 MB
+  x2:
+    relu_0    0 of 6000       split -> split
+    linear_1  0 of 6000       split, whole -> split
+  relu_2      0 of 6000       split -> split
+  head        1 of 32000      whole, split -> split  all_gather relu_2, 197 MB
+  loss        sum 1 of 32000  split x2 -> partial
+  (end)                                              all_reduce loss, 0.000 MB
+
+Search
+  expanded 12, generated 345, dominated 67, bounded 89, kept 10
+
+Trajectory
+  origin              seconds
+  DP-EV               1.99170
+  even, round 1  does not fit
+  even, round 2       1.32780
+
+Warnings
+  - made by hand
+)";
+    std::string const text = table_of(test::layers_plan());
+    CHECK(text == expected);
+    check_layout(text);
+}
+
+TEST_CASE("times are measured, so they can be left out") {
+    auto p = test::layers_plan();
+    auto const without = table_of(p);
+    CHECK(contains(table_of(p, {}), "\n  0.123 seconds\n"));
+    CHECK(!contains(without, "0.123"));
+    p.statistics.seconds = 7;
+    CHECK(table_of(p) == without);
+}
+
+TEST_CASE("the list of operators can be left out") {
+    CHECK(!contains(table_of(test::layers_plan(), {.program = false}), "linear_0"));
+    CHECK(contains(table_of(test::layers_plan(), {.program = false}), "sharded, gathered for use"));
+}
+
+TEST_CASE("the stream's locale and flags change nothing") {
+    auto const p = test::layers_plan();
+    std::ostringstream out;
+    out.imbue(std::locale(std::locale::classic(), new decimal_comma));
+    out << std::hex << std::showpos << std::setprecision(2) << std::setw(40) << std::setfill('*');
+    print(out, p, {.times = false});
+    CHECK(out.str() == table_of(p));
+}
+
+TEST_CASE("statuses") {
+    auto p = test::layers_plan();
+    SUBCASE("a limit is named") {
+        p.status = search::status::limit;
+        p.which_limit = search::limit_kind::time;
+        CHECK(contains(table_of(p), "limit (time)\n"));
+    }
+    SUBCASE("without a bound there is no gap") {
+        p.lower_bound = 0;
+        CHECK(contains(table_of(p), "lower bound            none\n"));
+        CHECK(!contains(table_of(p), "gap"));
+    }
+    SUBCASE("an infeasible plan prints its reason, broken into lines") {
+        p.steps.clear();
+        p.status = search::status::infeasible;
+        for (int n = 0; n < 40; ++n) p.reason += "device " + std::to_string(n) + " is full ";
+        auto const text = table_of(p);
+        CHECK(contains(text, "status                 infeasible\nreason                 device 0 is full"));
+        CHECK(contains(text, "device 39 is full\n"));
+        CHECK(!contains(text, "Time by term"));
+        CHECK(!contains(text, "Devices"));
+    }
+    SUBCASE("a limit at which nothing was found") {
+        p.steps.clear();
+        p.status = search::status::limit;
+        p.which_limit = search::limit_kind::labels;
+        CHECK(contains(table_of(p), "limit (labels; nothing found)\n"));
+        CHECK(!contains(table_of(p), "seconds per iteration"));
+    }
+    SUBCASE("a default plan") { CHECK(contains(table_of(plan()), "infeasible")); }
+    check_layout(table_of(p));
+}
+
+TEST_CASE("neighbours of one type with equal columns share a row") {
+    auto c = test::two_devices();
+    c.machines = {{0, 1, 2}, {1, 1, 3}};
+    auto const row = [&](std::string const& text, std::string const& start) {
+        auto const at = text.find("\n  " + start + "  ");
+        return at == std::string::npos ? std::string() : text.substr(at + 1, text.find('\n', at + 1) - at - 1);
+    };
+    auto p = test::layers_plan(c, {0.25, 0.25, 0.125, 0.125, 0.25});
+    auto text = table_of(p);
+    CHECK(contains(row(text, "0-1   "), "fast  0.2500"));
+    CHECK(contains(row(text, "2-3   "), "slow  0.1250"));
+    CHECK(contains(row(text, "4     "), "slow  0.2500"));
+    p.memory[1].inputs += 1e6;
+    text = table_of(p);
+    CHECK(row(text, "0-1   ").empty());
+    CHECK(!row(text, "0     ").empty());
+    CHECK(!row(text, "1     ").empty());
+}
+
+TEST_CASE("repeated operators are written once") {
+    auto const p = test::layers_plan();
+    auto const repeated = [&](std::vector<int> const& layers) {
+        plan q = p;
+        q.steps.clear();
+        q.operators.clear();
+        for (int n : layers) {
+            auto s = p.steps[n == 0 ? 3 : 4];
+            s.instruction.op = static_cast<operator_id>(q.operators.size());
+            q.operators.push_back((n == 0 ? "a" : n == 1 ? "b" : "c") + std::to_string(q.operators.size()));
+            q.steps.push_back(std::move(s));
+        }
+        auto const text = table_of(q);
+        auto const begin = text.find("converted before\n") + 17;
+        std::string names;
+        std::istringstream lines(text.substr(begin, text.find("\n\nSearch") - begin));
+        for (std::string line; std::getline(lines, line);) names += (names.empty() ? "" : "|") + line.substr(2, line.find("  ", line.find_first_not_of(' ')) - 2);
+        return names;
+    };
+    CHECK(repeated({0, 1, 2}) == "a0|b1|c2");
+    CHECK(repeated({0, 0, 0, 1}) == "a0 x3|b3");
+    CHECK(repeated({0, 1, 0, 1, 0, 1, 2}) == "x3:|  a0|  b1|c6");
+    CHECK(repeated({2, 0, 0, 1, 0, 0, 1}) == "c0|x2:|  a1 x2|  b3");
+    CHECK(repeated({0, 1, 1, 0, 1, 1, 0}) == "x2:|  a0|  b1 x2|a6");
+    CHECK(repeated({0, 1, 2, 0, 1, 2, 1}) == "x2:|  a0|  b1|  c2|b6");
+}
+
+TEST_CASE("every conversion has a name") {
+    auto p = test::layers_plan();
+    auto const after = [&](form from, form to) {
+        auto q = p;
+        q.steps.back().instruction = instruction::convert(0, from, to);
+        auto const text = table_of(q);
+        auto const begin = text.find_first_not_of(' ', text.find("(end)") + 5), end = text.find(',', begin);
+        CHECK(text.substr(end, 9) == ", 197 MB\n");
+        auto const name = text.substr(begin, end - begin);
+        return name.ends_with(" x") ? name.substr(0, name.size() - 2) : name;
+    };
+    auto const whole = form::replicated(), cut = form::shard(0), mirrored = form::mirrored(), partial = form::partial();
+    CHECK(after(whole, cut) == "slice");
+    CHECK(after(whole, partial) == "mask");
+    CHECK(after(whole, mirrored) == "mirror");
+    CHECK(after(partial, cut) == "reduce_scatter");
+    CHECK(after(mirrored, whole) == "backward all_reduce");
+    CHECK(after(mirrored, cut) == "backward all_gather");
+    CHECK(after(mirrored, partial) == "mask");
+    CHECK(after(cut, form::shard(1)) == "all_to_all");
+    CHECK(after(cut, mirrored) == "all_gather");
+}
+
+TEST_CASE("ways to store a parameter") {
+    auto p = test::layers_plan();
+    for (auto& s : p.steps)
+        if (s.instruction.what == instruction::kind::read && s.instruction.to == form::replicated())
+            s.instruction.to = s.instruction.tensor == 4 ? form::mirrored() : form::partial();
+    auto const text = table_of(p);
+    CHECK(contains(text, "  mirrored                          1  0.268\n"));
+    CHECK(contains(text, "  replicated, masked for use        1  0.268\n"));
+    CHECK(!contains(text, "  replicated    "));
+}
+
+TEST_CASE("strange names and numbers keep the layout") {
+    auto p = test::layers_plan();
+    std::string const long_name = "a/very\nlong name with \xc3\xa4\xc3\xb6\xc3\xbc " + std::string(150, 'x') + "\xc3\x9f tail";
+    p.provenance.model = p.provenance.cluster = p.provenance.planner = long_name;
+    for (auto& d : p.devices) d.type = long_name;
+    for (auto& t : p.tensors) t.name = long_name;
+    for (auto& o : p.operators) o = long_name;
+    p.baselines[long_name] = 1e300;
+    p.baselines["nan"] = std::numeric_limits<double>::quiet_NaN();
+    p.trajectory.push_back({long_name, {}, std::numeric_limits<double>::infinity()});
+    p.warnings.push_back(long_name + " " + long_name);
+    for (auto& m : p.memory) m.activations = 1e14;
+    for (auto& s : p.steps)
+        for (int n = 0; n < 3; ++n) s.instruction.operands.insert(s.instruction.operands.end(), {form::partial(), form::shard(7), form::mirrored()});
+    check_layout(table_of(p));
+    check_layout(table_of(p, {}));
+}
+
+TEST_CASE("rounding leaves no negative zero") {
+    CHECK(detail::fixed(-1e-9, 3) == "0.000");
+    CHECK(detail::fixed(-1.5, 1) == "-1.5");
+    CHECK(detail::fixed(2.5e20, 3) == "2.5e+20");
+    CHECK(detail::clip("abcdefgh", 8) == "abcdefgh");
+    CHECK(detail::clip("abcdefghi", 8) == "..defghi");
+    CHECK(detail::clip("\xc3\xa4\xc3\xb6\xc3\xbc\xc3\x9f", 3) == "..\xc3\x9f");
+}

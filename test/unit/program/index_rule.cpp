@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <heddle/program/index_rule.hpp>
+
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+using namespace heddle;
+
+namespace {
+
+/// Indices with their kinds: `b`, `k+` (reduction), `s!` (blocked).
+std::string kinds(index_rule const& rule) {
+    std::string text;
+    for (auto const& index : rule.indices) {
+        text += (text.empty() ? "" : " ") + index.name;
+        if (index.kind == index_kind::reduction) text += '+';
+        if (index.kind == index_kind::blocked) text += '!';
+    }
+    return text;
+}
+
+std::string extents(index_rule const& rule) {
+    std::string text;
+    for (auto const& index : rule.indices) text += (text.empty() ? "" : " ") + index.name + "=" + std::to_string(index.extent);
+    return text;
+}
+
+/// The message of the input error that `action` throws.
+template <class Action>
+std::string message_of(Action&& action) {
+    try {
+        action();
+    } catch (input_error const& e) {
+        return e.what();
+    }
+    return "nothing thrown";
+}
+
+} // namespace
+
+TEST_CASE("an index is parallel in a result, a reduction without, and blocked where marked") {
+    struct { std::string rule, expected; } const cases[] = {
+        {"(b s k), (n k), (n) -> (b s n); 0*1 + 2", "b s k+ n"},
+        {"(b c _ _) -> (b c _ _)", "b c _2! _3! _4! _5!"},
+        {"(b !c) -> (b !c)", "b c!"},
+        {"(b c) -> (b !c)", "b c!"},
+        {"(b (g i) 1), ((g o) i) -> (b (g o) 1); 0*1", "b g i+ o"},
+        {"(b)->();0", "b+"},
+        {"-> (b)", "b"},
+        {"  ( b   s )  ->  ( b )  ;  0  ", "b s+"},
+        {"(b) -> (b), ()", "b"},
+    };
+    for (auto const& [rule, expected] : cases) {
+        CAPTURE(rule);
+        CHECK(kinds(parse_index_rule(rule)) == expected);
+    }
+}
+
+TEST_CASE("terms are sums of products of operands") {
+    auto const rule = parse_index_rule("(b k), (n k), (n) -> (b n); 0*1 + 2");
+    CHECK(rule.terms == std::vector<std::vector<std::uint8_t>>{{0, 1}, {2}});
+    CHECK(parse_index_rule("(b) -> (b)").terms.empty());
+}
+
+TEST_CASE("a wrong rule is refused with the place in it") {
+    struct { std::string rule; int character; std::string expected; } const cases[] = {
+        {"", 1, "'->'"},
+        {"(b)", 4, "'->'"},
+        {"(b) ->", 7, "a result"},
+        {"(b -> (b)", 4, "an index name"},
+        {"(b) -> (b", 10, "an index name"},
+        {"b -> (b)", 1, "'('"},
+        {"(b) -> (b) x", 12, "nothing more"},
+        {"(2) -> (2)", 2, "an index name"},
+        {"(b ()) -> (b)", 6, "an index name"},
+        {"((h _) d) -> (d)", 5, "an index name"},
+        {"(!) -> ()", 3, "an index name"},
+        {"(b) -> (b); ", 13, "the number of an operand"},
+        {"(b) -> (b); 1", 13, "the number of an operand"},
+        {"(b) -> (b); 0 + 0", 17, "the number of an operand"},
+        {"(b), (b) -> (b); 0*", 20, "the number of an operand"},
+        {"(b), (b) -> (b); 0*0", 20, "the number of an operand"},
+    };
+    for (auto const& [rule, character, expected] : cases) {
+        CAPTURE(rule);
+        auto const message = message_of([&] { static_cast<void>(parse_index_rule(rule)); });
+        CAPTURE(message);
+        CHECK(message.starts_with("index rule '" + rule + "', character " + std::to_string(character) + ": expected "));
+        CHECK(message.find(expected) != std::string::npos);
+    }
+    std::string many = "(";
+    for (int i = 0; i < 70000; ++i) many += "_ ";
+    CHECK(message_of([&] { static_cast<void>(parse_index_rule(many + ") -> ()")); }).find("expected at most 4096 indices") != std::string::npos);
+}
+
+TEST_CASE("extents follow from shapes, and factored ones from what is given") {
+    struct test_case {
+        std::string rule;
+        std::vector<shape> operands, results;
+        index_extents given;
+        std::string expected;
+    };
+    std::vector<test_case> const cases{
+        {"(b k), (n k) -> (b n)", {{8, 4}, {3, 4}}, {}, {}, "b=8 k=4 n=3"},
+        {"(b (h d)), ((h d)) -> (b h)", {{8, 12}, {12}}, {}, {{"h", 3}}, "b=8 h=3 d=4"},
+        {"(b (h d)) -> (b h d)", {{8, 12}}, {{8, 3, 4}}, {}, "b=8 h=3 d=4"},
+        {"((a b)), (a) -> (b)", {{12}, {4}}, {}, {}, "a=4 b=3"},
+        {"(1 d) -> (b d)", {{1, 4}}, {{5, 4}}, {}, "d=4 b=5"},
+        {"() -> (1)", {{}}, {}, {}, ""},
+    };
+    for (auto const& c : cases) {
+        CAPTURE(c.rule);
+        auto rule = parse_index_rule(c.rule);
+        bind_extents(rule, c.operands, c.results, c.given);
+        CHECK(extents(rule) == c.expected);
+    }
+    auto rule = parse_index_rule("(b (h d)), (t d) -> ((h t) 1 b)");
+    CHECK(bind_extents(rule, std::vector<shape>{{2, 12}, {5, 4}}) == std::vector<shape>{{15, 1, 2}});
+}
+
+TEST_CASE("shapes that contradict a rule are refused") {
+    struct test_case {
+        std::string rule;
+        std::vector<shape> operands, results;
+        index_extents given;
+        std::string expected;
+    };
+    std::vector<test_case> const cases{
+        {"(b k), (n k) -> (b n)", {{8, 4}, {3, 5}}, {}, {}, "operand 1, dimension 1: extent 5"},
+        {"(b k), (n k) -> (b n)", {{8, 4}, {3, 4}}, {{8, 4}}, {}, "result 0, dimension 1: extent 4"},
+        {"(b k) -> (b)", {{8}}, {}, {}, "operand 0: has 1 dimensions, the rule expects 2"},
+        {"(b k) -> (b)", {{8, 2}}, {{8, 1}}, {}, "result 0: has 2 dimensions, the rule expects 1"},
+        {"(b) -> (b)", {{8}, {8}}, {}, {}, "has 1 operands, 2 were given"},
+        {"(b) -> (b)", {{8}}, {{8}, {8}}, {}, "has 1 results, 2 were given"},
+        {"(1) -> (1)", {{2}}, {}, {}, "operand 0, dimension 0: extent 2, the rule expects 1"},
+        {"((h d)) -> (h)", {{12}}, {}, {}, "the extent of index 'h' does not follow"},
+        {"((h d)) -> (h)", {{12}}, {}, {{"h", 5}}, "not a multiple of index 'h' = 5"},
+        {"((h d)) -> (h)", {{12}}, {}, {{"h", 0}}, "index 'h': extent 0, expected at least 1"},
+        {"((h d)) -> (h)", {{12}}, {}, {{"h", -3}}, "index 'h': extent -3, expected at least 1"},
+        {"(b) -> (b _)", {{8}}, {{8, 0}}, {}, "extent 0, expected at least 1"},
+    };
+    for (auto const& c : cases) {
+        CAPTURE(c.rule);
+        auto rule = parse_index_rule(c.rule);
+        auto const message = message_of([&] { bind_extents(rule, c.operands, c.results, c.given); });
+        CAPTURE(message);
+        CHECK(message.find(c.expected) != std::string::npos);
+    }
+}
+
+TEST_CASE("the blocked rule splits nothing") {
+    auto const rule = blocked_rule(std::vector<shape>{{2, 3}, {}}, std::vector<shape>{{4}});
+    CHECK(kinds(rule) == "_0! _1! _2!");
+    CHECK(rule.operands.size() == 2);
+    CHECK(rule.results.size() == 1);
+    CHECK(rule.terms.empty());
+}

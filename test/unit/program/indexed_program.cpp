@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: BSL-1.0
+#include "loops.hpp"
+
+#include <heddle/program/operators.hpp>
+
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+using namespace heddle;
+
+namespace {
+
+/// Factors of a tensor as `dimension:extent*stride`.
+std::string factors(indexed_program const& p, tensor_id t) {
+    std::string text;
+    for (auto const& f : p.tensors[t].factors)
+        text += (text.empty() ? "" : " ") + std::to_string(f.dimension) + ":" + std::to_string(f.extent) + "*" + std::to_string(f.stride);
+    return text;
+}
+
+} // namespace
+
+TEST_CASE("a dimension without ties is one factor; an extent of one is none") {
+    program_builder b;
+    auto const w = b.parameter("w", {8, 1, 4});
+    auto const p = index_program(b.finish(b.apply("sum", "(a 1 c) -> (); 0", {w})));
+    CHECK(factors(p, w) == "0:8*1 2:4*1");
+    CHECK(loops(p, 0) == "4+ 0:1 ->\n8+ 0:0 ->\n");
+    CHECK(p.tensors[w].consumers == std::vector<operator_id>{0});
+    CHECK(p.tensors[p.loss].has_cotangent);
+}
+
+TEST_CASE("flatten passes its factors on to the weight behind it") {
+    program_builder b;
+    auto const x = b.parameter("x", {2, 3, 5, 7});
+    auto const flat = b.apply("flatten", "(b c h w) -> (b (c h w)); 0", {x}, {.is_view = true});
+    auto const w = b.parameter("w", {4, 105});
+    auto const y = b.apply("linear", "(b k), (n k) -> (b n); 0*1", {flat, w});
+    auto const p = index_program(b.finish(b.apply("sum", "(b n) -> (); 0", {y})));
+    CHECK(factors(p, flat) == "0:2*1 1:3*35 1:5*7 1:7*1");
+    CHECK(factors(p, w) == "0:4*1 1:3*35 1:5*7 1:7*1");
+    // Each factor of k is a loop of its own: channels stay cut through flatten and linear.
+    CHECK(loops(p, 1) == "2 0:0 -> 0:0\n3+ 0:1 1:1 ->\n4 1:0 -> 0:1\n5+ 0:2 1:2 ->\n7+ 0:3 1:3 ->\n");
+}
+
+TEST_CASE("factorisations without common refinement keep the major factor alone") {
+    program_builder b;
+    auto const x = b.parameter("x", {24});
+    auto const six = b.apply("view", "((a c)) -> (a c); 0", {x}, {.results = {{6, 4}}, .is_view = true});
+    auto const eight = b.apply("view", "((a c)) -> (a c); 0", {x}, {.results = {{8, 3}}, .is_view = true});
+    auto const u = b.apply("sum", "(a c) -> (); 0", {six});
+    auto const v = b.apply("sum", "(a c) -> (); 0", {eight});
+    auto const p = index_program(b.finish(b.apply("add", "(), () -> (); 0 + 1", {u, v})));
+    CHECK(factors(p, x) == "0:2*12 0:12*1");
+    CHECK(loops(p, 0) == "2 0:0 -> 0:0\n");
+    CHECK(loops(p, 1) == "2 0:0 -> 0:0\n");
+}
+
+TEST_CASE("a refinement travels through a chain of operators") {
+    program_builder b;
+    auto const x = b.parameter("x", {2, 12});
+    auto const h = b.apply("relu", "(b k) -> (b k)", {x});
+    auto const split = b.apply("view", "(b (h d)) -> (b h d); 0", {h}, {.results = {{2, 3, 4}}, .is_view = true});
+    auto const p = index_program(b.finish(b.apply("sum", "(b h d) -> (); 0", {split})));
+    CHECK(factors(p, x) == "0:2*1 1:3*4 1:4*1");
+    CHECK(loops(p, 0) == "2 0:0 -> 0:0\n3 0:1 -> 0:1\n4 0:2 -> 0:2\n");
+}
+
+TEST_CASE("an index that an operand has twice is no loop") {
+    program_builder b;
+    auto const x = b.parameter("x", {5, 5});
+    auto const d = b.apply("diagonal", "(i i) -> (i); 0", {x});
+    auto const p = index_program(b.finish(b.apply("sum", "(i) -> (); 0", {d})));
+    CHECK(loops(p, 0).empty());
+}

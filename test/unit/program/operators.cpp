@@ -1,0 +1,451 @@
+// SPDX-License-Identifier: BSL-1.0
+#include "loops.hpp"
+
+#include <heddle/program/operators.hpp>
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <string>
+#include <utility>
+#include <vector>
+
+using namespace heddle;
+
+namespace {
+
+using numbers = std::vector<std::uint8_t>;
+
+literal text(char const* s) { return {std::string(s)}; }
+literal number(std::int64_t i) { return {i}; }
+literal real(double d) { return {d}; }
+literal flag(bool b) { return {b}; }
+literal list(std::vector<literal> items) { return {literal::list(std::move(items))}; }
+literal ints(std::vector<std::int64_t> const& values) {
+    literal::list items;
+    for (auto v : values) items.push_back(number(v));
+    return {std::move(items)};
+}
+literal whole() { return {literal::slice{}}; }
+literal none() { return {}; }
+
+/// One call on trained parameters of given shapes, `T` in the arguments standing for the next of them.
+struct one_call {
+    std::string target;
+    std::vector<shape> operands;
+    std::vector<literal> arguments{};
+    std::map<std::string, literal, std::less<>> keywords{};
+    std::vector<shape> results{};
+    std::vector<element_type> operand_types{};
+    element_type result_type = element_type::float32;
+};
+
+struct outcome {
+    index_rule rule;
+    operator_work work;
+    std::string loops;
+    bool is_known = false;
+};
+
+outcome add(one_call const& c, rule_table const& rules = {}) {
+    program_builder b;
+    traced_call call{"op", c.target, c.arguments, c.keywords, {}, {}};
+    for (std::size_t k = 0; k < c.operands.size(); ++k) {
+        auto const type = k < c.operand_types.size() ? c.operand_types[k] : element_type::float32;
+        call.operands.push_back(b.parameter("w" + std::to_string(k), c.operands[k], type, is_floating(type)));
+    }
+    for (auto const& s : c.results) call.results.push_back({s, c.result_type});
+    auto const added = add_call(b, call, rules);
+    std::vector<tensor_id> sums;
+    for (auto t : added.results) {
+        std::vector<detail::entries> const all{detail::numbered(b.tensor(t).shape)};
+        sums.push_back(b.apply("sum", detail::rule_text(all, {{}}, "0"), {t}));
+    }
+    std::vector<detail::entries> const scalars(sums.size());
+    auto const loss = b.apply("add", detail::rule_text(scalars, {{}}, detail::all_terms(sums.size(), " + ")), sums);
+    auto const p = b.finish(loss);
+    return {p.rule(0), p.work(0), loops(index_program(p), 0), added.is_known};
+}
+
+literal T(tensor_id id) { return {literal::tensor{id}}; }
+
+std::string terms(index_rule const& rule) {
+    std::string result;
+    for (auto const& term : rule.terms) {
+        result += result.empty() ? "" : " + ";
+        for (std::size_t i = 0; i < term.size(); ++i) result += (i ? "*" : "") + std::to_string(term[i]);
+    }
+    return result;
+}
+
+std::string message_of(one_call const& c, rule_table const& rules = {}) {
+    try {
+        static_cast<void>(add(c, rules));
+    } catch (input_error const& e) {
+        return e.what();
+    }
+    return "nothing thrown";
+}
+
+} // namespace
+
+TEST_CASE("linear: any leading dimensions, bias or none") {
+    auto const plain = add({"torch.nn.functional.linear", {{8, 4}, {3, 4}}, {T(0), T(1)}, {{"bias", none()}}, {{8, 3}}});
+    CHECK(plain.is_known);
+    CHECK(plain.loops == "3 1:0 -> 0:1\n4+ 0:1 1:1 ->\n8 0:0 -> 0:0\n");
+    CHECK(terms(plain.rule) == "0*1");
+    auto const biased = add({"torch.nn.functional.linear", {{8, 5, 4}, {3, 4}, {3}}, {}, {{"input", T(0)}, {"weight", T(1)}, {"bias", T(2)}}, {{8, 5, 3}}});
+    CHECK(biased.loops == "3 1:0 2:0 -> 0:2\n4+ 0:2 1:1 ->\n5 0:1 -> 0:1\n8 0:0 -> 0:0\n");
+    CHECK(terms(biased.rule) == "0*1 + 2");
+    CHECK(biased.work.forward.value == 2 * 8 * 5 * 4 * 3);
+    CHECK(biased.work.backward.value == 2 * biased.work.forward.value);
+    CHECK(biased.work.category == operator_class::matmul);
+    CHECK(biased.work.saved_operands == numbers{0, 1});
+    auto const vector = add({"torch._C._nn.linear", {{4}, {1, 4}}, {T(0), T(1)}, {}, {{1}}});
+    CHECK(vector.loops == "4+ 0:0 1:0 ->\n");
+}
+
+TEST_CASE("matmul broadcasts leading dimensions") {
+    auto const batched = add({"matmul", {{8, 1, 5, 4}, {3, 4, 6}}, {T(0), T(1)}, {}, {{8, 3, 5, 6}}});
+    CHECK(batched.loops == "3 1:0 -> 0:1\n4+ 0:2 1:1 ->\n5 0:1 -> 0:2\n6 1:2 -> 0:3\n8 0:0 -> 0:0\n");
+    CHECK(batched.work.forward.value == 2 * 8 * 3 * 5 * 4 * 6);
+    CHECK(add({"torch.bmm", {{8, 5, 4}, {8, 4, 6}}, {}, {{"input", T(0)}, {"mat2", T(1)}}, {{8, 5, 6}}}).is_known);
+    CHECK_FALSE(add({"torch.matmul", {{4}, {4, 3}}, {T(0), T(1)}, {}, {{3}}}).is_known);
+}
+
+TEST_CASE("einsum: explicit, implicit, broadcast and three operands") {
+    auto const einsum = [](char const* equation, std::vector<shape> operands, shape result) {
+        std::vector<literal> arguments{text(equation)};
+        for (tensor_id k = 0; k < operands.size(); ++k) arguments.push_back(T(k));
+        return one_call{"torch.functional.einsum", std::move(operands), arguments, {}, {std::move(result)}};
+    };
+    auto const experts = add(einsum("becd,edh->bech", {{2, 3, 5, 7}, {3, 7, 11}}, {2, 3, 5, 11}));
+    CHECK(experts.loops == "11 1:2 -> 0:3\n2 0:0 -> 0:0\n3 0:1 1:0 -> 0:1\n5 0:2 -> 0:2\n7+ 0:3 1:1 ->\n");
+    CHECK(terms(experts.rule) == "0*1");
+    CHECK(experts.work.forward.value == 2 * 2 * 3 * 5 * 7 * 11);
+    CHECK(add(einsum("ik, kj", {{2, 3}, {3, 5}}, {2, 5})).loops == "2 0:0 -> 0:0\n3+ 0:1 1:0 ->\n5 1:1 -> 0:1\n");
+    CHECK(terms(add(einsum("a,a,a->", {{2}, {2}, {2}}, {})).rule) == "0*1*2");
+    CHECK(add(einsum("ab,ab->ab", {{2, 3}, {1, 3}}, {2, 3})).loops == "2 0:0 -> 0:0\n3 0:1 1:0 -> 0:1\n");
+    CHECK(terms(add(einsum("ab->ba", {{2, 3}}, {3, 2})).rule) == "0");
+    CHECK_FALSE(add(einsum("...a,ab->...b", {{2, 3}, {3, 5}}, {2, 5})).is_known);
+    CHECK(message_of(einsum("ab,bc->ac", {{2, 3}}, {2, 3})).find("is of 2 operands, there are 1") != std::string::npos);
+    CHECK(message_of(einsum("ab->abz", {{2, 3}}, {2, 3, 4})).find("has 'z' in the result alone") != std::string::npos);
+    CHECK(message_of(einsum("ab,bc->ac", {{2, 3}, {4, 5}}, {2, 5})).find("operator 'op': operand 1, dimension 0: extent 4") != std::string::npos);
+}
+
+TEST_CASE("convolution: windows are blocked, channels are factored by groups") {
+    auto const conv = [](std::int64_t groups, shape weight) {
+        return one_call{"torch.conv2d", {{2, 6, 9, 9}, weight, {4}}, {T(0), T(1), T(2), ints({1, 1}), ints({1, 1}), ints({1, 1}), number(groups)}, {}, {{2, 4, 9, 9}}};
+    };
+    auto const plain = add(conv(1, {4, 6, 3, 3}));
+    CHECK(plain.loops == "2 0:0 -> 0:0\n4 1:0 2:0 -> 0:1\n6+ 0:1 1:1 ->\n");
+    CHECK(terms(plain.rule) == "0*1 + 2");
+    CHECK(plain.work.forward.value == 2. * 2 * 4 * 81 * 6 * 9);
+    CHECK(plain.work.category == operator_class::convolution);
+    // Groups are parallel through all; channels within a group are a sum, or parallel in the result.
+    auto const grouped = add(conv(2, {4, 3, 3, 3}));
+    CHECK(grouped.loops == "2 0:0 -> 0:0\n2 0:1 1:0 2:0 -> 0:1\n2 1:1 2:1 -> 0:2\n3+ 0:2 1:2 ->\n");
+    CHECK(grouped.work.forward.value == 2. * 2 * 4 * 81 * 3 * 9);
+    CHECK(message_of(conv(4, {4, 3, 3, 3})).find("argument 'weight'") != std::string::npos);
+    CHECK(message_of(conv(-2, {4, 3, 3, 3})).find("argument 'groups'") != std::string::npos);
+}
+
+TEST_CASE("embedding: vocabulary rows are a sum, the table is sparse") {
+    auto const o = add({"torch.nn.functional.embedding", {{8, 5}, {100, 6}}, {T(0), T(1)}, {{"padding_idx", number(0)}}, {{8, 5, 6}}, {element_type::int64}});
+    CHECK(o.loops == "100+ 1:0 ->\n5 0:1 -> 0:1\n6 1:1 -> 0:2\n8 0:0 -> 0:0\n");
+    CHECK(terms(o.rule) == "1");
+    CHECK(o.work.sparse_operands == numbers{1});
+    CHECK(o.work.saved_operands == numbers{0});
+    CHECK(o.work.forward.value == 8 * 5 * 6);
+}
+
+TEST_CASE("attention: batch is parallel, heads are a sum whose bias has none") {
+    auto const attention = [](double dropout, std::vector<shape> more, std::vector<shape> results) {
+        std::vector<shape> operands{{5, 2, 12}, {7, 2, 12}, {7, 2, 12}, {36, 12}, {36}, {12, 12}, {12}};
+        one_call c{"torch.nn.functional.multi_head_attention_forward", operands, {}, {}, std::move(results)};
+        char const* const names[] = {"query", "key", "value", "in_proj_weight", "in_proj_bias", "out_proj_weight", "out_proj_bias", "attn_mask"};
+        c.operands.insert(c.operands.end(), more.begin(), more.end());
+        for (tensor_id k = 0; k < c.operands.size(); ++k) c.keywords[names[k]] = T(k);
+        c.keywords["num_heads"] = number(3);
+        c.keywords["dropout_p"] = real(dropout);
+        return c;
+    };
+    auto const o = add(attention(0.1, {}, {{5, 2, 12}}));
+    CHECK(o.loops == "2 0:1 1:1 2:1 -> 0:1\n3+ 3:1 4:1 5:1 ->\n");
+    CHECK(terms(o.rule) == "5 + 6");
+    double const projections = 2. * 2 * (5 + 7 + 7) * 12 * 12 + 2. * 2 * 5 * 12 * 12, scores = 2 * 2. * 2 * 5 * 7 * 12;
+    CHECK(o.work.forward.value == projections + scores);
+    CHECK(o.work.backward.value == 2 * o.work.forward.value);
+    CHECK(o.work.extra_saved.value == 4 * (2. * (5 + 7 + 7) * 12 + 2 * 2. * 3 * 5 * 7 + 2. * 5 * 12));
+    CHECK(o.work.saved_operands == numbers{0, 1, 2, 3, 5});
+    CHECK(o.work.category == operator_class::attention);
+    CHECK(add(attention(0, {}, {{5, 2, 12}})).work.extra_saved.value == o.work.extra_saved.value - 4 * 2. * 3 * 5 * 7);
+    CHECK(add(attention(0, {{5, 7}}, {{5, 2, 12}})).loops == o.loops);
+    CHECK(add(attention(0, {{6, 5, 7}}, {{5, 2, 12}})).loops == "2 0:1 1:1 2:1 7:0 -> 0:1\n3+ 3:1 4:1 5:1 7:1 ->\n");
+    // With the attention weights as a second result heads cannot be cut.
+    auto const weights = add(attention(0, {}, {{5, 2, 12}, {2, 5, 7}}));
+    CHECK(weights.loops == "2 0:1 1:1 2:1 -> 0:1 1:0\n");
+    CHECK(weights.rule.terms.empty());
+    auto bad = attention(0, {}, {{5, 2, 12}});
+    bad.keywords["num_heads"] = number(5);
+    CHECK(message_of(bad).find("not a multiple of index 'h' = 5") != std::string::npos);
+    bad.keywords["num_heads"] = number(-3);
+    CHECK(message_of(bad).find("argument 'num_heads'") != std::string::npos);
+}
+
+TEST_CASE("scaled dot-product attention is linear in the values") {
+    auto const o = add({"torch.nn.functional.scaled_dot_product_attention", {{2, 3, 5, 4}, {2, 3, 7, 4}, {2, 3, 7, 6}}, {T(0), T(1), T(2)}, {}, {{2, 3, 5, 6}}});
+    CHECK(o.loops == "2 0:0 1:0 2:0 -> 0:0\n3 0:1 1:1 2:1 -> 0:1\n");
+    CHECK(terms(o.rule) == "2");
+    CHECK(o.work.forward.value == 2. * 2 * 3 * 5 * 7 * (4 + 6));
+}
+
+TEST_CASE("gating cuts the batch alone") {
+    for (char const* target : {"heddle.top_2_gating", "models.top_2_gating", "models.switch_gating"}) {
+        auto const o = add({target, {{8, 5, 6}, {6, 3}}, {}, {}, {{8, 5, 3, 2}, {8, 5, 3, 2}}});
+        CHECK(o.is_known);
+        CHECK(o.loops == "8 0:0 -> 0:0 1:0\n");
+        CHECK(o.rule.terms.empty());
+        CHECK(o.work.forward.value == 2. * 8 * 5 * 6 * 3 + 2 * 8 * 5 * 3 * 2);
+    }
+}
+
+TEST_CASE("element-wise functions: what is linear, saved, a view") {
+    struct { std::string target, terms; numbers operands, results; bool is_view; } const cases[] = {
+        {"torch.nn.functional.relu", "", {}, {0}, false},
+        {"relu", "", {}, {0}, false},
+        {"torch.tanh", "", {}, {0}, false},
+        {"torch.nn.functional.gelu", "", {0}, {}, false},
+        {"torch.nn.functional.silu", "", {0}, {}, false},
+        {"operator.neg", "0", {}, {}, false},
+        {"contiguous", "0", {}, {}, true},
+        {"clone", "0", {}, {}, false},
+        {"float", "0", {}, {}, false},
+    };
+    for (auto const& c : cases) {
+        CAPTURE(c.target);
+        auto const o = add({c.target, {{8, 4}}, {T(0)}, {}, {{8, 4}}});
+        CHECK(o.is_known);
+        CHECK(o.loops == "4 0:1 -> 0:1\n8 0:0 -> 0:0\n");
+        CHECK(terms(o.rule) == c.terms);
+        CHECK(o.work.saved_operands == c.operands);
+        CHECK(o.work.saved_results == c.results);
+        CHECK(o.work.is_view == c.is_view);
+    }
+}
+
+TEST_CASE("dropout is linear and keeps a byte per element, in training") {
+    auto const dropout = [](bool training, double p) {
+        return add({"torch.nn.functional.dropout", {{8, 4}}, {}, {{"input", T(0)}, {"p", real(p)}, {"training", flag(training)}}, {{8, 4}}});
+    };
+    auto const active = dropout(true, 0.1);
+    CHECK(terms(active.rule) == "0");
+    CHECK(active.work.extra_saved.value == 32);
+    CHECK_FALSE(active.work.is_view);
+    CHECK(dropout(false, 0.1).work.is_view);
+    CHECK(dropout(true, 0).work.extra_saved.value == 0);
+}
+
+TEST_CASE("arithmetic on two tensors broadcasts") {
+    auto const binary = [](char const* target, shape x, shape y, shape result) { return add({target, {x, y}, {T(0), T(1)}, {}, {result}}); };
+    auto const sum = binary("operator.add", {8, 5, 4}, {1, 5, 4}, {8, 5, 4});
+    CHECK(sum.loops == "4 0:2 1:1 -> 0:2\n5 0:1 1:0 -> 0:1\n8 0:0 -> 0:0\n");
+    CHECK(terms(sum.rule) == "0 + 1");
+    CHECK(sum.work.saved_operands.empty());
+    CHECK(binary("torch.sub", {4}, {8, 4}, {8, 4}).loops == "4 0:0 1:1 -> 0:1\n8 1:0 -> 0:0\n");
+    auto const product = binary("mul", {8, 4}, {4}, {8, 4});
+    CHECK(terms(product.rule) == "0*1");
+    CHECK(product.work.forward.value == 32);
+    CHECK(product.work.backward.value == 64);
+    CHECK(product.work.saved_operands == numbers{0, 1});
+    CHECK(terms(binary("operator.truediv", {8, 4}, {8, 4}, {8, 4}).rule) == "0");
+    CHECK(binary("operator.add", {1, 1}, {1, 1}, {1, 1}).loops.empty());
+    CHECK(message_of({"operator.add", {{8, 4}, {8, 4}}, {T(0), T(1)}, {}, {{9, 4}}}).find("result 0, dimension 0") != std::string::npos);
+    CHECK(message_of({"operator.add", {{1, 4}, {1, 4}}, {T(0), T(1)}, {}, {{8, 4}}}).find("result 0, dimension 0") != std::string::npos);
+    CHECK(message_of({"operator.add", {{3, 4}, {8, 4}}, {T(0), T(1)}, {}, {{8, 4}}}).find("operand 1, dimension 0") != std::string::npos);
+}
+
+TEST_CASE("arithmetic on a tensor and a number: adding is affine unless it adds nothing") {
+    struct { std::string target; literal left, right; std::string terms; } const cases[] = {
+        {"operator.add", T(0), real(1.5), ""},   {"operator.add", number(2), T(0), ""}, {"operator.add", T(0), number(0), "0"},
+        {"operator.sub", T(0), real(1), ""},     {"operator.sub", real(1), T(0), ""},   {"operator.mul", T(0), real(2), "0"},
+        {"operator.mul", number(2), T(0), "0"},  {"operator.truediv", T(0), number(2), "0"},
+        {"operator.truediv", number(1), T(0), ""},
+    };
+    for (auto const& c : cases) {
+        auto const o = add({c.target, {{8, 4}}, {c.left, c.right}, {}, {{8, 4}}});
+        CAPTURE(c.target);
+        CHECK(o.is_known);
+        CHECK(terms(o.rule) == c.terms);
+        CHECK(o.work.saved_operands.empty());
+    }
+    CHECK_FALSE(add({"operator.add", {{8}}, {T(0), text("x")}, {}, {{8}}}).is_known);
+}
+
+TEST_CASE("norms block what they normalise over and are linear in weight and bias") {
+    auto const layer = add({"torch.nn.functional.layer_norm", {{8, 5, 4}, {4}, {4}}, {T(0), ints({4}), T(1), T(2)}, {}, {{8, 5, 4}}});
+    CHECK(layer.loops == "5 0:1 -> 0:1\n8 0:0 -> 0:0\n");
+    CHECK(terms(layer.rule) == "1 + 2");
+    CHECK(layer.work.saved_operands == numbers{0});
+    CHECK(layer.work.category == operator_class::normalisation);
+    CHECK(terms(add({"torch.layer_norm", {{8, 4}, {4}}, {T(0), ints({4})}, {{"bias", T(1)}}, {{8, 4}}}).rule).empty()); // affine in the bias alone
+    CHECK(terms(add({"torch.layer_norm", {{8, 4}, {4}}, {T(0), ints({4}), T(1)}, {}, {{8, 4}}}).rule) == "1");
+    CHECK(add({"torch.layer_norm", {{8, 5, 4}}, {T(0), ints({5, 4})}, {}, {{8, 5, 4}}}).loops == "8 0:0 -> 0:0\n");
+
+    auto const batch = [](bool training) {
+        return add({"torch.nn.functional.batch_norm", {{8, 3, 5}, {3}, {3}, {3}, {3}}, {T(0), T(1), T(2), T(3), T(4), flag(training)}, {}, {{8, 3, 5}}});
+    };
+    CHECK(batch(true).loops == "3 0:1 1:0 2:0 3:0 4:0 -> 0:1\n");
+    CHECK(batch(false).loops == "3 0:1 1:0 2:0 3:0 4:0 -> 0:1\n5 0:2 -> 0:2\n8 0:0 -> 0:0\n");
+    CHECK(terms(batch(true).rule) == "3 + 4");
+
+    for (char const* target : {"torch.softmax", "torch.log_softmax"}) {
+        auto const o = add({target, {{8, 5, 4}}, {T(0)}, {{"dim", number(-2)}}, {{8, 5, 4}}});
+        CHECK(o.loops == "4 0:2 -> 0:2\n8 0:0 -> 0:0\n");
+        CHECK(o.work.saved_results == numbers{0});
+        CHECK(o.rule.terms.empty());
+    }
+    CHECK(message_of({"torch.softmax", {{8}}, {T(0), number(1)}, {}, {{8}}}).find("argument 'dim'") != std::string::npos);
+}
+
+TEST_CASE("sums and means are linear over any dimensions") {
+    for (char const* target : {"torch.sum", "mean"}) {
+        auto const all = add({target, {{8, 4}}, {T(0)}, {}, {{}}});
+        CHECK(all.loops == "4+ 0:1 ->\n8+ 0:0 ->\n");
+        CHECK(terms(all.rule) == "0");
+        CHECK(add({target, {{8, 4}}, {T(0), number(-1)}, {}, {{8}}}).loops == "4+ 0:1 ->\n8 0:0 -> 0:0\n");
+        CHECK(add({target, {{8, 5, 4}}, {T(0)}, {{"dim", ints({0, 2})}, {"keepdim", flag(true)}}, {{1, 5, 1}}}).loops == "4+ 0:2 ->\n5 0:1 -> 0:0\n8+ 0:0 ->\n");
+    }
+}
+
+TEST_CASE("pools block their windows") {
+    auto const max = add({"torch.nn.functional.max_pool2d", {{2, 3, 8, 8}}, {T(0), number(2)}, {}, {{2, 3, 4, 4}}});
+    CHECK(max.loops == "2 0:0 -> 0:0\n3 0:1 -> 0:1\n");
+    CHECK(max.rule.terms.empty());
+    CHECK(max.work.saved_operands == numbers{0});
+    CHECK(max.work.extra_saved.value == 8 * 2 * 3 * 16);
+    CHECK(max.work.forward.value == 2 * 3 * 64);
+    auto const average = add({"torch.nn.functional.avg_pool2d", {{2, 3, 8, 8}}, {T(0), ints({3, 3}), number(1)}, {}, {{2, 3, 6, 6}}});
+    CHECK(terms(average.rule) == "0");
+    CHECK(average.work.forward.value == 2 * 3 * 36 * 9);
+    auto const adaptive = add({"torch.nn.functional.adaptive_avg_pool2d", {{2, 3, 8, 8}}, {T(0), number(1)}, {}, {{2, 3, 1, 1}}});
+    CHECK(adaptive.loops == max.loops);
+    CHECK(terms(adaptive.rule) == "0");
+}
+
+TEST_CASE("losses sum over the batch; a mean needs all targets") {
+    auto const loss = [](char const* target, char const* reduction, shape scores, shape labels, shape result) {
+        return add({target, {scores, labels}, {T(0), T(1)}, {{"reduction", text(reduction)}}, {result}, {element_type::float32, element_type::int64}});
+    };
+    auto const sum = loss("torch.nn.functional.nll_loss", "sum", {8, 10}, {8}, {});
+    CHECK(sum.loops == "8+ 0:0 1:0 ->\n");
+    CHECK(terms(sum.rule) == "0");
+    CHECK(sum.work.saved_operands == numbers{1});
+    CHECK(sum.work.forward.value == 8);
+    CHECK(loss("torch.nn.functional.nll_loss", "sum", {8, 10, 5}, {8, 5}, {}).loops == "5+ 0:2 1:1 ->\n8+ 0:0 1:0 ->\n");
+    CHECK(loss("torch.nn.functional.nll_loss", "mean", {8, 10}, {8}, {}).loops == "8+ 0:0 ->\n");
+    CHECK(loss("torch.nn.functional.nll_loss", "none", {8, 10}, {8}, {8}).loops == "8 0:0 1:0 -> 0:0\n");
+    CHECK(loss("torch.nn.functional.nll_loss", "sum", {10}, {}, {}).loops.empty());
+    auto const entropy = loss("torch.nn.functional.cross_entropy", "sum", {8, 10}, {8}, {});
+    CHECK(entropy.loops == "8+ 0:0 1:0 ->\n");
+    CHECK(entropy.rule.terms.empty());
+    CHECK(entropy.work.extra_saved.value == 320);
+    CHECK(add({"torch.nn.functional.cross_entropy", {{8, 10}, {8, 10}}, {T(0), T(1)}, {}, {{}}}).loops == "8+ 0:0 1:0 ->\n");
+    CHECK(add({"torch.nn.functional.mse_loss", {{8, 4}, {8, 4}}, {T(0), T(1)}, {}, {{}}}).loops == "4+ 0:1 1:1 ->\n8+ 0:0 1:0 ->\n");
+}
+
+TEST_CASE("views permute, refactor and pick dimensions") {
+    struct test_case {
+        std::string target;
+        shape from, to;
+        std::vector<literal> more;
+        std::string loops;
+    };
+    std::vector<test_case> const cases{
+        {"transpose", {2, 3, 5}, {5, 3, 2}, {number(0), number(-1)}, "2 0:0 -> 0:2\n3 0:1 -> 0:1\n5 0:2 -> 0:0\n"},
+        {"permute", {2, 3, 5}, {3, 5, 2}, {number(1), number(2), number(0)}, "2 0:0 -> 0:2\n3 0:1 -> 0:0\n5 0:2 -> 0:1\n"},
+        {"torch.permute", {2, 3}, {3, 2}, {ints({1, 0})}, "2 0:0 -> 0:1\n3 0:1 -> 0:0\n"},
+        {"t", {2, 3}, {3, 2}, {}, "2 0:0 -> 0:1\n3 0:1 -> 0:0\n"},
+        {"getattr", {2, 3}, {3, 2}, {text("T")}, "2 0:0 -> 0:1\n3 0:1 -> 0:0\n"},
+        {"torch.flatten", {2, 3, 5}, {2, 15}, {number(1)}, "2 0:0 -> 0:0\n3 0:1 -> 0:1\n5 0:2 -> 0:2\n"},
+        {"view", {2, 12}, {2, 3, 4}, {}, "2 0:0 -> 0:0\n3 0:1 -> 0:1\n4 0:2 -> 0:2\n"},
+        {"reshape", {6, 4}, {8, 3}, {}, "2 0:0 -> 0:0\n"}, // only the cut in the middle is one of both
+        {"reshape", {6, 4}, {3, 8}, {}, "2 0:1 -> 0:1\n3 0:0 -> 0:0\n4 0:2 -> 0:2\n"},
+        {"reshape", {2, 3}, {3, 2}, {}, ""},
+        {"reshape", {1, 6}, {6, 1, 1}, {}, "6 0:0 -> 0:0\n"},
+        {"reshape", {4, 5, 2, 3}, {4, 5, 3, 2}, {}, "4 0:0 -> 0:0\n5 0:1 -> 0:1\n"},
+        {"reshape", {}, {1}, {}, ""},
+        {"unsqueeze", {2, 3}, {2, 1, 3}, {number(1)}, "2 0:0 -> 0:0\n3 0:1 -> 0:1\n"},
+        {"expand", {1, 3}, {5, 3}, {number(5), number(-1)}, "3 0:0 -> 0:1\n5 -> 0:0\n"},
+        {"expand", {3}, {2, 3}, {}, "2 -> 0:0\n3 0:0 -> 0:1\n"},
+        {"operator.getitem", {2, 3, 5}, {2, 5}, {list({whole(), number(0)})}, "2 0:0 -> 0:0\n5 0:2 -> 0:1\n"},
+        {"operator.getitem", {2, 3, 5}, {3, 5}, {number(1)}, "3 0:1 -> 0:0\n5 0:2 -> 0:1\n"},
+        {"operator.getitem", {2, 3, 5}, {2, 3, 2}, {list({{literal::ellipsis{}}, {literal::slice{1, 3, {}}}})}, "2 0:0 -> 0:0\n3 0:1 -> 0:1\n"},
+        {"operator.getitem", {2, 3}, {2, 1, 3}, {list({whole(), none()})}, "2 0:0 -> 0:0\n3 0:1 -> 0:1\n"},
+        {"models.get_cls_token", {2, 3, 5}, {2, 5}, {}, "2 0:0 -> 0:0\n5 0:2 -> 0:1\n"},
+    };
+    for (auto const& c : cases) {
+        CAPTURE(c.target);
+        std::vector<literal> arguments{T(0)};
+        arguments.insert(arguments.end(), c.more.begin(), c.more.end());
+        auto const o = add({c.target, {c.from}, arguments, {}, {c.to}});
+        CHECK(o.is_known);
+        CHECK(o.loops == c.loops);
+        CHECK(terms(o.rule) == "0");
+        CHECK(o.work.is_view);
+        CHECK(o.work.forward.value == 0);
+        CHECK(o.work.saved_operands.empty());
+    }
+    CHECK_FALSE(add({"operator.getitem", {{4, 3}}, {T(0), ints({0, 1})}, {}, {{2, 3}}}).is_known); // picks rows
+    CHECK_FALSE(add({"getattr", {{4, 3}}, {T(0), text("H")}, {}, {{3, 4}}}).is_known);
+    CHECK(message_of({"view", {{4, 3}}, {T(0)}, {}, {{13}}}).find("another number of elements") != std::string::npos);
+    CHECK(message_of({"permute", {{4, 3}}, {T(0), number(0), number(0)}, {}, {{4, 4}}}).find("each dimension once") != std::string::npos);
+    CHECK(message_of({"transpose", {{4, 3}}, {T(0), number(0), number(2)}, {}, {{3, 4}}}).find("argument 'dim1'") != std::string::npos);
+    CHECK(message_of({"transpose", {{4, 3}}, {T(0), number(0), number(1)}, {}, {{4, 3}}}).find("result 0") != std::string::npos);
+}
+
+TEST_CASE("concatenation and its reverse block the axis alone") {
+    auto const cat = add({"torch.cat", {{8, 2, 4}, {8, 3, 4}}, {list({T(0), T(1)})}, {{"dim", number(1)}}, {{8, 5, 4}}});
+    CHECK(cat.loops == "4 0:2 1:2 -> 0:2\n8 0:0 1:0 -> 0:0\n");
+    CHECK(terms(cat.rule) == "0 + 1");
+    CHECK(cat.work.forward.value == 8 * 5 * 4);
+    auto const token = add({"models.append_cls_token", {{8, 4, 6}, {1, 1, 6}}, {}, {{"x", T(0)}, {"cls_token", T(1)}}, {{8, 5, 6}}});
+    CHECK(token.loops == "6 0:2 1:0 -> 0:2\n8 0:0 -> 0:0\n");
+    CHECK(terms(token.rule) == "0 + 1");
+    auto const chunks = add({"chunk", {{8, 6}}, {T(0), number(2)}, {{"dim", number(-1)}}, {{8, 3}, {8, 3}}});
+    CHECK(chunks.loops == "8 0:0 -> 0:0 1:0\n");
+    CHECK(terms(chunks.rule) == "0");
+}
+
+TEST_CASE("a target without a rule is blocked, one with a user's rule is not") {
+    one_call const unknown{"my.op", {{8, 4}, {4}}, {T(0), T(1)}, {}, {{8, 4}}};
+    auto const blocked = add(unknown);
+    CHECK_FALSE(blocked.is_known);
+    CHECK(blocked.loops.empty());
+    CHECK(blocked.rule.terms.empty());
+    CHECK(blocked.work.forward.value == 32 + 4 + 32); // not the product of all extents
+    CHECK(blocked.work.saved_operands == numbers{0, 1});
+    CHECK(missing_rule_warning("my.op").find("'my.op'") != std::string::npos);
+
+    auto const known = add(unknown, {{"my.op", "(b d), (d) -> (b d); 0*1"}});
+    CHECK(known.is_known);
+    CHECK(known.loops == "4 0:1 1:0 -> 0:1\n8 0:0 -> 0:0\n");
+    CHECK(known.work.forward.value == 2 * 32);
+
+    one_call const relu{"torch.relu", {{8, 4}}, {T(0)}, {}, {{8, 4}}};
+    CHECK(add(relu, {{"torch.relu", "(b _) -> (b _)"}}).loops == "8 0:0 -> 0:0\n"); // goes before the library's
+    CHECK(message_of(relu, {{"torch.relu", "(b) -> (b)"}}).find("operator 'op': operand 0") != std::string::npos);
+    CHECK_FALSE(add({"models.linear", {{8, 4}, {3, 4}}, {T(0), T(1)}, {}, {{8, 3}}}).is_known); // not torch's
+}
+
+TEST_CASE("calls that cannot be are refused by name") {
+    CHECK(message_of({"torch.relu", {{8, 4}}, {}, {}, {{8, 4}}}) == "operator 'op', argument 'input': expected a tensor");
+    CHECK(message_of({"torch.nn.functional.linear", {{8, 4}, {3, 5}}, {T(0), T(1)}, {}, {{8, 3}}}).find("operator 'op': operand 1, dimension 1") != std::string::npos);
+    CHECK(message_of({"torch.nn.functional.dropout", {{8}}, {T(0)}, {{"training", number(1)}}, {{8}}}).find("argument 'training': expected true or false") != std::string::npos);
+    program_builder b;
+    traced_call call{"op", "my.op", {}, {}, std::vector<tensor_id>(256, b.input("x", {2})), {{{2}, element_type::float32}}};
+    CHECK_THROWS_AS(add_call(b, call), input_error);
+    call.operands.resize(1);
+    call.results.clear();
+    CHECK_THROWS_AS(add_call(b, call), input_error);
+}
