@@ -1,5 +1,6 @@
 // expect: ratio_solver
 #include <heddle/planner/hap.hpp>
+#include <heddle/program/program.hpp>
 
 struct solver {
 #ifdef HEDDLE_TEST_POSITIVE

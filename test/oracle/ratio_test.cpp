@@ -303,7 +303,11 @@ struct made_problem {
         double sum = 0;
         for (auto const& s : steps) sum += s.stored.whole.value + s.saved.whole.value + ratio * (s.stored.split.value + s.saved.split.value);
         for (auto const& h : saved) sum += h.whole.value + ratio * h.split.value;
-        return sum;
+        double buffer = 0; // what is sent whole at any ratio
+        for (auto const& s : steps)
+            for (auto const& t : {s.forward_transfer, s.backward_transfer, s.deferred_transfer})
+                if (t && t->kind == collective::all_reduce && on.devices().size() > 1) buffer = std::max(buffer, t->size.value);
+        return sum + buffer;
     }
 };
 

@@ -36,6 +36,8 @@ struct posted_call {
     /// Of an all-to-all, of what comes from each rank.
     std::vector<std::size_t> received{};
     void const* data = nullptr;
+    /// Whether this rank's data are as large as its counts say.
+    bool fits = true;
 };
 
 /// Where a group's ranks meet. Guarded by its world; what is posted is read between two meetings.
@@ -73,8 +75,10 @@ public:
         state_[rank] = "waits in " + what;
         --running_;
         check_progress();
-        changed_.wait(lock, [&, mine = board.meetings] { return failure_ || board.meetings != mine; });
-        if (failure_) throw rank_stopped{};
+        auto const mine = board.meetings;
+        changed_.wait(lock, [&] { return failure_ || board.meetings != mine; });
+        // Once all have met, all go on: they wait for each other when they part.
+        if (board.meetings == mine) throw rank_stopped{};
     }
     /// Waits until all members have read each other's data, even if some rank elsewhere has failed.
     void part(rank_board& board) noexcept {
@@ -191,8 +195,8 @@ public:
 
     template <class Scalar>
     void all_gather_v(std::span<Scalar const> mine, std::span<Scalar> whole, shard_counts counts, uneven how) {
-        meet(collective::all_gather, how, sizeof(Scalar), {.counts = {counts.begin(), counts.end()}, .data = mine.data()});
-        require_shards(mine.size(), whole.size(), counts);
+        meet(collective::all_gather, how, sizeof(Scalar), {.counts = {counts.begin(), counts.end()}, .data = mine.data(), .fits = fits(mine.size(), whole.size(), counts)});
+        require_shards();
         detail::reading const all(*world_, *board_);
         auto to = whole.begin();
         for (std::size_t r = 0; r < size(); ++r) to = std::copy_n(posted<Scalar>(r), counts[r], to);
@@ -201,8 +205,8 @@ public:
 
     template <class Scalar>
     void reduce_scatter_v(std::span<Scalar const> whole, std::span<Scalar> mine, shard_counts counts, uneven how) {
-        meet(collective::reduce_scatter, how, sizeof(Scalar), {.counts = {counts.begin(), counts.end()}, .data = whole.data()});
-        require_shards(mine.size(), whole.size(), counts);
+        meet(collective::reduce_scatter, how, sizeof(Scalar), {.counts = {counts.begin(), counts.end()}, .data = whole.data(), .fits = fits(mine.size(), whole.size(), counts)});
+        require_shards();
         detail::reading const all(*world_, *board_);
         auto const begin = total_count(counts.first(rank_));
         std::ranges::copy(sum_of<Scalar>(begin, begin + mine.size()), mine.begin());
@@ -212,17 +216,18 @@ public:
     template <class Scalar>
     void all_to_all_v(std::span<Scalar const> send, shard_counts send_counts, std::span<Scalar> receive, shard_counts receive_counts) {
         meet(collective::all_to_all, uneven::padded, sizeof(Scalar),
-             {.counts = {send_counts.begin(), send_counts.end()}, .received = {receive_counts.begin(), receive_counts.end()}, .data = send.data()});
-        bool fits = send.size() == total_count(send_counts) && receive.size() == total_count(receive_counts);
+             {.counts = {send_counts.begin(), send_counts.end()}, .received = {receive_counts.begin(), receive_counts.end()}, .data = send.data(),
+              .fits = send.size() == total_count(send_counts) && receive.size() == total_count(receive_counts)});
         std::size_t largest = 0;
         auto const& all = board_->posted;
         for (auto const& call : all) {
             require(call.counts.size() == size() && call.received.size() == size(), "another number of counts than ranks");
             largest = std::max({largest, total_count(call.counts), total_count(call.received)});
         }
+        bool matched = all_fit();
         for (std::size_t r = 0; r < size(); ++r)
-            for (std::size_t s = 0; s < size(); ++s) fits &= all[r].counts[s] == all[s].received[r];
-        require(fits, "counts that do not fit each other or the data");
+            for (std::size_t s = 0; s < size(); ++s) matched &= all[r].counts[s] == all[s].received[r];
+        require(matched, "counts that do not fit each other or the data");
         detail::reading const peers(*world_, *board_);
         auto to = receive.begin();
         for (std::size_t r = 0; r < size(); ++r)
@@ -243,8 +248,8 @@ private:
     in_process_communicator(detail::rank_world& world, std::size_t rank, std::shared_ptr<detail::rank_board> board, std::size_t world_rank)
         : world_(&world), board_(std::move(board)), rank_(rank), world_rank_(world_rank) {}
 
-    /// Posts what this rank does and waits for the others. All ranks then read the same posts, so that
-    /// what one of them requires in vain, all do.
+    /// Posts what this rank does and waits for the others. From then until they part, all ranks decide by the
+    /// same posts: what one of them requires in vain, all do.
     void meet(collective kind, uneven how, std::size_t element_size, detail::posted_call call) {
         call.kind = kind;
         call.how = how;
@@ -258,9 +263,15 @@ private:
     [[nodiscard]] bool agree(Member detail::posted_call::*member) const {
         return std::ranges::all_of(board_->posted, [&](auto const& c) { return c.*member == board_->posted.front().*member; });
     }
-    void require_shards(std::size_t mine, std::size_t whole, shard_counts counts) const {
-        require(agree(&detail::posted_call::counts) && counts.size() == size(), "different shards");
-        require(mine == counts[rank_] && whole == total_count(counts), "data that do not fit the shards");
+    [[nodiscard]] bool fits(std::size_t mine, std::size_t whole, shard_counts counts) const {
+        return counts.size() == size() && mine == counts[rank_] && whole == total_count(counts);
+    }
+    [[nodiscard]] bool all_fit() const {
+        return std::ranges::all_of(board_->posted, [](auto const& c) { return c.fits; });
+    }
+    void require_shards() const {
+        require(agree(&detail::posted_call::counts), "different shards");
+        require(all_fit(), "data that do not fit the shards");
     }
     void require(bool holds, std::string const& problem) const {
         if (holds) return;

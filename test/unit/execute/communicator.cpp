@@ -8,6 +8,7 @@
 #include <random>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 using namespace heddle;
@@ -259,4 +260,23 @@ TEST_CASE("a rank that waits in vain is told so") {
         values x(1);
         pair.all_reduce(out(x));
     }), "no rank can go on"));
+}
+
+TEST_CASE("mismatches and failures stop all ranks whoever comes first") {
+    for (unsigned round = 0; round < 200; ++round) {
+        CAPTURE(round);
+        CHECK(contains(failure(3, [&](in_process_communicator& c) {
+            if (c.rank() == round % 3) std::this_thread::yield();
+            values mine(c.rank() == round % 2 ? 2 : 1), whole(3);
+            c.all_gather_v(in(mine), out(whole), counts{1, 1, 1}, uneven::padded);
+        }), "data that do not fit the shards"));
+        CHECK(failure(4, [&](in_process_communicator& c) {
+            auto pair = c.group(c.rank() < 2 ? counts{0, 1} : counts{2, 3});
+            values x(100);
+            for (unsigned n = 0; n < 20; ++n) {
+                if (c.rank() == round % 4 && n == round % 20) throw std::runtime_error("stop");
+                pair.all_reduce(out(x));
+            }
+        }) == "stop");
+    }
 }

@@ -112,6 +112,25 @@ TEST_CASE("all ways to compute a linear operator with bias") {
     CHECK(ways(p, 2) == std::set<std::string>{"shard(0) -> partial", "shard(1) -> partial", "replicated -> replicated", "mirrored -> mirrored", "partial -> partial"});
 }
 
+TEST_CASE("an index outside the terms is one of the terms that have it") {
+    // As in attention: heads are summed over by the output projection, whose bias is added once.
+    program_builder b;
+    auto const x = b.input("x", {4, 6});
+    auto const inner = b.parameter("inner", {3, 6});
+    auto const outer = b.parameter("outer", {5, 3});
+    auto const bias = b.parameter("bias", {5});
+    auto const y = b.apply("attend", "(b _), (h _), (!o h), (!o) -> (b !o); 2 + 3", {x, inner, outer, bias}, {.extents = {{"b", 4}}});
+    auto const p = index_program(b.finish(b.apply("sum", "(b n) -> (); 0", {y})));
+    bool split_heads = false;
+    for (auto const& i : computations(p, 0)) {
+        if (i.loop < 0 || !p.operators[0].loops[static_cast<std::size_t>(i.loop)].is_reduction) continue;
+        split_heads = true;
+        CHECK(i.results[0] == form::partial());
+        CHECK(i.operands[3] == form::partial()); // else it would be added once per device
+    }
+    CHECK(split_heads);
+}
+
 TEST_CASE("no partial sum flows through what is not linear") {
     program_builder b;
     auto const w = b.parameter("w", {2, 3});
