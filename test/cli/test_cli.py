@@ -1,0 +1,143 @@
+"""The command line as a person meets it: exit statuses, one line for bad input, files whole or not at all.
+
+Usage: test_cli.py HEDDLE, from the repository root.
+"""
+import gzip
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+HEDDLE = ""
+MODEL = "examples/models/vit_2.json.gz"
+CLUSTER = "examples/clusters/p100x4.json"
+
+
+def run(*arguments):
+    return subprocess.run([HEDDLE, *map(str, arguments)], capture_output=True, text=True, timeout=120)
+
+
+class CommandLine(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.path = pathlib.Path(self.folder.name)
+
+    def write(self, name, content):
+        path = self.path / name
+        path.write_text(content if isinstance(content, str) else json.dumps(content))
+        return path
+
+    def refused(self, result, *fragments):
+        """Exit 1, nothing on stdout, one line on stderr that has all the fragments."""
+        self.assertEqual(result.returncode, 1, result)
+        self.assertEqual(result.stdout, "")
+        lines = result.stderr.splitlines()
+        self.assertEqual(len(lines), 1, result.stderr)
+        for fragment in fragments:
+            self.assertIn(fragment, lines[0])
+
+    def test_plan_verify_cost(self):
+        out, trace = self.path / "plan.json", self.path / "trace.json"
+        planned = run("plan", "--model", MODEL, "--cluster", CLUSTER, "--out", out, "--trace", trace, "--json")
+        self.assertEqual(planned.returncode, 0, planned.stderr)
+        self.assertEqual(planned.stderr, "")
+        summary = json.loads(planned.stdout)
+        for field in ("status", "cost", "lower_bound", "expanded", "generated", "seconds", "warnings", "baselines", "memory_bytes", "memory_limit_bytes"):
+            self.assertIn(field, summary)
+        self.assertIn(summary["status"], ("optimal", "feasible"))
+        self.assertLessEqual(summary["lower_bound"], summary["cost"])
+        self.assertEqual(len(summary["memory_bytes"]), 4)
+        for cost in summary["baselines"].values():
+            self.assertTrue(cost is None or summary["cost"] <= cost)
+        self.assertIn("traceEvents", json.loads(trace.read_text()))
+
+        verified = run("verify", "--plan", out, "--model", MODEL)
+        self.assertEqual((verified.returncode, verified.stderr), (0, ""))
+        self.assertTrue(verified.stdout.startswith("valid: "))
+        priced = json.loads(run("cost", "--plan", out, "--cluster", CLUSTER, "--json").stdout)
+        self.assertEqual(priced["cost"], summary["cost"])
+        self.assertEqual(priced["cost_when_planned"], summary["cost"])
+
+        slower = json.loads(pathlib.Path(CLUSTER).read_text())
+        slower["links"]["inter"]["bandwidth"] /= 4
+        repriced = json.loads(run("cost", "--plan", out, "--cluster", self.write("slower.json", slower), "--json").stdout)
+        self.assertGreater(repriced["cost"], summary["cost"])
+        self.assertEqual(len(repriced["warnings"]), 1)
+
+    def test_a_broken_plan_is_refuted(self):
+        out = self.path / "plan.json"
+        self.assertEqual(run("plan", "--model", MODEL, "--cluster", CLUSTER, "--out", out).returncode, 0)
+        plan = json.loads(out.read_text())
+        del plan["steps"][len(plan["steps"]) // 2]
+        refuted = run("verify", "--plan", self.write("broken.json", plan), "--model", MODEL)
+        self.assertEqual(refuted.returncode, 1)
+        self.assertEqual(len(refuted.stderr.splitlines()), 1)
+        other = run("verify", "--plan", out, "--model", "examples/models/vgg19.json.gz")
+        self.assertEqual(other.returncode, 1)
+        self.assertIn("another number of tensors", other.stderr)
+
+    def test_infeasible(self):
+        out = self.path / "plan.json"
+        result = run("plan", "--model", MODEL, "--cluster", CLUSTER, "--memory-limit", "1e8", "--out", out, "--json")
+        self.assertEqual(result.returncode, 3)
+        summary = json.loads(result.stdout)
+        self.assertEqual((summary["status"], summary["cost"]), ("infeasible", None))
+        self.assertIn("would need", summary["reason"])
+        self.assertFalse(out.exists())
+
+    def test_bad_input_leaves_no_output(self):
+        out = self.path / "plan.json"
+        out.write_text("as it was")
+        model = json.loads(gzip.open(MODEL).read())
+        model["nodes"][4]["out"]["shape"][1] = -3
+        cluster = json.loads(pathlib.Path(CLUSTER).read_text())
+        cluster["device_types"][0]["memory"] = "much"
+        cases = (
+            (("--model", self.path / "absent.json", "--cluster", CLUSTER), ("absent.json",)),
+            (("--model", self.write("empty.json", ""), "--cluster", CLUSTER), ("empty.json",)),
+            (("--model", self.write("model.json", model), "--cluster", CLUSTER), ("model.json", "nodes[4].out.shape[1]", "-3", "expected")),
+            (("--model", MODEL, "--cluster", self.write("cluster.json", cluster)), ("cluster.json", "device_types[0].memory", "expected")),
+            (("--model", MODEL, "--cluster", self.write("new.json", {"format": "heddle.cluster", "version": 99})), ("new.json", "heddle.cluster", "99")),
+        )
+        for arguments, fragments in cases:
+            with self.subTest(fragments=fragments):
+                self.refused(run("plan", *arguments, "--out", out), *fragments)
+                self.assertEqual(out.read_text(), "as it was")
+        self.assertEqual([p.name for p in self.path.iterdir() if p.name.startswith(("plan", "."))], ["plan.json"])
+
+    def test_unwritable_output(self):
+        self.refused(run("plan", "--model", MODEL, "--cluster", CLUSTER, "--out", self.path / "no" / "plan.json"), "plan.json")
+
+    def test_search(self):
+        found = run("search", "--theory", "examples/formats/theory.json", "--json")
+        result = json.loads(found.stdout)
+        self.assertEqual((found.returncode, result["status"]), (0, "optimal"))
+        self.assertAlmostEqual(result["cost"], 1.49e-4, delta=1e-13)
+        task = json.loads(pathlib.Path("examples/formats/theory.json").read_text())
+        task["initial"] = []
+        lost = run("search", "--theory", self.write("lost.json", task), "--json")
+        self.assertEqual((lost.returncode, json.loads(lost.stdout)["status"]), (3, "infeasible"))
+        stopped = run("search", "--theory", "examples/formats/theory.json", "--label-limit", 1, "--json")
+        self.assertEqual((stopped.returncode, json.loads(stopped.stdout)["which_limit"]), (4, "labels"))
+        task["triples"][0]["cost"] = -1
+        self.refused(run("search", "--theory", self.write("negative.json", task)), "negative.json", "triples[0].cost")
+
+    def test_usage(self):
+        for arguments in ((), ("plan",), ("plan", "--model", MODEL), ("fly",), ("plan", "--model", MODEL, "--cluster", CLUSTER, "--planner", "magic"),
+                          ("search", "--theory", "x", "--time-limit", "-1")):
+            with self.subTest(arguments=arguments):
+                self.assertEqual(run(*arguments).returncode, 2)
+        self.assertEqual(run("--help").returncode, 0)
+        self.assertIn("0.1.0", run("--version").stdout)
+
+    def test_the_same_plan_every_time(self):
+        tables = {run("plan", "--model", MODEL, "--cluster", CLUSTER, "--no-times").stdout for _ in range(2)}
+        self.assertEqual(len(tables), 1)
+
+
+if __name__ == "__main__":
+    HEDDLE = str(pathlib.Path(sys.argv.pop(1)).resolve())
+    unittest.main()
