@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief All of Heddle's core. Left out: the adapters, each of which has an `all.hpp` of its own.
+/// @brief All of Heddle's core. Left out: the reference kernels on Eigen (`execute/eigen_kernels.hpp`), the graph for
+/// Boost.Graph (`program/operator_graph.hpp`), the operator catalogue for readers (`program/operators.hpp`), and the
+/// adapters, each of which has an `all.hpp` of its own.
 #pragma once
 
 #include <heddle/base/error.hpp>
@@ -43,3 +45,10 @@
 #include <heddle/planner/hap.hpp>
 #include <heddle/planner/realise.hpp>
 #include <heddle/planner/synthesis.hpp>
+
+#include <heddle/execute/communicator.hpp>
+#include <heddle/execute/in_process.hpp>
+#include <heddle/execute/interpreter.hpp>
+#include <heddle/execute/kernel.hpp>
+#include <heddle/execute/random.hpp>
+#include <heddle/execute/tensor.hpp>

@@ -76,7 +76,7 @@ struct training_options {
 
 namespace detail {
 
-inline kernel local_kernel(conversion_half::work work, bytes size) {
+inline heddle::kernel local_kernel(conversion_half::work work, bytes size) {
     using enum conversion_half::work;
     switch (work) {
     case none: break;

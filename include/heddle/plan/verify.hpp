@@ -105,6 +105,11 @@ private:
         require(holds(t, f), "'" + program_.tensors[t].info.name + "' is not held " + to_string(f));
     }
 
+    /// A form is made once: made twice, its cotangent would be passed back twice.
+    void hold(tensor_id t, form f) {
+        require(held_.insert({t, f.code()}).second, "'" + program_.tensors[t].info.name + "' is held " + to_string(f) + " already");
+    }
+
     void check_read(instruction const& i) {
         check_form(i.tensor, i.to);
         auto const& tensor = program_.tensors[i.tensor];
@@ -112,7 +117,7 @@ private:
         bool const mask = i.to == form::partial();
         require(!mask || (tensor.is_parameter() && tensor.has_cotangent), "only a trained parameter can be read partial");
         if (tensor.is_parameter()) require(stored_.insert(i.tensor).second, "reads parameter '" + tensor.info.name + "' a second time");
-        held_.insert({i.tensor, i.to.code()});
+        hold(i.tensor, i.to);
     }
 
     void check_convert(instruction const& i) {
@@ -121,7 +126,7 @@ private:
         require_held(i.tensor, i.from);
         bool const same = i.from == i.to, unreachable = i.from.is_shard() && i.to == form::partial();
         require(!same && !unreachable, "nothing turns " + to_string(i.from) + " into " + to_string(i.to));
-        held_.insert({i.tensor, i.to.code()});
+        hold(i.tensor, i.to);
     }
 
     void check_compute(instruction const& i) {
@@ -136,7 +141,7 @@ private:
         for (std::size_t k = 0; k < i.results.size(); ++k) check_form(op.results[k], i.results[k]);
         if (i.loop >= 0) check_split(i, op);
         else check_whole(i, op);
-        for (std::size_t k = 0; k < i.results.size(); ++k) held_.insert({op.results[k], i.results[k].code()});
+        for (std::size_t k = 0; k < i.results.size(); ++k) hold(op.results[k], i.results[k]);
     }
 
     /// Whole copies: of replicated operands when that is what an undivided operand is.

@@ -109,6 +109,7 @@ private:
             auto const path_size = path_.size();
             auto const gained_size = gained_.size();
             for (auto const& i : steps) {
+                if (holds(s, t, i.to)) continue; // a whole copy on the way may be there for another operand
                 path_.push_back(number(i));
                 gained_.push_back({t, i.to});
             }
