@@ -103,7 +103,8 @@ private:
         return t;
     }
     [[nodiscard]] tensor gathered(tensor_id t, form f, tensor const& part) {
-        auto const counts = places(t, f), sizes = shard_sizes(t, f);
+        auto const counts = places(t, f);
+        auto const sizes = shard_sizes(t, f);
         tensor flat(shape{count_elements(whole_shape(t))});
         communicator_.all_gather_v(std::span<Scalar const>(part.data), std::span<Scalar>(flat.data), sizes, uneven::padded);
         tensor whole(whole_shape(t));
@@ -117,7 +118,8 @@ private:
         return whole;
     }
     [[nodiscard]] tensor scattered(tensor_id t, form f, tensor const& whole) {
-        auto const counts = places(t, f), sizes = shard_sizes(t, f);
+        auto const counts = places(t, f);
+        auto const sizes = shard_sizes(t, f);
         std::vector<Scalar> flat;
         for (std::size_t r = 0; r < counts.size(); ++r) {
             auto const piece = take(whole, factor_of(t, f), begin_of(counts, r), counts[r]);

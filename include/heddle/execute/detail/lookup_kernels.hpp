@@ -198,7 +198,8 @@ public:
         if (rows == 0) return;
         matrix_map<Scalar>(probabilities.data.data(), rows, experts_).noalias() =
             const_matrix_map<Scalar>(tokens.data.data(), rows, width) * const_matrix_map<Scalar>(gate.data.data(), width, experts_);
-        probabilities = softmax_of(std::move(probabilities), axis_view(probabilities.dims, 1), false);
+        axis_view const lines(probabilities.dims, 1);
+        probabilities = softmax_of(std::move(probabilities), lines, false);
         for (extent b = 0; b < tokens.dims[0]; ++b) {
             std::vector<extent> used(static_cast<std::size_t>(experts_));
             for (int rank = 0; rank < std::min<extent>(choices_, experts_); ++rank)
@@ -262,7 +263,8 @@ kernel<Scalar> routing_kernel(int choices) {
                 routing<Scalar> const r(*x[0], *x[1], choices, y[0]->dims);
                 dense_tensor<Scalar> scores(r.probabilities.dims);
                 for (auto const& c : r.taken) r.backward(c, (*g[1])[r.place(c)], scores);
-                scores = softmax_adjoint(r.probabilities, std::move(scores), axis_view(scores.dims, 1), false);
+                axis_view const lines(scores.dims, 1);
+                scores = softmax_adjoint(r.probabilities, std::move(scores), lines, false);
                 gradients<Scalar> result{dense_tensor<Scalar>(x[0]->dims), dense_tensor<Scalar>(x[1]->dims)};
                 extent const rows = scores.dims[0], experts = scores.dims[1], width = x[1]->dims[0];
                 if (rows == 0) return result;
