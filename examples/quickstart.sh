@@ -25,3 +25,4 @@ fi
     --model "$root/examples/models/vit_12.json.gz" \
     --cluster "$root/examples/clusters/v100x2_p100x6.json" \
     --out plan.json --trace trace.json
+echo "The command is $root/build/release/examples/heddle; plan.json and trace.json are in $(pwd)." >&2

@@ -21,7 +21,7 @@ int run_plan(plan_arguments const& arguments) {
     hap_options options;
     options.training.optimizer_bytes_per_element = arguments.optimizer_bytes;
     options.synthesis.search.label_limit = arguments.label_limit;
-    options.last_search.label_limit = std::max(options.last_search.label_limit, arguments.label_limit);
+    options.last_search.label_limit = 20 * arguments.label_limit;
     options.time_limit_seconds = arguments.time_limit;
     if (is_watched())
         options.progress = [](trajectory_point const& point) {

@@ -126,6 +126,8 @@ inline step convert_step(indexed_program const& p, tensor_id t, form from, form 
     if (how->backward.collective) {
         transfer const back{*how->backward.collective, size, after, before};
         (tensor.is_parameter() ? s.deferred_transfer : s.backward_transfer) = back;
+        // What is not yet reduced waits for the end of the backward pass.
+        if (tensor.is_parameter()) s.saved = held_bytes(tensor, to);
     }
     return s;
 }

@@ -71,7 +71,8 @@ struct plan_cost {
                     memory.optimizer += rest - value;
                 }
             }
-            memory.activations += cost_model::at(s.step.saved, share);
+            bool const is_gradient = s.instruction.what == instruction::kind::convert && p.tensors[s.instruction.tensor].role == tensor_role::parameter;
+            (is_gradient ? memory.gradients : memory.activations) += cost_model::at(s.step.saved, share);
             for (auto const& [t, f] : s.saved)
                 memory.activations += p.tensors[t].size().value * (f.is_shard() ? shares({t, f.factor()})[d] : 1);
         }

@@ -10,6 +10,8 @@
 #include <heddle/planner/realise.hpp>
 #include <heddle/planner/synthesis.hpp>
 
+#include <array>
+#include <cassert>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -53,7 +55,7 @@ public:
         run_baselines(even_ratios);
         alternate("compute-proportional", proportional_);
         alternate("even", even_ratios);
-        if (!best_) alternate("memory-proportional", memory_proportional());
+        if (!best_ || memory_binds_) alternate("memory-proportional", memory_proportional());
         if (!best_) return infeasible();
         if (which_limit_ != search::limit_kind::none) search_longer();
         prove();
@@ -86,7 +88,8 @@ private:
     static element_type main_type(indexed_program const& p) {
         std::array<double, element_type_count> work{};
         for (auto const& op : p.operators) work[static_cast<std::size_t>(p.tensors[op.results.front()].info.type)] += op.work.forward.value;
-        return static_cast<element_type>(std::ranges::max_element(work) - work.begin());
+        auto const most = std::ranges::max_element(work);
+        return *most > 0 ? static_cast<element_type>(most - work.begin()) : p.tensors[p.loss].info.type;
     }
 
     [[nodiscard]] std::vector<double> memory_proportional() const {
@@ -144,8 +147,14 @@ private:
         std::set<move_list> seen;
         for (int round = 0; round < options_.rounds && !out_of_time(); ++round) {
             auto const found = synthesise_at(ratios, options_.synthesis);
-            if (!found.path) return;
             std::string const origin = start + ", round " + std::to_string(round + 1);
+            if (!found.path) {
+                if (auto const roomier = make_room(origin, ratios); roomier && round == 0) {
+                    ratios = *roomier;
+                    continue;
+                }
+                return;
+            }
             consider(origin + ", program", *found.path, ratios);
             bool const is_new = seen.insert(*found.path).second;
             auto const balanced = balance(*found.path);
@@ -163,7 +172,35 @@ private:
         auto found = synthesise(price(ratios), options);
         statistics_ += found.statistics;
         if (found.which_limit != search::limit_kind::none) which_limit_ = found.which_limit;
+        memory_binds_ |= found.memory_binds;
         return found;
+    }
+
+    /// The program of least memory, its communication buffers counted as if all were there at once, or not at all.
+    [[nodiscard]] std::optional<move_list> least_memory(priced_graph const& priced, bool count_buffers) const {
+        auto const paths = search::paths_to_goal(graph_, [&](auto a) {
+            double sum = 0, buffers = 0;
+            for (auto i : priced.instructions_of(a)) buffers += count_buffers ? priced.instruction(i).buffer : 0;
+            for (std::size_t k = 0; k < model_.class_count(); ++k) sum += (priced.memory(a)[k] + buffers) / model_.memory_limit(k);
+            return sum;
+        });
+        if (!std::isfinite(paths.to_goal[0])) return std::nullopt;
+        return search::follow(graph_, paths);
+    }
+
+    /// Where nothing fits: ratios at which the program of least memory does, if the solver finds any.
+    std::optional<std::vector<double>> make_room(std::string const& origin, std::vector<double> const& ratios) {
+        auto const priced = price(ratios);
+        for (bool count_buffers : {true, false}) {
+            auto const path = least_memory(priced, count_buffers);
+            if (!path) continue;
+            consider(origin + ", least memory", *path, ratios);
+            auto const balanced = balance(*path);
+            if (!balanced) continue;
+            consider(origin + ", least memory, ratios", *path, balanced->ratios);
+            return balanced->ratios;
+        }
+        return std::nullopt;
     }
 
     /// Searches on at the best ratios, with the best program as incumbent.
@@ -195,24 +232,27 @@ private:
     /// A bound for every program at the plan's integral shares. A better program met on the way is
     /// taken up, and the bound taken anew.
     void prove() {
-        for (int attempt = 0; attempt < 4; ++attempt) {
+        for (int left = 4;; --left) {
             auto const model = per_device_model(cluster_, main_type(space_.program()));
             priced_graph const priced(space_, graph_, steps_, model, integral_shares(space_.program(), best_->ratios, best_->cuts));
             auto const bounds = improve_bounds(priced, 2 * options_.synthesis.relaxation_rounds, [](auto) { return true; });
-            best_->lower_bound = graph_.is_complete ? std::clamp(bounds.lower_bound, 0.0, best_->cost()) : 0;
-            if (!bounds.path || bounds.cost.seconds >= best_->cost() * (1 - 1e-9)) return;
-            double const before = best_->cost();
-            auto ratios = best_->ratios;
-            auto [p, cost] = realise(*bounds.path, space_, steps_, cluster_, std::move(ratios));
-            if (!cost.fits || p.cost() >= before) return;
-            trajectory_.push_back({"integral shares, round " + std::to_string(attempt + 1), p.ratios, p.cost()});
+            double const cost = best_->cost();
+            assert(bounds.lower_bound <= cost * (1 + 1e-9));
+            best_->lower_bound = is_complete() ? std::min(std::max(bounds.lower_bound, 0.0), cost) : 0;
+            if (left == 0 || !bounds.path || bounds.cost.seconds >= cost * (1 - 1e-9)) return;
+            auto [p, found] = realise(*bounds.path, space_, steps_, cluster_, best_->ratios);
+            if (!found.fits || p.cost() >= cost) return;
+            trajectory_.push_back({"integral shares, round " + std::to_string(5 - left), p.ratios, p.cost()});
             best_ = std::move(p);
         }
     }
 
+    /// Whether the graph has every program of the space.
+    [[nodiscard]] bool is_complete() const { return graph_.is_complete && space_.is_complete(); }
+
     void finish(plan& p) {
         p.status = p.lower_bound >= p.cost() * (1 - 1e-9) ? search::status::optimal
-                   : which_limit_ == search::limit_kind::none && graph_.is_complete ? search::status::feasible : search::status::limit;
+                   : which_limit_ == search::limit_kind::none && is_complete() ? search::status::feasible : search::status::limit;
         p.which_limit = p.status != search::status::limit ? search::limit_kind::none
                         : which_limit_ != search::limit_kind::none ? which_limit_ : search::limit_kind::labels;
         if (p.status == search::status::optimal) p.lower_bound = p.cost();
@@ -227,34 +267,23 @@ private:
         p.provenance.planner = "hap";
         p.provenance.cluster = cluster_.name;
         p.provenance.training = options_.training;
-        if (!graph_.is_complete)
-            p.warnings.push_back("the width bound of " + std::to_string(options_.width) + " states per cut left out programs; no lower bound is proven");
+        if (!is_complete())
+            p.warnings.push_back("programs were left out, by the width bound of " + std::to_string(options_.width) +
+                                 " states per cut or because an operator has too many operands; no lower bound is proven");
     }
 
-    /// No program found: says what the one of least memory would need.
+    /// No program found at any ratios tried: says what the one of least memory would need.
     plan infeasible() {
         auto const ratios = memory_proportional();
-        auto const priced = price(ratios);
-        auto const paths = search::paths_to_goal(graph_, [&](auto a) {
-            double sum = 0;
-            for (std::size_t k = 0; k < model_.class_count(); ++k) sum += priced.memory(a)[k] / model_.memory_limit(k);
-            return sum;
-        });
         plan result;
-        if (std::isfinite(paths.to_goal[0])) {
-            auto const path = search::follow(graph_, paths);
-            if (consider("least memory", path, ratios)) {
-                prove();
-                finish(*best_);
-                return std::move(*best_);
-            }
-            auto [p, cost] = realise(path, space_, steps_, cluster_, types_.per_device(ratios));
+        if (auto const path = least_memory(price(ratios), true)) {
+            auto [p, cost] = realise(*path, space_, steps_, cluster_, types_.per_device(ratios));
             result.reason = memory_reason(p);
             result.devices = p.devices;
         } else {
             result.reason = "the theory has no program for this model";
         }
-        bool const stopped = which_limit_ != search::limit_kind::none || !graph_.is_complete;
+        bool const stopped = which_limit_ != search::limit_kind::none || !is_complete();
         result.status = stopped ? search::status::limit : search::status::infeasible;
         if (stopped) result.which_limit = which_limit_ != search::limit_kind::none ? which_limit_ : search::limit_kind::labels;
         fill(result);
@@ -269,7 +298,7 @@ private:
         auto const& m = p.memory[worst];
         char text[320];
         std::snprintf(text, sizeof text,
-                      "memory: in the program of least memory device %zu (%.60s) would need %.3g GB of %.3g GB: parameters %.3g, gradients %.3g, "
+                      "memory: at the ratios tried nothing fits; in a program of little memory device %zu (%.60s) would need %.3g GB of %.3g GB: parameters %.3g, gradients %.3g, "
                       "optimizer %.3g, inputs %.3g, activations %.3g, communication %.3g",
                       worst, p.devices[worst].type.c_str(), m.total() / 1e9, p.devices[worst].memory_limit.value / 1e9, m.parameters / 1e9,
                       m.gradients / 1e9, m.optimizer / 1e9, m.inputs / 1e9, m.activations / 1e9, m.communication / 1e9);
@@ -300,6 +329,7 @@ private:
     std::vector<trajectory_point> trajectory_;
     search::statistics statistics_;
     search::limit_kind which_limit_ = search::limit_kind::none;
+    bool memory_binds_ = false;
 };
 
 } // namespace detail

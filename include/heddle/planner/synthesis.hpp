@@ -25,6 +25,8 @@ struct synthesis_result {
     path_cost cost;
     /// No program of the theory that fits is faster at these shares.
     double lower_bound = 0;
+    /// Some program met on the way does not fit into memory.
+    bool memory_binds = false;
     search::statistics statistics;
 };
 
@@ -108,6 +110,7 @@ struct synthesis_options {
     synthesis_result result;
     auto bounds = improve_bounds(priced, options.relaxation_rounds, [](auto) { return true; });
     result.lower_bound = std::max(0.0, bounds.lower_bound);
+    result.memory_binds = bounds.memory_binds;
     if (options.start)
         if (auto cost = priced.evaluate(*options.start); priced.fits(cost) && cost.seconds < bounds.cost.seconds) {
             bounds.cost = std::move(cost);

@@ -76,6 +76,8 @@ public:
     [[nodiscard]] std::vector<instruction> const& instructions() const { return instructions_; }
     [[nodiscard]] std::vector<cut_move> const& moves() const { return moves_; }
     [[nodiscard]] indexed_program const& program() const { return program_; }
+    /// False once an operator had more ways to bring its operands than are tried.
+    [[nodiscard]] bool is_complete() const { return is_complete_; }
 
     /// Calls `visit(action, state const&)`; the state is good until it returns.
     /// Not const: numbers new instructions and moves.
@@ -91,6 +93,7 @@ public:
             }
             gained_.clear();
             path_.clear();
+            ways_ = 0;
             fulfil(0, op, s, computation, visit);
         }
     }
@@ -101,6 +104,7 @@ private:
     /// Tries every way to hold the needs from number `at` on, then computes.
     template <class Visit>
     void fulfil(std::size_t at, operator_id op, state const& s, instruction const& computation, Visit& visit) {
+        if (ways_ == most_ways) { is_complete_ = false; return; }
         if (at == needs_.size()) return compute(op, s, computation, visit);
         auto const [t, f] = needs_[at];
         if (holds(s, t, f)) return fulfil(at + 1, op, s, computation, visit);
@@ -117,18 +121,18 @@ private:
             path_.resize(path_size);
             gained_.resize(gained_size);
         };
-        bool any_held = false;
-        for (auto id : s.held) {
-            if (!properties_.is_held(id)) break;
-            auto const [owner, from] = properties_.tensor_and_form(id);
-            if (owner != t) continue;
-            any_held = true;
+        form_list held;
+        for (auto id : s.held)
+            if (properties_.is_held(id) && properties_.tensor_and_form(id).first == t) held.push_back(properties_.tensor_and_form(id).second);
+        for (auto const& [owner, gained] : gained_)
+            if (owner == t) held.push_back(gained);
+        for (form from : held) {
             if (find_conversion(from, f)) { with({instruction::convert(t, from, f)}); continue; }
             for (form hub : {form::replicated(), form::mirrored()})
                 if (is_possible(hub, tensor)) with({instruction::convert(t, from, hub), instruction::convert(t, hub, f)});
         }
         // A parameter is stored once, in the form of its first read; anything else can be read again.
-        if (!tensor.is_source() || (any_held && tensor.is_parameter())) return;
+        if (!tensor.is_source() || (!held.empty() && tensor.is_parameter())) return;
         auto const readable = readable_forms(tensor);
         if (std::ranges::find(readable, f) != readable.end()) with({instruction::read(t, f)});
         else with({instruction::read(t, form::replicated()), instruction::convert(t, form::replicated(), f)});
@@ -140,6 +144,7 @@ private:
 
     template <class Visit>
     void compute(operator_id op, state const& s, instruction const& computation, Visit& visit) {
+        ++ways_;
         auto& move = move_;
         move.instructions.assign(path_.begin(), path_.end());
         move.instructions.push_back(number(computation));
@@ -231,6 +236,9 @@ private:
     std::vector<cut_move> moves_;
     std::unordered_map<std::vector<std::uint32_t>, action, hash_key> move_number_;
     // What is under way, kept for its memory.
+    static constexpr std::size_t most_ways = 4096;
+    bool is_complete_ = true;
+    std::size_t ways_ = 0;
     std::vector<need> needs_, gained_;
     std::vector<std::uint32_t> path_, key_;
     cut_move move_;

@@ -72,6 +72,7 @@ private:
 [[nodiscard]] inline std::vector<instruction> computations(indexed_program const& p, operator_id number) {
     auto const& op = p.operators[number];
     std::vector<instruction> result;
+    constexpr std::size_t most = 512; // of operators with many terms, only so many choices of partial operands
     auto const emit = [&](form_list operands, form_list results, std::int16_t loop) {
         for (std::size_t k = 0; k < operands.size(); ++k) {
             auto const& tensor = p.tensors[op.operands[k]];
@@ -89,6 +90,7 @@ private:
     // Chooses one operand of each listed term to be partial, in all combinations.
     auto const emit_partial = [&](auto& self, std::vector<std::size_t> const& terms, std::size_t at, form_list& operands,
                                   form_list const& results, std::int16_t loop) -> void {
+        if (result.size() >= most) return;
         if (at == terms.size()) return emit(operands, results, loop);
         for (auto k : op.terms[terms[at]]) {
             form const before = std::exchange(operands[k], form::partial());
