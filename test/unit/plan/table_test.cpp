@@ -64,8 +64,8 @@ Time by term
 
 Devices (memory in GB)
   device  type   ratio  param   grad  optim  input  activ   comm  total   limit  used %
-  0       fast  0.6250  1.360  1.360  2.720  0.603  1.045  0.336  7.424  32.000    23.2
-  1       slow  0.3750  1.031  1.031  2.062  0.362  0.706  0.336  5.526  16.000    34.5
+  0       fast  0.6250  1.360  1.628  2.720  0.603  1.045  0.336  7.692  32.000    24.0
+  1       slow  0.3750  1.031  1.299  2.062  0.362  0.706  0.336  5.795  16.000    36.2
 
 Baselines
                  seconds
