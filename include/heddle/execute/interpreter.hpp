@@ -8,6 +8,7 @@
 
 #include <heddle/execute/communicator.hpp>
 #include <heddle/execute/kernel.hpp>
+#include <heddle/execute/single_device.hpp>
 #include <heddle/execute/tensor.hpp>
 #include <heddle/plan/plan.hpp>
 #include <heddle/program/indexed_program.hpp>
@@ -22,18 +23,6 @@
 #include <vector>
 
 namespace heddle {
-
-/// The values of a program's sources, whole, by tensor.
-template <class Scalar>
-using source_values = std::map<tensor_id, dense_tensor<Scalar>>;
-
-/// What one rank has after an iteration: the whole loss, and the gradient of each trained parameter in the
-/// form its parameter is stored in.
-template <class Scalar>
-struct iteration_result {
-    Scalar loss{};
-    std::map<tensor_id, std::pair<form, dense_tensor<Scalar>>> gradients;
-};
 
 /// Executes plans on one rank of a communicator.
 ///

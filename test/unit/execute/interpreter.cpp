@@ -3,6 +3,7 @@
 #include <heddle/execute/eigen_kernels.hpp>
 #include <heddle/execute/in_process.hpp>
 #include <heddle/execute/interpreter.hpp>
+#include <heddle/execute/single_device.hpp>
 #include <heddle/plan/verify.hpp>
 #include <heddle/planner/realise.hpp>
 #include <support/random_programs.hpp>
@@ -58,38 +59,6 @@ source_values<double> random_sources(program const& p, test::random_source& rand
         sources.emplace(t, std::move(value));
     }
     return sources;
-}
-
-/// The single device, by the same kernels but none of the interpreter.
-iteration_result<double> run_single(program const& p, source_values<double> const& sources) {
-    std::map<tensor_id, tensor> values(sources.begin(), sources.end()), cotangents;
-    for (operator_id o = 0; o < p.operator_count(); ++o) {
-        std::vector<tensor const*> operands;
-        for (auto t : p.operands(o)) operands.push_back(&values.at(t));
-        auto results = kernels().forward(whole_call(p, o), operands);
-        for (std::size_t k = 0; k < results.size(); ++k) values[p.results(o)[k]] = std::move(results[k]);
-    }
-    cotangents[p.loss()] = tensor(p.tensor(p.loss()).shape, 1.0);
-    for (auto o = static_cast<operator_id>(p.operator_count()); o-- > 0;) {
-        std::vector<tensor const*> operands, results, given;
-        for (auto t : p.operands(o)) operands.push_back(&values.at(t));
-        for (auto t : p.results(o)) {
-            results.push_back(&values.at(t));
-            given.push_back(cotangents.contains(t) ? &cotangents.at(t) : nullptr);
-        }
-        auto gradients = kernels().backward(whole_call(p, o), operands, results, given);
-        for (std::size_t k = 0; k < gradients.size(); ++k) {
-            if (!gradients[k]) continue;
-            auto const [slot, is_new] = cotangents.try_emplace(p.operands(o)[k]);
-            if (is_new) slot->second = std::move(*gradients[k]);
-            else slot->second += *gradients[k];
-        }
-    }
-    iteration_result<double> result;
-    result.loss = values.at(p.loss())[0];
-    for (tensor_id t = 0; t < p.tensor_count(); ++t)
-        if (p.tensor(t).trainable) result.gradients[t] = {form::replicated(), cotangents.contains(t) ? cotangents.at(t) : tensor(p.tensor(t).shape)};
-    return result;
 }
 
 /// max |a - b| over max(max |b|, 1).
@@ -160,7 +129,7 @@ TEST_CASE("random plans of random programs compute what the single device does")
         }
 
         auto const sources = random_sources(p, random);
-        auto const expected = run_single(p, sources);
+        auto const expected = run_single_device(p, sources, kernels());
         std::mutex lock;
         double worst = 0;
         run_ranks(ranks, [&](in_process_communicator& communicator) {

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief The yardstick of every plan: a program on one device, by the same kernels but none of the interpreter.
+#pragma once
+
+#include <heddle/execute/kernel.hpp>
+#include <heddle/execute/tensor.hpp>
+#include <heddle/program/program.hpp>
+#include <heddle/theory/form.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace heddle {
+
+/// The values of a program's sources, whole, by tensor.
+template <class Scalar>
+using source_values = std::map<tensor_id, dense_tensor<Scalar>>;
+
+/// What one rank has after an iteration: the whole loss, and the gradient of each trained parameter in the
+/// form its parameter is stored in.
+template <class Scalar>
+struct iteration_result {
+    Scalar loss{};
+    std::map<tensor_id, std::pair<form, dense_tensor<Scalar>>> gradients;
+};
+
+/// One iteration on one device: the loss and every trained parameter's whole gradient, zero where the loss does
+/// not depend on it. Throws `input_error` if the backend cannot run an operator.
+template <class Scalar, kernel_backend<Scalar> Backend>
+[[nodiscard]] iteration_result<Scalar> run_single_device(program const& p, source_values<Scalar> const& sources, Backend const& backend,
+                                                         std::uint64_t seed = 0) {
+    using tensor = dense_tensor<Scalar>;
+    std::map<tensor_id, tensor> values(sources.begin(), sources.end()), cotangents;
+    auto const all = [](auto& map, std::span<tensor_id const> tensors) {
+        std::vector<tensor const*> found;
+        for (auto t : tensors) {
+            auto const at = map.find(t);
+            found.push_back(at == map.end() ? nullptr : &at->second);
+        }
+        return found;
+    };
+    for (operator_id o = 0; o < p.operator_count(); ++o) {
+        auto results = backend.forward(whole_call(p, o, seed), all(values, p.operands(o)));
+        for (std::size_t k = 0; k < results.size(); ++k) values[p.results(o)[k]] = std::move(results[k]);
+    }
+    cotangents[p.loss()] = tensor(p.tensor(p.loss()).shape, Scalar{1});
+    for (auto o = static_cast<operator_id>(p.operator_count()); o-- > 0;) {
+        auto const given = all(cotangents, p.results(o));
+        if (std::ranges::all_of(given, [](auto const* g) { return g == nullptr; })) continue;
+        auto gradients = backend.backward(whole_call(p, o, seed), all(values, p.operands(o)), all(values, p.results(o)), given);
+        for (std::size_t k = 0; k < gradients.size(); ++k) {
+            if (!gradients[k]) continue;
+            auto const [slot, is_new] = cotangents.try_emplace(p.operands(o)[k]);
+            if (is_new) slot->second = std::move(*gradients[k]);
+            else slot->second += *gradients[k];
+        }
+    }
+    iteration_result<Scalar> result{values.at(p.loss())[0], {}};
+    for (tensor_id t = 0; t < p.tensor_count(); ++t) {
+        if (!p.tensor(t).trainable) continue;
+        auto const found = cotangents.find(t);
+        result.gradients[t] = {form::replicated(), found == cotangents.end() ? tensor(p.tensor(t).shape) : std::move(found->second)};
+    }
+    return result;
+}
+
+} // namespace heddle
