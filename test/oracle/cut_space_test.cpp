@@ -231,7 +231,7 @@ TEST_CASE("under added costs the shortest path over cuts is the cheapest program
 namespace {
 
 /// What must still be spent on operators whose results nobody holds and on sources not held at all.
-class unmet_bound {
+class unmet_bound : public search::memoryless_bound {
 public:
     unmet_bound(indexed_program const& p, property_table const& table, random_prices const& prices) {
         for (operator_id o = 0; o < p.operators.size(); ++o) {
@@ -249,7 +249,7 @@ public:
             for (auto f : possible_forms(p.tensors[t])) item.any_of.push_back(table.held(t, f));
         }
     }
-    double operator()(search::property_set const& s, double spent) const {
+    double operator()(search::additive_cost const&, search::property_set const& s, double spent, memory) const {
         for (auto const& item : items_)
             if (std::ranges::none_of(item.any_of, [&](auto id) { return s.contains(id); })) spent += item.cost;
         return spent;
@@ -300,8 +300,8 @@ TEST_CASE("under added costs best_first over the theory agrees with the cuts") {
         auto const graph = search::explore(space);
         property_table const table(p);
         auto const task = task_of(p, table, prices, true);
-        search::property_space<search::additive_cost, unmet_bound> const whole(task.properties, task.actions, task.initial, task.goal,
-                                                                              search::additive_cost(task.costs), unmet_bound(p, table, prices));
+        search::property_task const indexed(task.properties, task.actions, task.initial, task.goal);
+        search::property_space<search::additive_cost, unmet_bound> const whole(indexed, search::additive_cost(task.costs), unmet_bound(p, table, prices));
         auto const found = search::best_first(whole, {.label_limit = 20000});
         CAPTURE(seed);
         INFO(test::describe(made));
