@@ -25,7 +25,7 @@ namespace heddle::search {
 /// - `k.relaxation_count()`, `k.relaxed_cost(n, a)`: ways to charge each action a fixed cost, never negative.
 /// - `k.total_after(l, rests)`: at most the total after any continuation whose relaxed costs add up to at
 ///   least `rests[n]` for each n.
-/// - `Accumulator::is_commutative`: whether swapping two neighbouring actions never changes the label.
+/// - `k.is_commutative()`: whether swapping two neighbouring actions never changes the total.
 template <class Accumulator>
 concept accumulator = requires(Accumulator const& k, typename Accumulator::label& l, std::uint32_t a, std::size_t n, std::span<double const> rests) {
     { k.initial() } -> std::convertible_to<typename Accumulator::label>;
@@ -35,14 +35,13 @@ concept accumulator = requires(Accumulator const& k, typename Accumulator::label
     { k.relaxation_count() } -> std::convertible_to<std::size_t>;
     { k.relaxed_cost(n, a) } -> std::convertible_to<double>;
     { k.total_after(l, rests) } -> std::convertible_to<double>;
-    { Accumulator::is_commutative } -> std::convertible_to<bool>;
+    { k.is_commutative() } -> std::convertible_to<bool>;
 };
 
 /// The accumulator of plain sums: a cost per action, not negative.
 class additive_cost {
 public:
     using label = double;
-    static constexpr bool is_commutative = true;
 
     /// Keeps a reference to `costs`.
     explicit additive_cost(std::span<double const> costs) : costs_(costs) {}
@@ -50,6 +49,7 @@ public:
     void extend(label& l, std::size_t action) const { l += costs_[action]; }
     [[nodiscard]] double total(label l) const { return l; }
     [[nodiscard]] bool dominates(label a, label b) const { return a <= b; }
+    [[nodiscard]] bool is_commutative() const { return true; }
     [[nodiscard]] std::size_t relaxation_count() const { return 1; }
     [[nodiscard]] double relaxed_cost(std::size_t, std::size_t action) const { return costs_[action]; }
     [[nodiscard]] double total_after(label l, std::span<double const> rests) const { return l + rests[0]; }
@@ -121,7 +121,7 @@ public:
             bound_.follow(extended.ahead, a);
             visit(a, std::move(next), std::move(extended));
         };
-        if (Accumulator::is_commutative && pruning_.one_order) {
+        if (pruning_.one_order && costs_.is_commutative()) {
             auto const chosen = stubborn_.at(s, bound_.landmark(l.ahead));
             // Of equals the newest is expanded first.
             for (bool preferred : {false, true})
