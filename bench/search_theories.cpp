@@ -27,8 +27,11 @@ void run(benchmark::State& state, std::filesystem::path const& path) {
     auto const& known = meta.at("ref_optimum").is_null() ? meta.at("hap_cost") : meta.at("ref_optimum");
     search::result<std::uint32_t> result;
     for (auto _ : state) {
-        search::property_space const space(task.properties.size(), task.actions, task.initial, task.goal, search::additive_cost(task.costs),
-                                           search::blind_bound{});
+        search::property_task const problem(task.properties.size(), task.actions, task.initial, task.goal);
+        search::additive_cost const costs(task.costs);
+        search::landmark_bound bound(problem, costs, task.groups);
+        bool const is_tight = bound.is_tight();
+        search::property_space const space(problem, costs, std::move(bound), {.fill_unused = !is_tight});
         result = search::best_first(space, {.label_limit = 1'000'000});
     }
     if (result.status != search::status::optimal) state.SkipWithError("not proven optimal within the label limit");
@@ -36,6 +39,7 @@ void run(benchmark::State& state, std::filesystem::path const& path) {
     state.counters["expanded"] = static_cast<double>(result.statistics.expanded);
     state.counters["generated"] = static_cast<double>(result.statistics.generated);
     state.counters["steps"] = static_cast<double>(result.actions.size());
+    state.counters["expanded_per_step"] = static_cast<double>(result.statistics.expanded) / static_cast<double>(task.program ? task.program->size() : result.actions.size());
     state.counters["relative_cost"] = result.cost.value_or(0) / known.get<double>();
 }
 

@@ -35,8 +35,8 @@ int run_cost(cost_arguments const& arguments);
 
 struct search_arguments {
     std::string theory;
-    std::optional<double> time_limit;
-    std::size_t label_limit = 4'000'000;
+    std::optional<double> time_limit, memory_limit;
+    std::size_t label_limit = 4'000'000, solutions = 1;
     bool json = false;
 };
 int run_search(search_arguments const& arguments);

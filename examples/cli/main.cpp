@@ -62,6 +62,8 @@ int run(int argc, char** argv) {
     search_arguments search;
     auto* const search_command = app.add_subcommand("search", "Find the cheapest program of a bare theory");
     search_command->add_option("--theory", search.theory, "Theory file")->required();
+    search_command->add_option("--solutions", search.solutions, "Cheapest programs to find")->check(CLI::PositiveNumber)->capture_default_str();
+    search_command->add_option("--memory-limit", search.memory_limit, "Bytes that the search's labels may take")->check(CLI::PositiveNumber);
     search_command->add_flag("--json", search.json, "Print one JSON object");
     add_limits(*search_command, search.time_limit, search.label_limit);
     search_command->final_callback([&] { status = run_search(search); });

@@ -7,16 +7,21 @@
 
 #include <nlohmann/json.hpp>
 
+#include <chrono>
 #include <iostream>
+#include <utility>
 
 namespace heddle::cli {
 
 namespace {
 
-struct progress {
+struct watcher {
     bool shown = is_watched();
-    bool on_expand(search::statistics const& s, double bound) const {
-        if (shown && s.expanded % 10'000 == 0) std::cerr << "\r\033[K" << s.expanded << " expanded, bound " << bound << std::flush;
+    [[nodiscard]] bool on_expand(search::progress const& p) const {
+        if (!shown || p.statistics.expanded % 10'000 != 0) return true;
+        std::cerr << "\r\033[K" << p.statistics.expanded << " expanded, bound " << p.lower_bound;
+        if (p.incumbent) std::cerr << ", best " << *p.incumbent;
+        std::cerr << std::flush;
         return true;
     }
 };
@@ -24,30 +29,54 @@ struct progress {
 } // namespace
 
 int run_search(search_arguments const& arguments) {
-    auto const task = json::read_theory(arguments.theory);
-    search::property_space const space(task.properties.size(), task.actions, task.initial, task.goal, search::additive_cost(task.costs), search::blind_bound{});
-    auto const result = search::best_first(space, {.label_limit = arguments.label_limit, .time_limit_seconds = arguments.time_limit}, progress{});
+    auto const theory = json::read_theory(arguments.theory);
+    auto const start = std::chrono::steady_clock::now();
+    search::property_task const task(theory.properties.size(), theory.actions, theory.initial, theory.goal);
+    search::additive_cost const costs(theory.costs);
+    search::landmark_bound bound(task, costs, theory.groups);
+    bool const is_tight = bound.is_tight();
+    search::property_space const space(task, costs, std::move(bound), {.fill_unused = !is_tight});
+    std::chrono::duration<double> const preparation = std::chrono::steady_clock::now() - start;
+    auto const result = search::best_first(space,
+                                           {.label_limit = arguments.label_limit,
+                                            .memory_limit_bytes = static_cast<std::size_t>(arguments.memory_limit.value_or(1e18)),
+                                            .time_limit_seconds = arguments.time_limit,
+                                            .solution_count = arguments.solutions},
+                                           watcher{});
     if (is_watched()) std::cerr << "\r\033[K";
 
     if (arguments.json) {
-        nlohmann::ordered_json out;
+        using object = nlohmann::ordered_json;
+        object out;
         out["status"] = search::name(result.status);
         if (result.status == search::status::limit) out["which_limit"] = search::name(result.which_limit);
         if (result.status == search::status::infeasible) out["reason"] = "no sequence of triples reaches the goal";
-        out["cost"] = result.cost ? nlohmann::ordered_json(*result.cost) : nlohmann::ordered_json(nullptr);
-        out["lower_bound"] = result.status == search::status::infeasible ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(result.lower_bound);
+        out["cost"] = result.cost ? object(*result.cost) : object(nullptr);
+        out["lower_bound"] = result.status == search::status::infeasible ? object(nullptr) : object(result.lower_bound);
         out["expanded"] = result.statistics.expanded;
         out["generated"] = result.statistics.generated;
-        out["seconds"] = result.statistics.seconds;
+        out["seconds"] = preparation.count() + result.statistics.seconds;
+        out["seconds_of"] = object{{"bound", preparation.count()}, {"successors", result.statistics.successor_seconds}, {"insertion", result.statistics.insertion_seconds}};
         out["steps"] = result.actions.size();
         out["program"] = result.actions;
-        out["warnings"] = nlohmann::ordered_json::array();
+        if (arguments.solutions > 1) {
+            out["runners_up"] = object::array();
+            for (auto const& other : result.runners_up) out["runners_up"].push_back(object{{"cost", other.cost}, {"program", other.actions}});
+        }
+        out["warnings"] = object::array();
         std::cout << out.dump() << '\n';
     } else {
         std::cout << search::name(result.status);
         if (result.cost) std::cout << ", cost " << *result.cost << " in " << result.actions.size() << " steps";
         std::cout << ", " << result.statistics.expanded << " expanded, " << result.statistics.generated << " generated\n";
-        for (auto a : result.actions) std::cout << "  " << task.costs[a] << "  " << task.texts[a] << '\n';
+        auto const print = [&](std::vector<std::uint32_t> const& actions) {
+            for (auto a : actions) std::cout << "  " << theory.costs[a] << "  " << theory.texts[a] << '\n';
+        };
+        print(result.actions);
+        for (auto const& other : result.runners_up) {
+            std::cout << "next, cost " << other.cost << " in " << other.actions.size() << " steps\n";
+            print(other.actions);
+        }
     }
     if (result.status == search::status::infeasible) return infeasible;
     return result.cost ? done : nothing_found;

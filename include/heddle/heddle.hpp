@@ -9,9 +9,15 @@
 #include <heddle/base/quantity.hpp>
 
 #include <heddle/search/best_first.hpp>
+#include <heddle/search/landmark_bound.hpp>
+#include <heddle/search/landmark_cuts.hpp>
+#include <heddle/search/property_set.hpp>
 #include <heddle/search/property_space.hpp>
+#include <heddle/search/property_task.hpp>
 #include <heddle/search/result.hpp>
 #include <heddle/search/state_graph.hpp>
+#include <heddle/search/state_table.hpp>
+#include <heddle/search/stubborn_set.hpp>
 
 #include <heddle/program/concepts.hpp>
 #include <heddle/program/index_rule.hpp>
@@ -31,6 +37,7 @@
 #include <heddle/cost/cost_model.hpp>
 #include <heddle/cost/priced_graph.hpp>
 #include <heddle/cost/serial.hpp>
+#include <heddle/cost/serial_actions.hpp>
 #include <heddle/cost/step.hpp>
 #include <heddle/cost/timeline.hpp>
 
@@ -51,4 +58,5 @@
 #include <heddle/execute/interpreter.hpp>
 #include <heddle/execute/kernel.hpp>
 #include <heddle/execute/random.hpp>
+#include <heddle/execute/single_device.hpp>
 #include <heddle/execute/tensor.hpp>

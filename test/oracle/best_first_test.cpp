@@ -12,7 +12,11 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <map>
+#include <memory>
 #include <numeric>
+#include <set>
+#include <span>
 #include <sstream>
 
 namespace {
@@ -29,6 +33,9 @@ struct task {
     std::vector<std::uint32_t> initial, goal;
     std::vector<search::property_action> actions;
     std::vector<double> costs;
+    std::shared_ptr<search::property_task const> indexed;
+
+    void index() { indexed = std::make_shared<search::property_task const>(properties, actions, initial, goal); }
 
     static mask of(std::vector<std::uint32_t> const& ids) {
         mask m = 0;
@@ -89,6 +96,7 @@ task random_task(random_source& random) {
         t.actions.push_back(std::move(a));
         t.costs.push_back(random.chance(0.15) ? 0 : random.between(1, 20));
     }
+    t.index();
     return t;
 }
 
@@ -110,10 +118,11 @@ std::vector<double> costs_to_goal(task const& t) {
 }
 
 /// A fraction of the true cost to go: admissible and consistent.
-struct scaled_bound {
+struct scaled_bound : search::memoryless_bound {
+    scaled_bound(std::vector<double> const& costs_to_goal, double of_it) : to_goal(&costs_to_goal), factor(of_it) {}
     std::vector<double> const* to_goal;
     double factor;
-    double operator()(search::property_set const& s, double spent) const {
+    double operator()(search::additive_cost const&, search::property_set const& s, double spent, memory) const {
         mask m = 0;
         s.for_each([&](std::size_t id) { m |= mask{1} << id; });
         return (*to_goal)[m] == infinite ? infinite : spent + factor * (*to_goal)[m];
@@ -123,12 +132,24 @@ struct scaled_bound {
 using blind_space = search::property_space<search::additive_cost, search::blind_bound>;
 using bounded_space = search::property_space<search::additive_cost, scaled_bound>;
 
-blind_space blind(task const& t, bool fill = true) {
-    return {t.properties, t.actions, t.initial, t.goal, search::additive_cost(t.costs), {}, fill};
+using landmark_space = search::property_space<search::additive_cost, search::landmark_bound>;
+
+blind_space blind(task const& t, search::property_pruning pruning = {}) { return {*t.indexed, search::additive_cost(t.costs), {}, pruning}; }
+bounded_space bounded(task const& t, std::vector<double> const& to_goal, double factor, search::property_pruning pruning = {}) {
+    return {*t.indexed, search::additive_cost(t.costs), scaled_bound(to_goal, factor), pruning};
 }
-bounded_space bounded(task const& t, std::vector<double> const& to_goal, double factor, bool fill = true) {
-    return {t.properties, t.actions, t.initial, t.goal, search::additive_cost(t.costs), {&to_goal, factor}, fill};
+landmark_space with_landmarks(task const& t, std::vector<std::uint32_t> const& groups = {}, search::property_pruning pruning = {}) {
+    search::additive_cost const costs(t.costs);
+    return {*t.indexed, costs, search::landmark_bound(*t.indexed, costs, groups), pruning};
 }
+/// Properties thrown together at random: good groups or bad ones, the bound must hold.
+std::vector<std::uint32_t> random_groups(task const& t, random_source& random) {
+    std::vector<std::uint32_t> groups;
+    auto const most = static_cast<std::size_t>(random.between(1, static_cast<int>(t.properties)));
+    for (std::size_t p = 0; p < t.properties; ++p) groups.push_back(static_cast<std::uint32_t>(random.below(most)));
+    return groups;
+}
+constexpr search::property_pruning prunings[] = {{true, true}, {true, false}, {false, true}, {false, false}};
 
 /// The actions lead from the initial set to the goal at the cost that was returned.
 void check_solution(task const& t, search::result<std::uint32_t> const& r) {
@@ -179,11 +200,14 @@ TEST_CASE("best_first over properties finds the optimum of exhaustive enumeratio
     int feasible = 0, infeasible = 0;
     for_random_tasks(1, 1500, [&](auto& random, task const& t, auto const& to_goal, double optimum) {
         ++(optimum == infinite ? infeasible : feasible);
-        for (bool fill : {true, false}) {
-            CAPTURE(fill);
-            check_optimum(t, blind(t, fill), optimum);
-            check_optimum(t, bounded(t, to_goal, 1, fill), optimum);
-            check_optimum(t, bounded(t, to_goal, random.unit(), fill), optimum);
+        for (auto pruning : prunings) {
+            CAPTURE(pruning.fill_unused);
+            CAPTURE(pruning.one_order);
+            check_optimum(t, blind(t, pruning), optimum);
+            check_optimum(t, bounded(t, to_goal, 1, pruning), optimum);
+            check_optimum(t, bounded(t, to_goal, random.unit(), pruning), optimum);
+            check_optimum(t, with_landmarks(t, {}, pruning), optimum);
+            check_optimum(t, with_landmarks(t, random_groups(t, random), pruning), optimum);
         }
     });
     CHECK(feasible > 400);
@@ -193,10 +217,148 @@ TEST_CASE("best_first over properties finds the optimum of exhaustive enumeratio
 TEST_CASE("filling in what nobody can use never expands more than leaving it out") {
     std::size_t filled = 0, plain = 0;
     for_random_tasks(2001, 300, [&](auto&, task const& t, auto const&, double) {
-        filled += search::best_first(blind(t, true)).statistics.expanded;
-        plain += search::best_first(blind(t, false)).statistics.expanded;
+        filled += search::best_first(blind(t, {true, false})).statistics.expanded;
+        plain += search::best_first(blind(t, {false, false})).statistics.expanded;
     });
     CHECK(filled < plain);
+}
+
+TEST_CASE("landmark cuts: every way to the goal meets each, no action pays for more than it costs") {
+    std::size_t tight = 0, feasible = 0;
+    for_random_tasks(9001, 1000, [&](auto& random, task const& t, auto const& to_goal, double optimum) {
+        auto const groups = random.chance(0.5) ? random_groups(t, random) : std::vector<std::uint32_t>{};
+        auto const cuts = search::find_landmark_cuts(*t.indexed, t.costs, groups);
+        CHECK(cuts.total <= optimum * (1 + 1e-12));
+        if (optimum == infinite) return;
+        ++feasible;
+        tight += cuts.total >= optimum * (1 - 1e-12);
+        std::vector<double> paid(t.actions.size());
+        for (std::size_t c = 0; c < cuts.weights.size(); ++c) {
+            CHECK(cuts.weights[c] > 0);
+            auto without = t;
+            for (auto a : cuts.actions[c]) {
+                paid[a] += cuts.weights[c];
+                without.actions[a].add.clear();
+            }
+            CHECK(costs_to_goal(without)[task::of(t.initial)] == infinite);
+        }
+        for (std::size_t a = 0; a < paid.size(); ++a) CHECK(paid[a] <= t.costs[a] * (1 + 1e-12));
+        // Along any way, what is left of the weights never exceeds what is left to pay.
+        search::additive_cost const costs(t.costs);
+        search::landmark_bound const bound(*t.indexed, costs, groups);
+        auto memory = bound.start();
+        mask s = task::of(t.initial);
+        for (int step = 0; step < 10; ++step) {
+            std::vector<std::uint32_t> open;
+            for (std::uint32_t a = 0; a < t.actions.size(); ++a)
+                if (t.applies(a, s)) open.push_back(a);
+            if (open.empty()) break;
+            auto const a = random.of(open);
+            s = t.apply(a, s);
+            bound.follow(memory, a);
+            CHECK(memory.rests[0] <= to_goal[s] * (1 + 1e-12) + 1e-9);
+        }
+    });
+    MESSAGE(tight << " of " << feasible << " bounds equal the optimum");
+    CHECK(tight > feasible / 2);
+}
+
+TEST_CASE("one order of commuting actions expands less, and grows mildly with independent branches") {
+    std::size_t one = 0, all = 0;
+    for_random_tasks(2001, 300, [&](auto&, task const& t, auto const&, double) {
+        one += search::best_first(blind(t, {false, true})).statistics.expanded;
+        all += search::best_first(blind(t, {false, false})).statistics.expanded;
+    });
+    CHECK(one < all);
+
+    // k branches of three steps, each with a dear and a cheap way, joined at the end.
+    auto const branches = [](std::uint32_t k) {
+        task t;
+        t.properties = 3 * k + 1;
+        t.goal = {3 * k};
+        search::property_action join{{}, {3 * k}, {}};
+        for (std::uint32_t b = 0; b < k; ++b)
+            for (std::uint32_t n = 0; n < 3; ++n)
+                for (double cost : {1.0, 2.0}) {
+                    t.actions.push_back({n ? std::vector{3 * b + n - 1} : std::vector<std::uint32_t>{}, {3 * b + n}, {}});
+                    t.costs.push_back(cost);
+                    if (n == 2 && cost == 1.0) join.pre.push_back(3 * b + n);
+                }
+        t.actions.push_back(join);
+        t.costs.push_back(1);
+        t.index();
+        return t;
+    };
+    for (std::uint32_t k : {1u, 2u, 5u, 20u}) {
+        auto const t = branches(k);
+        auto const r = search::best_first(with_landmarks(t));
+        CHECK(r.cost == 3.0 * k + 1);
+        CHECK(r.statistics.expanded == 3 * k + 1);
+    }
+}
+
+TEST_CASE("the k cheapest programs are those of enumeration") {
+    int several = 0;
+    for_random_tasks(11001, 400, [&](auto& random, task const& t, auto const&, double optimum) {
+        // Every program without an action that adds nothing, by its set of actions.
+        std::map<std::vector<std::uint32_t>, double> programs;
+        std::vector<std::uint32_t> path;
+        std::set<std::pair<mask, std::vector<std::uint32_t>>> seen;
+        auto const sorted = [](std::vector<std::uint32_t> ids) { std::ranges::sort(ids); return ids; };
+        std::function<void(mask, double)> const explore = [&](mask s, double cost) {
+            if (!seen.emplace(s, sorted(path)).second || seen.size() > 20'000) return;
+            if (t.reached(s)) { programs.emplace(sorted(path), cost); return; }
+            for (std::uint32_t a = 0; a < t.actions.size(); ++a) {
+                if (!t.applies(a, s) || (task::of(t.actions[a].add) & ~s) == 0) continue;
+                path.push_back(a);
+                explore(t.apply(a, s), cost + t.costs[a]);
+                path.pop_back();
+            }
+        };
+        explore(task::of(t.initial), 0);
+        if (seen.size() > 20'000) return;
+        std::vector<double> costs;
+        for (auto const& [actions, cost] : programs) costs.push_back(cost);
+        std::ranges::sort(costs);
+        std::vector<double> needed;
+        for (auto const& [actions, cost] : programs)
+            if (std::ranges::none_of(programs, [&](auto const& other) {
+                    return other.first.size() < actions.size() && std::ranges::includes(actions, other.first);
+                }))
+                needed.push_back(cost);
+        std::ranges::sort(needed);
+        search::options options;
+        options.solution_count = static_cast<std::size_t>(random.between(2, 6));
+        CAPTURE(options.solution_count);
+        for (auto pruning : prunings) {
+            CAPTURE(pruning.fill_unused);
+            CAPTURE(pruning.one_order);
+            auto const r = search::best_first(with_landmarks(t, {}, pruning), options);
+            if (optimum == infinite) { CHECK(r.status == search::status::infeasible); continue; }
+            REQUIRE(r.cost);
+            CHECK(r.status == search::status::optimal);
+            CHECK(*r.cost == costs.front());
+            std::set<std::vector<std::uint32_t>> found{sorted(r.actions)};
+            double last = *r.cost;
+            for (auto const& other : r.runners_up) {
+                CHECK(found.insert(sorted(other.actions)).second);
+                CHECK(other.cost >= last);
+                CHECK(programs.at(sorted(other.actions)) == other.cost);
+                last = other.cost;
+            }
+            CHECK(last >= costs[r.runners_up.size()]);
+            // Pruning hides programs with an action too many, and those only.
+            for (std::size_t n = 0; n < std::min(needed.size(), options.solution_count); ++n) {
+                REQUIRE(n <= r.runners_up.size());
+                CHECK((n ? r.runners_up[n - 1].cost : *r.cost) <= needed[n]);
+            }
+            if (pruning.fill_unused || pruning.one_order) continue;
+            REQUIRE(1 + r.runners_up.size() == std::min(options.solution_count, costs.size()));
+            several += !r.runners_up.empty();
+            for (std::size_t n = 0; n < r.runners_up.size(); ++n) CHECK(r.runners_up[n].cost == costs[n + 1]);
+        }
+    });
+    CHECK(several > 100);
 }
 
 TEST_CASE("a cutoff admits exactly what is cheaper") {
@@ -300,10 +462,11 @@ TEST_CASE("a visitor and a stop token end a search") {
     t.goal = {2};
     t.actions = {{{}, {0}, {}}, {{0}, {1}, {}}, {{1}, {2}, {}}};
     t.costs = {1, 2, 4};
+    t.index();
     SUBCASE("visitor") {
         struct stop_at_second {
             int* calls;
-            bool on_expand(search::statistics const&, double) const { return ++*calls < 2; }
+            bool on_expand(search::progress const&) const { return ++*calls < 2; }
         };
         int calls = 0;
         auto const r = search::best_first(blind(t), {}, stop_at_second{&calls});
@@ -321,6 +484,27 @@ TEST_CASE("a visitor and a stop token end a search") {
         CHECK(r.status == search::status::limit);
         CHECK(r.which_limit == search::limit_kind::stopped);
         CHECK(r.lower_bound == 0);
+    }
+    SUBCASE("memory") {
+        search::options options;
+        options.memory_limit_bytes = 300;
+        auto const r = search::best_first(blind(t), options);
+        CHECK(r.status == search::status::limit);
+        CHECK(r.which_limit == search::limit_kind::memory);
+        CHECK(r.lower_bound <= 7);
+    }
+    SUBCASE("solutions are told") {
+        struct listener {
+            std::vector<double>* costs;
+            void on_solution(search::progress const& p) const {
+                REQUIRE(p.incumbent);
+                costs->push_back(*p.incumbent);
+                CHECK(p.gap().value() >= 0);
+            }
+        };
+        std::vector<double> costs;
+        CHECK(search::best_first(blind(t), {}, listener{&costs}).cost == 7);
+        CHECK(costs == std::vector{7.0});
     }
     SUBCASE("time") {
         search::options options;
@@ -349,19 +533,23 @@ public:
     }
     [[nodiscard]] double total(label const& l) const { return l.closed + std::max(l.a, l.b); }
     [[nodiscard]] bool dominates(label const& x, label const& y) const { return x.closed + std::max(x.a - y.a, x.b - y.b) <= y.closed; }
+    [[nodiscard]] bool is_commutative() const { return false; }
+    [[nodiscard]] std::size_t relaxation_count() const { return 2; }
+    [[nodiscard]] double relaxed_cost(std::size_t clock, std::size_t action) const {
+        auto const& step = (*actions_)[action];
+        return step.closed + (clock == 0 ? step.a : step.b);
+    }
+    [[nodiscard]] double total_after(label const& l, std::span<double const> rests) const { return l.closed + std::max(l.a + rests[0], l.b + rests[1]); }
 
 private:
     std::vector<label> const* actions_;
-};
-
-struct spent_so_far {
-    double operator()(search::property_set const&, clocks::label const& l) const { return l.closed + std::max(l.a, l.b); }
 };
 
 } // namespace
 
 TEST_CASE("labels with clocks and barriers: the optimum over all orders of actions") {
     int feasible = 0;
+    std::size_t blindly = 0, by_clock = 0;
     for (std::uint64_t seed = 1; seed <= 400; ++seed) {
         random_source random(seed + 100000);
         auto t = random_task(random);
@@ -387,16 +575,71 @@ TEST_CASE("labels with clocks and barriers: the optimum over all orders of actio
         CAPTURE(seed);
         INFO(t.text());
         feasible += best < infinite;
-        for (bool fill : {true, false}) {
-            CAPTURE(fill);
-            search::property_space<clocks, spent_so_far> const space(t.properties, t.actions, t.initial, t.goal, accumulator, {}, fill);
+        t.index();
+        auto const check = [&](auto const& space) {
             auto const r = search::best_first(space);
             CHECK((r.status == search::status::infeasible) == (best == infinite));
             if (best < infinite) {
                 REQUIRE(r.cost);
                 CHECK(*r.cost == best);
             }
+            return r.statistics.expanded;
+        };
+        for (bool fill : {true, false}) {
+            CAPTURE(fill);
+            search::property_pruning const pruning{.fill_unused = fill};
+            blindly += check(search::property_space(*t.indexed, accumulator, search::blind_bound{}, pruning));
+            by_clock += check(search::property_space(*t.indexed, accumulator, search::landmark_bound(*t.indexed, accumulator), pruning));
         }
     }
     CHECK(feasible > 100);
+    MESSAGE("expanded " << blindly << " blindly, " << by_clock << " with cuts of each clock");
+    CHECK(by_clock < blindly);
+}
+
+TEST_CASE("open stages: the work of independent branches grows mildly, and stays exact where orders can be enumerated") {
+    // Each branch: two steps in two forms, and barriers that turn one form into the other.
+    auto const branches = [](std::uint32_t k, std::vector<clocks::label>& steps) {
+        random_source random(77);
+        task t;
+        t.properties = 5 * k + 1;
+        t.goal = {5 * k};
+        search::property_action join{{}, {5 * k}, {}};
+        auto const add = [&](search::property_action a, clocks::label cost) {
+            t.actions.push_back(std::move(a));
+            t.costs.push_back(0);
+            steps.push_back(cost);
+        };
+        for (std::uint32_t b = 0; b < k; ++b) {
+            auto const work = [&] { return clocks::label{0, random.between(1, 9) * 1.0, random.between(1, 9) * 1.0}; };
+            std::uint32_t const first = 5 * b;
+            for (std::uint32_t form : {0u, 1u}) add({{}, {first + form}, {}}, work());
+            add({{first}, {first + 1}, {}}, {2, 0, 0});
+            add({{first + 1}, {first}, {}}, {3, 0, 0});
+            for (std::uint32_t form : {0u, 1u}) add({{first + form}, {first + 2 + form}, {}}, work());
+            for (std::uint32_t form : {0u, 1u}) add({{first + 2 + form}, {first + 4}, {}}, {form ? 0.0 : 1.0, 0, 0});
+            join.pre.push_back(first + 4);
+        }
+        add(join, {});
+        t.index();
+        return t;
+    };
+    std::vector<std::size_t> expanded;
+    for (std::uint32_t k = 1; k <= 6; ++k) {
+        std::vector<clocks::label> steps;
+        auto const t = branches(k, steps);
+        clocks const accumulator(steps);
+        std::vector<std::uint32_t> groups;
+        for (std::uint32_t p = 0; p < t.properties; ++p) groups.push_back(p % 5 < 2 ? p - p % 5 : p % 5 < 4 && p + 1 < t.properties ? p - p % 5 + 2 : p);
+        auto const r = search::best_first(search::property_space(*t.indexed, accumulator, search::landmark_bound(*t.indexed, accumulator, groups)));
+        REQUIRE(r.status == search::status::optimal);
+        expanded.push_back(r.statistics.expanded);
+        if (k > 2) continue;
+        auto const blindly = search::best_first(search::property_space(*t.indexed, accumulator, search::blind_bound{}, {false, false}));
+        CHECK(r.cost == blindly.cost);
+    }
+    std::string counts;
+    for (auto n : expanded) counts += " " + std::to_string(n);
+    MESSAGE("expanded for 1 to 6 branches:" << counts);
+    CHECK(expanded[5] < 10'000); // of more than a million sets of properties
 }

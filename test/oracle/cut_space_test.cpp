@@ -5,6 +5,7 @@
 #include "support/random_programs.hpp"
 
 #include <heddle/cost/priced_graph.hpp>
+#include <heddle/cost/serial_actions.hpp>
 #include <heddle/planner/baselines.hpp>
 #include <heddle/planner/synthesis.hpp>
 #include <heddle/search/best_first.hpp>
@@ -231,7 +232,7 @@ TEST_CASE("under added costs the shortest path over cuts is the cheapest program
 namespace {
 
 /// What must still be spent on operators whose results nobody holds and on sources not held at all.
-class unmet_bound {
+class unmet_bound : public search::memoryless_bound {
 public:
     unmet_bound(indexed_program const& p, property_table const& table, random_prices const& prices) {
         for (operator_id o = 0; o < p.operators.size(); ++o) {
@@ -249,7 +250,7 @@ public:
             for (auto f : possible_forms(p.tensors[t])) item.any_of.push_back(table.held(t, f));
         }
     }
-    double operator()(search::property_set const& s, double spent) const {
+    double operator()(search::additive_cost const&, search::property_set const& s, double spent, memory) const {
         for (auto const& item : items_)
             if (std::ranges::none_of(item.any_of, [&](auto id) { return s.contains(id); })) spent += item.cost;
         return spent;
@@ -300,8 +301,8 @@ TEST_CASE("under added costs best_first over the theory agrees with the cuts") {
         auto const graph = search::explore(space);
         property_table const table(p);
         auto const task = task_of(p, table, prices, true);
-        search::property_space<search::additive_cost, unmet_bound> const whole(task.properties, task.actions, task.initial, task.goal,
-                                                                              search::additive_cost(task.costs), unmet_bound(p, table, prices));
+        search::property_task const indexed(task.properties, task.actions, task.initial, task.goal);
+        search::property_space<search::additive_cost, unmet_bound> const whole(indexed, search::additive_cost(task.costs), unmet_bound(p, table, prices));
         auto const found = search::best_first(whole, {.label_limit = 20000});
         CAPTURE(seed);
         INFO(test::describe(made));
@@ -449,6 +450,50 @@ exhaustive enumerate(priced_instance const& x) {
     walk(0);
     return result;
 }
+
+} // namespace
+
+TEST_CASE("under serial costs the theory searched in any order is never dearer than the cuts, and mostly equal") {
+    int checked = 0, limited = 0, equal = 0;
+    std::size_t blindly = 0, with_cuts = 0;
+    for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+        random_source random(seed + 500);
+        priced_instance const x(random, {}, 3);
+        if (path_count(x.graph) > 20'000) continue;
+        double const best = enumerate(x).best;
+        property_table const table(x.p);
+        auto const all = make_theory(x.p, table);
+        std::vector<search::property_action> actions;
+        std::vector<std::vector<step_cost>> costs;
+        integral_shares const shares(x.p, x.ratios);
+        for (auto const& t : all.triples) {
+            actions.push_back({t.pre, t.add, t.remove});
+            costs.emplace_back();
+            if (t.action.what != instruction::kind::convert || t.action.from != t.action.to) costs.back().push_back(x.model.price(make_step(x.p, t.action, {}), shares));
+        }
+        search::property_task const task(all.property_count, actions, all.initial, all.goal);
+        serial_actions const clocks(x.model.class_count(), std::move(costs));
+        search::options const options{.label_limit = 20'000, .cutoff = best * (1 + 1e-9)};
+        CAPTURE(seed);
+        INFO(x.text());
+        auto const found = search::best_first(search::property_space(task, clocks, search::landmark_bound(task, clocks, table.groups())), options);
+        CHECK(found.lower_bound <= best * (1 + 1e-9));
+        if (found.status == search::status::limit) { ++limited; continue; }
+        REQUIRE(found.status == search::status::optimal);
+        CHECK(*found.cost <= best * (1 + 1e-9));
+        ++checked;
+        equal += *found.cost >= best * (1 - 1e-9);
+        with_cuts += found.statistics.expanded;
+        blindly += search::best_first(search::property_space(task, clocks), options).statistics.expanded;
+    }
+    MESSAGE(checked << " solved, " << equal << " as the cuts have it, " << limited << " stopped; expanded " << with_cuts << " with landmark cuts by class, "
+                    << blindly << " without");
+    CHECK(checked > 30);
+    CHECK(equal > checked * 8 / 10);
+    CHECK(with_cuts < blindly);
+}
+
+namespace {
 
 /// What `synthesise` says, against the best of all paths.
 void check_synthesis(priced_instance const& x, synthesis_result const& r, double best) {

@@ -45,7 +45,8 @@ std::optional<outcome> solve(indexed_program const& p, theory<sequence> const& t
         costs.push_back(sum);
         actions.push_back({one.pre, one.add, one.remove});
     }
-    search::property_space const space(t.property_count, actions, t.initial, t.goal, search::additive_cost(costs), search::blind_bound{}, fill_unused);
+    search::property_task const task(t.property_count, actions, t.initial, t.goal);
+    search::property_space const space(task, search::additive_cost(costs), search::blind_bound{}, {.fill_unused = fill_unused, .one_order = false});
     auto const result = search::best_first(space, {.label_limit = 10'000});
     if (result.status != search::status::optimal) return std::nullopt;
     return outcome{*result.cost, result.statistics.expanded};

@@ -4,15 +4,17 @@
 #pragma once
 
 #include <heddle/search/result.hpp>
+#include <heddle/search/state_table.hpp>
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <concepts>
 #include <deque>
 #include <functional>
 #include <limits>
 #include <queue>
-#include <unordered_map>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -23,8 +25,9 @@ namespace heddle::search {
 /// *Notation.* `p` problem, `s`, `t` states, `a`, `b` labels.
 /// *Axioms.* `p.dominates` is a preorder on labels that every extension preserves, and
 /// `p.dominates(a, b)` implies `p.total(a) <= p.total(b)` at goals. `p.bound(s, a)` is at most the
-/// total of every completion from `(s, a)` and never falls along a path by more than rounding.
+/// total of every completion from `(s, a)`.
 /// There are no infinite paths of bounded cost.
+/// *Optional.* `p.memory(s)` and `p.memory(a)`: bytes that a state or a label holds beyond its size.
 template <class Problem>
 concept problem = requires(Problem const& p, typename Problem::state const& s, typename Problem::label const& a) {
     typename Problem::action;
@@ -37,94 +40,94 @@ concept problem = requires(Problem const& p, typename Problem::state const& s, t
     { std::hash<typename Problem::state>{}(s) } -> std::convertible_to<std::size_t>;
 };
 
-/// A problem that can say that one state is at least as good as another.
+/// A problem that can say that one state is at least as good as another, and has an index to find such states.
 ///
 /// *Axioms.* `p.subsumes(s, t)` is a preorder; whatever completes `t` completes `s` with the same
-/// steps or fewer. It implies that every feature of `t` is one of `s`.
+/// steps or fewer. For an index `i`, `i.insert(n, s)` numbers a state, and `i.candidates(t)` is a range of numbers inserted
+/// that should include those of the states that subsume `t`; what it misses costs time, nothing else.
 template <class Problem>
-concept subsuming_problem = problem<Problem> && requires(Problem const& p, typename Problem::state const& s) {
+concept subsuming_problem = problem<Problem> && requires(Problem const& p, typename Problem::state const& s, typename Problem::subsumption_index& i) {
     { p.subsumes(s, s) } -> std::convertible_to<bool>;
-    p.for_each_feature(s, [](std::size_t) {});
+    i.insert(std::uint32_t{}, s);
+    i.candidates(s);
 };
 
-/// A visitor may have `bool on_expand(statistics const&, double lower_bound)`; false stops the search.
+/// A visitor may have `bool on_expand(progress const&)`; false stops the search. And `void on_solution(progress const&)`,
+/// called for each new incumbent.
 struct no_visitor {};
 
 namespace detail {
+
+template <class Problem>
+struct index_of { struct type {}; };
+template <subsuming_problem Problem>
+struct index_of<Problem> { using type = typename Problem::subsumption_index; };
 
 template <problem Problem>
 class best_first_run {
     using state_type = typename Problem::state;
     using label_type = typename Problem::label;
     using action_type = typename Problem::action;
+    using clock = std::chrono::steady_clock;
 
 public:
-    best_first_run(Problem const& p, options const& o) : problem_(p), options_(o) {}
+    best_first_run(Problem const& p, options const& o) : problem_(p), options_(o) { options_.solution_count = std::max<std::size_t>(1, o.solution_count); }
 
     template <class Visitor>
     result<action_type> run(Visitor&& visitor) {
-        auto const start = std::chrono::steady_clock::now();
-        auto const elapsed = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); };
+        auto const start = clock::now();
+        auto const elapsed = [&] { return seconds(clock::now() - start); };
         result<action_type> out;
-        incumbent_ = options_.cutoff;
         double proven = -std::numeric_limits<double>::infinity();
+        auto const now = [&] { return progress{statistics_, proven, solutions_.empty() ? std::nullopt : std::optional(nodes_[solutions_.front()].bound)}; };
         {
             auto [state, label] = problem_.initial();
             insert(std::move(state), std::move(label), none, {});
         }
+        std::size_t best = none;
         while (!open_.empty()) {
+            if constexpr (requires { visitor.on_solution(now()); })
+                if (!solutions_.empty() && solutions_.front() != best) { best = solutions_.front(); visitor.on_solution(now()); }
             auto const top = open_.top();
             open_.pop();
-            if (top.bound * (1 + options_.relative_gap) >= incumbent_) { proven = std::max(proven, std::min(top.bound, incumbent_)); open_ = {}; break; }
-            auto& node = nodes_[top.node];
-            if (node.dead) continue;
+            if (is_hopeless(top.bound)) { proven = std::max(proven, std::min(top.bound, worst_wanted())); open_ = {}; break; }
+            if (nodes_[top.node].dead) continue;
             proven = std::max(proven, top.bound);
-            if (out.which_limit = spent(elapsed); out.which_limit != limit_kind::none) { open_.push(top); break; }
-            if constexpr (requires { { visitor.on_expand(statistics_, proven) } -> std::convertible_to<bool>; })
-                if (!visitor.on_expand(statistics_, proven)) { out.which_limit = limit_kind::stopped; open_.push(top); break; }
-            if constexpr (subsuming_problem<Problem>)
-                if (is_subsumed(*node.state, node.label, top.node)) { ++statistics_.dominated; kill(top.node); continue; }
-            ++statistics_.expanded;
-            problem_.for_each_successor(*node.state, node.label, [&](action_type const& action, state_type next, label_type label) {
-                ++statistics_.generated;
-                insert(std::move(next), std::move(label), top.node, action);
-            });
+            if (out.which_limit = spent(elapsed); out.which_limit == limit_kind::none) {
+                if constexpr (requires { { visitor.on_expand(now()) } -> std::convertible_to<bool>; })
+                    if (!visitor.on_expand(now())) out.which_limit = limit_kind::stopped;
+            }
+            if (out.which_limit != limit_kind::none) { open_.push(top); break; }
+            expand(top.node);
         }
+        if constexpr (requires { visitor.on_solution(now()); })
+            if (!solutions_.empty() && solutions_.front() != best) visitor.on_solution(now());
         statistics_.kept = nodes_.size();
         statistics_.seconds = elapsed();
         out.statistics = statistics_;
-        bool const stopped = out.which_limit != limit_kind::none;
-        if (best_ == none) {
-            out.status = stopped ? status::limit : status::infeasible;
-            out.lower_bound = std::min({stopped ? proven : incumbent_, incumbent_, least_bounded_});
-            return out;
-        }
-        out.cost = incumbent_;
-        for (std::size_t n = best_; nodes_[n].parent != none; n = nodes_[n].parent) out.actions.push_back(nodes_[n].action);
-        std::ranges::reverse(out.actions);
-        // Whatever was not expanded has a bound of at least `proven`.
-        out.lower_bound = std::min({proven, incumbent_, least_bounded_});
-        if (!stopped && options_.relative_gap <= 1e-9) out.lower_bound = incumbent_;
-        out.status = out.lower_bound * (1 + 1e-9) >= incumbent_ ? status::optimal : stopped ? status::limit : status::feasible;
-        if (out.status == status::optimal) out.which_limit = limit_kind::none;
+        finish(out, proven);
         return out;
     }
 
 private:
-    static constexpr std::size_t none = ~std::size_t{0};
+    static constexpr std::uint32_t none = ~std::uint32_t{0};
+    static constexpr bool has_hashed_actions = requires(action_type const& a) { { std::hash<action_type>{}(a) } -> std::convertible_to<std::size_t>; };
 
     struct node_type {
-        state_type const* state;
-        label_type label;
-        std::size_t parent;
-        action_type action;
+        double bound; // of a goal, its total
+        std::uint32_t state, parent;
+        /// The next label of the same state.
+        std::uint32_t next;
         std::uint32_t depth;
+        /// The same for paths of the same actions in any order.
+        std::uint64_t fingerprint;
         bool dead;
+        label_type label;
+        action_type action;
     };
     struct entry {
         double bound;
-        std::uint32_t depth;
-        std::size_t node;
+        std::uint32_t depth, node;
         /// Least bound first, then the deepest, then the newest.
         friend bool operator<(entry const& a, entry const& b) {
             if (a.bound != b.bound) return a.bound > b.bound;
@@ -132,88 +135,201 @@ private:
             return a.node < b.node;
         }
     };
-    using front = std::vector<std::size_t>;
-    using front_map = std::unordered_map<state_type, front>;
+
+    static double seconds(clock::duration d) { return std::chrono::duration<double>(d).count(); }
+
+    /// The cost that a further solution has to beat.
+    [[nodiscard]] double worst_wanted() const {
+        return solutions_.size() < options_.solution_count ? options_.cutoff : nodes_[solutions_.back()].bound;
+    }
+    [[nodiscard]] bool is_hopeless(double bound) const { return bound * (1 + options_.relative_gap) >= worst_wanted(); }
 
     template <class Elapsed>
     [[nodiscard]] limit_kind spent(Elapsed const& elapsed) const {
         if (nodes_.size() >= options_.label_limit) return limit_kind::labels;
         if (statistics_.compared >= options_.comparison_limit) return limit_kind::comparisons;
+        if (bytes_ >= options_.memory_limit_bytes) return limit_kind::memory;
         if (options_.stop.stop_requested()) return limit_kind::stopped;
         if (options_.time_limit_seconds && statistics_.expanded % 64 == 0 && elapsed() >= *options_.time_limit_seconds) return limit_kind::time;
         return limit_kind::none;
     }
 
-    void kill(std::size_t n) { nodes_[n].dead = true; }
+    void expand(std::uint32_t number) {
+        auto const& node = nodes_[number];
+        if (is_subsumed(states_[node.state], node.label)) {
+            ++statistics_.dominated;
+            nodes_[number].dead = true;
+            return;
+        }
+        auto const visit = [&](auto&& insert_one) {
+            problem_.for_each_successor(states_[node.state], node.label, [&](action_type const& action, state_type next, label_type label) {
+                ++statistics_.generated;
+                insert_one(std::move(next), std::move(label), action);
+            });
+        };
+        if (statistics_.expanded++ % 16 != 0) {
+            visit([&](state_type next, label_type label, action_type const& action) { insert(std::move(next), std::move(label), number, action); });
+            return;
+        }
+        clock::duration inserting{};
+        auto const start = clock::now();
+        visit([&](state_type next, label_type label, action_type const& action) {
+            auto const before = clock::now();
+            insert(std::move(next), std::move(label), number, action);
+            inserting += clock::now() - before;
+        });
+        statistics_.insertion_seconds += 16 * seconds(inserting);
+        statistics_.successor_seconds += 16 * seconds(clock::now() - start - inserting);
+    }
 
-    void insert(state_type state, label_type label, std::size_t parent, action_type action) {
+    void insert(state_type state, label_type label, std::uint32_t parent, action_type const& action) {
         double bound = problem_.bound(state, label);
-        if (parent != none) bound = std::max(bound, bounds_[parent]);
-        if (bound * (1 + options_.relative_gap) >= incumbent_) {
+        // What is left to pay never falls along a path; nor does it rise by rounding, or equals would part.
+        if (parent != none && bound <= nodes_[parent].bound + 1e-12 * std::abs(nodes_[parent].bound)) bound = nodes_[parent].bound;
+        if (is_hopeless(bound)) {
             ++statistics_.bounded;
             least_bounded_ = std::min(least_bounded_, bound);
             return;
         }
-        if constexpr (subsuming_problem<Problem>)
-            if (is_subsumed(state, label, none)) { ++statistics_.dominated; return; }
-        auto [slot, is_new] = fronts_.try_emplace(std::move(state));
-        auto& labels = slot->second;
-        statistics_.compared += labels.size();
-        for (auto n : labels)
-            if (problem_.dominates(nodes_[n].label, label)) { ++statistics_.dominated; return; }
-        std::erase_if(labels, [&](std::size_t n) {
-            if (!problem_.dominates(label, nodes_[n].label)) return false;
-            ++statistics_.dominated;
-            kill(n);
-            return true;
-        });
-        if constexpr (subsuming_problem<Problem>)
-            if (is_new)
-                problem_.for_each_feature(slot->first, [&](std::size_t f) {
-                    if (with_feature_.size() <= f) with_feature_.resize(f + 1);
-                    with_feature_[f].push_back(&*slot);
-                });
-        auto const depth = parent == none ? 0 : nodes_[parent].depth + 1;
-        labels.push_back(nodes_.size());
-        if (!problem_.is_goal(slot->first)) {
-            open_.push({bound, depth, nodes_.size()});
-        } else if (double const total = problem_.total(label); total < incumbent_) {
-            incumbent_ = total;
-            best_ = nodes_.size();
+        std::uint64_t fingerprint = parent == none ? 0 : nodes_[parent].fingerprint;
+        if (parent != none) fingerprint = extended(fingerprint, action);
+        if (is_subsumed(state, label)) { ++statistics_.dominated; return; }
+        auto const [number, is_new] = states_.insert(std::move(state));
+        if (is_new) {
+            first_.push_back(none);
+            index(number);
         }
-        nodes_.push_back({&slot->first, std::move(label), parent, std::move(action), depth, false});
-        bounds_.push_back(bound);
+        if (!make_room(number, label, fingerprint)) { ++statistics_.dominated; return; }
+
+        auto const me = static_cast<std::uint32_t>(nodes_.size());
+        auto const depth = parent == none ? 0 : nodes_[parent].depth + 1;
+        bool const is_goal = problem_.is_goal(states_[number]);
+        if (is_goal) bound = problem_.total(label);
+        nodes_.push_back({bound, number, parent, std::exchange(first_[number], me), depth, fingerprint, false, std::move(label), action});
+        count_bytes(number, nodes_.back().label, is_new);
+        if (!is_goal) {
+            open_.push({bound, depth, me});
+        } else if (bound < worst_wanted()) {
+            offer(me);
+        }
     }
 
-    /// Whether another state that subsumes this one has a label that dominates: looked for among the
-    /// states that share its rarest feature.
-    [[nodiscard]] bool is_subsumed(state_type const& state, label_type const& label, std::size_t self) const {
-        std::vector<typename front_map::value_type const*> const* rarest = nullptr;
-        bool impossible = false;
-        problem_.for_each_feature(state, [&](std::size_t f) {
-            if (f >= with_feature_.size()) { impossible = true; return; }
-            if (!rarest || with_feature_[f].size() < rarest->size()) rarest = &with_feature_[f];
-        });
-        if (impossible || !rarest) return false;
-        for (auto const* other : *rarest)
-            for (auto n : other->second)
-                if (n != self && problem_.dominates(nodes_[n].label, label) && problem_.subsumes(other->first, state) &&
-                    !(other->first == state)) return true;
+    /// Takes a goal among the solutions, unless it is one of them in another order.
+    void offer(std::uint32_t goal) {
+        auto const cost = [&](std::uint32_t n) { return nodes_[n].bound; };
+        if (has_hashed_actions && options_.solution_count > 1) {
+            auto const same = std::ranges::find(solutions_, nodes_[goal].fingerprint, [&](auto n) { return nodes_[n].fingerprint; });
+            if (same != solutions_.end()) {
+                if (cost(*same) <= cost(goal)) return;
+                solutions_.erase(same);
+            }
+        }
+        solutions_.insert(std::ranges::upper_bound(solutions_, cost(goal), {}, cost), goal);
+        if (solutions_.size() > options_.solution_count) solutions_.pop_back();
+    }
+
+    /// Compares a label with those of its state: false if it is not wanted beside them; kills those that are not wanted beside it.
+    bool make_room(std::uint32_t state, label_type const& label, std::uint64_t fingerprint) {
+        std::size_t better = 0;
+        for (auto n = first_[state]; n != none; n = nodes_[n].next) {
+            if (nodes_[n].dead) continue;
+            ++statistics_.compared;
+            if (!problem_.dominates(nodes_[n].label, label)) continue;
+            bool const is_same = has_hashed_actions && options_.solution_count > 1 && nodes_[n].fingerprint == fingerprint;
+            if (is_same || ++better >= options_.solution_count) return false;
+        }
+        if (options_.solution_count > 1) return true;
+        for (auto* link = &first_[state]; *link != none;) {
+            auto& n = nodes_[*link];
+            if (!n.dead && problem_.dominates(label, n.label)) {
+                ++statistics_.dominated;
+                n.dead = true;
+            }
+            if (n.dead) *link = n.next;
+            else link = &n.next;
+        }
+        return true;
+    }
+
+    static std::uint64_t extended(std::uint64_t fingerprint, action_type const& action) {
+        if constexpr (has_hashed_actions) {
+            std::uint64_t x = (std::hash<action_type>{}(action) + 0x9e3779b97f4a7c15u) * 0xbf58476d1ce4e5b9u;
+            x = (x ^ (x >> 31)) * 0x94d049bb133111ebu;
+            return fingerprint + (x ^ (x >> 29));
+        }
+        return fingerprint;
+    }
+
+    void index(std::uint32_t state) {
+        if constexpr (subsuming_problem<Problem>)
+            if (options_.solution_count == 1) index_.insert(state, states_[state]);
+    }
+
+    /// Whether a label of another state that subsumes this one dominates. With several solutions sought that would
+    /// hide some.
+    [[nodiscard]] bool is_subsumed(state_type const& state, label_type const& label) {
+        if constexpr (subsuming_problem<Problem>) {
+            if (options_.solution_count > 1) return false;
+            for (std::uint32_t other : index_.candidates(state))
+                for (auto n = first_[other]; n != none; n = nodes_[n].next) {
+                    if (nodes_[n].dead) continue;
+                    ++statistics_.compared;
+                    if (problem_.dominates(nodes_[n].label, label) && problem_.subsumes(states_[other], state) && !(states_[other] == state)) return true;
+                }
+        }
         return false;
+    }
+
+    void count_bytes(std::uint32_t state, label_type const& label, bool is_new) {
+        bytes_ += sizeof(node_type) + sizeof(entry);
+        if constexpr (requires { problem_.memory(label); }) bytes_ += problem_.memory(label);
+        if (!is_new) return;
+        bytes_ += sizeof(state_type) + 4 * sizeof(std::uint32_t);
+        if constexpr (requires { problem_.memory(states_[state]); }) bytes_ += problem_.memory(states_[state]);
+    }
+
+    void finish(result<action_type>& out, double proven) const {
+        bool const stopped = out.which_limit != limit_kind::none;
+        double const wanted = worst_wanted();
+        // Whatever was not expanded has a bound of at least `proven`.
+        double const bound = std::min({stopped || !solutions_.empty() ? proven : wanted, wanted, least_bounded_});
+        if (solutions_.empty()) {
+            out.status = stopped ? status::limit : status::infeasible;
+            out.lower_bound = bound;
+            return;
+        }
+        auto const solution_of = [&](std::uint32_t node) {
+            solution<action_type> found{nodes_[node].bound, {}};
+            for (auto n = node; nodes_[n].parent != none; n = nodes_[n].parent) found.actions.push_back(nodes_[n].action);
+            std::ranges::reverse(found.actions);
+            return found;
+        };
+        auto first = solution_of(solutions_.front());
+        out.cost = first.cost;
+        out.actions = std::move(first.actions);
+        for (auto n : std::span(solutions_).subspan(1)) out.runners_up.push_back(solution_of(n));
+        bool const is_exact = !stopped && options_.relative_gap <= 1e-9;
+        out.lower_bound = is_exact ? *out.cost : std::min(bound, *out.cost);
+        double const last = nodes_[solutions_.back()].bound;
+        bool const proves_all = solutions_.size() == options_.solution_count ? bound * (1 + 1e-9) >= last : !stopped;
+        out.status = is_exact || proves_all ? status::optimal : stopped ? status::limit : status::feasible;
+        if (out.status == status::optimal) out.which_limit = limit_kind::none;
     }
 
     Problem const& problem_;
     options options_;
-    double incumbent_ = 0;
-    std::size_t best_ = none;
+    /// The best ones, best first.
+    std::vector<std::uint32_t> solutions_;
     /// Least bound of a label dropped because of the incumbent or the cutoff, which a gap lets be above it.
     double least_bounded_ = std::numeric_limits<double>::infinity();
     statistics statistics_;
+    std::size_t bytes_ = 0;
     std::deque<node_type> nodes_; // labels are read while successors are added
-    std::vector<double> bounds_;
     std::priority_queue<entry> open_;
-    front_map fronts_;
-    std::vector<std::vector<typename front_map::value_type const*>> with_feature_;
+    state_table<state_type> states_;
+    /// By state, its newest label.
+    std::vector<std::uint32_t> first_;
+    [[no_unique_address]] index_of<Problem>::type index_;
 };
 
 } // namespace detail
@@ -223,8 +339,9 @@ private:
 /// A label is dropped when a label of its own state, or of a state that subsumes it, dominates it
 /// (weakly: of equal labels the first is kept), or when its bound reaches the incumbent. Ties in the
 /// bound go to the deepest, then to the newest label, so the search is deterministic.
+/// With `solution_count` above 1, as many labels are kept per state, and nothing is subsumed across states.
 /// *Returns* `optimal` unless a limit or a gap was set and reached; see `result`.
-/// *Complexity.* Time and memory grow with the labels kept.
+/// *Complexity.* Time and memory grow with the labels kept, at most 2^32 - 1.
 /// *Thread safety.* Uses the problem through const calls only.
 /// *Reference.* HAP section 4.3, Fig. 10, with dominance of labels instead of comparison of costs.
 template <problem Problem, class Visitor = no_visitor>

@@ -20,7 +20,7 @@ enum class status : std::uint8_t {
     infeasible ///< proven that there is no solution (below the cutoff, if one was given)
 };
 
-enum class limit_kind : std::uint8_t { none, labels, comparisons, time, stopped };
+enum class limit_kind : std::uint8_t { none, labels, comparisons, memory, time, stopped };
 
 [[nodiscard]] constexpr char const* name(status s) {
     switch (s) {
@@ -37,6 +37,7 @@ enum class limit_kind : std::uint8_t { none, labels, comparisons, time, stopped 
     case limit_kind::none: return "none";
     case limit_kind::labels: return "labels";
     case limit_kind::comparisons: return "comparisons";
+    case limit_kind::memory: return "memory";
     case limit_kind::time: return "time";
     case limit_kind::stopped: return "stopped";
     }
@@ -48,12 +49,17 @@ struct options {
     /// Deterministic, unlike the time limit.
     std::size_t label_limit = 4'000'000;
     std::size_t comparison_limit = 10'000'000'000;
+    /// The same once the labels and states kept take so many bytes, as the problem counts them.
+    std::size_t memory_limit_bytes = std::numeric_limits<std::size_t>::max();
     std::optional<double> time_limit_seconds{};
     /// Only solutions cheaper than this are sought.
     double cutoff = std::numeric_limits<double>::infinity();
     /// Stop when cost <= bound * (1 + relative_gap); with a cutoff, also when no solution costs less than
     /// cutoff / (1 + relative_gap).
     double relative_gap = 1e-12;
+    /// How many of the cheapest solutions are sought, those that differ in their order alone counted once
+    /// where actions can be hashed.
+    std::size_t solution_count = 1;
     std::stop_token stop{};
 };
 
@@ -65,9 +71,11 @@ struct statistics {
     /// Labels dropped because their bound reached the incumbent.
     std::size_t bounded = 0;
     std::size_t kept = 0;
-    /// Pairs of labels of one state compared for dominance.
+    /// Pairs of labels compared for dominance.
     std::size_t compared = 0;
     double seconds = 0;
+    /// Of `seconds`, what making successors and inserting them took, estimated from every sixteenth expansion.
+    double successor_seconds = 0, insertion_seconds = 0;
 
     /// Adds another search's counts; `kept` is the larger.
     statistics& operator+=(statistics const& other) {
@@ -78,8 +86,29 @@ struct statistics {
         kept = std::max(kept, other.kept);
         compared += other.compared;
         seconds += other.seconds;
+        successor_seconds += other.successor_seconds;
+        insertion_seconds += other.insertion_seconds;
         return *this;
     }
+};
+
+/// How far a search has come.
+struct progress {
+    search::statistics const& statistics;
+    double lower_bound = 0;
+    /// Cost of the best solution so far.
+    std::optional<double> incumbent;
+    /// Relative distance between incumbent and bound, if there is an incumbent.
+    [[nodiscard]] std::optional<double> gap() const {
+        return incumbent ? std::optional(*incumbent > 0 ? 1 - lower_bound / *incumbent : 0.0) : std::nullopt;
+    }
+};
+
+template <class Action>
+struct solution {
+    double cost = 0;
+    /// First action first.
+    std::vector<Action> actions;
 };
 
 template <class Action>
@@ -92,6 +121,9 @@ struct result {
     double lower_bound = 0;
     /// The best solution, first action first.
     std::vector<Action> actions;
+    /// The next best ones, best first, if more than one was sought. `optimal` covers them too; fewer than
+    /// sought means, unless a limit was reached, that there are no more.
+    std::vector<solution<Action>> runners_up;
     search::statistics statistics;
 };
 

@@ -52,6 +52,13 @@ public:
     [[nodiscard]] property_id finished() const { return finished_; }
     [[nodiscard]] std::size_t size() const { return finished_ + 1; }
 
+    /// By property, the number of its group: the forms of one tensor (see `search::find_landmark_cuts`).
+    [[nodiscard]] std::vector<std::uint32_t> groups() const {
+        std::vector<std::uint32_t> result;
+        for (property_id id = 0; id < size(); ++id) result.push_back(is_held(id) ? first_[tensor_and_form(id).first] : id);
+        return result;
+    }
+
     [[nodiscard]] bool is_held(property_id id) const { return id < unread_; }
     [[nodiscard]] std::pair<tensor_id, form> tensor_and_form(property_id id) const {
         auto const next = std::ranges::upper_bound(first_, id);

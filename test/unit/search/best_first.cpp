@@ -87,13 +87,18 @@ TEST_CASE("property_space: a consumed budget is gone, an unused property is fill
     std::vector<std::uint32_t> const initial{3}, goal{2};
     std::vector<double> const costs{1, 1, 1};
     using space = search::property_space<search::additive_cost, search::blind_bound>;
+    search::property_task const task(4, actions, initial, goal);
     for (bool fill : {true, false})
-        CHECK(search::best_first(space(4, actions, initial, goal, search::additive_cost(costs), {}, fill)).status == search::status::infeasible);
+        for (bool one_order : {true, false})
+            CHECK(search::best_first(space(task, search::additive_cost(costs), {}, {fill, one_order})).status == search::status::infeasible);
 
     // 2 leads nowhere: with filling nobody produces it.
     std::vector<search::property_action> const more{{{}, {0}, {}}, {{}, {2}, {}}, {{0}, {1}, {}}};
     std::vector<std::uint32_t> const none, last{1};
-    auto const generated = [&](bool fill) { return search::best_first(space(3, more, none, last, search::additive_cost(costs), {}, fill)).statistics.generated; };
+    search::property_task const leads_nowhere(3, more, none, last);
+    auto const generated = [&](bool fill) {
+        return search::best_first(space(leads_nowhere, search::additive_cost(costs), {}, {fill, false})).statistics.generated;
+    };
     CHECK(generated(true) == 2);
     CHECK(generated(false) > 2);
 }

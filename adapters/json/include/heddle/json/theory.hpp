@@ -4,10 +4,11 @@
 #pragma once
 
 #include <heddle/json/document.hpp>
-#include <heddle/search/property_space.hpp>
+#include <heddle/search/property_task.hpp>
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -17,9 +18,11 @@ namespace heddle::json {
 
 /// From `initial`, hold every property of `goal` by actions of the least total cost.
 /// *Invariant.* What one action removes it needs, and none adds. Each `pre`, `add` and `remove` is
-/// ascending without repetition, as `search::property_space` expects.
+/// ascending without repetition, as `search::property_task` expects.
 struct bare_theory {
     std::vector<std::string> properties;
+    /// By property, the number of its group: those whose texts agree up to the first '|', budgets by themselves.
+    std::vector<std::uint32_t> groups;
     std::vector<search::property_action> actions;
     /// By action.
     std::vector<double> costs;
@@ -46,6 +49,7 @@ public:
         auto const triples = root.at("triples");
         triples.for_each([&](element const& e) { read_triple(e); });
         check_budgets(triples);
+        find_groups();
         if (auto const program = root.find("program")) result_.program = program->numbers_below(result_.actions.size());
         result_.digest = file_.digest();
         return std::move(result_);
@@ -74,6 +78,16 @@ private:
         auto const text = e.find("text");
         result_.texts.push_back(text ? text->text() : std::string());
         result_.actions.push_back(std::move(action));
+    }
+
+    void find_groups() {
+        std::map<std::string_view, std::uint32_t> number;
+        for (std::uint32_t id = 0; id < count(); ++id) {
+            std::string_view const text = result_.properties[id];
+            auto const bar = text.find('|');
+            bool const is_alone = removed_[id] || bar == std::string_view::npos;
+            result_.groups.push_back(is_alone ? id : number.try_emplace(text.substr(0, bar), id).first->second);
+        }
     }
 
     void check_budgets(element const& triples) const {
