@@ -9,6 +9,7 @@
 #include <heddle/base/quantity.hpp>
 
 #include <heddle/search/best_first.hpp>
+#include <heddle/search/partition.hpp>
 #include <heddle/search/property_space.hpp>
 #include <heddle/search/result.hpp>
 #include <heddle/search/state_graph.hpp>
@@ -40,6 +41,11 @@
 #include <heddle/plan/verify.hpp>
 
 #include <heddle/balance/ratio_problem.hpp>
+
+#include <heddle/pipeline/layer_assignment.hpp>
+#include <heddle/pipeline/layer_assignment_problem.hpp>
+#include <heddle/pipeline/schedule.hpp>
+#include <heddle/pipeline/stage_memory.hpp>
 
 #include <heddle/planner/baselines.hpp>
 #include <heddle/planner/hap.hpp>
