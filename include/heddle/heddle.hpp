@@ -8,6 +8,7 @@
 #include <heddle/base/error.hpp>
 #include <heddle/base/quantity.hpp>
 
+#include <heddle/search/anneal.hpp>
 #include <heddle/search/best_first.hpp>
 #include <heddle/search/partition.hpp>
 #include <heddle/search/property_space.hpp>
