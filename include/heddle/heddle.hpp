@@ -11,6 +11,7 @@
 #include <heddle/search/anneal.hpp>
 #include <heddle/search/best_first.hpp>
 #include <heddle/search/partition.hpp>
+#include <heddle/search/partition_problem.hpp>
 #include <heddle/search/property_space.hpp>
 #include <heddle/search/result.hpp>
 #include <heddle/search/state_graph.hpp>

@@ -3,103 +3,30 @@
 /// @brief Cuts a row of items into consecutive parts: least weighted sum of the largest part and all parts.
 #pragma once
 
-#include <heddle/search/result.hpp>
+#include <heddle/search/partition_problem.hpp>
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <cstddef>
-#include <cstdint>
-#include <limits>
-#include <optional>
-#include <stop_token>
 #include <utility>
 #include <vector>
 
 namespace heddle::search {
 
-/// Items in a row and the parts, none empty, to cut them into. Minimised is
-/// `largest_weight * (size of the largest part) + (sizes of all parts) + (costs of all cuts)`.
-///
-/// *Preconditions.* All numbers are finite, sizes are not negative, every kind is one of `sizes`.
-struct partition_problem {
-    /// sizes[kind][i]: of item i in a part of that kind. One kind at least; rows of one length.
-    std::vector<std::vector<double>> sizes;
-    /// The kind of each part, first part first.
-    std::vector<std::size_t> kinds;
-    /// cut_costs[p][i]: of a cut before item i between parts p and p + 1. Empty: cuts are free.
-    std::vector<std::vector<double>> cut_costs;
-    /// reach[p][i]: where part p must end at the latest if it begins with item i; never falls in i. Empty: no limit.
-    std::vector<std::vector<std::size_t>> reach;
-    std::int64_t largest_weight = 0;
-
-    [[nodiscard]] std::size_t item_count() const { return sizes.front().size(); }
-    [[nodiscard]] std::size_t part_count() const { return kinds.size(); }
-};
-
-struct partition_options {
-    /// Stops after so many cells; deterministic.
-    std::size_t label_limit = std::numeric_limits<std::size_t>::max();
-    /// Only partitions cheaper than this are sought.
-    double cutoff = std::numeric_limits<double>::infinity();
-    std::stop_token stop{};
-};
-
-struct partition_statistics {
-    /// Thresholds for which the rest was minimised, and the (part, item) pairs looked at for them.
-    std::size_t thresholds = 0, cells = 0;
-    double seconds = 0;
-
-    partition_statistics& operator+=(partition_statistics const& other) {
-        thresholds += other.thresholds;
-        cells += other.cells;
-        seconds += other.seconds;
-        return *this;
-    }
-};
-
-struct partition_result {
-    search::status status = search::status::infeasible;
-    limit_kind which_limit = limit_kind::none;
-    std::optional<double> cost;
-    /// No partition costs less.
-    double lower_bound = 0;
-    /// Part p holds the items [cuts[p], cuts[p + 1]).
-    std::vector<std::size_t> cuts;
-    partition_statistics statistics;
-};
-
 namespace detail {
 
-class partition_run {
-    /// Sizes and costs are whole numbers of a unit so small that the cost of any partition is below 2^60: sums are
-    /// exact, so that ties are ties in whatever order one adds.
-    using ticks = std::int64_t;
-    static constexpr ticks infinite = std::numeric_limits<ticks>::max();
-
+class partition_run : partition_in_ticks {
 public:
     partition_run(partition_problem const& p, partition_options const& o)
-        : problem_(p), options_(o), items_(p.item_count()), parts_(p.part_count()) {
-        measure();
-        read();
-        last_start_.resize(parts_ + 1);
-        best_end_.resize(parts_ * (items_ + 1));
-        rest_.resize(items_ + 1);
-        rest_before_.resize(items_ + 1);
-        window_.resize(items_ + 1);
-        cuts_.resize(parts_ + 1);
-    }
+        : partition_in_ticks(p, o, p.largest_weight + 1), best_end_(parts_ * (items_ + 1)), rest_(items_ + 1), rest_before_(items_ + 1),
+          window_(items_ + 1) {}
 
     partition_result run() {
         auto const start = std::chrono::steady_clock::now();
         if (parts_ != 0 && parts_ <= items_) descend();
         else if (parts_ == 0 && items_ == 0) result_.cuts = {0}, best_ = 0;
         result_.statistics.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-        bool const stopped = result_.which_limit != limit_kind::none;
-        if (!result_.cuts.empty()) result_.cost = in_units(best_);
-        result_.lower_bound = stopped ? in_units(std::min(proven_, best_)) : result_.cost.value_or(options_.cutoff);
-        result_.status = stopped ? status::limit : result_.cost ? status::optimal : status::infeasible;
-        return std::move(result_);
+        return finish();
     }
 
 private:
@@ -107,39 +34,6 @@ private:
         bool feasible = false;
         ticks largest = 0, rest = 0;
     };
-
-    void measure() {
-        double size = 0, cost = 0;
-        for (std::size_t i = 0; i < items_; ++i) {
-            double most = 0;
-            for (auto const& row : problem_.sizes) most = std::max(most, row[i]);
-            size += most;
-        }
-        for (auto const& row : problem_.cut_costs) {
-            double most = 0;
-            for (double c : row) most = std::max(most, std::abs(c));
-            cost += most;
-        }
-        double const bound = size * (static_cast<double>(problem_.largest_weight) + 1) + cost;
-        int exponent = 0;
-        std::frexp(bound, &exponent);
-        ticks_per_unit_ = std::ldexp(1.0, std::min(60 - exponent, 1000));
-    }
-    /// Exact but for the rounding: the factor is a power of two.
-    [[nodiscard]] ticks in_ticks(double x) const { return static_cast<ticks>(x * ticks_per_unit_ + (x < 0 ? -0.5 : 0.5)); }
-    [[nodiscard]] double in_units(ticks x) const { return static_cast<double>(x) / ticks_per_unit_; }
-
-    void read() {
-        for (auto const& row : problem_.sizes) {
-            auto& sums = before_.emplace_back(1, 0);
-            for (double x : row) sums.push_back(sums.back() + in_ticks(x));
-        }
-        for (auto const& row : problem_.cut_costs) {
-            auto& costs = cut_costs_.emplace_back();
-            for (double x : row) costs.push_back(in_ticks(x));
-        }
-        if (std::isfinite(options_.cutoff) && options_.cutoff * ticks_per_unit_ < 0x1p61) best_ = in_ticks(options_.cutoff);
-    }
 
     void descend() {
         auto const weight = problem_.largest_weight;
@@ -150,7 +44,7 @@ private:
         // The rest never grows with the threshold, so bisection for the least threshold meets good partitions on its way.
         ticks least = -1; // no partition's largest part is as small as this
         for (ticks most = widest.largest; weight > 0 && weight * (most - least) > (best_ >> 20) && most - least > 1;) {
-            if (stopped()) return;
+            if (is_stopped()) return;
             auto const middle = evaluate(least + (most - least) / 2);
             if (middle.feasible) most = middle.largest;
             else least += (most - least) / 2;
@@ -161,39 +55,21 @@ private:
             auto const threshold = std::min(at.largest - 1, (best_ - at.rest) / weight);
             if (threshold <= least) return;
             proven_ = at.rest + weight * (least + 1);
-            if (stopped()) return;
+            if (is_stopped()) return;
             at = evaluate(threshold);
             if (!at.feasible) return;
         }
     }
 
-    bool stopped() {
-        if (options_.stop.stop_requested()) result_.which_limit = limit_kind::stopped;
-        else if (result_.statistics.cells >= options_.label_limit) result_.which_limit = limit_kind::labels;
-        return result_.which_limit != limit_kind::none;
-    }
-
-    [[nodiscard]] std::size_t latest_end(std::size_t part, std::size_t start) const {
-        return problem_.reach.empty() ? items_ : problem_.reach[part][start];
-    }
-
     /// Least cost without the largest part's weight where no part is above the threshold.
     outcome evaluate(ticks threshold) {
         ++result_.statistics.thresholds;
-        last_start_[0] = 0;
-        for (std::size_t p = 0; p < parts_; ++p) {
-            auto const& before = before_[problem_.kinds[p]];
-            auto const start = last_start_[p];
-            auto const fits = std::upper_bound(before.begin() + static_cast<std::ptrdiff_t>(start), before.end(), before[start] + threshold) - before.begin() - 1;
-            last_start_[p + 1] = std::min({static_cast<std::size_t>(fits), latest_end(p, start), items_ - (parts_ - 1 - p)});
-        }
-        if (last_start_[parts_] < items_) return {};
+        if (!bound_starts(threshold)) return {};
         // The next part begins in [first, last]; rest_ is the least cost from there on.
         std::size_t first = items_, last = items_;
         rest_[items_] = 0;
         for (std::size_t p = parts_; p-- > 0;) {
-            auto const& before = before_[problem_.kinds[p]];
-            auto const* const cut_costs = p + 1 < parts_ && !cut_costs_.empty() ? cut_costs_[p].data() : nullptr;
+            auto const& before = this->before(p);
             // Both ends of the window of possible ends fall with the start. Its front is the cheapest end, of equals the first.
             std::size_t front = 0, back = 0;
             std::size_t const last_start = std::min(last_start_[p], last - 1);
@@ -205,7 +81,7 @@ private:
                 for (std::size_t const stop = std::max(start + 1, first); pushed > stop;) {
                     --pushed;
                     if (pushed > end || rest_[pushed] == infinite) continue;
-                    ticks const through = before[pushed] + rest_[pushed] + (cut_costs ? cut_costs[pushed] : 0);
+                    ticks const through = before[pushed] + rest_[pushed] + cut_cost(p, pushed);
                     while (back > front && window_[back - 1].through >= through) --back;
                     window_[back++] = {through, pushed};
                 }
@@ -224,8 +100,7 @@ private:
         outcome found{true, 0, rest_[0]};
         for (std::size_t p = 0, start = 0; p < parts_; ++p) {
             auto const end = best_end_[p * (items_ + 1) + start];
-            auto const& before = before_[problem_.kinds[p]];
-            found.largest = std::max(found.largest, before[end] - before[start]);
+            found.largest = std::max(found.largest, before(p)[end] - before(p)[start]);
             cuts_[p + 1] = start = end;
         }
         ticks const cost = problem_.largest_weight * found.largest + found.rest;
@@ -241,18 +116,9 @@ private:
         std::size_t end;
     };
 
-    partition_problem const& problem_;
-    partition_options const& options_;
-    std::size_t items_, parts_;
-    double ticks_per_unit_ = 1;
-    std::vector<std::vector<ticks>> before_, cut_costs_;
-    /// Where a part may begin at the latest, under the threshold at hand.
-    std::vector<std::size_t> last_start_;
-    std::vector<std::size_t> best_end_, cuts_;
+    std::vector<std::size_t> best_end_;
     std::vector<ticks> rest_, rest_before_;
     std::vector<candidate> window_;
-    ticks best_ = infinite, proven_ = 0;
-    partition_result result_;
 };
 
 } // namespace detail
