@@ -12,6 +12,7 @@
 #include <heddle/search/best_first.hpp>
 #include <heddle/search/partition.hpp>
 #include <heddle/search/partition_problem.hpp>
+#include <heddle/search/partition_with_tail.hpp>
 #include <heddle/search/property_space.hpp>
 #include <heddle/search/result.hpp>
 #include <heddle/search/state_graph.hpp>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // Layer assignment against all cuts, against AMP's recurrence, and against itself on changed problems.
 #include <heddle/pipeline/layer_assignment.hpp>
+#include <heddle/search/partition_with_tail.hpp>
 
 #include <support/amp_recurrence.hpp>
 #include <support/random_programs.hpp>
@@ -66,16 +67,19 @@ layer_assignment_problem random_problem(random_source& random, sizes s) {
     return p;
 }
 
-using any_schedule = std::variant<one_f_one_b, gpipe>;
+using any_schedule = std::variant<one_f_one_b, gpipe, oobleck_estimate>;
 any_schedule random_schedule(random_source& random, layer_assignment_problem const& p) {
     if (random.chance(0.3)) return gpipe{};
+    if (random.chance(0.3) && oobleck_estimate{}.can_run(p.shape())) return oobleck_estimate{};
     one_f_one_b const interleaved{2};
     return random.chance(0.5) && interleaved.can_run(p.shape()) ? interleaved : one_f_one_b{};
 }
 /// The weight of the slowest stage and the micro-batches held, written out once more.
-std::size_t chunks_of(any_schedule const& s) { return std::holds_alternative<gpipe>(s) ? 1 : std::get<one_f_one_b>(s).chunks; }
+std::size_t chunks_of(any_schedule const& s) { return std::holds_alternative<one_f_one_b>(s) ? std::get<one_f_one_b>(s).chunks : 1; }
+bool counts_tail(any_schedule const& s) { return std::holds_alternative<oobleck_estimate>(s); }
 double weight_of(any_schedule const& s, layer_assignment_problem const& p) {
     auto const m = static_cast<double>(p.micro_batches), k = static_cast<double>(p.devices.size());
+    if (counts_tail(s)) return m - k;
     return chunks_of(s) == 1 ? m - 1 : 2 * m - k - 1;
 }
 double in_flight(any_schedule const& s, std::size_t stage, layer_assignment_problem const& p) {
@@ -99,20 +103,24 @@ double limit(any_schedule const& schedule, layer_assignment_problem const& p, st
 
 /// None where something does not fit.
 std::optional<double> seconds_of(any_schedule const& schedule, layer_assignment_problem const& p, cuts const& c) {
-    double sum = 0, slowest = 0;
+    double sum = 0, slowest = 0, tail = 0;
     for (std::size_t s = 0; s + 1 < c.size(); ++s) {
         if (needed(schedule, p, s, c[s], c[s + 1]) > limit(schedule, p, s)) return {};
         std::size_t const device = s % p.devices.size();
         auto const& on = p.times[p.devices[device].type];
         double time = 0;
         for (auto l = c[s]; l < c[s + 1]; ++l) time += on.forward[l].value * (p.recompute ? 2 : 1) + on.backward[l].value;
-        slowest = std::max(slowest, time);
+        if (time >= slowest * (1 - 1e-14)) {
+            slowest = time;
+            tail = static_cast<double>(s) * time;
+        }
+        tail += time;
         sum += time;
         if (s == 0 || p.links.empty()) continue;
         auto const& link = device == 0 ? p.back_link : p.links[device - 1];
         sum += link.latency.value + p.memory[c[s]].input.value / link.bandwidth.value;
     }
-    return sum + weight_of(schedule, p) * slowest;
+    return sum + weight_of(schedule, p) * slowest + (counts_tail(schedule) ? tail : 0);
 }
 
 struct enumeration {
@@ -144,7 +152,7 @@ enumeration try_all(any_schedule const& schedule, layer_assignment_problem const
 
 std::string text(layer_assignment_problem const& p, any_schedule const& s) {
     std::ostringstream out;
-    out << (std::holds_alternative<gpipe>(s) ? "gpipe" : "1f1b") << " chunks " << chunks_of(s) << " micro-batches " << p.micro_batches << " recompute " << p.recompute << '\n';
+    out << (std::holds_alternative<gpipe>(s) ? "gpipe" : counts_tail(s) ? "oobleck" : "1f1b") << " chunks " << chunks_of(s) << " micro-batches " << p.micro_batches << " recompute " << p.recompute << '\n';
     for (auto const& on : p.times) {
         for (std::size_t l = 0; l < on.forward.size(); ++l) out << on.forward[l].value << '+' << on.backward[l].value << ' ';
         out << '\n';
@@ -215,7 +223,7 @@ TEST_CASE("layer assignment is the best of all cuts, the first of equals") {
         auto const checked = seconds_of(schedule, p, found.cuts);
         REQUIRE(checked);
         CHECK(*checked == doctest::Approx(*all.best).epsilon(1e-12));
-        if (seed % 4) CHECK(found.cuts == all.first_best); // sums of whole numbers are exact
+        if (seed % 4 && !counts_tail(schedule)) CHECK(found.cuts == all.first_best); // sums of whole numbers are exact
         for (std::size_t s = 0; s + 1 < found.cuts.size(); ++s)
             CHECK(found.cost->memory[s].value == doctest::Approx(needed(schedule, p, s, found.cuts[s], found.cuts[s + 1])));
     }
@@ -234,6 +242,66 @@ TEST_CASE("partition agrees with AMP's recurrence") {
         REQUIRE(found.cost);
         CHECK(*found.cost == doctest::Approx(test::amp_recurrence(p)).epsilon(1e-12));
     }
+}
+
+TEST_CASE("partition with a tail is the best of all cuts") {
+    std::size_t most = 0;
+    for (std::uint64_t seed = 1; seed <= 1500; ++seed) {
+        random_source random(seed);
+        auto const items = random.below(9) + 1, parts = random.below(4) + 1;
+        auto p = random_partition(random, items, parts, seed % 3 ? numbers::whole : numbers::real);
+        if (random.chance(0.3))
+            for (auto& row : p.sizes)
+                for (auto& x : row) x = std::floor(x / 8); // zeros and equals
+        if (random.chance(0.4))
+            for (std::size_t n = 0; n < parts; ++n) {
+                auto& row = p.reach.emplace_back(items + 1, items);
+                for (std::size_t i = 0, end = 0; i < items; ++i) row[i] = end = std::min(items, std::max({end, i, i + random.below(items) + (random.chance(0.9) ? 1 : 0)}));
+            }
+        CAPTURE(seed);
+        std::optional<double> best;
+        cuts c{0};
+        auto const cost = [&] {
+            double slowest = -1, sum = 0, tail = 0, weight = 0;
+            for (std::size_t n = 0; n < parts; ++n) {
+                if (!p.reach.empty() && c[n + 1] > p.reach[n][c[n]]) return infinite;
+                double size = 0;
+                for (auto i = c[n]; i < c[n + 1]; ++i) size += p.sizes[p.kinds[n]][i];
+                if (size >= slowest * (1 - 1e-15)) {
+                    slowest = size;
+                    tail = 0;
+                    weight = static_cast<double>(p.largest_weight) + static_cast<double>(n);
+                }
+                tail += size;
+                sum += size + (n == 0 || p.cut_costs.empty() ? 0 : p.cut_costs[n - 1][c[n]]);
+            }
+            return sum + tail + weight * slowest;
+        };
+        auto const extend = [&](auto&& self) -> void {
+            if (c.size() == parts) {
+                c.push_back(items);
+                if (double const x = cost(); x < infinite && (!best || x < *best)) best = x;
+                c.pop_back();
+                return;
+            }
+            for (std::size_t next = c.back() + 1; next + parts - c.size() <= items; ++next) {
+                c.push_back(next);
+                self(self);
+                c.pop_back();
+            }
+        };
+        if (parts <= items) extend(extend);
+        auto const found = search::partition_with_tail(p);
+        most = std::max(most, found.statistics.thresholds);
+        CHECK(found.cost.has_value() == best.has_value());
+        CHECK(found.status == (best ? search::status::optimal : search::status::infeasible));
+        if (!best) continue;
+        CHECK(*found.cost == doctest::Approx(*best).epsilon(1e-12));
+        CHECK(found.lower_bound == *found.cost);
+        c = found.cuts;
+        CHECK(cost() == doctest::Approx(*best).epsilon(1e-12));
+    }
+    MESSAGE("most intervals " << most);
 }
 
 TEST_CASE("layer assignment to some of the devices is the best over their number") {

@@ -9,6 +9,7 @@
 #include <heddle/pipeline/schedule.hpp>
 #include <heddle/pipeline/stage_memory.hpp>
 #include <heddle/search/partition.hpp>
+#include <heddle/search/partition_with_tail.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -84,7 +85,8 @@ public:
     }
 
     layer_assignment run(layer_assignment_options const& o) {
-        auto found = search::partition(partition_, {.label_limit = o.label_limit, .cutoff = o.cutoff.value, .stop = o.stop});
+        search::partition_options const options{.label_limit = o.label_limit, .cutoff = o.cutoff.value, .stop = o.stop};
+        auto found = Schedule::counts_tail ? search::partition_with_tail(partition_, options) : search::partition(partition_, options);
         layer_assignment out{.status = found.status, .which_limit = found.which_limit, .cuts = std::move(found.cuts), .cost = {},
                              .lower_bound = seconds(found.lower_bound), .reason = {}, .shortage = {}, .statistics = found.statistics};
         if (!out.cuts.empty()) {
@@ -98,11 +100,18 @@ public:
 
     [[nodiscard]] pipeline_cost cost(std::span<std::size_t const> cuts) const {
         pipeline_cost c;
+        seconds tail;
+        std::size_t slowest = 0;
         for (std::size_t s = 0; s < stages_; ++s) {
             seconds time;
             for (auto l = cuts[s]; l < cuts[s + 1]; ++l) time += problem_.time_on(partition_.kinds[s], l);
             c.stages.push_back(time);
-            c.slowest = std::max(c.slowest, time);
+            if (time.value >= c.slowest.value * (1 - 1e-13)) { // equal up to rounding
+                c.slowest = std::max(c.slowest, time);
+                slowest = s;
+                tail = {};
+            }
+            tail += time;
             c.total += time;
             c.memory.push_back(memory_.of(cuts[s], cuts[s + 1], in_flight(s)));
             if (s == 0) continue;
@@ -110,6 +119,7 @@ public:
             c.total += c.boundaries.back();
         }
         c.total += static_cast<double>(partition_.largest_weight) * c.slowest;
+        if (Schedule::counts_tail) c.total += static_cast<double>(slowest) * c.slowest + tail;
         return c;
     }
 
@@ -180,13 +190,14 @@ template <pipeline_schedule Schedule = one_f_one_b>
     return detail::layer_assigner<Schedule>(p, schedule).cost(cuts);
 }
 
-/// The fastest assignment of layers to all devices; of equally fast ones the lexicographically smallest cuts.
+/// The fastest assignment of layers to all devices; of equally fast ones the lexicographically smallest cuts, or, where the
+/// schedule's tail counts, the same every time.
 ///
 /// A stage must hold a layer, and what its layers need with the micro-batches in flight must fit its device; with
 /// several stages on a device each has an equal part of the limit, which suffices but is not necessary.
 /// *Returns* `optimal`, `infeasible` with the reason, or `limit`. Optimal up to the rounding of `search::partition`.
 /// *Throws* `input_error` before work starts.
-/// *Complexity.* That of `search::partition`: O(stages * layers) per threshold, tens of thresholds as a rule.
+/// *Complexity.* That of `search::partition` or `search::partition_with_tail`: O(stages * layers) per threshold, tens of thresholds as a rule.
 /// *Reference.* AMP section 3.5 solves the same problem in O(stages * layers^4).
 template <pipeline_schedule Schedule = one_f_one_b>
 [[nodiscard]] layer_assignment assign_layers(layer_assignment_problem const& p, layer_assignment_options const& o = {}, Schedule const& schedule = {}) {

@@ -16,7 +16,9 @@ struct pipeline_shape {
 };
 
 /// How micro-batches pass through stages. An iteration takes
-/// `bottleneck_weight * (slowest stage) + (all stages) + (all boundaries)`, forward and backward together.
+/// `bottleneck_weight * (slowest stage) + (all stages) + (all boundaries)`, forward and backward together; where the
+/// tail counts, the slowest stage, k of 0 .. n - 1 and of equals the last, counts k times more, and the stages from k on
+/// are added once more.
 ///
 /// *Notation.* `s` schedule, `x` shape, `i` stage. There are `x.devices * s.stages_per_device()` stages; stage `i` runs
 /// on device `i % x.devices`.
@@ -24,6 +26,7 @@ struct pipeline_shape {
 /// `1 <= s.in_flight(i, x) <= x.micro_batches` is the most micro-batches whose activations stage `i` holds at one time.
 template <class Schedule>
 concept pipeline_schedule = requires(Schedule const& s, pipeline_shape x, std::size_t i) {
+    { Schedule::counts_tail } -> std::convertible_to<bool>;
     { s.stages_per_device() } -> std::convertible_to<std::size_t>;
     { s.can_run(x) } -> std::convertible_to<bool>;
     { s.bottleneck_weight(x) } -> std::same_as<std::int64_t>;
@@ -33,6 +36,8 @@ concept pipeline_schedule = requires(Schedule const& s, pipeline_shape x, std::s
 /// All forward passes, then all backward passes (GPipe). The time is that of 1F1B, which GPipe's exceeds where the
 /// slowest forward and the slowest backward pass are of different stages.
 struct gpipe {
+    static constexpr bool counts_tail = false;
+
     [[nodiscard]] std::size_t stages_per_device() const { return 1; }
     [[nodiscard]] bool can_run(pipeline_shape) const { return true; }
     [[nodiscard]] std::int64_t bottleneck_weight(pipeline_shape x) const { return x.micro_batches - 1; }
@@ -47,6 +52,7 @@ struct gpipe {
 /// last as long as their own chunk. So the weight is v * (m - k) + k - 1 (m - 1 for v = 1), and with equal chunks the
 /// idle time is a v-th of the plain schedule's.
 struct one_f_one_b {
+    static constexpr bool counts_tail = false;
     std::size_t chunks = 1;
 
     [[nodiscard]] std::size_t stages_per_device() const { return chunks; }
@@ -66,6 +72,25 @@ struct one_f_one_b {
         std::int64_t const slots = 2 * after + 1;
         return std::min(x.micro_batches, slots / n * k + std::min(k, slots % n));
     }
+};
+
+/// Oobleck's estimate T1 + T2 + T3 of 1F1B (Ditto eqs. (1)-(3)): all n stages, m - n + k slots of the slowest, and the
+/// stages from the slowest on.
+///
+/// It charges the stages behind the slowest their own time where 1F1B waits for the slowest, so it favours slivers of
+/// work at the end of the pipeline; with equal stages it is one slot more than `one_f_one_b`. With fewer micro-batches than
+/// stages its slots may be negative, and it cannot run.
+struct oobleck_estimate {
+    static constexpr bool counts_tail = true;
+    /// Added to the slots of the slowest stage: Ditto's eq. (2) counts stages from one and adds none.
+    std::int64_t more_slots = 0;
+
+    [[nodiscard]] std::size_t stages_per_device() const { return 1; }
+    [[nodiscard]] bool can_run(pipeline_shape x) const { return bottleneck_weight(x) >= 0; }
+    [[nodiscard]] std::int64_t bottleneck_weight(pipeline_shape x) const {
+        return x.micro_batches - static_cast<std::int64_t>(x.devices) + more_slots;
+    }
+    [[nodiscard]] std::int64_t in_flight(std::size_t stage, pipeline_shape x) const { return one_f_one_b{}.in_flight(stage, x); }
 };
 
 } // namespace heddle

@@ -122,6 +122,7 @@ protected:
             auto const from = before(p).begin() + static_cast<std::ptrdiff_t>(start);
             auto const fitting = static_cast<std::size_t>(std::upper_bound(from, before(p).end(), *from + threshold) - from) - 1;
             last_start_[p + 1] = std::min({start + fitting, latest_end(p, start), items_ - (parts_ - 1 - p)});
+            if (last_start_[p + 1] <= p) return false; // some part would be empty
         }
         return last_start_[parts_] == items_;
     }

@@ -101,6 +101,19 @@ TEST_CASE("chunks: more boundaries, shorter stages") {
     CHECK_THROWS_AS((void)assign_layers(p, {}, one_f_one_b{2}), input_error);
 }
 
+TEST_CASE("Oobleck's estimate: where the slowest stage is matters") {
+    auto p = equal_layers(6, 3, 5);
+    auto const even = assign_layers(p, {}, oobleck_estimate{});
+    CHECK(even.cost->total == seconds(18 + (5 - 3 + 2) * 6 + 6)); // the last of equals
+    CHECK(even.cuts == cuts{0, 2, 4, 6});
+    CHECK(cost_of(p, cuts{0, 3, 5, 6}, oobleck_estimate{}).total == seconds(18 + (5 - 3 + 0) * 9 + 18));
+    CHECK(cost_of(p, cuts{0, 1, 4, 6}, oobleck_estimate{}).total == seconds(18 + (5 - 3 + 1) * 9 + 15));
+    CHECK(assign_layers(p, {}, oobleck_estimate{1}).cost->total == seconds(18 + 5 * 6 + 6));
+    p.micro_batches = 2;
+    CHECK_THROWS_AS((void)assign_layers(p, {}, oobleck_estimate{}), input_error);
+    CHECK(assign_layers(p).stage_count() == 3);
+}
+
 TEST_CASE("fewer devices where boundaries cost more than they save") {
     auto p = equal_layers(4, 4, 2);
     p.links.assign(3, {bytes_per_second(1), seconds(0)});

@@ -13,6 +13,7 @@ namespace {
 using namespace heddle;
 static_assert(pipeline_schedule<gpipe>);
 static_assert(pipeline_schedule<one_f_one_b>);
+static_assert(pipeline_schedule<oobleck_estimate>);
 static_assert(!pipeline_schedule<pipeline_shape>);
 
 /// The most activations each stage holds when every device runs its passes in the published order, warm-up first.
