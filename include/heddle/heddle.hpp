@@ -45,6 +45,7 @@
 
 #include <heddle/balance/ratio_problem.hpp>
 
+#include <heddle/pipeline/degrees.hpp>
 #include <heddle/pipeline/layer_assignment.hpp>
 #include <heddle/pipeline/layer_assignment_problem.hpp>
 #include <heddle/pipeline/schedule.hpp>
