@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 // Layers to stages at three sizes: random layers, and blocks as in GPT-2 between an embedding and a head; on devices of
-// one type and of three. AMP's recurrence at the smallest size only; there both must cost the same.
+// one type and of three; by Oobleck's estimate too. AMP's recurrence at the smallest size only; there both must cost the same.
 // Counters: thresholds and cells of the search.
 #include "../test/support/amp_recurrence.hpp"
 
@@ -65,10 +65,11 @@ search::partition_problem as_partition(layer_assignment_problem const& p) {
     return out;
 }
 
-void assign(benchmark::State& state, instance const& i) {
+template <pipeline_schedule Schedule>
+void assign(benchmark::State& state, instance const& i, Schedule const& schedule) {
     auto const p = make(i);
     layer_assignment found;
-    for (auto _ : state) found = assign_layers(p);
+    for (auto _ : state) found = assign_layers(p, {}, schedule);
     if (found.status != search::status::optimal) state.SkipWithError("not proven optimal");
     state.counters["thresholds"] = static_cast<double>(found.statistics.thresholds);
     state.counters["cells"] = static_cast<double>(found.statistics.cells);
@@ -90,7 +91,10 @@ int main(int argc, char** argv) {
             for (auto [layers, devices] : {std::pair<std::size_t, std::size_t>{30, 8}, {102, 16}, {1006, 64}})
                 for (std::int64_t m : {4, 32, 256}) {
                     instance const i{layers, devices, m, random, mixed};
-                    benchmark::RegisterBenchmark(i.name().c_str(), [i](benchmark::State& state) { assign(state, i); })->Unit(benchmark::kMicrosecond);
+                    benchmark::RegisterBenchmark(i.name().c_str(), [i](benchmark::State& state) { assign(state, i, one_f_one_b{}); })->Unit(benchmark::kMicrosecond);
+                    if (m == 256)
+                        benchmark::RegisterBenchmark(("oobleck/" + i.name()).c_str(), [i](benchmark::State& state) { assign(state, i, oobleck_estimate{}); })
+                            ->Unit(benchmark::kMicrosecond);
                     if (layers == 30 && m == 32)
                         benchmark::RegisterBenchmark(("amp_recurrence/" + i.name()).c_str(), [i](benchmark::State& state) { recurrence(state, i); })
                             ->Unit(benchmark::kMicrosecond);

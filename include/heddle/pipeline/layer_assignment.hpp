@@ -28,6 +28,7 @@ namespace heddle {
 struct layer_assignment_options {
     /// Stops after so many pairs of a stage and a layer; deterministic.
     std::size_t label_limit = std::numeric_limits<std::size_t>::max();
+    std::optional<double> time_limit_seconds{};
     /// Only assignments faster than this are sought.
     seconds cutoff{std::numeric_limits<double>::infinity()};
     std::stop_token stop{};
@@ -85,7 +86,7 @@ public:
     }
 
     layer_assignment run(layer_assignment_options const& o) {
-        search::partition_options const options{.label_limit = o.label_limit, .cutoff = o.cutoff.value, .stop = o.stop};
+        search::partition_options const options{o.label_limit, o.time_limit_seconds, o.cutoff.value, o.stop};
         auto found = Schedule::counts_tail ? search::partition_with_tail(partition_, options) : search::partition(partition_, options);
         layer_assignment out{.status = found.status, .which_limit = found.which_limit, .cuts = std::move(found.cuts), .cost = {},
                              .lower_bound = seconds(found.lower_bound), .reason = {}, .shortage = {}, .statistics = found.statistics};
@@ -222,6 +223,7 @@ template <pipeline_schedule Schedule = one_f_one_b>
         auto found = assign_layers(p, o, schedule);
         best.statistics += found.statistics;
         o.label_limit -= std::min(o.label_limit, found.statistics.cells);
+        if (o.time_limit_seconds) *o.time_limit_seconds -= found.statistics.seconds;
         best.lower_bound = std::min(best.lower_bound, found.lower_bound);
         if (found.cost && found.cost->total < o.cutoff) {
             o.cutoff = found.cost->total;

@@ -6,7 +6,6 @@
 #include <heddle/search/partition_problem.hpp>
 
 #include <algorithm>
-#include <chrono>
 #include <cstddef>
 #include <utility>
 #include <vector>
@@ -22,11 +21,7 @@ public:
           window_(items_ + 1) {}
 
     partition_result run() {
-        auto const start = std::chrono::steady_clock::now();
-        if (parts_ != 0 && parts_ <= items_) descend();
-        else if (parts_ == 0 && items_ == 0) result_.cuts = {0}, best_ = 0;
-        result_.statistics.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-        return finish();
+        return partition_in_ticks::run([this] { descend(); });
     }
 
 private:

@@ -6,6 +6,7 @@
 #include <heddle/search/result.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -40,6 +41,7 @@ struct partition_problem {
 struct partition_options {
     /// Stops after so many cells; deterministic.
     std::size_t label_limit = std::numeric_limits<std::size_t>::max();
+    std::optional<double> time_limit_seconds{};
     /// Only partitions cheaper than this are sought.
     double cutoff = std::numeric_limits<double>::infinity();
     std::stop_token stop{};
@@ -130,10 +132,20 @@ protected:
     bool is_stopped() {
         if (options_.stop.stop_requested()) result_.which_limit = limit_kind::stopped;
         else if (result_.statistics.cells >= options_.label_limit) result_.which_limit = limit_kind::labels;
+        else if (options_.time_limit_seconds && elapsed() >= *options_.time_limit_seconds) result_.which_limit = limit_kind::time;
         return result_.which_limit != limit_kind::none;
     }
 
-    partition_result finish() {
+    /// `search` leaves the best partition in `best_` and `result_.cuts`, and where it stops a bound in `proven_`.
+    template <class Search>
+    partition_result run(Search const& search) {
+        if (parts_ != 0 && parts_ <= items_) {
+            search();
+        } else if (parts_ == 0 && items_ == 0) {
+            result_.cuts = {0};
+            best_ = 0;
+        }
+        result_.statistics.seconds = elapsed();
         bool const stopped = result_.which_limit != limit_kind::none;
         if (!result_.cuts.empty()) result_.cost = in_units(best_);
         result_.lower_bound = stopped ? in_units(std::min(proven_, best_)) : result_.cost.value_or(options_.cutoff);
@@ -155,7 +167,10 @@ private:
     /// Exact but for the rounding: the factor is a power of two.
     [[nodiscard]] ticks in_ticks(double x) const { return static_cast<ticks>(x * ticks_per_unit_ + (x < 0 ? -0.5 : 0.5)); }
 
+    [[nodiscard]] double elapsed() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
+
     double ticks_per_unit_ = 1;
+    std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
 } // namespace detail

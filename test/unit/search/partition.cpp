@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <heddle/search/partition.hpp>
+#include <heddle/search/partition_with_tail.hpp>
 
 #include <doctest/doctest.h>
 
@@ -63,6 +64,20 @@ TEST_CASE("partition: too few items, none at all") {
     CHECK(nothing.cuts == cuts{0});
 }
 
+TEST_CASE("partition_with_tail counts the parts from the largest on twice") {
+    search::partition_problem p{.sizes = {{4, 1, 1, 1, 1, 4}}, .kinds = {0, 0}, .cut_costs = {}, .reach = {}, .largest_weight = 0};
+    // 5 and 7: 12 + 1 * 7 + 7; 8 and 4: 12 + 0 * 8 + 12; 6 and 6: 12 + 1 * 6 + 6
+    CHECK(search::partition_with_tail(p).cost == 24);
+    p.largest_weight = 1;
+    auto const r = search::partition_with_tail(p);
+    CHECK(r.cost == 30); // 6 and 6, the last of equals: 12 + 2 * 6 + 6
+    CHECK(r.cuts == cuts{0, 3, 6});
+    CHECK(search::partition_with_tail(p, {.cutoff = 30}).status == search::status::infeasible);
+    CHECK(search::partition_with_tail(p, {.label_limit = 1}).lower_bound <= 30);
+    p.kinds = std::vector<std::size_t>(7);
+    CHECK(search::partition_with_tail(p).status == search::status::infeasible);
+}
+
 TEST_CASE("partition stops at limits with what it has, and keeps to a cutoff") {
     search::partition_problem p{.sizes = {{}}, .kinds = std::vector<std::size_t>(10), .cut_costs = {}, .reach = {}, .largest_weight = 5};
     for (int i = 0; i < 100; ++i) p.sizes[0].push_back(i * 37 % 101);
@@ -77,6 +92,7 @@ TEST_CASE("partition stops at limits with what it has, and keeps to a cutoff") {
     std::stop_source stop;
     stop.request_stop();
     CHECK(search::partition(p, {.stop = stop.get_token()}).which_limit == search::limit_kind::stopped);
+    CHECK(search::partition(p, {.time_limit_seconds = 0}).which_limit == search::limit_kind::time);
     auto const none = search::partition(p, {.cutoff = *best.cost});
     CHECK(none.status == search::status::infeasible);
     CHECK(none.lower_bound == *best.cost);
