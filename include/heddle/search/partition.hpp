@@ -18,7 +18,7 @@ class partition_run : partition_in_ticks {
 public:
     partition_run(partition_problem const& p, partition_options const& o)
         : partition_in_ticks(p, o, p.largest_weight + 1), best_end_(parts_ * (items_ + 1)), rest_(items_ + 1), rest_before_(items_ + 1),
-          window_(items_ + 1) {}
+          ends_(items_ + 1) {}
 
     partition_result run() {
         return partition_in_ticks::run([this] { descend(); });
@@ -65,25 +65,15 @@ private:
         rest_[items_] = 0;
         for (std::size_t p = parts_; p-- > 0;) {
             auto const& before = this->before(p);
-            // Both ends of the window of possible ends fall with the start. Its front is the cheapest end, of equals the first.
-            std::size_t front = 0, back = 0;
             std::size_t const last_start = std::min(last_start_[p], last - 1);
-            std::size_t new_first = last_start + 1, pushed = last + 1, end = last;
+            std::size_t new_first = last_start + 1;
+            ends_.reset(first, last);
+            auto const through = [&](std::size_t end) { return rest_[end] == infinite ? infinite : before[end] + cut_cost(p, end) + rest_[end]; };
             for (std::size_t start = last_start + 1; start-- > p;) {
-                end = std::min(end, latest_end(p, start));
-                while (before[end] - before[start] > threshold) --end;
-                if (end < first) break;
-                for (std::size_t const stop = std::max(start + 1, first); pushed > stop;) {
-                    --pushed;
-                    if (pushed > end || rest_[pushed] == infinite) continue;
-                    ticks const through = before[pushed] + rest_[pushed] + cut_cost(p, pushed);
-                    while (back > front && window_[back - 1].through >= through) --back;
-                    window_[back++] = {through, pushed};
-                }
-                while (front < back && window_[front].end > end) ++front;
+                if (!ends_.move_to(start, latest_end(p, start), before, -1, threshold, through)) break;
                 new_first = start;
-                rest_before_[start] = front < back ? window_[front].through - before[start] : infinite;
-                best_end_[p * (items_ + 1) + start] = front < back ? window_[front].end : 0;
+                rest_before_[start] = ends_.empty() ? infinite : ends_.best().through - before[start];
+                best_end_[p * (items_ + 1) + start] = ends_.empty() ? 0 : ends_.best().end;
                 ++result_.statistics.cells;
             }
             std::swap(rest_, rest_before_);
@@ -106,14 +96,9 @@ private:
         return found;
     }
 
-    struct candidate {
-        ticks through;
-        std::size_t end;
-    };
-
     std::vector<std::size_t> best_end_;
     std::vector<ticks> rest_, rest_before_;
-    std::vector<candidate> window_;
+    end_window ends_;
 };
 
 } // namespace detail

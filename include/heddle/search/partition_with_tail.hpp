@@ -21,7 +21,7 @@ public:
     tailed_partition_run(partition_problem const& p, partition_options const& o)
         : partition_in_ticks(p, o, p.largest_weight + static_cast<std::int64_t>(p.part_count()) + 2), choices_(parts_ * (items_ + 1)) {
         for (auto* row : {&head_, &tail_, &head_before_, &tail_before_}) row->resize(items_ + 1);
-        for (auto* w : {&head_window_, &largest_window_, &tail_window_}) w->open.resize(items_ + 1);
+        for (auto* w : {&head_ends_, &largest_ends_, &tail_ends_}) *w = end_window(items_ + 1);
     }
 
     partition_result run() {
@@ -40,38 +40,6 @@ private:
         std::size_t head_end, tail_end;
         bool is_largest;
     };
-    /// Possible ends of one part, whose sizes lie in (above, upto]; both ends of the window fall with the start. Its
-    /// front is the cheapest end, of equals the first.
-    struct window {
-        struct candidate {
-            ticks through;
-            std::size_t end;
-        };
-        std::vector<candidate> open;
-        std::size_t front = 0, back = 0, pushed = 0, end = 0;
-
-        void reset(std::size_t last) {
-            front = back = 0;
-            pushed = last + 1;
-            end = last;
-        }
-        template <class Through>
-        void move_to(std::size_t start, std::size_t latest, std::vector<ticks> const& before, ticks above, ticks upto, Through const& through) {
-            end = std::max(start, std::min(end, latest));
-            while (end > start && before[end] - before[start] > upto) --end;
-            while (pushed > start + 1 && before[pushed - 1] - before[start] > above) {
-                --pushed;
-                ticks const cost = through(pushed);
-                if (pushed > end || cost == infinite) continue;
-                while (back > front && open[back - 1].through >= cost) --back;
-                open[back++] = {cost, pushed};
-            }
-            while (front < back && open[front].end > end) ++front;
-        }
-        [[nodiscard]] bool empty() const { return front == back; }
-        [[nodiscard]] candidate best() const { return open[front]; }
-    };
-
     void branch() {
         std::priority_queue<node> open;
         auto const explore = [&](ticks above, ticks upto) {
@@ -109,7 +77,7 @@ private:
         for (std::size_t p = parts_; p-- > 0;) {
             auto const& before = this->before(p);
             std::size_t const last = last_start_[p + 1];
-            for (auto* w : {&head_window_, &largest_window_, &tail_window_}) w->reset(last);
+            for (auto* w : {&head_ends_, &largest_ends_, &tail_ends_}) w->reset(p + 1, last);
             std::ranges::fill(head_before_, infinite);
             std::ranges::fill(tail_before_, infinite);
             auto const through = [&](ticks factor, std::vector<ticks> const& rest) {
@@ -120,22 +88,22 @@ private:
                 ++result_.statistics.cells;
                 auto& chosen = choices_[p * (items_ + 1) + start];
                 auto const latest = latest_end(p, start);
-                head_window_.move_to(start, latest, before, -1, n.upto, through(1, head_));
-                largest_window_.move_to(start, latest, before, n.above, n.upto, through(largest_factor, tail_));
-                tail_window_.move_to(start, latest, before, -1, tail_upto, through(2, tail_));
-                if (!tail_window_.empty()) {
-                    tail_before_[start] = tail_window_.best().through - 2 * before[start];
-                    chosen.tail_end = tail_window_.best().end;
+                head_ends_.move_to(start, latest, before, -1, n.upto, through(1, head_));
+                largest_ends_.move_to(start, latest, before, n.above, n.upto, through(largest_factor, tail_));
+                tail_ends_.move_to(start, latest, before, -1, tail_upto, through(2, tail_));
+                if (!tail_ends_.empty()) {
+                    tail_before_[start] = tail_ends_.best().through - 2 * before[start];
+                    chosen.tail_end = tail_ends_.best().end;
                 }
-                if (!head_window_.empty()) {
-                    head_before_[start] = head_window_.best().through - before[start];
-                    chosen.head_end = head_window_.best().end;
+                if (!head_ends_.empty()) {
+                    head_before_[start] = head_ends_.best().through - before[start];
+                    chosen.head_end = head_ends_.best().end;
                     chosen.is_largest = false;
                 }
-                if (largest_window_.empty()) continue;
-                if (ticks const rest = largest_window_.best().through - largest_factor * before[start]; rest <= head_before_[start]) {
+                if (largest_ends_.empty()) continue;
+                if (ticks const rest = largest_ends_.best().through - largest_factor * before[start]; rest <= head_before_[start]) {
                     head_before_[start] = rest;
-                    chosen.head_end = largest_window_.best().end;
+                    chosen.head_end = largest_ends_.best().end;
                     chosen.is_largest = true;
                 }
             }
@@ -178,7 +146,7 @@ private:
     std::vector<choice> choices_;
     /// Least cost from an item on: with the chosen part still to come, or behind it.
     std::vector<ticks> head_, tail_, head_before_, tail_before_;
-    window head_window_, largest_window_, tail_window_;
+    end_window head_ends_, largest_ends_, tail_ends_;
 };
 
 } // namespace detail
