@@ -8,9 +8,13 @@
 #include <heddle/base/error.hpp>
 #include <heddle/base/quantity.hpp>
 
+#include <heddle/search/anneal.hpp>
 #include <heddle/search/best_first.hpp>
 #include <heddle/search/landmark_bound.hpp>
 #include <heddle/search/landmark_cuts.hpp>
+#include <heddle/search/partition.hpp>
+#include <heddle/search/partition_problem.hpp>
+#include <heddle/search/partition_with_tail.hpp>
 #include <heddle/search/property_set.hpp>
 #include <heddle/search/property_space.hpp>
 #include <heddle/search/property_task.hpp>
@@ -47,6 +51,12 @@
 #include <heddle/plan/verify.hpp>
 
 #include <heddle/balance/ratio_problem.hpp>
+
+#include <heddle/pipeline/degrees.hpp>
+#include <heddle/pipeline/layer_assignment.hpp>
+#include <heddle/pipeline/layer_assignment_problem.hpp>
+#include <heddle/pipeline/schedule.hpp>
+#include <heddle/pipeline/stage_memory.hpp>
 
 #include <heddle/planner/baselines.hpp>
 #include <heddle/planner/hap.hpp>
