@@ -75,7 +75,6 @@ int run_verify(verify_arguments const& arguments) {
     std::optional<proof> shown;
     if (checked && arguments.run) {
         ran = what_to_run(arguments, model.program, p);
-        if (!ran->has_planned_counts) warnings.emplace_back("the finest cuts were made coarser: their shares are rounded");
         try {
             shown = prove(ran->program, ran->plan, eigen_kernels<double>(), {.seed = arguments.seed});
         } catch (input_error const& e) {
@@ -91,12 +90,15 @@ int run_verify(verify_arguments const& arguments) {
         out["steps"] = p.steps.size();
         out["executed"] = shown.has_value();
         out["shrunk"] = arguments.shrink;
+        if (ran) out["planned_shares"] = ran->has_planned_counts;
         if (shown) add_to(out, *shown);
         out["warnings"] = warnings;
         std::cout << out.dump() << '\n';
     } else {
         for (auto const& w : warnings) std::cerr << "warning: " << w << '\n';
         if (checked) std::cout << "valid: " << p.steps.size() << " steps, every property re-derived from the index rules of " << model.name << std::endl;
+        if (ran && arguments.shrink)
+            std::cout << "run with smaller dimensions, the shares " << (ran->has_planned_counts ? "as planned" : "of the finest cuts rounded") << std::endl;
         if (shown) print(*shown);
     }
     if (!problem.empty()) std::cerr << "heddle: " << arguments.plan << ": " << problem << '\n';
