@@ -46,9 +46,12 @@ int run(int argc, char** argv) {
     plan_command->final_callback([&] { status = run_plan(plan); });
 
     verify_arguments verify;
-    auto* const verify_command = app.add_subcommand("verify", "Re-derive that a plan computes what its model does");
+    auto* const verify_command = app.add_subcommand("verify", "Re-derive that a plan computes what its model does, then run both");
     verify_command->add_option("--plan", verify.plan, "Plan file")->required();
     verify_command->add_option("--model", verify.model, "Model file")->required();
+    verify_command->add_option("--seed", verify.seed, "Seed of the random data both are run on")->capture_default_str();
+    auto* const shrink = verify_command->add_flag("--shrink", verify.shrink, "Run with smaller dimensions but every operator, form and share");
+    verify_command->add_flag("!--no-run", verify.run, "Run nothing")->excludes(shrink);
     verify_command->add_flag("--json", verify.json, "Print one JSON object");
     verify_command->final_callback([&] { status = run_verify(verify); });
 
@@ -71,7 +74,9 @@ int run(int argc, char** argv) {
     try {
         app.parse(argc, argv);
     } catch (CLI::ParseError const& e) {
-        return app.exit(e) == 0 ? done : usage;
+        if (e.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) return app.exit(e);
+        std::cerr << "heddle: " << e.what() << "; heddle --help says more\n";
+        return usage;
     }
     return status;
 }

@@ -67,6 +67,11 @@
 #include <heddle/execute/in_process.hpp>
 #include <heddle/execute/interpreter.hpp>
 #include <heddle/execute/kernel.hpp>
+#include <heddle/execute/optimizer.hpp>
+#include <heddle/execute/prove.hpp>
 #include <heddle/execute/random.hpp>
+#include <heddle/execute/random_sources.hpp>
+#include <heddle/execute/shrink.hpp>
 #include <heddle/execute/single_device.hpp>
+#include <heddle/execute/size.hpp>
 #include <heddle/execute/tensor.hpp>

@@ -8,6 +8,7 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 HEDDLE = ""
@@ -54,9 +55,9 @@ class CommandLine(unittest.TestCase):
             self.assertTrue(cost is None or summary["cost"] <= cost)
         self.assertIn("traceEvents", json.loads(trace.read_text()))
 
-        verified = run("verify", "--plan", out, "--model", MODEL)
-        self.assertEqual((verified.returncode, verified.stderr), (0, ""))
-        self.assertTrue(verified.stdout.startswith("valid: "))
+        derived = run("verify", "--plan", out, "--model", MODEL, "--no-run")
+        self.assertEqual((derived.returncode, derived.stderr), (0, ""))
+        self.assertTrue(derived.stdout.startswith("valid: "))
         priced = json.loads(run("cost", "--plan", out, "--cluster", CLUSTER, "--json").stdout)
         self.assertEqual(priced["cost"], summary["cost"])
         self.assertEqual(priced["cost_when_planned"], summary["cost"])
@@ -66,6 +67,41 @@ class CommandLine(unittest.TestCase):
         repriced = json.loads(run("cost", "--plan", out, "--cluster", self.write("slower.json", slower), "--json").stdout)
         self.assertGreater(repriced["cost"], summary["cost"])
         self.assertEqual(len(repriced["warnings"]), 1)
+
+    def test_verify_runs_the_plan(self):
+        out = self.path / "plan.json"
+        self.assertEqual(run("plan", "--model", MODEL, "--cluster", CLUSTER, "--out", out).returncode, 0)
+        for options in ((), ("--seed", "7")):
+            verified = run("verify", "--plan", out, "--model", MODEL, "--shrink", "--json", *options)
+            self.assertEqual((verified.returncode, verified.stderr), (0, ""))
+            result = json.loads(verified.stdout)
+            self.assertEqual((result["valid"], result["executed"], result["shrunk"], result["ranks"]), (True, True, True, 4))
+            self.assertLess(result["max_relative_error"], 1e-10)
+            self.assertAlmostEqual(result["loss"], result["single_device_loss"], delta=1e-9 * result["loss"])
+            carried = 0
+            for collective in result["collectives"].values():
+                parts = sum(collective[part] for part in ("forward_bytes", "backward_bytes", "gradient_bytes"))
+                self.assertAlmostEqual(collective["charged_bytes"], parts)
+                self.assertAlmostEqual(collective["executed_bytes"], parts, delta=1e-6)
+                carried += parts
+            self.assertGreater(carried, 0)
+        text = run("verify", "--plan", out, "--model", MODEL, "--shrink")
+        self.assertEqual((text.returncode, text.stderr), (0, ""))
+        for fragment in ("valid: ", "on 4 ranks", "largest relative error", "bytes executed"):
+            self.assertIn(fragment, text.stdout)
+        self.refused(run("verify", "--plan", out, "--model", MODEL, "--json"), "vit_2", "GB", "--shrink")
+
+    def test_verify_runs_a_small_model_whole(self):
+        model, out = json.loads(pathlib.Path("examples/formats/model.json").read_text()), self.path / "plan.json"
+        known = self.write("model.json", model)
+        self.assertEqual(run("plan", "--model", known, "--cluster", CLUSTER, "--out", out).returncode, 0)
+        result = run("verify", "--plan", out, "--model", known, "--json")
+        self.assertEqual((result.returncode, json.loads(result.stdout)["shrunk"]), (0, False))
+        model["rules"]["my.scale"] = "(b d), (d) -> (b d)"  # linear in nothing: no sum of products
+        unknown = self.write("unknown.json", model)
+        self.assertEqual(run("plan", "--model", unknown, "--cluster", CLUSTER, "--out", out).returncode, 0)
+        self.refused(run("verify", "--plan", out, "--model", unknown), "unknown.json", "my_scale", "no kernel")
+        self.assertEqual(run("verify", "--plan", out, "--model", unknown, "--no-run").returncode, 0)
 
     def test_a_broken_plan_is_refuted(self):
         out = self.path / "plan.json"
@@ -109,7 +145,12 @@ class CommandLine(unittest.TestCase):
         self.assertEqual([p.name for p in self.path.iterdir() if p.name.startswith(("plan", "."))], ["plan.json"])
 
     def test_unwritable_output(self):
-        self.refused(run("plan", "--model", MODEL, "--cluster", CLUSTER, "--out", self.path / "no" / "plan.json"), "plan.json")
+        for option in ("--out", "--trace"):
+            for place in (self.path / "no" / "plan.json", self.path):
+                start = time.monotonic()
+                self.refused(run("plan", "--model", "examples/models/gpt2_12.json.gz", "--cluster", CLUSTER, option, place), str(place), "cannot be written")
+                self.assertLess(time.monotonic() - start, 2)  # planning takes longer
+        self.assertEqual(list(self.path.iterdir()), [])
 
     def test_search(self):
         found = run("search", "--theory", "examples/formats/theory.json", "--json")
@@ -127,9 +168,12 @@ class CommandLine(unittest.TestCase):
 
     def test_usage(self):
         for arguments in ((), ("plan",), ("plan", "--model", MODEL), ("fly",), ("plan", "--model", MODEL, "--cluster", CLUSTER, "--planner", "magic"),
-                          ("search", "--theory", "x", "--time-limit", "-1")):
+                          ("search", "--theory", "x", "--time-limit", "-1"), ("verify", "--plan", "p", "--model", "m", "--shrink", "--no-run")):
             with self.subTest(arguments=arguments):
-                self.assertEqual(run(*arguments).returncode, 2)
+                result = run(*arguments)
+                self.assertEqual((result.returncode, result.stdout), (2, ""))
+                self.assertTrue(result.stderr.startswith("heddle: "))
+                self.assertEqual(len(result.stderr.splitlines()), 1, result.stderr)
         self.assertEqual(run("--help").returncode, 0)
         self.assertIn("0.1.0", run("--version").stdout)
 

@@ -165,8 +165,8 @@ private:
 
     void add_transfer(transfer const& t) {
         if (model_.ranks() == 1) return;
-        double const at_zero = model_.payload(t, t.from.is_split() ? 0 : 1, t.to.is_split() ? 0 : 1).value;
-        double const at_one = model_.payload(t, 1, 1).value;
+        double const at_zero = payload(t, model_.ranks(), t.from.is_split() ? 0 : 1, t.to.is_split() ? 0 : 1).value;
+        double const at_one = payload(t, model_.ranks(), 1, 1).value;
         buffer_ = std::max(buffer_, at_zero);
         convex_pieces pieces;
         for (auto const& p : model_.model(t.kind).pieces)

@@ -29,6 +29,27 @@ struct device_class {
 /// One number per device class.
 using per_class = boost::container::small_vector<double, 4>;
 
+/// Bytes that a transfer carries: the payload of its busiest rank, padding included, given the largest share
+/// before and after.
+[[nodiscard]] inline bytes payload(transfer const& t, int ranks, double largest_from, double largest_to) {
+    switch (t.kind) {
+    case collective::all_gather: return t.size * (ranks * largest_from);
+    case collective::reduce_scatter: return t.size * (ranks * largest_to);
+    case collective::all_to_all: return t.size * std::max(largest_from, largest_to);
+    case collective::all_reduce:
+    case collective::broadcast: break;
+    }
+    return t.size;
+}
+
+/// As above; `shares(ref)` gives the shares of a split quantity. One rank has nothing to send.
+template <class Shares>
+[[nodiscard]] bytes payload(transfer const& t, int ranks, Shares const& shares) {
+    if (ranks == 1) return bytes(0);
+    auto const largest = [&](share_ref ref) { return ref.is_split() ? std::ranges::max(shares(ref)) : 1; };
+    return payload(t, ranks, largest(t.from), largest(t.to));
+}
+
 /// A step's costs in seconds and bytes. Communication is one number, local work one per class.
 struct step_cost {
     double forward_transfer = 0, backward_transfer = 0, deferred = 0;
@@ -85,23 +106,11 @@ public:
         return std::max(operations / rate(k, e, o), moved / speeds_[k].bandwidth) + speeds_[k].overhead;
     }
 
-    /// Payload of the busiest rank, padding included, given the largest share before and after.
-    [[nodiscard]] bytes payload(transfer const& t, double largest_from, double largest_to) const {
-        switch (t.kind) {
-        case collective::all_gather: return t.size * (ranks_ * largest_from);
-        case collective::reduce_scatter: return t.size * (ranks_ * largest_to);
-        case collective::all_to_all: return t.size * std::max(largest_from, largest_to);
-        case collective::all_reduce:
-        case collective::broadcast: break;
-        }
-        return t.size;
-    }
-
     /// Seconds of a transfer; `shares(ref)` gives the per-class shares of a split quantity.
     template <class Shares>
     [[nodiscard]] double time(transfer const& t, Shares const& shares) const {
         if (ranks_ == 1) return 0;
-        return model(t.kind).time(payload(t, largest(t.from, shares), largest(t.to, shares))).value;
+        return model(t.kind).time(payload(t, ranks_, shares)).value;
     }
 
     /// Prices one step. *Complexity:* linear in the classes.
@@ -111,7 +120,7 @@ public:
         auto const buffer = [&](std::optional<transfer> const& t, double& into) {
             if (!t) return;
             into += time(*t, shares);
-            cost.buffer = std::max(cost.buffer, ranks_ == 1 ? 0 : payload(*t, largest(t->from, shares), largest(t->to, shares)).value);
+            cost.buffer = std::max(cost.buffer, payload(*t, ranks_, shares).value);
         };
         buffer(s.forward_transfer, cost.forward_transfer);
         buffer(s.backward_transfer, cost.backward_transfer);
@@ -135,11 +144,6 @@ private:
         double bandwidth = 1, overhead = 0, memory = 0;
         std::array<std::array<double, operator_class_count>, element_type_count> rates{};
     };
-
-    template <class Shares>
-    [[nodiscard]] static double largest(share_ref ref, Shares const& shares) {
-        return ref.is_split() ? std::ranges::max(shares(ref)) : 1;
-    }
 
     std::vector<device_class> classes_;
     std::vector<speed> speeds_;

@@ -93,7 +93,7 @@ TEST_CASE("an all-to-all shares each machine's link among its devices") {
 
 TEST_CASE("payload: of the busiest rank, padding included") {
     auto const model = small_model();
-    auto const payload = [&](collective kind) { return model.payload(transfer{kind, bytes(60), {}, {}}, 0.5, 0.4).value; };
+    auto const payload = [&](collective kind) { return heddle::payload(transfer{kind, bytes(60), {}, {}}, model.ranks(), 0.5, 0.4).value; };
     CHECK(payload(collective::all_reduce) == 60);
     CHECK(payload(collective::all_gather) == doctest::Approx(3 * 0.5 * 60));
     CHECK(payload(collective::reduce_scatter) == doctest::Approx(3 * 0.4 * 60));
