@@ -9,6 +9,7 @@
 #include <heddle/program/indexed_program.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 #include <string>
@@ -71,9 +72,15 @@ private:
                     "' in the plan and '" + program_.operators[o].name + "' in the model");
     }
 
-    /// Shards are whole, of one class per factor, and cover the factor.
+    /// Ratios are shares of one. Shards are whole, of one class per factor, and cover the factor.
     void check_cuts() {
         require(plan_.ratios.size() == plan_.devices.size(), "there is not one ratio per device");
+        double total = 0;
+        for (double ratio : plan_.ratios) {
+            require(ratio >= 0, "a ratio is negative or no number");
+            total += ratio;
+        }
+        require(std::abs(total - 1) <= 1e-6, "the ratios add up to " + std::to_string(total) + ", not to one");
         for (std::size_t c = 0; c < plan_.cuts.size(); ++c) {
             auto const& cut = plan_.cuts[c];
             std::string const place = "cut " + std::to_string(c);

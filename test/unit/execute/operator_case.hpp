@@ -6,6 +6,7 @@
 #include <heddle/execute/eigen_kernels.hpp>
 #include <heddle/program/operators.hpp>
 #include <heddle/theory/theory.hpp>
+#include <support/literals.hpp>
 
 #include <doctest/doctest.h>
 
@@ -23,18 +24,6 @@ extern template class heddle::eigen_kernels<double>;
 extern template class heddle::eigen_kernels<float>;
 
 namespace heddle::test {
-
-inline literal T(tensor_id id) { return {literal::tensor{id}}; }
-inline literal text(char const* s) { return {std::string(s)}; }
-inline literal number(std::int64_t i) { return {i}; }
-inline literal real(double d) { return {d}; }
-inline literal flag(bool b) { return {b}; }
-inline literal list(std::vector<literal> items) { return {literal::list(std::move(items))}; }
-inline literal ints(std::vector<std::int64_t> const& values) {
-    literal::list items;
-    for (auto v : values) items.push_back(number(v));
-    return {std::move(items)};
-}
 
 using tensor = dense_tensor<double>;
 
