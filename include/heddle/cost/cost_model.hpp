@@ -85,23 +85,38 @@ public:
         return std::max(operations / rate(k, e, o), moved / speeds_[k].bandwidth) + speeds_[k].overhead;
     }
 
-    /// Payload of the busiest rank, padding included, given the largest share before and after.
-    [[nodiscard]] bytes payload(transfer const& t, double largest_from, double largest_to) const {
-        switch (t.kind) {
-        case collective::all_gather: return t.size * (ranks_ * largest_from);
-        case collective::reduce_scatter: return t.size * (ranks_ * largest_to);
-        case collective::all_to_all: return t.size * std::max(largest_from, largest_to);
-        case collective::all_reduce:
-        case collective::broadcast: break;
-        }
-        return t.size;
+    /// Payload of the busiest rank, padding included.
+    template <class Shares>
+    [[nodiscard]] bytes payload(transfer const& t, uneven how, Shares const& shares) const {
+        if (t.kind == collective::all_to_all) return t.size * std::max(largest(t.from, shares), largest(t.to, shares));
+        if (how == uneven::grouped || !has_grouped_kind(t.kind)) return t.size;
+        return t.size * (ranks_ * largest(sharded(t), shares));
     }
 
-    /// Seconds of a transfer; `shares(ref)` gives the per-class shares of a split quantity.
+    /// Seconds of a transfer done in a given way; `shares(ref)` gives the per-class shares of a split quantity.
+    /// A reduction to one rank is charged as a broadcast from it.
     template <class Shares>
-    [[nodiscard]] double time(transfer const& t, Shares const& shares) const {
+    [[nodiscard]] double time(transfer const& t, uneven how, Shares const& shares) const {
         if (ranks_ == 1) return 0;
-        return model(t.kind).time(payload(t, largest(t.from, shares), largest(t.to, shares))).value;
+        if (how == uneven::padded) return model(t.kind).time(payload(t, how, shares)).value;
+        auto const& share = shares(sharded(t));
+        double sum = 0;
+        for (std::size_t k = 0; k < class_count(); ++k) sum += classes_[k].count * model(collective::broadcast).time(t.size * share[k]).value;
+        return sum;
+    }
+    /// The way that is decided on, or else the faster one; padded, if both are equal.
+    template <class Shares>
+    [[nodiscard]] uneven choose(transfer const& t, Shares const& shares) const {
+        if (t.how) return *t.how;
+        if (!has_grouped_kind(t.kind) || !sharded(t).is_split()) return uneven::padded;
+        return time(t, uneven::grouped, shares) < time(t, uneven::padded, shares) ? uneven::grouped : uneven::padded;
+    }
+    /// The step with every way to move its shards decided on.
+    template <class Shares>
+    [[nodiscard]] step decided(step s, Shares const& shares) const {
+        for (auto* t : {&s.forward_transfer, &s.backward_transfer, &s.deferred_transfer})
+            if (*t && has_grouped_kind((*t)->kind)) (*t)->how = choose(**t, shares);
+        return s;
     }
 
     /// Prices one step. *Complexity:* linear in the classes.
@@ -110,8 +125,9 @@ public:
         step_cost cost;
         auto const buffer = [&](std::optional<transfer> const& t, double& into) {
             if (!t) return;
-            into += time(*t, shares);
-            cost.buffer = std::max(cost.buffer, ranks_ == 1 ? 0 : payload(*t, largest(t->from, shares), largest(t->to, shares)).value);
+            auto const how = choose(*t, shares);
+            into += time(*t, how, shares);
+            cost.buffer = std::max(cost.buffer, ranks_ == 1 ? 0 : payload(*t, how, shares).value);
         };
         buffer(s.forward_transfer, cost.forward_transfer);
         buffer(s.backward_transfer, cost.backward_transfer);
@@ -135,6 +151,9 @@ private:
         double bandwidth = 1, overhead = 0, memory = 0;
         std::array<std::array<double, operator_class_count>, element_type_count> rates{};
     };
+
+    /// The cut side of a gather or scatter.
+    [[nodiscard]] static share_ref sharded(transfer const& t) { return t.kind == collective::all_gather ? t.from : t.to; }
 
     template <class Shares>
     [[nodiscard]] static double largest(share_ref ref, Shares const& shares) {

@@ -35,6 +35,8 @@ struct transfer {
     heddle::collective kind = collective::all_reduce;
     bytes size;
     share_ref from, to;
+    /// How uneven shards are moved; undecided: the way that is faster at the shares it is priced at.
+    std::optional<uneven> how{};
     friend bool operator==(transfer const&, transfer const&) = default;
 };
 
@@ -104,7 +106,7 @@ inline step read_step(indexed_program const& p, tensor_id t, form to, training_o
         s.forward = local_kernel(conversion_half::work::scale, tensor.info.size());
         s.category = operator_class::elementwise;
     }
-    if (to == form::replicated()) s.deferred_transfer = transfer{collective::all_reduce, tensor.info.size(), {}, {}};
+    if (to == form::replicated()) s.deferred_transfer = transfer{collective::all_reduce, tensor.info.size(), {}, {}, {}};
     return s;
 }
 
@@ -120,11 +122,11 @@ inline step convert_step(indexed_program const& p, tensor_id t, form from, form 
     share_ref const after = to.is_shard() ? share_ref{t, to.factor()} : share_ref{};
     s.share = after.is_split() ? after : before;
     s.forward = local_kernel(how->forward.local, size);
-    if (how->forward.collective) s.forward_transfer = transfer{*how->forward.collective, size, before, after};
+    if (how->forward.collective) s.forward_transfer = transfer{*how->forward.collective, size, before, after, {}};
     if (!tensor.has_cotangent) return s;
     s.backward = local_kernel(how->backward.local, size);
     if (how->backward.collective) {
-        transfer const back{*how->backward.collective, size, after, before};
+        transfer const back{*how->backward.collective, size, after, before, {}};
         (tensor.is_parameter() ? s.deferred_transfer : s.backward_transfer) = back;
         // What is not yet reduced waits for the end of the backward pass.
         if (tensor.is_parameter()) s.saved = held_bytes(tensor, to);

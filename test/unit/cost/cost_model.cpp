@@ -77,7 +77,7 @@ TEST_CASE("a single device does not communicate") {
     c.machines = {{0, 1, 1}};
     cost_model const model(c, {{0, 1}});
     CHECK(model_of(c, collective::all_reduce).time(bytes(1e6)) == seconds(0));
-    CHECK(model.time(transfer{collective::all_reduce, bytes(100), {}, {}}, uniform_shares({1})) == 0);
+    CHECK(model.time(transfer{collective::all_reduce, bytes(100), {}, {}}, uneven::padded, uniform_shares({1})) == 0);
 }
 
 TEST_CASE("an all-to-all shares each machine's link among its devices") {
@@ -93,12 +93,46 @@ TEST_CASE("an all-to-all shares each machine's link among its devices") {
 
 TEST_CASE("payload: of the busiest rank, padding included") {
     auto const model = small_model();
-    auto const payload = [&](collective kind) { return model.payload(transfer{kind, bytes(60), {}, {}}, 0.5, 0.4).value; };
+    share_ref const from{0, 0}, to{0, 1};
+    auto const shares = [&](share_ref r) { return r == from ? share_vector{0.5, 0.25} : share_vector{0.2, 0.4}; };
+    auto const payload = [&](collective kind, uneven how = uneven::padded) { return model.payload(transfer{kind, bytes(60), from, to, {}}, how, shares).value; };
     CHECK(payload(collective::all_reduce) == 60);
     CHECK(payload(collective::all_gather) == doctest::Approx(3 * 0.5 * 60));
     CHECK(payload(collective::reduce_scatter) == doctest::Approx(3 * 0.4 * 60));
     CHECK(payload(collective::all_to_all) == doctest::Approx(0.5 * 60));
     CHECK(payload(collective::broadcast) == 60);
+    CHECK(payload(collective::all_gather, uneven::grouped) == 60);
+    CHECK(payload(collective::reduce_scatter, uneven::grouped) == 60);
+}
+
+TEST_CASE("a gather is padded or grouped, whichever is faster at the shares it is priced at (HAP Fig. 4)") {
+    // Eight equal devices on a ring of 100 bytes/s, 0.1 s per hop.
+    cluster c;
+    c.types = {device("gpu", 100, 50)};
+    c.machines = {{0, 1, 8}};
+    c.inter = network_link{bytes_per_second(100), seconds(0.1)};
+    cost_model const model(c, std::vector<device_class>(8, {0, 1}));
+    transfer const gather{collective::all_gather, bytes(800), {0, 0}, {}, {}};
+    auto const cut = [](double largest) { return uniform_shares([&] { share_vector s(8, (1 - largest) / 7); s[0] = largest; return s; }()); };
+    // Padded: 8 shards as long as the largest, of which 7 pass each link. Grouped: 8 broadcasts of 3 hops, all shards pass.
+    auto const padded = [&](double largest) { return model.time(gather, uneven::padded, cut(largest)); };
+    auto const grouped = [&](double largest) { return model.time(gather, uneven::grouped, cut(largest)); };
+    CHECK(padded(0.125) == doctest::Approx(7 * 0.1 + 7.0 / 8 * 800 / 100));
+    CHECK(padded(0.5) == doctest::Approx(7 * 0.1 + 7.0 / 8 * 8 * 0.5 * 800 / 100));
+    CHECK(grouped(0.125) == doctest::Approx(8 * 3 * 0.1 + 800 / 100.0));
+    CHECK(grouped(0.5) == doctest::Approx(grouped(0.125)));
+    CHECK(model.choose(gather, cut(0.125)) == uneven::padded);
+    CHECK(model.choose(gather, cut(0.5)) == uneven::grouped);
+    step s;
+    s.forward_transfer = gather;
+    s.backward_transfer = transfer{collective::all_reduce, bytes(800), {}, {}, {}};
+    CHECK(model.price(s, cut(0.5)).forward_transfer == doctest::Approx(grouped(0.5)));
+    CHECK(model.price(s, cut(0.5)).buffer == 800);
+    auto const fixed = model.decided(s, cut(0.5));
+    CHECK(fixed.forward_transfer->how == uneven::grouped);
+    CHECK_FALSE(fixed.backward_transfer->how);
+    // What is decided stays so at other shares.
+    CHECK(model.price(fixed, cut(0.125)).forward_transfer == doctest::Approx(grouped(0.125)));
 }
 
 TEST_CASE("roofline: the slower of arithmetic and traffic, and the start of the kernel") {

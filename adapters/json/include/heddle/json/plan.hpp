@@ -155,6 +155,7 @@ private:
         value result{{"collective", name_of(collectives, t->kind)}, {"bytes", number(t->size.value)}};
         if (t->from.is_split()) result["from"] = write_share(t->from);
         if (t->to.is_split()) result["to"] = write_share(t->to);
+        if (t->how) result["how"] = name_of(unevens, *t->how);
         into[key] = std::move(result);
     }
 
@@ -407,9 +408,13 @@ private:
     [[nodiscard]] std::optional<transfer> read_transfer(element const& parent, char const* field) const {
         auto const e = parent.find(field);
         if (!e) return {};
-        transfer t{e->at("collective").choice(collectives), bytes(e->at("bytes").non_negative()), {}, {}};
+        transfer t{e->at("collective").choice(collectives), bytes(e->at("bytes").non_negative()), {}, {}, {}};
         if (auto const from = e->find("from")) t.from = read_share(*from);
         if (auto const to = e->find("to")) t.to = read_share(*to);
+        if (auto const how = e->find("how")) {
+            if (!has_grouped_kind(t.kind)) how->fail("is for gathers and scatters only");
+            t.how = how->choice(unevens);
+        }
         return t;
     }
 
