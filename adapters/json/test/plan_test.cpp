@@ -89,7 +89,7 @@ plan odd_plan() {
         s.step.backward = {flops(0), bytes(0), bytes(0), true};
         s.step.forward_transfer = transfer{collective::all_to_all, bytes(next()), {0, 0}, {1, 1}};
         s.step.backward_transfer = transfer{collective::broadcast, bytes(next()), {}, {1, 1}};
-        s.step.deferred_transfer = transfer{collective::reduce_scatter, bytes(0), {1, 1}, {}};
+        s.step.deferred_transfer = transfer{collective::reduce_scatter, bytes(0), {1, 1}, {}, uneven::grouped};
         s.step.update = {bytes(next()), bytes(next())};
         s.step.stored = {bytes(1e300), bytes(5e-324)};
         s.step.saved = {bytes(0), bytes(9007199254740993.0)};

@@ -167,12 +167,12 @@ private:
         if (model_.ranks() == 1) return;
         if (t.how == uneven::grouped) {
             // Launches and the sum of all shards: the same at all ratios, where the model is one line.
-            problem_.constant += model_.time(t, uneven::grouped, uniform_shares(even(model_)));
+            problem_.constant += model_.time(t, uniform_shares(even(model_)));
             buffer_ = std::max(buffer_, t.size.value);
             return;
         }
-        double const at_zero = model_.payload(t, uneven::padded, uniform_shares(share_vector(model_.class_count(), 0))).value;
-        double const at_one = model_.payload(t, uneven::padded, uniform_shares(share_vector(model_.class_count(), 1))).value;
+        double const at_zero = payload(t, model_.ranks(), t.from.is_split() ? 0 : 1, t.to.is_split() ? 0 : 1).value;
+        double const at_one = payload(t, model_.ranks(), 1, 1).value;
         buffer_ = std::max(buffer_, at_zero);
         convex_pieces pieces;
         for (auto const& p : model_.model(t.kind).pieces)

@@ -29,6 +29,28 @@ struct device_class {
 /// One number per device class.
 using per_class = boost::container::small_vector<double, 4>;
 
+/// Bytes that a transfer carries: the payload of its busiest rank, padding included, given the largest share
+/// before and after. Shards are padded unless it is decided otherwise.
+[[nodiscard]] inline bytes payload(transfer const& t, int ranks, double largest_from, double largest_to) {
+    if (t.how == uneven::grouped) return t.size;
+    switch (t.kind) {
+    case collective::all_gather: return t.size * (ranks * largest_from);
+    case collective::reduce_scatter: return t.size * (ranks * largest_to);
+    case collective::all_to_all: return t.size * std::max(largest_from, largest_to);
+    case collective::all_reduce:
+    case collective::broadcast: break;
+    }
+    return t.size;
+}
+
+/// As above; `shares(ref)` gives the shares of a split quantity. One rank has nothing to send.
+template <class Shares>
+[[nodiscard]] bytes payload(transfer const& t, int ranks, Shares const& shares) {
+    if (ranks == 1) return bytes(0);
+    auto const largest = [&](share_ref ref) { return ref.is_split() ? std::ranges::max(shares(ref)) : 1; };
+    return payload(t, ranks, largest(t.from), largest(t.to));
+}
+
 /// A step's costs in seconds and bytes. Communication is one number, local work one per class.
 struct step_cost {
     double forward_transfer = 0, backward_transfer = 0, deferred = 0;
@@ -85,37 +107,30 @@ public:
         return std::max(operations / rate(k, e, o), moved / speeds_[k].bandwidth) + speeds_[k].overhead;
     }
 
-    /// Payload of the busiest rank, padding included.
+    /// Seconds of a transfer whose way is decided on, or whose shards are padded; `shares(ref)` gives the per-class shares of a
+    /// split quantity. A reduction to one rank is charged as a broadcast from it.
     template <class Shares>
-    [[nodiscard]] bytes payload(transfer const& t, uneven how, Shares const& shares) const {
-        if (t.kind == collective::all_to_all) return t.size * std::max(largest(t.from, shares), largest(t.to, shares));
-        if (how == uneven::grouped || !has_grouped_kind(t.kind)) return t.size;
-        return t.size * (ranks_ * largest(sharded(t), shares));
-    }
-
-    /// Seconds of a transfer done in a given way; `shares(ref)` gives the per-class shares of a split quantity.
-    /// A reduction to one rank is charged as a broadcast from it.
-    template <class Shares>
-    [[nodiscard]] double time(transfer const& t, uneven how, Shares const& shares) const {
+    [[nodiscard]] double time(transfer const& t, Shares const& shares) const {
         if (ranks_ == 1) return 0;
-        if (how == uneven::padded) return model(t.kind).time(payload(t, how, shares)).value;
-        auto const& share = shares(sharded(t));
+        if (t.how != uneven::grouped) return model(t.kind).time(payload(t, ranks_, shares)).value;
+        auto const& share = shares(t.kind == collective::all_gather ? t.from : t.to);
         double sum = 0;
         for (std::size_t k = 0; k < class_count(); ++k) sum += classes_[k].count * model(collective::broadcast).time(t.size * share[k]).value;
         return sum;
     }
-    /// The way that is decided on, or else the faster one; padded, if both are equal.
+    /// The transfer in the way that is faster at these shares, padded if both are equal; as it is, if that is decided.
     template <class Shares>
-    [[nodiscard]] uneven choose(transfer const& t, Shares const& shares) const {
-        if (t.how) return *t.how;
-        if (!has_grouped_kind(t.kind) || !sharded(t).is_split()) return uneven::padded;
-        return time(t, uneven::grouped, shares) < time(t, uneven::padded, shares) ? uneven::grouped : uneven::padded;
+    [[nodiscard]] transfer decided(transfer t, Shares const& shares) const {
+        if (t.how || !has_grouped_kind(t.kind)) return t;
+        transfer grouped = t;
+        t.how = uneven::padded;
+        grouped.how = uneven::grouped;
+        return time(grouped, shares) < time(t, shares) ? grouped : t;
     }
-    /// The step with every way to move its shards decided on.
     template <class Shares>
     [[nodiscard]] step decided(step s, Shares const& shares) const {
         for (auto* t : {&s.forward_transfer, &s.backward_transfer, &s.deferred_transfer})
-            if (*t && has_grouped_kind((*t)->kind)) (*t)->how = choose(**t, shares);
+            if (*t) *t = decided(**t, shares);
         return s;
     }
 
@@ -125,9 +140,9 @@ public:
         step_cost cost;
         auto const buffer = [&](std::optional<transfer> const& t, double& into) {
             if (!t) return;
-            auto const how = choose(*t, shares);
-            into += time(*t, how, shares);
-            cost.buffer = std::max(cost.buffer, ranks_ == 1 ? 0 : payload(*t, how, shares).value);
+            auto const chosen = decided(*t, shares);
+            into += time(chosen, shares);
+            cost.buffer = std::max(cost.buffer, payload(chosen, ranks_, shares).value);
         };
         buffer(s.forward_transfer, cost.forward_transfer);
         buffer(s.backward_transfer, cost.backward_transfer);
@@ -151,14 +166,6 @@ private:
         double bandwidth = 1, overhead = 0, memory = 0;
         std::array<std::array<double, operator_class_count>, element_type_count> rates{};
     };
-
-    /// The cut side of a gather or scatter.
-    [[nodiscard]] static share_ref sharded(transfer const& t) { return t.kind == collective::all_gather ? t.from : t.to; }
-
-    template <class Shares>
-    [[nodiscard]] static double largest(share_ref ref, Shares const& shares) {
-        return ref.is_split() ? std::ranges::max(shares(ref)) : 1;
-    }
 
     std::vector<device_class> classes_;
     std::vector<speed> speeds_;

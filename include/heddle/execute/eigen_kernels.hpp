@@ -27,7 +27,7 @@ public:
     eigen_kernels();
 
     /// A forward and a backward, called as those of a backend are but never with a null cotangent.
-    using kernel = detail::kernel<Scalar>;
+    using kernel = detail::operator_kernel<Scalar>;
 
     /// Adds a kernel of the user's own; it goes before the library's.
     void set(std::string kind, kernel k) { own_.insert_or_assign(std::move(kind), std::move(k)); }

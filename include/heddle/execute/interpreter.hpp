@@ -7,6 +7,7 @@
 #pragma once
 
 #include <heddle/execute/communicator.hpp>
+#include <heddle/execute/detail/shard_layout.hpp>
 #include <heddle/execute/kernel.hpp>
 #include <heddle/execute/single_device.hpp>
 #include <heddle/execute/tensor.hpp>
@@ -16,7 +17,6 @@
 
 #include <algorithm>
 #include <map>
-#include <numeric>
 #include <optional>
 #include <span>
 #include <utility>
@@ -34,88 +34,98 @@ public:
     using tensor = dense_tensor<Scalar>;
 
     interpreter(program const& p, indexed_program const& indexed, plan const& what, Communicator& communicator, Backend const& backend, std::uint64_t seed = 0)
-        : program_(p), indexed_(indexed), plan_(what), communicator_(communicator), backend_(backend), seed_(seed) {
-        for (auto const& cut : what.cuts)
-            for (auto const& m : cut.members) cut_of_[m] = &cut;
+        : program_(p), indexed_(indexed), plan_(what), communicator_(communicator), backend_(backend), seed_(seed), layout_(indexed, what) {
+        for (auto const& s : what.steps)
+            if (s.instruction.what == instruction::kind::read && indexed.tensors[s.instruction.tensor].is_parameter())
+                stored_as_[s.instruction.tensor] = s.instruction.to.is_shard() ? s.instruction.to : form::replicated();
     }
 
-    /// One iteration: the loss and the parameters' gradients.
+    /// Whole sources as this rank keeps them between iterations: parameters in the form they are stored in,
+    /// the rest whole. For gradients too, which are of the same form.
+    [[nodiscard]] source_values<Scalar> place(source_values<Scalar> const& whole) const {
+        source_values<Scalar> mine;
+        for (auto const& [t, value] : whole) {
+            auto const stored = stored_as_.find(t);
+            bool const is_cut = stored != stored_as_.end() && stored->second.is_shard();
+            mine.emplace(t, is_cut ? layout_.cut(t, stored->second, value, communicator_.rank()) : value);
+        }
+        return mine;
+    }
+
+    /// One iteration on placed sources: the loss, if the plan ends with it partial this rank's summand, and the parameters'
+    /// gradients. Throws `input_error` if a parameter is not as `place` leaves it.
     [[nodiscard]] iteration_result<Scalar> run(source_values<Scalar> const& sources) {
+        for (auto const& [t, stored] : stored_as_)
+            if (auto const found = sources.find(t); found == sources.end() || found->second.dims != layout_.held_shape(t, stored, communicator_.rank()))
+                throw input_error("parameter '" + program_.tensor(t).name + "'", "is missing or not the part that this rank stores, expected what place() gives");
         values_.clear();
         cotangents_.clear();
         result_ = {};
-        for (auto const& s : plan_.steps) forward(s.instruction, sources);
+        for (auto const& s : plan_.steps) forward(s, sources);
         seed_loss();
-        for (auto s = plan_.steps.rbegin(); s != plan_.steps.rend(); ++s) backward(s->instruction);
+        for (auto s = plan_.steps.rbegin(); s != plan_.steps.rend(); ++s) backward(*s);
         return std::move(result_);
+    }
+
+    /// The whole loss of an iteration; a collective where the ranks have summands.
+    [[nodiscard]] Scalar whole_loss(iteration_result<Scalar> const& result) {
+        tensor_id const t = program_.loss();
+        return values_.contains(at(t, form::partial())) ? reduced(t, tensor(whole_shape(t), result.loss))[0] : result.loss;
+    }
+
+    /// A parameter as the ranks store it, whole again on each of them; a collective where it is cut.
+    [[nodiscard]] tensor gather(tensor_id t, tensor const& stored) {
+        form const f = stored_as_.at(t);
+        return f.is_shard() ? gathered(t, f, stored, uneven::padded) : stored;
     }
 
 private:
     using key = std::pair<tensor_id, std::uint16_t>;
     static key at(tensor_id t, form f) { return {t, f.code()}; }
 
-    // ---- shards
-
-    /// Places of a factor that each rank holds.
-    [[nodiscard]] std::vector<extent> places(tensor_id t, form f) const {
-        auto const& cut = *cut_of_.at({t, f.factor()});
-        extent const unit = factor_of(t, f).extent / cut.atoms;
-        std::vector<extent> counts;
-        for (extent c : cut.counts) counts.push_back(c * unit);
-        return counts;
-    }
-    [[nodiscard]] factor const& factor_of(tensor_id t, form f) const { return indexed_.tensors[t].factors[static_cast<std::size_t>(f.factor())]; }
-    [[nodiscard]] static extent begin_of(std::vector<extent> const& counts, std::size_t rank) {
-        return std::accumulate(counts.begin(), counts.begin() + static_cast<std::ptrdiff_t>(rank), extent{0});
-    }
-    [[nodiscard]] shape const& whole_shape(tensor_id t) const { return indexed_.tensors[t].info.shape; }
-
-    /// Elements of each rank's shard.
-    [[nodiscard]] std::vector<std::size_t> shard_sizes(tensor_id t, form f) const {
-        std::vector<std::size_t> sizes;
-        for (extent c : places(t, f)) sizes.push_back(static_cast<std::size_t>(count_elements(part_shape(whole_shape(t), factor_of(t, f), c))));
-        return sizes;
-    }
-    [[nodiscard]] tensor cut(tensor_id t, form f, tensor const& whole) const {
-        auto const counts = places(t, f);
-        return take(whole, factor_of(t, f), begin_of(counts, communicator_.rank()), counts[communicator_.rank()]);
-    }
-    [[nodiscard]] tensor padded(tensor_id t, form f, tensor const& part) const {
-        auto const counts = places(t, f);
-        return pad(part, whole_shape(t), factor_of(t, f), begin_of(counts, communicator_.rank()), counts[communicator_.rank()]);
-    }
-
     // ---- collectives on tensors; shards of a factor travel one after the other
 
-    [[nodiscard]] tensor reduced(tensor t) {
-        communicator_.all_reduce(std::span<Scalar>(t.data));
-        return t;
+    /// Whether there is nobody to exchange anything with; otherwise what follows is counted as of this tensor's elements.
+    [[nodiscard]] bool is_alone(tensor_id t) {
+        if constexpr (requires { communicator_.charge_elements_as(std::size_t{}); })
+            communicator_.charge_elements_as(static_cast<std::size_t>(element_size(program_.tensor(t).type)));
+        return communicator_.size() == 1;
     }
-    [[nodiscard]] tensor gathered(tensor_id t, form f, tensor const& part) {
-        auto const counts = places(t, f);
-        auto const sizes = shard_sizes(t, f);
+    [[nodiscard]] shape const& whole_shape(tensor_id t) const { return layout_.whole_shape(t); }
+    [[nodiscard]] factor const& factor_of(tensor_id t, form f) const { return layout_.factor_of(t, f); }
+    [[nodiscard]] tensor cut(tensor_id t, form f, tensor const& whole) const { return layout_.cut(t, f, whole, communicator_.rank()); }
+
+    [[nodiscard]] tensor reduced(tensor_id t, tensor value) {
+        if (!is_alone(t)) communicator_.all_reduce(std::span<Scalar>(value.data));
+        return value;
+    }
+    [[nodiscard]] tensor gathered(tensor_id t, form f, tensor const& part, uneven how) {
+        if (is_alone(t)) return part;
+        auto const counts = layout_.places(t, f);
+        auto const sizes = layout_.shard_sizes(t, f);
         tensor flat(shape{count_elements(whole_shape(t))});
-        communicator_.all_gather_v(std::span<Scalar const>(part.data), std::span<Scalar>(flat.data), sizes, uneven::padded);
+        communicator_.all_gather_v(std::span<Scalar const>(part.data), std::span<Scalar>(flat.data), sizes, how);
         tensor whole(whole_shape(t));
         auto from = flat.data.begin();
         for (std::size_t r = 0; r < counts.size(); ++r) {
             auto const next = from + static_cast<std::ptrdiff_t>(sizes[r]);
             tensor const piece(part_shape(whole.dims, factor_of(t, f), counts[r]), std::vector<Scalar>(from, next));
-            put(whole, factor_of(t, f), begin_of(counts, r), counts[r], piece);
+            put(whole, factor_of(t, f), layout_.begin_of(counts, r), counts[r], piece);
             from = next;
         }
         return whole;
     }
-    [[nodiscard]] tensor scattered(tensor_id t, form f, tensor const& whole) {
-        auto const counts = places(t, f);
-        auto const sizes = shard_sizes(t, f);
+    [[nodiscard]] tensor scattered(tensor_id t, form f, tensor const& whole, uneven how) {
+        if (is_alone(t)) return whole;
+        auto const counts = layout_.places(t, f);
+        auto const sizes = layout_.shard_sizes(t, f);
         std::vector<Scalar> flat;
         for (std::size_t r = 0; r < counts.size(); ++r) {
-            auto const piece = take(whole, factor_of(t, f), begin_of(counts, r), counts[r]);
+            auto const piece = take(whole, factor_of(t, f), layout_.begin_of(counts, r), counts[r]);
             flat.insert(flat.end(), piece.data.begin(), piece.data.end());
         }
         tensor part(part_shape(whole_shape(t), factor_of(t, f), counts[communicator_.rank()]));
-        communicator_.reduce_scatter_v(std::span<Scalar const>(flat), std::span<Scalar>(part.data), sizes, uneven::padded);
+        communicator_.reduce_scatter_v(std::span<Scalar const>(flat), std::span<Scalar>(part.data), sizes, how);
         return part;
     }
     /// A factor of a tensor of which `count` places of another factor are held.
@@ -124,13 +134,14 @@ private:
         return f;
     }
     [[nodiscard]] tensor exchanged(tensor_id t, form from, form to, tensor const& part) {
+        if (is_alone(t)) return part;
         auto const rank = communicator_.rank();
         auto const &f = factor_of(t, from), &g = factor_of(t, to);
-        auto const before = places(t, from), after = places(t, to);
+        auto const before = layout_.places(t, from), after = layout_.places(t, to);
         std::vector<std::size_t> send_sizes, receive_sizes;
         std::vector<Scalar> send;
         for (std::size_t r = 0; r < before.size(); ++r) {
-            auto const piece = part.data.empty() ? tensor(shape{0}) : take(part, within(g, f, before[rank]), begin_of(after, r), after[r]);
+            auto const piece = part.data.empty() ? tensor(shape{0}) : take(part, within(g, f, before[rank]), layout_.begin_of(after, r), after[r]);
             send_sizes.push_back(piece.data.size());
             send.insert(send.end(), piece.data.begin(), piece.data.end());
             auto const theirs = part_shape(whole_shape(t), f, before[r]);
@@ -144,7 +155,7 @@ private:
         for (std::size_t r = 0; r < before.size(); ++r) {
             auto const local = within(f, g, after[rank]);
             auto const next = at + static_cast<std::ptrdiff_t>(receive_sizes[r]);
-            if (at != next) put(result, local, begin_of(before, r), before[r], tensor(part_shape(result.dims, local, before[r]), std::vector<Scalar>(at, next)));
+            if (at != next) put(result, local, layout_.begin_of(before, r), before[r], tensor(part_shape(result.dims, local, before[r]), std::vector<Scalar>(at, next)));
             at = next;
         }
         return result;
@@ -156,14 +167,19 @@ private:
 
     // ---- forward
 
-    void forward(instruction const& i, source_values<Scalar> const& sources) {
+    /// How a step's shards move; padded where nothing is said.
+    [[nodiscard]] static uneven way_of(std::optional<transfer> const& t) { return t && t->how ? *t->how : uneven::padded; }
+
+    void forward(plan_step const& s, source_values<Scalar> const& sources) {
+        auto const& i = s.instruction;
         switch (i.what) {
         case instruction::kind::read: {
-            auto const& whole = sources.at(i.tensor);
-            values_[at(i.tensor, i.to)] = i.to.is_shard() ? cut(i.tensor, i.to, whole) : i.to == form::partial() ? scaled(whole) : whole;
+            auto const& stored = sources.at(i.tensor);
+            bool const is_cut_now = i.to.is_shard() && !stored_as_.contains(i.tensor);
+            values_[at(i.tensor, i.to)] = is_cut_now ? cut(i.tensor, i.to, stored) : i.to == form::partial() ? scaled(stored) : stored;
             break;
         }
-        case instruction::kind::convert: values_[at(i.tensor, i.to)] = convert(i.tensor, i.from, i.to, values_.at(at(i.tensor, i.from))); break;
+        case instruction::kind::convert: values_[at(i.tensor, i.to)] = convert(i.tensor, i.from, i.to, values_.at(at(i.tensor, i.from)), way_of(s.step.forward_transfer)); break;
         case instruction::kind::compute: {
             auto results = backend_.forward(call(i), operands(i));
             for (std::size_t k = 0; k < results.size(); ++k) values_[at(program_.results(i.op)[k], i.results[k])] = std::move(results[k]);
@@ -172,10 +188,10 @@ private:
         }
     }
 
-    [[nodiscard]] tensor convert(tensor_id t, form from, form to, tensor const& value) {
+    [[nodiscard]] tensor convert(tensor_id t, form from, form to, tensor const& value, uneven how) {
         if (to == form::partial()) return scaled(value);
-        if (from == form::partial()) return to.is_shard() ? scattered(t, to, value) : reduced(value);
-        if (from.is_shard()) return to.is_shard() ? exchanged(t, from, to, value) : gathered(t, from, value);
+        if (from == form::partial()) return to.is_shard() ? scattered(t, to, value, how) : reduced(t, value);
+        if (from.is_shard()) return to.is_shard() ? exchanged(t, from, to, value) : gathered(t, from, value, how);
         return to.is_shard() ? cut(t, to, value) : value;
     }
 
@@ -184,8 +200,8 @@ private:
         auto const& loop = indexed_.operators[i.op].loops[static_cast<std::size_t>(i.loop)];
         auto const find_part = [&]() -> std::pair<extent, extent> {
             auto const part = [&](tensor_id t, form f) {
-                auto const counts = places(t, f);
-                return std::pair(begin_of(counts, communicator_.rank()), counts[communicator_.rank()]);
+                auto const counts = layout_.places(t, f);
+                return std::pair(layout_.begin_of(counts, communicator_.rank()), counts[communicator_.rank()]);
             };
             for (std::size_t k = 0; k < i.operands.size(); ++k)
                 if (i.operands[k].is_shard()) return part(program_.operands(i.op)[k], i.operands[k]);
@@ -207,10 +223,8 @@ private:
 
     void seed_loss() {
         tensor_id const t = program_.loss();
-        bool const is_partial = values_.contains(at(t, form::partial()));
-        form const f = is_partial ? form::partial() : form::mirrored();
-        auto loss = values_.at(at(t, f));
-        result_.loss = (is_partial ? reduced(std::move(loss)) : loss)[0];
+        form const f = values_.contains(at(t, form::partial())) ? form::partial() : form::mirrored();
+        result_.loss = values_.at(at(t, f))[0];
         cotangents_[at(t, f)] = tensor(whole_shape(t), Scalar{1});
     }
 
@@ -220,12 +234,13 @@ private:
         else slot->second += value;
     }
 
-    void backward(instruction const& i) {
+    void backward(plan_step const& s) {
+        auto const& i = s.instruction;
         switch (i.what) {
         case instruction::kind::read: return finish_gradient(i);
         case instruction::kind::convert:
             if (auto const found = cotangents_.find(at(i.tensor, i.to)); found != cotangents_.end())
-                accumulate(i.tensor, i.from, transpose(i.tensor, i.from, i.to, found->second));
+                accumulate(i.tensor, i.from, transpose(i.tensor, i.from, i.to, found->second, way_of(s.step.deferred_transfer ? s.step.deferred_transfer : s.step.backward_transfer)));
             return;
         case instruction::kind::compute: break;
         }
@@ -247,24 +262,24 @@ private:
     }
 
     /// The adjoint of a conversion, on cotangents in the dual forms.
-    [[nodiscard]] tensor transpose(tensor_id t, form from, form to, tensor const& cotangent) {
+    [[nodiscard]] tensor transpose(tensor_id t, form from, form to, tensor const& cotangent, uneven how) {
         if (from.is_shard()) {
             if (to.is_shard()) return exchanged(t, to, from, cotangent);
-            return to == form::replicated() ? scattered(t, from, cotangent) : cut(t, from, cotangent);
+            return to == form::replicated() ? scattered(t, from, cotangent, how) : cut(t, from, cotangent);
         }
-        if (to.is_shard()) return from == form::replicated() ? padded(t, to, cotangent) : gathered(t, to, cotangent);
+        if (to.is_shard()) return from == form::replicated() ? layout_.padded(t, to, cotangent, communicator_.rank()) : gathered(t, to, cotangent, how);
         // Between whole forms: summands where the value is replicated, the whole cotangent elsewhere.
         if (from == form::replicated()) return scaled(cotangent);
-        return to == form::replicated() ? reduced(cotangent) : cotangent;
+        return to == form::replicated() ? reduced(t, cotangent) : cotangent;
     }
 
     void finish_gradient(instruction const& i) {
         if (!indexed_.tensors[i.tensor].has_cotangent) return;
         auto const found = cotangents_.find(at(i.tensor, i.to));
-        bool const is_whole = !i.to.is_shard();
-        tensor gradient = found != cotangents_.end() ? std::move(found->second) : is_whole ? tensor(whole_shape(i.tensor)) : cut(i.tensor, i.to, tensor(whole_shape(i.tensor)));
-        if (i.to == form::replicated()) gradient = reduced(std::move(gradient));
-        result_.gradients.insert_or_assign(i.tensor, std::pair(is_whole ? form::replicated() : i.to, std::move(gradient)));
+        form const stored = stored_as_.at(i.tensor);
+        tensor gradient = found != cotangents_.end() ? std::move(found->second) : tensor(layout_.held_shape(i.tensor, stored, communicator_.rank()));
+        if (i.to == form::replicated()) gradient = reduced(i.tensor, std::move(gradient));
+        result_.gradients.insert_or_assign(i.tensor, std::pair(stored, std::move(gradient)));
     }
 
     program const& program_;
@@ -273,7 +288,9 @@ private:
     Communicator& communicator_;
     Backend const& backend_;
     std::uint64_t seed_;
-    std::map<cut_factor, atom_class const*> cut_of_;
+    detail::shard_layout layout_;
+    /// The form a rank keeps each parameter in: a shard, or replicated.
+    std::map<tensor_id, form> stored_as_;
     std::map<key, tensor> values_, cotangents_;
     iteration_result<Scalar> result_;
 };

@@ -21,8 +21,8 @@ namespace heddle {
 template <class Scalar>
 using source_values = std::map<tensor_id, dense_tensor<Scalar>>;
 
-/// What one rank has after an iteration: the whole loss, and the gradient of each trained parameter in the
-/// form its parameter is stored in.
+/// What one rank has after an iteration: the loss or its summand of it, and the gradient of each trained parameter
+/// in the form its parameter is stored in.
 template <class Scalar>
 struct iteration_result {
     Scalar loss{};

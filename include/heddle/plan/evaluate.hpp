@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,29 @@ namespace heddle {
 }
 
 [[nodiscard]] inline integral_shares shares_of(plan const& p) { return integral_shares(p.ratios, p.cuts); }
+
+/// Bytes that a plan's cost charges for one kind of collective in one iteration, by direction.
+struct charged_bytes {
+    bytes forward, backward;
+    /// Parameter gradients' collectives.
+    bytes gradient;
+    [[nodiscard]] bytes total() const { return forward + backward + gradient; }
+};
+
+/// What `evaluate` takes the plan's transfers to carry, by kind of collective, in the unit of `traffic`.
+[[nodiscard]] inline std::array<charged_bytes, collective_count> charged_traffic(plan const& p) {
+    std::array<charged_bytes, collective_count> charged{};
+    auto const shares = shares_of(p);
+    auto const add = [&](std::optional<transfer> const& t, bytes charged_bytes::*direction) {
+        if (t) charged[static_cast<std::size_t>(t->kind)].*direction += payload(*t, static_cast<int>(p.devices.size()), shares);
+    };
+    for (auto const& s : p.steps) {
+        add(s.step.forward_transfer, &charged_bytes::forward);
+        add(s.step.backward_transfer, &charged_bytes::backward);
+        add(s.step.deferred_transfer, &charged_bytes::gradient);
+    }
+    return charged;
+}
 
 struct plan_cost {
     time_terms time;

@@ -77,7 +77,7 @@ TEST_CASE("a single device does not communicate") {
     c.machines = {{0, 1, 1}};
     cost_model const model(c, {{0, 1}});
     CHECK(model_of(c, collective::all_reduce).time(bytes(1e6)) == seconds(0));
-    CHECK(model.time(transfer{collective::all_reduce, bytes(100), {}, {}}, uneven::padded, uniform_shares({1})) == 0);
+    CHECK(model.time(transfer{collective::all_reduce, bytes(100), {}, {}, {}}, uniform_shares({1})) == 0);
 }
 
 TEST_CASE("an all-to-all shares each machine's link among its devices") {
@@ -93,9 +93,7 @@ TEST_CASE("an all-to-all shares each machine's link among its devices") {
 
 TEST_CASE("payload: of the busiest rank, padding included") {
     auto const model = small_model();
-    share_ref const from{0, 0}, to{0, 1};
-    auto const shares = [&](share_ref r) { return r == from ? share_vector{0.5, 0.25} : share_vector{0.2, 0.4}; };
-    auto const payload = [&](collective kind, uneven how = uneven::padded) { return model.payload(transfer{kind, bytes(60), from, to, {}}, how, shares).value; };
+    auto const payload = [&](collective kind, std::optional<uneven> how = {}) { return heddle::payload(transfer{kind, bytes(60), {}, {}, how}, model.ranks(), 0.5, 0.4).value; };
     CHECK(payload(collective::all_reduce) == 60);
     CHECK(payload(collective::all_gather) == doctest::Approx(3 * 0.5 * 60));
     CHECK(payload(collective::reduce_scatter) == doctest::Approx(3 * 0.4 * 60));
@@ -115,14 +113,19 @@ TEST_CASE("a gather is padded or grouped, whichever is faster at the shares it i
     transfer const gather{collective::all_gather, bytes(800), {0, 0}, {}, {}};
     auto const cut = [](double largest) { return uniform_shares([&] { share_vector s(8, (1 - largest) / 7); s[0] = largest; return s; }()); };
     // Padded: 8 shards as long as the largest, of which 7 pass each link. Grouped: 8 broadcasts of 3 hops, all shards pass.
-    auto const padded = [&](double largest) { return model.time(gather, uneven::padded, cut(largest)); };
-    auto const grouped = [&](double largest) { return model.time(gather, uneven::grouped, cut(largest)); };
+    auto const done = [&](uneven how, double largest) {
+        auto one = gather;
+        one.how = how;
+        return model.time(one, cut(largest));
+    };
+    auto const padded = [&](double largest) { return done(uneven::padded, largest); };
+    auto const grouped = [&](double largest) { return done(uneven::grouped, largest); };
     CHECK(padded(0.125) == doctest::Approx(7 * 0.1 + 7.0 / 8 * 800 / 100));
     CHECK(padded(0.5) == doctest::Approx(7 * 0.1 + 7.0 / 8 * 8 * 0.5 * 800 / 100));
     CHECK(grouped(0.125) == doctest::Approx(8 * 3 * 0.1 + 800 / 100.0));
     CHECK(grouped(0.5) == doctest::Approx(grouped(0.125)));
-    CHECK(model.choose(gather, cut(0.125)) == uneven::padded);
-    CHECK(model.choose(gather, cut(0.5)) == uneven::grouped);
+    CHECK(model.decided(gather, cut(0.125)).how == uneven::padded);
+    CHECK(model.decided(gather, cut(0.5)).how == uneven::grouped);
     step s;
     s.forward_transfer = gather;
     s.backward_transfer = transfer{collective::all_reduce, bytes(800), {}, {}, {}};

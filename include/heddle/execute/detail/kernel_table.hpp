@@ -14,13 +14,13 @@
 namespace heddle::detail {
 
 template <class Scalar>
-struct kernel {
+struct operator_kernel {
     std::function<tensors<Scalar>(kernel_call const&, tensor_view<Scalar>)> forward;
     /// No cotangent is null here.
     std::function<gradients<Scalar>(kernel_call const&, tensor_view<Scalar>, tensor_view<Scalar>, tensor_view<Scalar>)> backward;
 };
 template <class Scalar>
-using kernel_table = std::map<std::string, kernel<Scalar>, std::less<>>;
+using kernel_table = std::map<std::string, operator_kernel<Scalar>, std::less<>>;
 
 /// The number in the whole tensor of every element of a part.
 [[nodiscard]] inline std::vector<extent> whole_numbers(shape const& whole, held_part const& part) {

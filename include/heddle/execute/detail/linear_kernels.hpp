@@ -11,7 +11,7 @@ namespace heddle::detail {
 
 /// Computed from the rule, each term times what `coefficients` makes of the call.
 template <class Scalar, class Coefficients>
-kernel<Scalar> from_rule(Coefficients coefficients) {
+operator_kernel<Scalar> from_rule(Coefficients coefficients) {
     return {[=](kernel_call const& call, tensor_view<Scalar> x) { return multilinear_forward(call, x, coefficients(call)); },
             [=](kernel_call const& call, tensor_view<Scalar> x, tensor_view<Scalar>, tensor_view<Scalar> g) {
                 return multilinear_backward(call, x, *g[0], coefficients(call));
@@ -20,7 +20,7 @@ kernel<Scalar> from_rule(Coefficients coefficients) {
 
 /// Element by element, of one operand and a number.
 template <class Scalar, class Forward, class Backward>
-kernel<Scalar> from_number(Forward f, Backward derivative) {
+operator_kernel<Scalar> from_number(Forward f, Backward derivative) {
     return {[=](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> {
                 auto y = *x[0];
                 auto const c = static_cast<Scalar>(call.number("number", 0));
@@ -37,7 +37,7 @@ kernel<Scalar> from_number(Forward f, Backward derivative) {
 
 /// One of two kernels: of a tensor and a number, or of tensors.
 template <class Scalar>
-kernel<Scalar> number_or(kernel<Scalar> number, kernel<Scalar> tensor) {
+operator_kernel<Scalar> number_or(operator_kernel<Scalar> number, operator_kernel<Scalar> tensor) {
     return {[=](kernel_call const& call, tensor_view<Scalar> x) { return (call.has("number") ? number : tensor).forward(call, x); },
             [=](kernel_call const& call, tensor_view<Scalar> x, tensor_view<Scalar> y, tensor_view<Scalar> g) {
                 return (call.has("number") ? number : tensor).backward(call, x, y, g);
@@ -46,7 +46,7 @@ kernel<Scalar> number_or(kernel<Scalar> number, kernel<Scalar> tensor) {
 
 /// x / y, broadcast: the product of x and 1 / y.
 template <class Scalar>
-kernel<Scalar> division() {
+operator_kernel<Scalar> division() {
     auto const inverse = [](dense_tensor<Scalar> y) {
         for (auto& e : y.data) e = 1 / e;
         return y;
@@ -70,7 +70,7 @@ kernel<Scalar> division() {
 
 /// Elements keep their order: a part too holds the same of both shapes.
 template <class Scalar>
-kernel<Scalar> reshape_kernel() {
+operator_kernel<Scalar> reshape_kernel() {
     return {[](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> { return {reshaped(*x[0], call.result_shape(0))}; },
             [](kernel_call const&, tensor_view<Scalar> x, tensor_view<Scalar>, tensor_view<Scalar> g) { return only(reshaped(*g[0], x[0]->dims)); }};
 }
@@ -107,7 +107,7 @@ dense_tensor<Scalar> piece_of(dense_tensor<Scalar> const& whole, shape dims, std
 
 /// `cat`.
 template <class Scalar>
-kernel<Scalar> joining() {
+operator_kernel<Scalar> joining() {
     return {[](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> {
                 return {joined<Scalar>({x.begin(), x.end()}, call.result_shape(0), axis_of(call))};
             },
@@ -124,7 +124,7 @@ kernel<Scalar> joining() {
 
 /// `split` and `chunk`.
 template <class Scalar>
-kernel<Scalar> dividing() {
+operator_kernel<Scalar> dividing() {
     return {[](kernel_call const& call, tensor_view<Scalar> x) {
                 tensors<Scalar> result;
                 extent at = 0;
@@ -156,7 +156,7 @@ void for_each_picked(kernel_call const& call, shape const& dims, Visitor&& visit
 }
 
 template <class Scalar>
-kernel<Scalar> picking() {
+operator_kernel<Scalar> picking() {
     return {[](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> {
                 dense_tensor<Scalar> y(call.result_shape(0));
                 for_each_picked(call, x[0]->dims, [&](extent from, extent to) { y[to] = (*x[0])[from]; });
@@ -171,7 +171,7 @@ kernel<Scalar> picking() {
 
 /// `append_cls_token`: one token, the same for the whole batch, before each sequence.
 template <class Scalar>
-kernel<Scalar> class_token_appending() {
+operator_kernel<Scalar> class_token_appending() {
     return {[](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> {
                 dense_tensor<Scalar> y(call.result_shape(0));
                 extent const length = y.dims[1], width = y.dims[2];
@@ -196,7 +196,7 @@ kernel<Scalar> class_token_appending() {
 
 /// `get_cls_token`: the first place of each sequence.
 template <class Scalar>
-kernel<Scalar> class_token_getting() {
+operator_kernel<Scalar> class_token_getting() {
     return {[](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> {
                 return {reshaped(piece_of(*x[0], {x[0]->dims[0], 1, x[0]->dims[2]}, 1, 0), call.result_shape(0))};
             },

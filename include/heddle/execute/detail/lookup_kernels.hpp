@@ -22,7 +22,7 @@ void for_each_row(kernel_call const& call, tensor_view<Scalar> x, Visitor&& visi
 
 /// Ids outside a part of the table give zeros: a summand of the result. The row `padding_idx` has no gradient.
 template <class Scalar>
-kernel<Scalar> embedding_kernel() {
+operator_kernel<Scalar> embedding_kernel() {
     return {[](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> {
                 dense_tensor<Scalar> y(call.result_shape(0));
                 extent const width = x[1]->dims[1];
@@ -122,7 +122,7 @@ private:
 };
 
 template <class Scalar>
-kernel<Scalar> classification_kernel(bool of_scores) {
+operator_kernel<Scalar> classification_kernel(bool of_scores) {
     auto const logarithms = [=](tensor_view<Scalar> x, axis_view const& view) { return of_scores ? softmax_of(*x[0], view, true) : *x[0]; };
     return {[=](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> {
                 classification<Scalar> const c(call, x);
@@ -158,7 +158,7 @@ kernel<Scalar> classification_kernel(bool of_scores) {
 }
 
 template <class Scalar>
-kernel<Scalar> squared_error_kernel() {
+operator_kernel<Scalar> squared_error_kernel() {
     auto const divisor = [](kernel_call const& call) {
         return call.flag("mean", true) ? static_cast<Scalar>(count_elements(call.whole_shape(call.rule->operands[0]))) : Scalar(1);
     };
@@ -249,7 +249,7 @@ private:
 
 /// Results are the dispatch and the combine mask.
 template <class Scalar>
-kernel<Scalar> routing_kernel(int choices) {
+operator_kernel<Scalar> routing_kernel(int choices) {
     return {[=](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> {
                 dense_tensor<Scalar> dispatch(call.result_shape(0)), combine(call.result_shape(1));
                 routing<Scalar> const r(*x[0], *x[1], choices, dispatch.dims);

@@ -12,7 +12,7 @@ namespace heddle::detail {
 
 /// Element by element; `derivative` is of operand and result.
 template <class Scalar, class Function, class Derivative>
-kernel<Scalar> elementwise(Function f, Derivative derivative) {
+operator_kernel<Scalar> elementwise(Function f, Derivative derivative) {
     return {[=](kernel_call const&, tensor_view<Scalar> x) -> tensors<Scalar> {
                 auto y = *x[0];
                 for (auto& e : y.data) e = f(e);
@@ -42,7 +42,7 @@ struct gelu_function {
 };
 
 template <class Scalar>
-kernel<Scalar> gelu() {
+operator_kernel<Scalar> gelu() {
     using function = gelu_function<Scalar>;
     return {[](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> {
                 auto y = *x[0];
@@ -68,7 +68,7 @@ dense_tensor<Scalar> dropped(kernel_call const& call, dense_tensor<Scalar> x) {
 
 /// Linear with a fixed mask: its own adjoint.
 template <class Scalar>
-kernel<Scalar> dropout_kernel() {
+operator_kernel<Scalar> dropout_kernel() {
     return {[](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> { return {dropped(call, *x[0])}; },
             [](kernel_call const& call, tensor_view<Scalar>, tensor_view<Scalar>, tensor_view<Scalar> g) { return only(dropped(call, *g[0])); }};
 }
@@ -100,7 +100,7 @@ dense_tensor<Scalar> softmax_adjoint(dense_tensor<Scalar> const& y, dense_tensor
 }
 
 template <class Scalar>
-kernel<Scalar> softmax_kernel(bool logarithm) {
+operator_kernel<Scalar> softmax_kernel(bool logarithm) {
     return {[=](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> {
                 return {softmax_of(*x[0], axis_view(x[0]->dims, axis_of(call)), logarithm)};
             },
@@ -209,7 +209,7 @@ auto with_batch_norm(kernel_call const& call, tensor_view<Scalar> operands, Visi
 }
 
 template <class Scalar, class With>
-kernel<Scalar> norm_kernel(With with) {
+operator_kernel<Scalar> norm_kernel(With with) {
     auto const at = [](tensor_view<Scalar> x, std::optional<std::size_t> k) { return k ? x[*k] : nullptr; };
     return {[=](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> {
                 norm_operands const extra(call);

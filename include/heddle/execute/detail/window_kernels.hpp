@@ -118,7 +118,7 @@ private:
 };
 
 template <class Scalar>
-kernel<Scalar> convolution_kernel() {
+operator_kernel<Scalar> convolution_kernel() {
     return {[](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> {
                 dense_tensor<Scalar> y(call.result_shape(0));
                 auto const* bias = x.size() > 2 ? x[2] : nullptr;
@@ -188,7 +188,7 @@ void for_each_weight(pool_weights const& weights, shape const& x, extent results
 }
 
 template <class Scalar, class Weights>
-kernel<Scalar> averaging(Weights weights) {
+operator_kernel<Scalar> averaging(Weights weights) {
     return {[=](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> {
                 dense_tensor<Scalar> y(call.result_shape(0));
                 for_each_weight<Scalar>(weights(call, x[0]->dims, y.dims), x[0]->dims, y.elements(),
@@ -219,7 +219,7 @@ std::vector<extent> places_of_maxima(kernel_call const& call, dense_tensor<Scala
 }
 
 template <class Scalar>
-kernel<Scalar> max_pool_kernel() {
+operator_kernel<Scalar> max_pool_kernel() {
     return {[](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> {
                 dense_tensor<Scalar> y(call.result_shape(0));
                 auto const places = places_of_maxima(call, *x[0], y.dims);

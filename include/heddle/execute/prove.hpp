@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief Proof by execution: a plan on in-process ranks beside the program on a single device, on the same random data.
+#pragma once
+
+#include <heddle/execute/in_process.hpp>
+#include <heddle/execute/interpreter.hpp>
+#include <heddle/execute/random_sources.hpp>
+#include <heddle/plan/evaluate.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <concepts>
+#include <cstdint>
+#include <cstdio>
+#include <limits>
+#include <map>
+#include <mutex>
+#include <string>
+
+namespace heddle {
+
+struct proof_options {
+    std::uint64_t seed = 1;
+    /// The largest relative error that rounding may explain.
+    double tolerance = 1e-10;
+};
+
+/// What executing a plan showed.
+struct proof {
+    std::size_t ranks = 0, steps = 0;
+    /// Of the plan, and of the single device.
+    double loss = 0, expected_loss = 0;
+    /// Largest relative error of the loss and of the parameters' gradients.
+    double worst_error = 0;
+    /// Where it is: a parameter's name, or the loss's.
+    std::string worst_tensor;
+    /// Payload bytes of an iteration on each rank by kind of collective, and what the plan's cost charges for them.
+    std::array<bytes, collective_count> executed{};
+    std::array<charged_bytes, collective_count> charged{};
+    /// The first thing found wrong; nothing if plan and single device agree.
+    std::string problem;
+
+    explicit operator bool() const { return problem.empty(); }
+};
+
+namespace detail {
+
+/// The layer of a parameter: its name up to the last dot, nothing for those of the model itself.
+[[nodiscard]] inline std::string layer_of(std::string const& name) {
+    auto const dot = name.rfind('.');
+    return dot == std::string::npos ? std::string() : name.substr(0, dot);
+}
+
+template <class Scalar>
+[[nodiscard]] Scalar largest_magnitude(dense_tensor<Scalar> const& x) {
+    Scalar most = 0;
+    for (Scalar e : x.data) most = std::max(most, std::abs(e));
+    return most;
+}
+
+/// What errors are measured on: the largest gradient entry of a layer.
+///
+/// A gradient that vanishes but for rounding (a bias before a norm) is measured by its layer, a layer that
+/// does by the model: no layer's scale is less than a millionth of the largest. Where all gradients are zero the scale is one.
+class gradient_scale {
+public:
+    gradient_scale(program const& p, iteration_result<double> const& expected) {
+        for (auto const& [t, gradient] : expected.gradients) {
+            auto& layer = of_layer_[layer_of(p.tensor(t).name)];
+            layer = std::max(layer, largest_magnitude(gradient.second));
+            largest_ = std::max(largest_, layer);
+        }
+    }
+    [[nodiscard]] double of(std::string const& name) const { return largest_ == 0 ? 1 : std::max(of_layer_.at(layer_of(name)), 1e-6 * largest_); }
+    /// The loss is measured on itself, or on what a step would change it by: its terms may cancel.
+    [[nodiscard]] double of_loss(double loss) const { return std::max({std::abs(loss), largest_, std::numeric_limits<double>::min()}); }
+
+private:
+    std::map<std::string, double> of_layer_;
+    double largest_ = 0;
+};
+
+[[nodiscard]] inline std::string rounded(double number, int digits) {
+    std::array<char, 64> text{};
+    std::snprintf(text.data(), text.size(), "%.*g", digits, number);
+    return text.data();
+}
+
+/// Collects errors; the first problem stays.
+class proof_builder {
+public:
+    proof_builder(program const& p, iteration_result<double> const& expected, proof& into) : program_(p), expected_(expected), scale_(p, expected), proof_(into) {}
+
+    void compare_loss(double loss) {
+        proof_.loss = loss;
+        note(std::abs(loss - expected_.loss) / scale_.of_loss(expected_.loss), program_.tensor(program_.loss()).name);
+    }
+    /// A rank's gradients with those parts of the expected ones that it should have.
+    void compare_gradients(iteration_result<double> const& result, source_values<double> const& expected) {
+        for (auto const& [t, whole] : expected) {
+            auto const& name = program_.tensor(t).name;
+            auto const found = result.gradients.find(t);
+            if (found == result.gradients.end()) { fail("the plan gives no gradient of '" + name + "'"); continue; }
+            auto const& mine = found->second.second;
+            if (mine.dims != whole.dims) { fail("the gradient of '" + name + "' is not of the shape in which it is stored"); continue; }
+            double most = 0;
+            for (std::size_t n = 0; n < mine.data.size(); ++n) {
+                double const difference = std::abs(mine.data[n] - whole.data[n]);
+                if (!(difference <= most)) most = difference;
+                if (!std::isfinite(most)) break;
+            }
+            note(most / scale_.of(name), name);
+        }
+    }
+    void fail(std::string problem) {
+        if (proof_.problem.empty()) proof_.problem = std::move(problem);
+    }
+
+private:
+    void note(double error, std::string const& name) {
+        if (!std::isfinite(error)) fail("'" + name + "' is no finite number");
+        if (!(error <= proof_.worst_error) || proof_.worst_tensor.empty()) {
+            proof_.worst_error = error;
+            proof_.worst_tensor = name;
+        }
+    }
+
+    program const& program_;
+    iteration_result<double> const& expected_;
+    gradient_scale scale_;
+    proof& proof_;
+};
+
+} // namespace detail
+
+/// Runs one iteration of a plan on as many threads as it has devices, and of the program on a single device, on the same
+/// random data in double precision.
+///
+/// An error is max |a - b| over the largest entry of the gradients of the parameter's layer (names up to the last dot).
+/// Proven false: an error above the tolerance, a missing or non-finite gradient, ranks that carry other bytes than the plan's
+/// cost charges.
+/// *Precondition:* `verify(p, what)`. *Throws* `input_error` naming the operator if the backend cannot run one.
+/// *Complexity.* About `size_of_execution`.
+template <kernel_backend<double> Backend>
+[[nodiscard]] proof prove(program const& p, plan const& what, Backend const& backend, proof_options const& options = {}) {
+    if constexpr (requires(kernel_call const& call) { { backend.can_run(call) } -> std::convertible_to<bool>; })
+        for (operator_id o = 0; o < p.operator_count(); ++o)
+            if (!backend.can_run(whole_call(p, o))) throw input_error("operator '" + p.name(o) + "'", "no kernel computes '" + p.kind(o) + "' with these arguments");
+    auto const indexed = index_program(p);
+    auto const sources = random_sources<double>(p, options.seed);
+    auto const expected = run_single_device(p, sources, backend, options.seed);
+    source_values<double> gradients;
+    for (auto const& [t, gradient] : expected.gradients) gradients.emplace(t, gradient.second);
+
+    proof result;
+    result.ranks = what.devices.size();
+    result.steps = what.steps.size();
+    result.expected_loss = expected.loss;
+    result.charged = charged_traffic(what);
+    detail::proof_builder builder(p, expected, result);
+    std::mutex lock;
+    run_ranks(result.ranks, [&](in_process_communicator& communicator) {
+        interpreter<double, in_process_communicator, Backend> run(p, indexed, what, communicator, backend, options.seed);
+        auto const mine = run.run(run.place(sources));
+        auto const traffic = communicator.traffic();
+        double const loss = run.whole_loss(mine);
+        std::scoped_lock const guard(lock);
+        builder.compare_loss(loss);
+        builder.compare_gradients(mine, run.place(gradients));
+        for (std::size_t k = 0; k < collective_count; ++k) {
+            auto const kind = static_cast<collective>(k);
+            result.executed[k] = traffic.of(kind).payload + traffic.of(kind, uneven::grouped).payload;
+        }
+    });
+    if (!(result.worst_error <= options.tolerance))
+        builder.fail("the relative error of '" + result.worst_tensor + "' is " + detail::rounded(result.worst_error, 3) + ", expected at most " +
+                     detail::rounded(options.tolerance, 3));
+    for (std::size_t k = 0; k < collective_count; ++k) {
+        double const executed = result.executed[k].value, charged = result.charged[k].total().value;
+        // Shares are rounded fractions, counts of elements are not.
+        if (std::abs(executed - charged) > 1e-9 * std::max(executed, charged))
+            builder.fail(std::string(name(static_cast<collective>(k))) + " carries " + detail::rounded(executed, 17) +
+                         " bytes, the plan's cost charges " + detail::rounded(charged, 17));
+    }
+    return result;
+}
+
+} // namespace heddle

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief What executing a plan in one process takes.
+#pragma once
+
+#include <heddle/plan/evaluate.hpp>
+#include <heddle/plan/plan.hpp>
+#include <heddle/program/indexed_program.hpp>
+
+#include <algorithm>
+
+namespace heddle {
+
+/// What running a program and then a plan of it takes; what kernels use beside tensors is left out.
+struct execution_size {
+    bytes memory;
+    flops work;
+};
+
+/// The size of `prove`: all tensors and cotangents of the single device or, later, all forms of them on all ranks, whichever is
+/// more, beside sources and gradients; in double precision.
+[[nodiscard]] inline execution_size size_of_execution(indexed_program const& program, plan const& p) {
+    auto const ranks = static_cast<double>(p.devices.size());
+    auto const size_of = [&](tensor_id t) {
+        auto const& tensor = program.tensors[t];
+        return bytes(8 * static_cast<double>(tensor.info.elements()) * (tensor.has_cotangent ? 2 : 1));
+    };
+    bytes sources, single, distributed;
+    flops work;
+    for (tensor_id t = 0; t < program.tensors.size(); ++t) {
+        single += size_of(t);
+        if (program.tensors[t].is_source()) sources += size_of(t);
+    }
+    auto const hold = [&](tensor_id t, form f) { distributed += size_of(t) * (f.is_shard() ? 1 : ranks); };
+    for (auto const& op : program.operators) work += op.work.forward + op.work.backward;
+    for (auto const& s : p.steps) {
+        auto const& i = s.instruction;
+        if (i.what != instruction::kind::compute) hold(i.tensor, i.to);
+        for (std::size_t k = 0; k < i.results.size(); ++k) hold(program.operators[i.op].results[k], i.results[k]);
+        work += (s.step.forward.operations + s.step.backward.operations) * (s.step.share.is_split() ? 1 : ranks);
+    }
+    return {sources + std::max(single, distributed), work};
+}
+
+} // namespace heddle

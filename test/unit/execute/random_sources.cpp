@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: BSL-1.0
+// Random data is the same for a seed, and what a program can work on.
+#include "kernels.hpp"
+
+#include <heddle/execute/random_sources.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+
+using namespace heddle;
+
+namespace {
+
+operator_options view(index_extents extents = {}) {
+    operator_options options;
+    options.is_view = true;
+    options.extents = std::move(extents);
+    return options;
+}
+
+bool all_in(dense_tensor<double> const& x, double low, double high) {
+    return std::ranges::all_of(x.data, [&](double e) { return e >= low && e < high; });
+}
+
+} // namespace
+
+TEST_CASE("a seed gives the same data, another seed others") {
+    program_builder builder;
+    auto const x = builder.input("x", {8, 8}), w = builder.parameter("w", {8, 8});
+    auto const p = builder.finish(builder.apply("sum", "(a b) -> (); 0", {builder.apply("matmul", "(a k), (k b) -> (a b); 0*1", {x, w})}));
+    CHECK(random_sources<double>(p, 1) == random_sources<double>(p, 1));
+    auto const one = random_sources<double>(p, 1), two = random_sources<double>(p, 2);
+    CHECK(one.size() == 2);
+    CHECK(one.at(x) != two.at(x));
+    CHECK(one.at(x).data != one.at(w).data);
+    CHECK(all_in(one.at(x), -1, 1));
+}
+
+TEST_CASE("integers are within what they look up in, through views") {
+    program_builder builder;
+    auto const ids = builder.input("ids", {512}, element_type::int64), target = builder.input("target", {32, 16}, element_type::int64);
+    auto const table = builder.parameter("table", {7, 5}), free = builder.input("free", {64}, element_type::int32);
+    auto const batch = builder.apply("reshape", "((b s)) -> (b s); 0", {ids}, view({{"b", 32}}));
+    auto const copy = builder.apply("clone", "(b s) -> (b s); 0", {batch});
+    operator_options lookup;
+    lookup.sparse_operands = {1};
+    auto const rows = builder.apply("embedding", "(b s), (v d) -> (b s d); 1", {copy, table}, lookup);
+    auto const scores = builder.apply("reshape", "(b s d) -> ((b s) d); 0", {rows}, view());
+    operator_options labels;
+    labels.attributes["ignore_index"] = {-100};
+    auto const flat = builder.apply("reshape", "(b s) -> ((b s)); 0", {target}, view());
+    auto const loss = builder.apply("cross_entropy", "(a !c), (_) -> ()", {scores, flat}, labels);
+    auto const extra = builder.apply("to", "(a) -> (a); 0", {free}, {.result_type = element_type::float32});
+    auto const p = builder.finish(builder.apply("add", "(), () -> (); 0 + 1", {loss, builder.apply("sum", "(a) -> (); 0", {extra})}));
+    auto const sources = random_sources<double>(p, 3);
+    CHECK(all_in(sources.at(ids), 0, 7));
+    CHECK(std::ranges::max(sources.at(ids).data) == 6);
+    auto labels_seen = sources.at(target);
+    auto const ignored = std::ranges::count(labels_seen.data, -100.0);
+    CHECK(ignored > 30);
+    CHECK(ignored < 120);
+    std::ranges::replace(labels_seen.data, -100.0, 0.0);
+    CHECK(all_in(labels_seen, 0, 5));
+    CHECK(std::ranges::max(labels_seen.data) == 4);
+    CHECK(all_in(sources.at(free), 0, 10));
+    CHECK(std::isfinite(run_single_device(p, sources, test::kernels()).loss));
+    for (std::uint64_t seed = 0; seed < 200; ++seed) CHECK(random_sources<double>(p, seed).at(target)[0] >= 0);
+}
+
+TEST_CASE("masks leave something in every line; variances are positive") {
+    program_builder builder;
+    auto const mask = builder.buffer("mask", {64, 8}, element_type::boolean), variance = builder.buffer("variance", {50});
+    auto const w = builder.parameter("w", {50});
+    operator_options norm;
+    norm.attributes["running_var"] = {1};
+    auto const y = builder.apply("batch_norm", "(c), (c) -> (c)", {w, variance}, norm);
+    auto const p = builder.finish(builder.apply("whatever", "(c), (_ _) -> ()", {y, mask}));
+    auto const sources = random_sources<double>(p, 1);
+    auto const& m = sources.at(mask);
+    CHECK(std::ranges::all_of(m.data, [](double e) { return e == 0 || e == 1; }));
+    CHECK(std::ranges::count(m.data, 1.0) > 50);
+    for (extent line = 0; line < 64; ++line) CHECK(m[line * 8] == 0);
+    CHECK(all_in(sources.at(variance), 0.5, 1.5));
+}
+
+TEST_CASE("the signal of a deep stack neither explodes nor vanishes") {
+    program_builder builder;
+    auto x = builder.input("x", {16, 64});
+    tensor_id first = 0;
+    for (int layer = 0; layer < 40; ++layer) {
+        auto const w = builder.parameter("w" + std::to_string(layer), {64, 64});
+        if (layer == 0) first = w;
+        x = builder.apply("relu", "(b n) -> (b n)", {builder.apply("linear", "(b k), (n k) -> (b n); 0*1", {x, w})});
+    }
+    auto const p = builder.finish(builder.apply("sum", "(b n) -> (); 0", {x}));
+    auto const result = run_single_device(p, random_sources<double>(p, 1), test::kernels());
+    double most = 0;
+    for (double g : result.gradients.at(first).second.data) most = std::max(most, std::abs(g));
+    CHECK(most > 1e-3);
+    CHECK(most < 1e3);
+}
