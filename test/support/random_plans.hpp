@@ -53,8 +53,9 @@ namespace heddle::test {
     auto const path = random_path(graph, random);
     auto p = realise(path, space, steps, equal_devices(ranks), random_ratios(ranks, random)).first;
     for (auto& s : p.steps)
-        for (auto* t : {&s.step.forward_transfer, &s.step.backward_transfer, &s.step.deferred_transfer})
-            if (*t && has_grouped_kind((*t)->kind)) (*t)->how = random.chance(0.5) ? uneven::grouped : uneven::padded;
+        for_each_transfer(s.step, [&](transfer& t) {
+            if (has_grouped_kind(t.kind)) t.how = random.chance(0.5) ? uneven::grouped : uneven::padded;
+        });
     return p;
 }
 

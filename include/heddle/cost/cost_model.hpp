@@ -129,8 +129,7 @@ public:
     }
     template <class Shares>
     [[nodiscard]] step decided(step s, Shares const& shares) const {
-        for (auto* t : {&s.forward_transfer, &s.backward_transfer, &s.deferred_transfer})
-            if (*t) *t = decided(**t, shares);
+        for_each_transfer(s, [&](transfer& t) { t = decided(t, shares); });
         return s;
     }
 
@@ -138,15 +137,16 @@ public:
     template <class Shares>
     [[nodiscard]] step_cost price(step const& s, Shares const& shares) const {
         step_cost cost;
-        auto const buffer = [&](std::optional<transfer> const& t, double& into) {
-            if (!t) return;
-            auto const chosen = decided(*t, shares);
-            into += time(chosen, shares);
-            cost.buffer = std::max(cost.buffer, payload(chosen, ranks_, shares).value);
+        auto const add = [&](transfer_list const& transfers, double& into) {
+            for (auto const& t : transfers) {
+                auto const chosen = decided(t, shares);
+                into += time(chosen, shares);
+                cost.buffer = std::max(cost.buffer, payload(chosen, ranks_, shares).value);
+            }
         };
-        buffer(s.forward_transfer, cost.forward_transfer);
-        buffer(s.backward_transfer, cost.backward_transfer);
-        buffer(s.deferred_transfer, cost.deferred);
+        add(s.forward_transfers, cost.forward_transfer);
+        add(s.backward_transfers, cost.backward_transfer);
+        add(s.deferred_transfers, cost.deferred);
         bool const split = s.share.is_split();
         share_vector const* const share = split ? &shares(s.share) : nullptr;
         for (std::size_t k = 0; k < class_count(); ++k) {

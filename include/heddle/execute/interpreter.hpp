@@ -168,7 +168,7 @@ private:
     // ---- forward
 
     /// How a step's shards move; padded where nothing is said.
-    [[nodiscard]] static uneven way_of(std::optional<transfer> const& t) { return t && t->how ? *t->how : uneven::padded; }
+    [[nodiscard]] static uneven way_of(transfer_list const& transfers) { return transfers.empty() ? uneven::padded : transfers[0].how.value_or(uneven::padded); }
 
     void forward(plan_step const& s, source_values<Scalar> const& sources) {
         auto const& i = s.instruction;
@@ -179,7 +179,7 @@ private:
             values_[at(i.tensor, i.to)] = is_cut_now ? cut(i.tensor, i.to, stored) : i.to == form::partial() ? scaled(stored) : stored;
             break;
         }
-        case instruction::kind::convert: values_[at(i.tensor, i.to)] = convert(i.tensor, i.from, i.to, values_.at(at(i.tensor, i.from)), way_of(s.step.forward_transfer)); break;
+        case instruction::kind::convert: values_[at(i.tensor, i.to)] = convert(i.tensor, i.from, i.to, values_.at(at(i.tensor, i.from)), way_of(s.step.forward_transfers)); break;
         case instruction::kind::compute: {
             auto results = backend_.forward(call(i), operands(i));
             for (std::size_t k = 0; k < results.size(); ++k) values_[at(program_.results(i.op)[k], i.results[k])] = std::move(results[k]);
@@ -240,7 +240,7 @@ private:
         case instruction::kind::read: return finish_gradient(i);
         case instruction::kind::convert:
             if (auto const found = cotangents_.find(at(i.tensor, i.to)); found != cotangents_.end())
-                accumulate(i.tensor, i.from, transpose(i.tensor, i.from, i.to, found->second, way_of(s.step.deferred_transfer ? s.step.deferred_transfer : s.step.backward_transfer)));
+                accumulate(i.tensor, i.from, transpose(i.tensor, i.from, i.to, found->second, way_of(s.step.deferred_transfers.empty() ? s.step.backward_transfers : s.step.deferred_transfers)));
             return;
         case instruction::kind::compute: break;
         }

@@ -127,13 +127,13 @@ TEST_CASE("a gather is padded or grouped, whichever is faster at the shares it i
     CHECK(model.decided(gather, cut(0.125)).how == uneven::padded);
     CHECK(model.decided(gather, cut(0.5)).how == uneven::grouped);
     step s;
-    s.forward_transfer = gather;
-    s.backward_transfer = transfer{collective::all_reduce, bytes(800), {}, {}, {}};
+    s.forward_transfers = {gather};
+    s.backward_transfers = {{collective::all_reduce, bytes(800), {}, {}, {}}};
     CHECK(model.price(s, cut(0.5)).forward_transfer == doctest::Approx(grouped(0.5)));
     CHECK(model.price(s, cut(0.5)).buffer == 800);
     auto const fixed = model.decided(s, cut(0.5));
-    CHECK(fixed.forward_transfer->how == uneven::grouped);
-    CHECK_FALSE(fixed.backward_transfer->how);
+    CHECK(fixed.forward_transfers[0].how == uneven::grouped);
+    CHECK_FALSE(fixed.backward_transfers[0].how);
     // What is decided stays so at other shares.
     CHECK(model.price(fixed, cut(0.125)).forward_transfer == doctest::Approx(grouped(0.125)));
 }
@@ -163,10 +163,10 @@ TEST_CASE("rates: by class, else the fallback; of another type where there is no
 TEST_CASE("what conversions cost: forward, and the adjoint; of a parameter the gradient's is deferred") {
     small_program const s;
     auto const check = [&](step const& t, std::optional<collective> forward, std::optional<collective> backward, std::optional<collective> deferred) {
-        auto const kind = [](std::optional<transfer> const& x) { return x ? std::optional(x->kind) : std::nullopt; };
-        CHECK(kind(t.forward_transfer) == forward);
-        CHECK(kind(t.backward_transfer) == backward);
-        CHECK(kind(t.deferred_transfer) == deferred);
+        auto const kind = [](transfer_list const& x) { return x.empty() ? std::nullopt : std::optional(x.at(0).kind); };
+        CHECK(kind(t.forward_transfers) == forward);
+        CHECK(kind(t.backward_transfers) == backward);
+        CHECK(kind(t.deferred_transfers) == deferred);
     };
     using enum collective;
     check(s.of(instruction::convert(s.h, P, S0)), reduce_scatter, all_gather, {});
@@ -188,9 +188,9 @@ TEST_CASE("what reads cost: memory, the update, and the sum of a whole parameter
     CHECK(whole.stored == holding{bytes(72 * 4), bytes(0)});
     CHECK(shard.stored == holding{bytes(0), bytes(72 * 4)});
     CHECK(whole.update == holding{bytes(72 * 7), bytes(0)});
-    CHECK(whole.deferred_transfer == transfer{collective::all_reduce, bytes(72), {}, {}});
-    CHECK_FALSE(shard.deferred_transfer);
-    CHECK_FALSE(mirrored.deferred_transfer);
+    CHECK(whole.deferred_transfers == transfer_list{{collective::all_reduce, bytes(72), {}, {}, {}}});
+    CHECK(shard.deferred_transfers.empty());
+    CHECK(mirrored.deferred_transfers.empty());
     auto const input = s.of(instruction::read(s.x, S0));
     CHECK(input.stored == holding{bytes(0), bytes(96)});
     CHECK(input.update == holding{});
@@ -224,7 +224,7 @@ TEST_CASE("price: a step in seconds and bytes per class") {
     step s;
     s.share = {0, 0};
     s.forward = {flops(1000), bytes(0), bytes(0), true};
-    s.forward_transfer = transfer{collective::all_gather, bytes(20), {0, 0}, {}};
+    s.forward_transfers = {{collective::all_gather, bytes(20), {0, 0}, {}, {}}};
     s.update = {bytes(10), bytes(40)};
     s.stored = {bytes(100), bytes(1000)};
     auto const cost = model.price(s, shares);
@@ -270,7 +270,7 @@ TEST_CASE("two operators between two collectives, after HAP's Fig. 11") {
     first.share = second.share = {0, 0};
     first.forward = {flops(800), bytes(0), bytes(0), true};
     second.forward = {flops(400), bytes(0), bytes(0), true};
-    second.forward_transfer = transfer{collective::all_reduce, bytes(30), {}, {}};
+    second.forward_transfers = {{collective::all_reduce, bytes(30), {}, {}, {}}};
     uniform_shares const shares({0.5, 0.25, 0.25});
     std::array const steps{first, second};
     auto const run = run_serial(steps, model, shares);
