@@ -281,6 +281,10 @@ struct made_problem {
         }
         for (auto const& s : steps_of(path, space, all)) {
             steps.push_back(s.step);
+            for_each_transfer(steps.back(), [&](transfer& t) { // a grouped one is a constant where its model is a line
+                bool const may_group = model.model(collective::broadcast).pieces.size() == 1 && random.chance(0.5);
+                if (has_grouped_kind(t.kind)) t.how = may_group ? uneven::grouped : uneven::padded;
+            });
             for (auto const& [t, f] : s.saved) saved.push_back(held_bytes(p.tensors[t], f));
         }
         problem = make_ratio_problem(steps, saved, model, compute_proportional(model, element_type::float32));
@@ -305,8 +309,9 @@ struct made_problem {
         for (auto const& h : saved) sum += h.whole.value + ratio * h.split.value;
         double buffer = 0; // what is sent whole at any ratio
         for (auto const& s : steps)
-            for (auto const& t : {s.forward_transfer, s.backward_transfer, s.deferred_transfer})
-                if (t && t->kind == collective::all_reduce && on.devices().size() > 1) buffer = std::max(buffer, t->size.value);
+            for_each_transfer(s, [&](transfer const& t) {
+                if ((t.kind == collective::all_reduce || t.how == uneven::grouped) && on.devices().size() > 1) buffer = std::max(buffer, t.size.value);
+            });
         return sum + buffer;
     }
 };

@@ -196,17 +196,17 @@ TEST_CASE("a timeline takes as long as the accumulator says, and its events do n
             auto const size = [&] { return bytes(random.between(0, 500)); };
             if (random.chance(0.6)) s.share = split;
             auto const work = [&] { return kernel{flops(random.between(0, 500)), size(), s.share.is_split() ? size() : bytes(0), random.chance(0.8)}; };
-            auto const move = [&]() -> std::optional<transfer> {
+            auto const move = [&]() -> transfer_list {
                 if (random.chance(0.6)) return {};
                 auto const kind = static_cast<collective>(random.below(4));
                 auto const is = [&](collective x, collective y) { return kind == x || kind == y ? split : share_ref{}; };
-                return transfer{kind, size(), is(collective::all_gather, collective::all_to_all), is(collective::reduce_scatter, collective::all_to_all)};
+                return {{kind, size(), is(collective::all_gather, collective::all_to_all), is(collective::reduce_scatter, collective::all_to_all), {}}};
             };
             s.forward = work();
             s.backward = work();
-            s.forward_transfer = move();
-            s.backward_transfer = move();
-            s.deferred_transfer = move();
+            s.forward_transfers = move();
+            s.backward_transfers = move();
+            s.deferred_transfers = move();
             s.update = {size(), s.share.is_split() ? size() : bytes(0)};
             steps.push_back(s);
         }

@@ -125,15 +125,20 @@ private:
     return ratios;
 }
 
-/// A plan at random ratios, some zero; its cuts are apportioned, or divided at random.
+/// A plan at random ratios, some zero; its cuts are apportioned, or divided at random, and its shards move in random ways.
 [[nodiscard]] inline plan random_plan(indexed_program const& program, std::size_t ranks, random_source& random) {
     auto ratios = random_ratios(ranks, random);
     auto const instructions = theory_walk(program, random).instructions();
     bool const apportioned = random.chance(0.6);
     std::vector<double> carry(ranks);
-    return plan_of(program, instructions, ratios, [&](atom_class const& cut) {
+    auto p = plan_of(program, instructions, ratios, [&](atom_class const& cut) {
         return apportion(cut.atoms, apportioned ? ratios : random_ratios(ranks, random), apportioned ? &carry : nullptr);
     });
+    for (auto& s : p.steps)
+        for_each_transfer(s.step, [&](transfer& t) {
+            if (has_grouped_kind(t.kind)) t.how = random.chance(0.5) ? uneven::grouped : uneven::padded;
+        });
+    return p;
 }
 
 } // namespace heddle::test

@@ -87,9 +87,9 @@ plan odd_plan() {
         s.step.type = element_type::bfloat16;
         s.step.forward = {flops(next()), bytes(next()), bytes(next()), false};
         s.step.backward = {flops(0), bytes(0), bytes(0), true};
-        s.step.forward_transfer = transfer{collective::all_to_all, bytes(next()), {0, 0}, {1, 1}};
-        s.step.backward_transfer = transfer{collective::broadcast, bytes(next()), {}, {1, 1}};
-        s.step.deferred_transfer = transfer{collective::reduce_scatter, bytes(0), {1, 1}, {}};
+        s.step.forward_transfers = {{collective::all_to_all, bytes(next()), {0, 0}, {1, 1}, {}}, {collective::all_gather, bytes(next()), {0, 0}, {}, uneven::padded}};
+        s.step.backward_transfers = {{collective::broadcast, bytes(next()), {}, {1, 1}, {}}};
+        s.step.deferred_transfers = {{collective::reduce_scatter, bytes(0), {1, 1}, {}, uneven::grouped}};
         s.step.update = {bytes(next()), bytes(next())};
         s.step.stored = {bytes(1e300), bytes(5e-324)};
         s.step.saved = {bytes(0), bytes(9007199254740993.0)};
@@ -317,9 +317,9 @@ TEST_CASE("what is wrong with a plan is said, and where") {
         {"/steps/2/to", "partial", "steps[2].to: cannot be made from shard(0) in one step"},
         {"/steps/2/from", "replicated", "steps[2].to: cannot be made from replicated in one step"},
         {"/steps/2/from", removed, "steps[2]: lacks the field 'from'"},
-        {"/steps/2/forward_transfer/collective", "gather", "steps[2].forward_transfer.collective: is \"gather\", expected one of all_reduce"},
-        {"/steps/2/forward_transfer/bytes", removed, "steps[2].forward_transfer: lacks the field 'bytes'"},
-        {"/steps/2/forward_transfer/from", {1, 1}, "is split along factor 1 of tensor 1, which is in no cut"},
+        {"/steps/2/forward_transfers/0/collective", "gather", "steps[2].forward_transfers[0].collective: is \"gather\", expected one of all_reduce"},
+        {"/steps/2/forward_transfers/0/bytes", removed, "steps[2].forward_transfers[0]: lacks the field 'bytes'"},
+        {"/steps/2/forward_transfers/0/from", {1, 1}, "is split along factor 1 of tensor 1, which is in no cut"},
         {"/steps/3/operator", 8, "steps[3].operator: is 8, expected an integer from 0 to 7"},
         {"/steps/3/operands/0", "shard(9)", "steps[3].operands[0]: is \"shard(9)\", expected a factor below 2"},
         {"/steps/3/results", removed, "steps[3]: lacks the field 'results'"},

@@ -128,9 +128,9 @@ public:
     }
 
     void add(step const& s) {
-        close(s.forward_transfer, forward_);
-        close(s.backward_transfer, backward_);
-        if (s.deferred_transfer) add_transfer(*s.deferred_transfer);
+        for (auto const& t : s.forward_transfers) close(t, forward_);
+        for (auto const& t : s.backward_transfers) close(t, backward_);
+        for (auto const& t : s.deferred_transfers) add_transfer(t);
         for (std::size_t t = 0; t < model_.class_count(); ++t) {
             add_kernel(s.forward, s, t, forward_[t]);
             add_kernel(s.backward, s, t, backward_[t]);
@@ -157,14 +157,20 @@ public:
 private:
     using stage = std::vector<stage_work>;
 
-    void close(std::optional<transfer> const& t, stage& open) {
-        if (!t || model_.ranks() == 1) return;
+    void close(transfer const& t, stage& open) {
+        if (model_.ranks() == 1) return;
         problem_.stages.push_back(std::exchange(open, stage(model_.class_count())));
-        add_transfer(*t);
+        add_transfer(t);
     }
 
     void add_transfer(transfer const& t) {
         if (model_.ranks() == 1) return;
+        if (t.how == uneven::grouped) {
+            // Launches and the sum of all shards: the same at all ratios, where the model is one line.
+            problem_.constant += model_.time(t, uniform_shares(even(model_)));
+            buffer_ = std::max(buffer_, t.size.value);
+            return;
+        }
         double const at_zero = payload(t, model_.ranks(), t.from.is_split() ? 0 : 1, t.to.is_split() ? 0 : 1).value;
         double const at_one = payload(t, model_.ranks(), 1, 1).value;
         buffer_ = std::max(buffer_, at_zero);

@@ -25,6 +25,15 @@ inline constexpr std::size_t collective_count = 5;
     return names[static_cast<std::size_t>(kind)];
 }
 
+/// How shards of unequal size are moved: all padded to the largest, or each by an operation of its own: a gather as a
+/// broadcast from every rank, a scatter as a reduction to every rank (HAP section 2.5.1).
+enum class uneven : std::uint8_t { padded, grouped };
+
+[[nodiscard]] constexpr char const* name(uneven how) { return how == uneven::padded ? "padded" : "grouped"; }
+
+/// Whether a collective moves shards of which there are two ways to move them.
+[[nodiscard]] constexpr bool has_grouped_kind(collective kind) { return kind == collective::all_gather || kind == collective::reduce_scatter; }
+
 /// Achievable arithmetic rates by operator class; `fallback` where a class has none of its own.
 struct rate_table {
     flops_per_second fallback;

@@ -30,8 +30,9 @@ struct device_class {
 using per_class = boost::container::small_vector<double, 4>;
 
 /// Bytes that a transfer carries: the payload of its busiest rank, padding included, given the largest share
-/// before and after.
+/// before and after. Shards are padded unless it is decided otherwise.
 [[nodiscard]] inline bytes payload(transfer const& t, int ranks, double largest_from, double largest_to) {
+    if (t.how == uneven::grouped) return t.size;
     switch (t.kind) {
     case collective::all_gather: return t.size * (ranks * largest_from);
     case collective::reduce_scatter: return t.size * (ranks * largest_to);
@@ -106,25 +107,46 @@ public:
         return std::max(operations / rate(k, e, o), moved / speeds_[k].bandwidth) + speeds_[k].overhead;
     }
 
-    /// Seconds of a transfer; `shares(ref)` gives the per-class shares of a split quantity.
+    /// Seconds of a transfer whose way is decided on, or whose shards are padded; `shares(ref)` gives the per-class shares of a
+    /// split quantity. A reduction to one rank is charged as a broadcast from it.
     template <class Shares>
     [[nodiscard]] double time(transfer const& t, Shares const& shares) const {
         if (ranks_ == 1) return 0;
-        return model(t.kind).time(payload(t, ranks_, shares)).value;
+        if (t.how != uneven::grouped) return model(t.kind).time(payload(t, ranks_, shares)).value;
+        auto const& share = shares(t.kind == collective::all_gather ? t.from : t.to);
+        double sum = 0;
+        for (std::size_t k = 0; k < class_count(); ++k) sum += classes_[k].count * model(collective::broadcast).time(t.size * share[k]).value;
+        return sum;
+    }
+    /// The transfer in the way that is faster at these shares, padded if both are equal; as it is, if that is decided.
+    template <class Shares>
+    [[nodiscard]] transfer decided(transfer t, Shares const& shares) const {
+        if (t.how || !has_grouped_kind(t.kind)) return t;
+        transfer grouped = t;
+        t.how = uneven::padded;
+        grouped.how = uneven::grouped;
+        return time(grouped, shares) < time(t, shares) ? grouped : t;
+    }
+    template <class Shares>
+    [[nodiscard]] step decided(step s, Shares const& shares) const {
+        for_each_transfer(s, [&](transfer& t) { t = decided(t, shares); });
+        return s;
     }
 
     /// Prices one step. *Complexity:* linear in the classes.
     template <class Shares>
     [[nodiscard]] step_cost price(step const& s, Shares const& shares) const {
         step_cost cost;
-        auto const buffer = [&](std::optional<transfer> const& t, double& into) {
-            if (!t) return;
-            into += time(*t, shares);
-            cost.buffer = std::max(cost.buffer, payload(*t, ranks_, shares).value);
+        auto const add = [&](transfer_list const& transfers, double& into) {
+            for (auto const& t : transfers) {
+                auto const chosen = decided(t, shares);
+                into += time(chosen, shares);
+                cost.buffer = std::max(cost.buffer, payload(chosen, ranks_, shares).value);
+            }
         };
-        buffer(s.forward_transfer, cost.forward_transfer);
-        buffer(s.backward_transfer, cost.backward_transfer);
-        buffer(s.deferred_transfer, cost.deferred);
+        add(s.forward_transfers, cost.forward_transfer);
+        add(s.backward_transfers, cost.backward_transfer);
+        add(s.deferred_transfers, cost.deferred);
         bool const split = s.share.is_split();
         share_vector const* const share = split ? &shares(s.share) : nullptr;
         for (std::size_t k = 0; k < class_count(); ++k) {

@@ -9,6 +9,8 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <utility>
+#include <vector>
 
 namespace heddle {
 
@@ -35,8 +37,12 @@ struct transfer {
     heddle::collective kind = collective::all_reduce;
     bytes size;
     share_ref from, to;
+    /// How uneven shards are moved; undecided: the way that is faster at the shares it is priced at.
+    std::optional<uneven> how{};
     friend bool operator==(transfer const&, transfer const&) = default;
 };
+
+using transfer_list = std::vector<transfer>;
 
 /// How memory is held: whole + split * s bytes.
 struct holding {
@@ -50,9 +56,9 @@ struct step {
     element_type type = element_type::float32;
     share_ref share;
     kernel forward, backward;
-    std::optional<transfer> forward_transfer, backward_transfer;
-    /// A parameter gradient's collective: runs after the backward pass and closes no stage.
-    std::optional<transfer> deferred_transfer;
+    transfer_list forward_transfers, backward_transfers;
+    /// Collectives of parameter gradients: run after the backward pass and close no stage.
+    transfer_list deferred_transfers;
     /// Bytes the optimiser moves.
     holding update;
     /// A parameter with gradient and optimiser state, or another source.
@@ -61,6 +67,13 @@ struct step {
     holding saved;
     friend bool operator==(step const&, step const&) = default;
 };
+
+/// Visits the transfers of a step, forward ones first.
+template <class Step, class Visit>
+void for_each_transfer(Step& s, Visit&& visit) {
+    for (auto* list : {&s.forward_transfers, &s.backward_transfers, &s.deferred_transfers})
+        for (auto& t : *list) visit(t);
+}
 
 /// What the memory and time of training depend on beside program and cluster.
 struct training_options {
@@ -104,7 +117,7 @@ inline step read_step(indexed_program const& p, tensor_id t, form to, training_o
         s.forward = local_kernel(conversion_half::work::scale, tensor.info.size());
         s.category = operator_class::elementwise;
     }
-    if (to == form::replicated()) s.deferred_transfer = transfer{collective::all_reduce, tensor.info.size(), {}, {}};
+    if (to == form::replicated()) s.deferred_transfers.push_back({collective::all_reduce, tensor.info.size(), {}, {}, {}});
     return s;
 }
 
@@ -120,12 +133,12 @@ inline step convert_step(indexed_program const& p, tensor_id t, form from, form 
     share_ref const after = to.is_shard() ? share_ref{t, to.factor()} : share_ref{};
     s.share = after.is_split() ? after : before;
     s.forward = local_kernel(how->forward.local, size);
-    if (how->forward.collective) s.forward_transfer = transfer{*how->forward.collective, size, before, after};
+    if (how->forward.collective) s.forward_transfers.push_back({*how->forward.collective, size, before, after, {}});
     if (!tensor.has_cotangent) return s;
     s.backward = local_kernel(how->backward.local, size);
     if (how->backward.collective) {
-        transfer const back{*how->backward.collective, size, after, before};
-        (tensor.is_parameter() ? s.deferred_transfer : s.backward_transfer) = back;
+        transfer const back{*how->backward.collective, size, after, before, {}};
+        (tensor.is_parameter() ? s.deferred_transfers : s.backward_transfers).push_back(back);
         // What is not yet reduced waits for the end of the backward pass.
         if (tensor.is_parameter()) s.saved = held_bytes(tensor, to);
     }

@@ -20,7 +20,8 @@ struct timeline_event {
     std::size_t step = 0;
     std::size_t device = 0;
     phase when = phase::forward;
-    std::optional<collective> transfer{};
+    /// Of a collective: its place among the step's of that phase.
+    std::optional<std::size_t> transfer{};
     double start = 0, duration = 0;
 };
 
@@ -44,26 +45,29 @@ template <class Shares>
             clock[d] += durations[d];
         }
     };
-    auto const communicate = [&](std::size_t number, phase when, std::optional<transfer> const& t, double duration) {
-        if (!t || duration <= 0) return;
-        double const start = std::ranges::max(clock);
-        for (std::size_t d = 0; d < clock.size(); ++d) {
-            result.events.push_back({number, d, when, t->kind, start, duration});
-            clock[d] = start + duration;
+    auto const communicate = [&](std::size_t number, phase when, transfer_list const& transfers) {
+        for (std::size_t which = 0; which < transfers.size(); ++which) {
+            double const duration = model.time(model.decided(transfers[which], shares), shares);
+            if (duration <= 0) continue;
+            double const start = std::ranges::max(clock);
+            for (std::size_t d = 0; d < clock.size(); ++d) {
+                result.events.push_back({number, d, when, which, start, duration});
+                clock[d] = start + duration;
+            }
         }
     };
     std::vector<step_cost> costs;
     for (auto const& s : steps) costs.push_back(model.price(s, shares));
     for (std::size_t n = 0; n < steps.size(); ++n) {
-        communicate(n, phase::forward, steps[n].forward_transfer, costs[n].forward_transfer);
+        communicate(n, phase::forward, steps[n].forward_transfers);
         work(n, phase::forward, costs[n].forward);
     }
     for (std::size_t n = steps.size(); n-- > 0;) {
         work(n, phase::backward, costs[n].backward);
-        communicate(n, phase::backward, steps[n].backward_transfer, costs[n].backward_transfer);
+        communicate(n, phase::backward, steps[n].backward_transfers);
     }
     std::ranges::fill(clock, std::ranges::max(clock));
-    for (std::size_t n = steps.size(); n-- > 0;) communicate(n, phase::gradient, steps[n].deferred_transfer, costs[n].deferred);
+    for (std::size_t n = steps.size(); n-- > 0;) communicate(n, phase::gradient, steps[n].deferred_transfers);
     for (std::size_t n = 0; n < steps.size(); ++n) work(n, phase::update, costs[n].update);
     result.total = std::ranges::max(clock);
     return result;

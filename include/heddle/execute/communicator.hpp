@@ -16,9 +16,6 @@
 
 namespace heddle {
 
-/// How shards of unequal size are moved: all padded to the largest, or each by an operation of its own.
-enum class uneven : std::uint8_t { padded, grouped };
-
 /// Calls, messages and payload bytes by kind of collective.
 ///
 /// The bytes of a call are those its cost is charged on: the payload of its busiest rank, padding

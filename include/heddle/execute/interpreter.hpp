@@ -61,9 +61,9 @@ public:
         values_.clear();
         cotangents_.clear();
         result_ = {};
-        for (auto const& s : plan_.steps) forward(s.instruction, sources);
+        for (auto const& s : plan_.steps) forward(s, sources);
         seed_loss();
-        for (auto s = plan_.steps.rbegin(); s != plan_.steps.rend(); ++s) backward(s->instruction);
+        for (auto s = plan_.steps.rbegin(); s != plan_.steps.rend(); ++s) backward(*s);
         return std::move(result_);
     }
 
@@ -76,7 +76,7 @@ public:
     /// A parameter as the ranks store it, whole again on each of them; a collective where it is cut.
     [[nodiscard]] tensor gather(tensor_id t, tensor const& stored) {
         form const f = stored_as_.at(t);
-        return f.is_shard() ? gathered(t, f, stored) : stored;
+        return f.is_shard() ? gathered(t, f, stored, uneven::padded) : stored;
     }
 
 private:
@@ -99,12 +99,12 @@ private:
         if (!is_alone(t)) communicator_.all_reduce(std::span<Scalar>(value.data));
         return value;
     }
-    [[nodiscard]] tensor gathered(tensor_id t, form f, tensor const& part) {
+    [[nodiscard]] tensor gathered(tensor_id t, form f, tensor const& part, uneven how) {
         if (is_alone(t)) return part;
         auto const counts = layout_.places(t, f);
         auto const sizes = layout_.shard_sizes(t, f);
         tensor flat(shape{count_elements(whole_shape(t))});
-        communicator_.all_gather_v(std::span<Scalar const>(part.data), std::span<Scalar>(flat.data), sizes, uneven::padded);
+        communicator_.all_gather_v(std::span<Scalar const>(part.data), std::span<Scalar>(flat.data), sizes, how);
         tensor whole(whole_shape(t));
         auto from = flat.data.begin();
         for (std::size_t r = 0; r < counts.size(); ++r) {
@@ -115,7 +115,7 @@ private:
         }
         return whole;
     }
-    [[nodiscard]] tensor scattered(tensor_id t, form f, tensor const& whole) {
+    [[nodiscard]] tensor scattered(tensor_id t, form f, tensor const& whole, uneven how) {
         if (is_alone(t)) return whole;
         auto const counts = layout_.places(t, f);
         auto const sizes = layout_.shard_sizes(t, f);
@@ -125,7 +125,7 @@ private:
             flat.insert(flat.end(), piece.data.begin(), piece.data.end());
         }
         tensor part(part_shape(whole_shape(t), factor_of(t, f), counts[communicator_.rank()]));
-        communicator_.reduce_scatter_v(std::span<Scalar const>(flat), std::span<Scalar>(part.data), sizes, uneven::padded);
+        communicator_.reduce_scatter_v(std::span<Scalar const>(flat), std::span<Scalar>(part.data), sizes, how);
         return part;
     }
     /// A factor of a tensor of which `count` places of another factor are held.
@@ -167,7 +167,11 @@ private:
 
     // ---- forward
 
-    void forward(instruction const& i, source_values<Scalar> const& sources) {
+    /// How a step's shards move; padded where nothing is said.
+    [[nodiscard]] static uneven way_of(transfer_list const& transfers) { return transfers.empty() ? uneven::padded : transfers[0].how.value_or(uneven::padded); }
+
+    void forward(plan_step const& s, source_values<Scalar> const& sources) {
+        auto const& i = s.instruction;
         switch (i.what) {
         case instruction::kind::read: {
             auto const& stored = sources.at(i.tensor);
@@ -175,7 +179,7 @@ private:
             values_[at(i.tensor, i.to)] = is_cut_now ? cut(i.tensor, i.to, stored) : i.to == form::partial() ? scaled(stored) : stored;
             break;
         }
-        case instruction::kind::convert: values_[at(i.tensor, i.to)] = convert(i.tensor, i.from, i.to, values_.at(at(i.tensor, i.from))); break;
+        case instruction::kind::convert: values_[at(i.tensor, i.to)] = convert(i.tensor, i.from, i.to, values_.at(at(i.tensor, i.from)), way_of(s.step.forward_transfers)); break;
         case instruction::kind::compute: {
             auto results = backend_.forward(call(i), operands(i));
             for (std::size_t k = 0; k < results.size(); ++k) values_[at(program_.results(i.op)[k], i.results[k])] = std::move(results[k]);
@@ -184,10 +188,10 @@ private:
         }
     }
 
-    [[nodiscard]] tensor convert(tensor_id t, form from, form to, tensor const& value) {
+    [[nodiscard]] tensor convert(tensor_id t, form from, form to, tensor const& value, uneven how) {
         if (to == form::partial()) return scaled(value);
-        if (from == form::partial()) return to.is_shard() ? scattered(t, to, value) : reduced(t, value);
-        if (from.is_shard()) return to.is_shard() ? exchanged(t, from, to, value) : gathered(t, from, value);
+        if (from == form::partial()) return to.is_shard() ? scattered(t, to, value, how) : reduced(t, value);
+        if (from.is_shard()) return to.is_shard() ? exchanged(t, from, to, value) : gathered(t, from, value, how);
         return to.is_shard() ? cut(t, to, value) : value;
     }
 
@@ -230,12 +234,13 @@ private:
         else slot->second += value;
     }
 
-    void backward(instruction const& i) {
+    void backward(plan_step const& s) {
+        auto const& i = s.instruction;
         switch (i.what) {
         case instruction::kind::read: return finish_gradient(i);
         case instruction::kind::convert:
             if (auto const found = cotangents_.find(at(i.tensor, i.to)); found != cotangents_.end())
-                accumulate(i.tensor, i.from, transpose(i.tensor, i.from, i.to, found->second));
+                accumulate(i.tensor, i.from, transpose(i.tensor, i.from, i.to, found->second, way_of(s.step.deferred_transfers.empty() ? s.step.backward_transfers : s.step.deferred_transfers)));
             return;
         case instruction::kind::compute: break;
         }
@@ -257,12 +262,12 @@ private:
     }
 
     /// The adjoint of a conversion, on cotangents in the dual forms.
-    [[nodiscard]] tensor transpose(tensor_id t, form from, form to, tensor const& cotangent) {
+    [[nodiscard]] tensor transpose(tensor_id t, form from, form to, tensor const& cotangent, uneven how) {
         if (from.is_shard()) {
             if (to.is_shard()) return exchanged(t, to, from, cotangent);
-            return to == form::replicated() ? scattered(t, from, cotangent) : cut(t, from, cotangent);
+            return to == form::replicated() ? scattered(t, from, cotangent, how) : cut(t, from, cotangent);
         }
-        if (to.is_shard()) return from == form::replicated() ? layout_.padded(t, to, cotangent, communicator_.rank()) : gathered(t, to, cotangent);
+        if (to.is_shard()) return from == form::replicated() ? layout_.padded(t, to, cotangent, communicator_.rank()) : gathered(t, to, cotangent, how);
         // Between whole forms: summands where the value is replicated, the whole cotangent elsewhere.
         if (from == form::replicated()) return scaled(cotangent);
         return to == form::replicated() ? reduced(t, cotangent) : cotangent;

@@ -43,13 +43,13 @@ struct charged_bytes {
 [[nodiscard]] inline std::array<charged_bytes, collective_count> charged_traffic(plan const& p) {
     std::array<charged_bytes, collective_count> charged{};
     auto const shares = shares_of(p);
-    auto const add = [&](std::optional<transfer> const& t, bytes charged_bytes::*direction) {
-        if (t) charged[static_cast<std::size_t>(t->kind)].*direction += payload(*t, static_cast<int>(p.devices.size()), shares);
+    auto const add = [&](transfer_list const& transfers, bytes charged_bytes::*direction) {
+        for (auto const& t : transfers) charged[static_cast<std::size_t>(t.kind)].*direction += payload(t, static_cast<int>(p.devices.size()), shares);
     };
     for (auto const& s : p.steps) {
-        add(s.step.forward_transfer, &charged_bytes::forward);
-        add(s.step.backward_transfer, &charged_bytes::backward);
-        add(s.step.deferred_transfer, &charged_bytes::gradient);
+        add(s.step.forward_transfers, &charged_bytes::forward);
+        add(s.step.backward_transfers, &charged_bytes::backward);
+        add(s.step.deferred_transfers, &charged_bytes::gradient);
     }
     return charged;
 }

@@ -157,7 +157,7 @@ private:
             }
             consider(origin + ", program", *found.path, ratios);
             bool const is_new = seen.insert(*found.path).second;
-            auto const balanced = balance(*found.path);
+            auto const balanced = balance(*found.path, ratios);
             if (!balanced) return;
             consider(origin + ", ratios", *found.path, balanced->ratios);
             double change = 0;
@@ -195,7 +195,7 @@ private:
             auto const path = least_memory(priced, count_buffers);
             if (!path) continue;
             consider(origin + ", least memory", *path, ratios);
-            auto const balanced = balance(*path);
+            auto const balanced = balance(*path, ratios);
             if (!balanced) continue;
             consider(origin + ", least memory, ratios", *path, balanced->ratios);
             return balanced->ratios;
@@ -214,14 +214,15 @@ private:
         auto const found = synthesise_at(ratios, options);
         if (!found.path) return;
         consider("longer search, program", *found.path, ratios);
-        if (auto const balanced = balance(*found.path)) consider("longer search, ratios", *found.path, balanced->ratios);
+        if (auto const balanced = balance(*found.path, ratios)) consider("longer search, ratios", *found.path, balanced->ratios);
     }
 
-    std::optional<ratio_solution> balance(move_list const& path) {
+    /// The best ratios of a program whose shards move in the way that is best at `ratios`.
+    std::optional<ratio_solution> balance(move_list const& path, std::vector<double> const& ratios) {
         std::vector<step> steps;
         std::vector<holding> saved;
         for (auto const& s : steps_of(path, space_, steps_)) {
-            steps.push_back(s.step);
+            steps.push_back(model_.decided(s.step, uniform_shares(ratios)));
             for (auto const& [t, f] : s.saved) saved.push_back(held_bytes(space_.program().tensors[t], f));
         }
         auto solution = solver_.solve(make_ratio_problem(steps, saved, model_, proportional_));

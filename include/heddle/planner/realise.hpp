@@ -95,6 +95,8 @@ inline plan_cost relieve_memory(plan& p, cluster const& c) {
     p.cuts = atom_classes(program, instructions);
     apportion(p.cuts, p.ratios);
     auto cost = detail::relieve_memory(p, c);
+    auto const model = per_device_model(c, main_type(p));
+    for (auto& s : p.steps) s.step = model.decided(std::move(s.step), shares_of(p));
     p.time = cost.time;
     p.memory = cost.memory;
     return {std::move(p), std::move(cost)};

@@ -62,7 +62,7 @@ TEST_CASE("the ratio problem of two steps and a collective") {
     first.stored = {bytes(10), bytes(100)};
     first.update = {bytes(0), bytes(50)};
     second.forward = {flops(150), bytes(100), bytes(0), true}; // bends where arithmetic passes one second
-    second.forward_transfer = transfer{collective::all_gather, bytes(30), {0, 0}, {}};
+    second.forward_transfers = {{collective::all_gather, bytes(30), {0, 0}, {}, {}}};
     std::vector<holding> const saved{{bytes(0), bytes(200)}};
     auto const p = make_ratio_problem(std::vector{first, second}, saved, model, {0.6, 0.2});
     auto const by_hand = [](double a, double b) {
@@ -87,7 +87,7 @@ TEST_CASE("the ratio problem of two steps and a collective") {
 TEST_CASE("a transfer that no ratio changes is a constant") {
     cost_model const model(two_types(), {{0, 1}, {1, 2}});
     step s;
-    s.deferred_transfer = transfer{collective::all_reduce, bytes(30), {}, {}};
+    s.deferred_transfers = {{collective::all_reduce, bytes(30), {}, {}, {}}};
     auto const p = make_ratio_problem(std::vector{s}, {}, model, {0.6, 0.2});
     CHECK(p.transfers.empty());
     CHECK(p.constant == doctest::Approx(2 + 4.0 / 3 * 3));

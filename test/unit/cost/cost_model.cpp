@@ -77,7 +77,7 @@ TEST_CASE("a single device does not communicate") {
     c.machines = {{0, 1, 1}};
     cost_model const model(c, {{0, 1}});
     CHECK(model_of(c, collective::all_reduce).time(bytes(1e6)) == seconds(0));
-    CHECK(model.time(transfer{collective::all_reduce, bytes(100), {}, {}}, uniform_shares({1})) == 0);
+    CHECK(model.time(transfer{collective::all_reduce, bytes(100), {}, {}, {}}, uniform_shares({1})) == 0);
 }
 
 TEST_CASE("an all-to-all shares each machine's link among its devices") {
@@ -93,12 +93,49 @@ TEST_CASE("an all-to-all shares each machine's link among its devices") {
 
 TEST_CASE("payload: of the busiest rank, padding included") {
     auto const model = small_model();
-    auto const payload = [&](collective kind) { return heddle::payload(transfer{kind, bytes(60), {}, {}}, model.ranks(), 0.5, 0.4).value; };
+    auto const payload = [&](collective kind, std::optional<uneven> how = {}) { return heddle::payload(transfer{kind, bytes(60), {}, {}, how}, model.ranks(), 0.5, 0.4).value; };
     CHECK(payload(collective::all_reduce) == 60);
     CHECK(payload(collective::all_gather) == doctest::Approx(3 * 0.5 * 60));
     CHECK(payload(collective::reduce_scatter) == doctest::Approx(3 * 0.4 * 60));
     CHECK(payload(collective::all_to_all) == doctest::Approx(0.5 * 60));
     CHECK(payload(collective::broadcast) == 60);
+    CHECK(payload(collective::all_gather, uneven::grouped) == 60);
+    CHECK(payload(collective::reduce_scatter, uneven::grouped) == 60);
+}
+
+TEST_CASE("a gather is padded or grouped, whichever is faster at the shares it is priced at (HAP Fig. 4)") {
+    // Eight equal devices on a ring of 100 bytes/s, 0.1 s per hop.
+    cluster c;
+    c.types = {device("gpu", 100, 50)};
+    c.machines = {{0, 1, 8}};
+    c.inter = network_link{bytes_per_second(100), seconds(0.1)};
+    cost_model const model(c, std::vector<device_class>(8, {0, 1}));
+    transfer const gather{collective::all_gather, bytes(800), {0, 0}, {}, {}};
+    auto const cut = [](double largest) { return uniform_shares([&] { share_vector s(8, (1 - largest) / 7); s[0] = largest; return s; }()); };
+    // Padded: 8 shards as long as the largest, of which 7 pass each link. Grouped: 8 broadcasts of 3 hops, all shards pass.
+    auto const done = [&](uneven how, double largest) {
+        auto one = gather;
+        one.how = how;
+        return model.time(one, cut(largest));
+    };
+    auto const padded = [&](double largest) { return done(uneven::padded, largest); };
+    auto const grouped = [&](double largest) { return done(uneven::grouped, largest); };
+    CHECK(padded(0.125) == doctest::Approx(7 * 0.1 + 7.0 / 8 * 800 / 100));
+    CHECK(padded(0.5) == doctest::Approx(7 * 0.1 + 7.0 / 8 * 8 * 0.5 * 800 / 100));
+    CHECK(grouped(0.125) == doctest::Approx(8 * 3 * 0.1 + 800 / 100.0));
+    CHECK(grouped(0.5) == doctest::Approx(grouped(0.125)));
+    CHECK(model.decided(gather, cut(0.125)).how == uneven::padded);
+    CHECK(model.decided(gather, cut(0.5)).how == uneven::grouped);
+    step s;
+    s.forward_transfers = {gather};
+    s.backward_transfers = {{collective::all_reduce, bytes(800), {}, {}, {}}};
+    CHECK(model.price(s, cut(0.5)).forward_transfer == doctest::Approx(grouped(0.5)));
+    CHECK(model.price(s, cut(0.5)).buffer == 800);
+    auto const fixed = model.decided(s, cut(0.5));
+    CHECK(fixed.forward_transfers[0].how == uneven::grouped);
+    CHECK_FALSE(fixed.backward_transfers[0].how);
+    // What is decided stays so at other shares.
+    CHECK(model.price(fixed, cut(0.125)).forward_transfer == doctest::Approx(grouped(0.125)));
 }
 
 TEST_CASE("roofline: the slower of arithmetic and traffic, and the start of the kernel") {
@@ -126,10 +163,10 @@ TEST_CASE("rates: by class, else the fallback; of another type where there is no
 TEST_CASE("what conversions cost: forward, and the adjoint; of a parameter the gradient's is deferred") {
     small_program const s;
     auto const check = [&](step const& t, std::optional<collective> forward, std::optional<collective> backward, std::optional<collective> deferred) {
-        auto const kind = [](std::optional<transfer> const& x) { return x ? std::optional(x->kind) : std::nullopt; };
-        CHECK(kind(t.forward_transfer) == forward);
-        CHECK(kind(t.backward_transfer) == backward);
-        CHECK(kind(t.deferred_transfer) == deferred);
+        auto const kind = [](transfer_list const& x) { return x.empty() ? std::nullopt : std::optional(x.at(0).kind); };
+        CHECK(kind(t.forward_transfers) == forward);
+        CHECK(kind(t.backward_transfers) == backward);
+        CHECK(kind(t.deferred_transfers) == deferred);
     };
     using enum collective;
     check(s.of(instruction::convert(s.h, P, S0)), reduce_scatter, all_gather, {});
@@ -151,9 +188,9 @@ TEST_CASE("what reads cost: memory, the update, and the sum of a whole parameter
     CHECK(whole.stored == holding{bytes(72 * 4), bytes(0)});
     CHECK(shard.stored == holding{bytes(0), bytes(72 * 4)});
     CHECK(whole.update == holding{bytes(72 * 7), bytes(0)});
-    CHECK(whole.deferred_transfer == transfer{collective::all_reduce, bytes(72), {}, {}});
-    CHECK_FALSE(shard.deferred_transfer);
-    CHECK_FALSE(mirrored.deferred_transfer);
+    CHECK(whole.deferred_transfers == transfer_list{{collective::all_reduce, bytes(72), {}, {}, {}}});
+    CHECK(shard.deferred_transfers.empty());
+    CHECK(mirrored.deferred_transfers.empty());
     auto const input = s.of(instruction::read(s.x, S0));
     CHECK(input.stored == holding{bytes(0), bytes(96)});
     CHECK(input.update == holding{});
@@ -187,7 +224,7 @@ TEST_CASE("price: a step in seconds and bytes per class") {
     step s;
     s.share = {0, 0};
     s.forward = {flops(1000), bytes(0), bytes(0), true};
-    s.forward_transfer = transfer{collective::all_gather, bytes(20), {0, 0}, {}};
+    s.forward_transfers = {{collective::all_gather, bytes(20), {0, 0}, {}, {}}};
     s.update = {bytes(10), bytes(40)};
     s.stored = {bytes(100), bytes(1000)};
     auto const cost = model.price(s, shares);
@@ -233,7 +270,7 @@ TEST_CASE("two operators between two collectives, after HAP's Fig. 11") {
     first.share = second.share = {0, 0};
     first.forward = {flops(800), bytes(0), bytes(0), true};
     second.forward = {flops(400), bytes(0), bytes(0), true};
-    second.forward_transfer = transfer{collective::all_reduce, bytes(30), {}, {}};
+    second.forward_transfers = {{collective::all_reduce, bytes(30), {}, {}, {}}};
     uniform_shares const shares({0.5, 0.25, 0.25});
     std::array const steps{first, second};
     auto const run = run_serial(steps, model, shares);

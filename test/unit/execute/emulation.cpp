@@ -26,8 +26,7 @@ void count(tally& seen, program const& p, indexed_program const& indexed, plan c
     auto const word = [](form f) { return f.is_shard() ? std::string("shard") : to_string(f); };
     for (auto const& s : what.steps) {
         auto const& i = s.instruction;
-        for (auto const& t : {s.step.forward_transfer, s.step.backward_transfer, s.step.deferred_transfer})
-            if (t) ++seen[name(t->kind)];
+        for_each_transfer(s.step, [&](transfer const& t) { ++seen[name(t.kind) + (t.how ? " " + std::string(name(*t.how)) : "")]; });
         if (i.what == instruction::kind::read) ++seen["read " + word(i.to)];
         else if (i.what == instruction::kind::convert) ++seen[word(i.from) + " to " + word(i.to)];
         else {
@@ -87,7 +86,7 @@ TEST_CASE("random plans compute what the single device does and carry what they 
     }));
     if (chosen) return; // so many and such cases as somebody wants to see
     std::vector<std::string> wanted{"compute split", "compute split, summed", "compute split, partial added", "compute partial", "compute replicated", "compute mirrored",
-                                    "read shard", "read replicated", "read mirrored", "read partial", "all_reduce", "all_gather", "reduce_scatter", "all_to_all",
+                                    "read shard", "read replicated", "read mirrored", "read partial", "all_reduce", "all_gather padded", "all_gather grouped", "reduce_scatter padded", "reduce_scatter grouped", "all_to_all",
                                     "used in several forms", "tied parameter", "frozen parameter", "integer input", "empty shard"};
     for (char const* from : {"replicated", "partial", "mirrored", "shard"})
         for (char const* to : {"replicated", "partial", "mirrored", "shard"})

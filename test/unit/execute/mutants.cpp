@@ -12,7 +12,6 @@
 #include <algorithm>
 #include <cctype>
 #include <map>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -68,10 +67,10 @@ bool mutate_ratios(plan& p, test::random_source& random) {
 /// The work that a step says it is.
 bool mutate_work(plan& p, test::random_source& random) {
     auto& s = p.steps[random.below(p.steps.size())].step;
-    auto const change = [&](std::optional<transfer>& t) {
-        if (!t) t = transfer{collective::all_reduce, bytes(4), {}, {}};
-        else if (random.chance(0.5)) t.reset();
-        else t->size += bytes(4);
+    auto const change = [&](transfer_list& transfers) {
+        if (transfers.empty() || random.chance(0.2)) transfers.push_back({collective::all_reduce, bytes(4), {}, {}, {}});
+        else if (random.chance(0.5)) transfers.pop_back();
+        else transfers.back().size += bytes(4);
     };
     switch (random.below(10)) {
     case 0: s.forward.operations += flops(1); break;
@@ -81,9 +80,9 @@ bool mutate_work(plan& p, test::random_source& random) {
     case 4: s.saved.split += bytes(4); break;
     case 5: s.share = s.share.is_split() ? share_ref{} : share_ref{0, 0}; break;
     case 6: s.update.whole += bytes(4); break;
-    case 7: change(s.forward_transfer); break;
-    case 8: change(s.backward_transfer); break;
-    default: change(s.deferred_transfer);
+    case 7: change(s.forward_transfers); break;
+    case 8: change(s.backward_transfers); break;
+    default: change(s.deferred_transfers);
     }
     return true;
 }

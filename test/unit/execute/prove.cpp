@@ -36,7 +36,7 @@ plan plan_with_split_relu(program const& p, test::random_source& random) {
         bool split = false, moves = false;
         for (auto const& s : plan.steps) {
             split |= s.instruction.what == instruction::kind::compute && s.instruction.loop >= 0 && p.kind(s.instruction.op) == "relu";
-            moves |= s.step.forward_transfer.has_value();
+            moves |= !s.step.forward_transfers.empty();
         }
         if (split && moves) return plan;
     }
@@ -95,7 +95,7 @@ TEST_CASE("bytes that the cost does not charge are found") {
     test::random_source random(1);
     auto plan = plan_with_split_relu(p, random);
     for (auto& s : plan.steps)
-        if (s.step.forward_transfer) s.step.forward_transfer->size *= 2;
+        for (auto& t : s.step.forward_transfers) t.size *= 2;
     auto const shown = prove(p, plan, test::kernels());
     CHECK(contains(shown.problem, "charges"));
     CHECK(shown.worst_error < 1e-10);

@@ -30,6 +30,8 @@ inline constexpr std::array operator_classes{
     named{"elementwise", operator_class::elementwise}, named{"reduction", operator_class::reduction},
     named{"other", operator_class::other}};
 
+inline constexpr std::array unevens{named{"padded", uneven::padded}, named{"grouped", uneven::grouped}};
+
 inline constexpr std::array collectives{
     named{"all_reduce", collective::all_reduce}, named{"all_gather", collective::all_gather},
     named{"reduce_scatter", collective::reduce_scatter}, named{"all_to_all", collective::all_to_all},

@@ -150,12 +150,14 @@ private:
         if (!is_default(h.split.value)) result["split"] = number(h.split.value);
         if (!result.empty()) into[key] = std::move(result);
     }
-    static void add(value& into, char const* key, std::optional<transfer> const& t) {
-        if (!t) return;
-        value result{{"collective", name_of(collectives, t->kind)}, {"bytes", number(t->size.value)}};
-        if (t->from.is_split()) result["from"] = write_share(t->from);
-        if (t->to.is_split()) result["to"] = write_share(t->to);
-        into[key] = std::move(result);
+    static void add(value& into, char const* key, transfer_list const& transfers) {
+        for (auto const& t : transfers) {
+            value result{{"collective", name_of(collectives, t.kind)}, {"bytes", number(t.size.value)}};
+            if (t.from.is_split()) result["from"] = write_share(t.from);
+            if (t.to.is_split()) result["to"] = write_share(t.to);
+            if (t.how) result["how"] = name_of(unevens, *t.how);
+            into[key].push_back(std::move(result));
+        }
     }
 
     static value write_step(plan_step const& s) {
@@ -176,9 +178,9 @@ private:
         if (s.step.share.is_split()) result["share"] = write_share(s.step.share);
         add(result, "forward", s.step.forward);
         add(result, "backward", s.step.backward);
-        add(result, "forward_transfer", s.step.forward_transfer);
-        add(result, "backward_transfer", s.step.backward_transfer);
-        add(result, "deferred_transfer", s.step.deferred_transfer);
+        add(result, "forward_transfers", s.step.forward_transfers);
+        add(result, "backward_transfers", s.step.backward_transfers);
+        add(result, "deferred_transfers", s.step.deferred_transfers);
         add(result, "update", s.step.update);
         add(result, "stored", s.step.stored);
         add(result, "saved", s.step.saved);
@@ -404,12 +406,19 @@ private:
         if (!e) return {};
         return {bytes(optional_number(*e, "whole")), bytes(optional_number(*e, "split"))};
     }
-    [[nodiscard]] std::optional<transfer> read_transfer(element const& parent, char const* field) const {
-        auto const e = parent.find(field);
-        if (!e) return {};
-        transfer t{e->at("collective").choice(collectives), bytes(e->at("bytes").non_negative()), {}, {}};
-        if (auto const from = e->find("from")) t.from = read_share(*from);
-        if (auto const to = e->find("to")) t.to = read_share(*to);
+    [[nodiscard]] transfer_list read_transfers(element const& parent, char const* field) const {
+        transfer_list result;
+        if (auto const list = parent.find(field)) list->for_each([&](element const& e) { result.push_back(read_transfer(e)); });
+        return result;
+    }
+    [[nodiscard]] transfer read_transfer(element const& e) const {
+        transfer t{e.at("collective").choice(collectives), bytes(e.at("bytes").non_negative()), {}, {}, {}};
+        if (auto const from = e.find("from")) t.from = read_share(*from);
+        if (auto const to = e.find("to")) t.to = read_share(*to);
+        if (auto const how = e.find("how")) {
+            if (!has_grouped_kind(t.kind)) how->fail("is for gathers and scatters only");
+            t.how = how->choice(unevens);
+        }
         return t;
     }
 
@@ -442,9 +451,9 @@ private:
             if (auto const share = e.find("share")) s.step.share = read_share(*share);
             s.step.forward = read_kernel(e, "forward");
             s.step.backward = read_kernel(e, "backward");
-            s.step.forward_transfer = read_transfer(e, "forward_transfer");
-            s.step.backward_transfer = read_transfer(e, "backward_transfer");
-            s.step.deferred_transfer = read_transfer(e, "deferred_transfer");
+            s.step.forward_transfers = read_transfers(e, "forward_transfers");
+            s.step.backward_transfers = read_transfers(e, "backward_transfers");
+            s.step.deferred_transfers = read_transfers(e, "deferred_transfers");
             s.step.update = read_holding(e, "update");
             s.step.stored = read_holding(e, "stored");
             s.step.saved = read_holding(e, "saved");

@@ -10,8 +10,11 @@
 #include <nlohmann/json.hpp>
 
 #include <cmath>
+#include <map>
+#include <optional>
 #include <cstdint>
 #include <string>
+#include <tuple>
 #include <vector>
 
 namespace heddle::json {
@@ -25,7 +28,7 @@ struct trace_label {
 
 class trace_writer {
 public:
-    trace_writer(plan const& p, timeline const& events) : plan_(p), timeline_(events), labels_(4 * 2 * p.steps.size()) {}
+    trace_writer(plan const& p, timeline const& events) : plan_(p), timeline_(events) {}
 
     std::string text() {
         auto const& from = plan_.provenance;
@@ -59,7 +62,7 @@ private:
 
     /// Labels are made once per step, phase and kind of work.
     trace_label const& label_of(timeline_event const& e) {
-        auto& label = labels_[(e.step * 4 + static_cast<std::size_t>(e.when)) * 2 + e.transfer.has_value()];
+        auto& label = labels_[{e.step, e.when, e.transfer}];
         if (label.name.empty()) label = make_label(e);
         return label;
     }
@@ -73,10 +76,11 @@ private:
         std::string name, category = "compute";
         nlohmann::ordered_json arguments{{"step", e.step}};
         if (e.transfer) {
+            auto const& transfers = e.when == phase::forward ? s.step.forward_transfers : e.when == phase::backward ? s.step.backward_transfers : s.step.deferred_transfers;
+            auto const& t = transfers.at(*e.transfer);
             category = "communication";
-            name = std::string(heddle::name(*e.transfer)) + (e.when == phase::forward ? " " : " gradient of ") + subject;
-            auto const& t = e.when == phase::forward ? s.step.forward_transfer : e.when == phase::backward ? s.step.backward_transfer : s.step.deferred_transfer;
-            if (t) arguments["bytes"] = std::llround(t->size.value);
+            name = std::string(heddle::name(t.kind)) + (e.when == phase::forward ? " " : " gradient of ") + subject;
+            arguments["bytes"] = std::llround(t.size.value);
         } else if (e.when == phase::update) {
             category = "update";
             name = "update " + subject;
@@ -108,7 +112,7 @@ private:
 
     plan const& plan_;
     timeline const& timeline_;
-    std::vector<trace_label> labels_;
+    std::map<std::tuple<std::size_t, timeline_event::phase, std::optional<std::size_t>>, trace_label> labels_;
 };
 
 } // namespace detail
