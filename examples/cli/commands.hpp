@@ -43,6 +43,13 @@ struct search_arguments {
 };
 int run_search(search_arguments const& arguments);
 
+struct fit_arguments {
+    std::string samples, cluster, out;
+    std::optional<int> ranks;
+    bool json = false;
+};
+int run_fit(fit_arguments const& arguments);
+
 /// Whether somebody watches stderr.
 bool is_watched();
 

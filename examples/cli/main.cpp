@@ -71,6 +71,15 @@ int run(int argc, char** argv) {
     add_limits(*search_command, search.time_limit, search.label_limit);
     search_command->final_callback([&] { status = run_search(search); });
 
+    fit_arguments fit;
+    auto* const fit_command = app.add_subcommand("fit", "Fit models of collectives and operators to measurements");
+    fit_command->add_option("--samples", fit.samples, "Samples file (CSV)")->required();
+    fit_command->add_option("--cluster", fit.cluster, "Put the models into this cluster");
+    fit_command->add_option("--ranks", fit.ranks, "Write the collectives on this number of ranks")->check(CLI::Range(1, 65536));
+    fit_command->add_option("--out", fit.out, "Write the models, or the cluster with them, to this file");
+    fit_command->add_flag("--json", fit.json, "Print one JSON object instead of the table");
+    fit_command->final_callback([&] { status = run_fit(fit); });
+
     try {
         app.parse(argc, argv);
     } catch (CLI::ParseError const& e) {

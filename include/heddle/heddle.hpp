@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
 /// @brief All of Heddle's core. Left out: the reference kernels on Eigen (`execute/eigen_kernels.hpp`), the graph for
-/// Boost.Graph (`program/operator_graph.hpp`), the operator catalogue for readers (`program/operators.hpp`), and the
-/// adapters, each of which has an `all.hpp` of its own.
+/// Boost.Graph (`program/operator_graph.hpp`), the operator catalogue for readers (`program/operators.hpp`), fitting
+/// (`cluster/fit.hpp`, on Eigen), and the adapters, each of which has an `all.hpp` of its own.
 #pragma once
 
 #include <heddle/base/error.hpp>
@@ -30,6 +30,9 @@
 #include <heddle/program/tensor.hpp>
 
 #include <heddle/cluster/cluster.hpp>
+#include <heddle/cluster/fitted.hpp>
+#include <heddle/cluster/presets.hpp>
+#include <heddle/cluster/sample.hpp>
 
 #include <heddle/theory/cut_space.hpp>
 #include <heddle/theory/form.hpp>

@@ -166,9 +166,65 @@ class CommandLine(unittest.TestCase):
         task["triples"][0]["cost"] = -1
         self.refused(run("search", "--theory", self.write("negative.json", task)), "negative.json", "triples[0].cost")
 
+    def test_fit(self):
+        samples, out = "examples/formats/samples.csv", self.path / "fitted.json"
+        fitted = run("fit", "--samples", samples, "--out", out, "--json")
+        self.assertEqual((fitted.returncode, fitted.stderr), (0, ""))
+        report = json.loads(fitted.stdout)
+        self.assertEqual([c["collective"] for c in report["collectives"]], ["all_reduce", "all_gather"])
+        self.assertIsNone(report["collectives"][0]["held_out"])
+        self.assertLess(report["collectives"][1]["held_out"]["worst"], 0.05)
+        self.assertEqual(len(report["operators"]), 3)
+        self.assertEqual(len(report["warnings"]), 3)
+        written = json.loads(out.read_text())
+        self.assertEqual((written["format"], written["ranks"]), ("heddle.fitted", 2))
+        self.assertEqual(written["collectives"]["all_gather"], report["collectives"][1]["model"])
+
+    def test_fit_into_a_cluster(self):
+        rows = ["what,device,ranks,dtype,flops,bytes,seconds"]
+        rows += [f"all_reduce,,4,,,{n},{1e-4 + 2e-9 * n}" for n in (1e4, 1e6, 1e8)]
+        rows += [f"all_reduce,,2,,,{n},{1e-4 + 1e-9 * n}" for n in (1e4, 1e6, 1e8)]
+        rows += [f"matmul,P100,,float32,{w},{w / 100},{2e-5 + w / 7e12}" for w in (1e8, 1e9, 1e10)]
+        rows += ["matmul,abacus,,float32,10,10,1"]
+        samples, out = self.write("s.csv", "\n".join(rows)), self.path / "cluster.json"
+        fitted = run("fit", "--samples", samples, "--cluster", CLUSTER, "--out", out)
+        self.assertEqual(fitted.returncode, 0, fitted.stderr)
+        self.assertIn("the cluster has no device type 'abacus'", fitted.stderr)
+        # At a hundred flops per byte the cluster's bandwidth of 600 GB/s would bind at 10 TFLOP/s: it does not.
+        self.assertNotIn("off by up to", fitted.stderr)
+        cluster = json.loads(out.read_text())
+        self.assertAlmostEqual(cluster["collectives"]["all_reduce"]["seconds_per_byte"], 2e-9, delta=1e-16)
+        rates = cluster["device_types"][0]["rates"]["float32"]
+        self.assertEqual(rates["default"], 8e12)
+        self.assertAlmostEqual(rates["matmul"]["rate"], 7e12, delta=1e4)
+        self.assertAlmostEqual(rates["matmul"]["overhead"], 2e-5, delta=1e-13)
+        planned = run("plan", "--model", MODEL, "--cluster", out, "--json")
+        self.assertEqual(planned.returncode, 0, planned.stderr)
+
+        slow = json.loads(pathlib.Path(CLUSTER).read_text())
+        slow["device_types"][0]["bandwidth"] = 35e9
+        self.assertIn("matmul on P100, float32: off by up to 9", run("fit", "--samples", samples, "--cluster", self.write("slow.json", slow)).stderr)
+        self.refused(run("fit", "--samples", samples, "--out", self.path / "f.json"), "s.csv", "2 and on 4 ranks", "--ranks")
+        self.refused(run("fit", "--samples", samples, "--ranks", 3), "s.csv", "no collective on 3 ranks")
+        chosen = run("fit", "--samples", samples, "--ranks", 2, "--out", self.path / "f.json")
+        self.assertEqual(chosen.returncode, 0)
+        self.assertEqual(json.loads((self.path / "f.json").read_text())["ranks"], 2)
+
+    def test_bad_samples_leave_no_output(self):
+        out = self.path / "fitted.json"
+        header = "what,device,ranks,dtype,flops,bytes,seconds\n"
+        for content, fragments in (("", ("bad.csv", "is empty")), (header, ("bad.csv", "no sample")),
+                                   (header + "all_reduce,,2,,,1,1\nall_reduce,,2,,,1,nan\n", ("bad.csv", "line 3", "seconds", "nan")),
+                                   (header + "all_reduce,,2,,,-1,1\n", ("line 2", "bytes"))):
+            with self.subTest(fragments=fragments):
+                self.refused(run("fit", "--samples", self.write("bad.csv", content), "--out", out, "--json"), *fragments)
+        self.refused(run("fit", "--samples", "examples/formats/samples.csv", "--cluster", self.path / "absent.json", "--out", out), "absent.json")
+        self.assertFalse(out.exists())
+
     def test_usage(self):
         for arguments in ((), ("plan",), ("plan", "--model", MODEL), ("fly",), ("plan", "--model", MODEL, "--cluster", CLUSTER, "--planner", "magic"),
-                          ("search", "--theory", "x", "--time-limit", "-1"), ("verify", "--plan", "p", "--model", "m", "--shrink", "--no-run")):
+                          ("search", "--theory", "x", "--time-limit", "-1"), ("verify", "--plan", "p", "--model", "m", "--shrink", "--no-run"),
+                          ("fit",), ("fit", "--samples", "x", "--ranks", "0")):
             with self.subTest(arguments=arguments):
                 result = run(*arguments)
                 self.assertEqual((result.returncode, result.stdout), (2, ""))

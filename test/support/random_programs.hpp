@@ -260,7 +260,10 @@ struct cluster_limits {
         type.overhead = seconds(limits.fixed_costs && random.chance(0.5) ? random.log_between(1e-4, 1e-2) : 0);
         auto& table = type.rates[element_type::float32];
         table.fallback = flops_per_second(random.log_between(1e3, 1e5));
-        if (random.chance(0.3)) table.by_class[operator_class::matmul] = flops_per_second(random.log_between(1e3, 1e5));
+        if (random.chance(0.3)) {
+            flops_per_second const rate(random.log_between(1e3, 1e5));
+            table.by_class[operator_class::matmul] = {rate, 0.75 * type.bandwidth, 2 * type.overhead};
+        }
         c.types.push_back(std::move(type));
     }
     int left = random.between(types, std::max(types, limits.most_devices));

@@ -99,7 +99,7 @@ concept ratio_solver = requires(Solver& solver, ratio_problem const& p) {
     std::vector<double> ratios;
     double sum = 0;
     for (std::size_t t = 0; t < model.class_count(); ++t) {
-        ratios.push_back(model.rate(t, type, operator_class::matmul));
+        ratios.push_back(model.speed(t, type, operator_class::matmul).rate);
         sum += ratios.back() * model.classes()[t].count;
     }
     for (auto& r : ratios) r /= sum;
@@ -183,10 +183,11 @@ private:
 
     void add_kernel(kernel const& work, step const& s, std::size_t t, stage_work& into) const {
         if (!work.launches) return;
-        double const operations = work.operations.value / model_.rate(t, s.type, s.category);
+        auto const& speed = model_.speed(t, s.type, s.category);
+        double const operations = work.operations.value / speed.rate;
         affine const compute = s.share.is_split() ? affine{0, operations} : affine{operations, 0};
-        affine const traffic{work.whole.value / model_.bandwidth(t), work.split.value / model_.bandwidth(t)};
-        into.straight.constant += model_.overhead(t);
+        affine const traffic{work.whole.value / speed.bandwidth, work.split.value / speed.bandwidth};
+        into.straight.constant += speed.overhead;
         bool const low = compute.at(0) >= traffic.at(0), high = compute.at(1) >= traffic.at(1);
         if (low && high) into.straight += compute;
         else if (compute.at(0) <= traffic.at(0) && compute.at(1) <= traffic.at(1)) into.straight += traffic;
