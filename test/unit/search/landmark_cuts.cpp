@@ -97,6 +97,23 @@ TEST_CASE("landmark cuts: a group of alternatives is a subgoal") {
     CHECK(cuts.total == 7);
 }
 
+TEST_CASE("landmark cuts: what a way pays beyond them") {
+    // Goal 2 needs 0 or 1, goal 3 both, each of which is made for 2 (a, b). The first goal's cut {a, b} at 2 leaves both free, so
+    // nothing is left to charge for the second; the way meets that cut twice and pays 4.
+    std::vector<search::property_action> const actions{{{}, {0}, {}}, {{}, {1}, {}}, {{0}, {2}, {}}, {{1}, {2}, {}}, {{0, 1}, {3}, {}}};
+    std::vector<double> const costs{2, 2, 0, 0, 0};
+    search::property_task const task(4, actions, numbers{}, numbers{2, 3});
+    auto const cuts = search::find_landmark_cuts(task, costs);
+    CHECK(cuts.weights == std::vector<double>{2});
+    CHECK(of(cuts.actions[0]) == numbers{0, 1});
+    CHECK(cuts.total == 2);
+    CHECK(cuts.unpaid == 2);
+    search::additive_cost const accumulator(costs);
+    search::landmark_bound const bound(task, accumulator);
+    CHECK_FALSE(bound.is_tight());
+    CHECK(search::best_first(search::property_space(task, accumulator, bound)).cost == 4);
+}
+
 TEST_CASE("landmark cuts: out of reach, held at first, free") {
     std::vector<search::property_action> const actions{{{0}, {1}, {}}};
     std::vector<double> const costs{1};

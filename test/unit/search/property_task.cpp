@@ -92,4 +92,15 @@ TEST_CASE("stubborn_sets: whoever spends the same budget is tried too") {
     std::vector<search::property_action> const reader{{{3}, {0}, {}}, {{3}, {1}, {3}}, {{0, 1}, {2}, {}}};
     search::property_task const reading(4, reader, numbers{3}, numbers{2});
     CHECK(of(search::stubborn_sets(reading).at(holding(reading, {3}), {})) == numbers{0, 1});
+    std::vector<search::property_action> const spender{{{3}, {0}, {3}}, {{3}, {1}, {}}, {{0, 1}, {2}, {}}};
+    search::property_task const spending(4, spender, numbers{3}, numbers{2});
+    CHECK(of(search::stubborn_sets(spending).at(holding(spending, {3}), {})) == numbers{0, 1});
+}
+
+TEST_CASE("stubborn_sets: nothing is made for an action whose budget is spent") {
+    std::vector<search::property_action> const actions{{{}, {0}, {}}, {{0, 3}, {2}, {3}}};
+    search::property_task const task(4, actions, numbers{3}, numbers{2});
+    search::stubborn_sets const stubborn(task);
+    CHECK(of(stubborn.at(holding(task, {3}), {})) == numbers{0});
+    CHECK(of(stubborn.at(holding(task, {}), {})).empty());
 }
