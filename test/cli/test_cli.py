@@ -225,6 +225,36 @@ class CommandLine(unittest.TestCase):
         for arguments in ((), ("plan",), ("plan", "--model", MODEL), ("fly",), ("plan", "--model", MODEL, "--cluster", CLUSTER, "--planner", "magic"),
                           ("search", "--theory", "x", "--time-limit", "-1"), ("verify", "--plan", "p", "--model", "m", "--shrink", "--no-run"),
                           ("fit",), ("fit", "--samples", "x", "--ranks", "0")):
+
+    def test_search_for_several(self):
+        found = run("search", "--theory", "examples/formats/theory.json", "--solutions", 2, "--json")
+        result = json.loads(found.stdout)
+        self.assertEqual((found.returncode, found.stderr, result["status"]), (0, "", "optimal"))
+        self.assertEqual(result["program"], [0, 2, 3])
+        self.assertEqual(result["steps"], 3)
+        self.assertEqual([other["program"] for other in result["runners_up"]], [[1]])
+        self.assertAlmostEqual(result["runners_up"][0]["cost"], 2.8e-4, delta=1e-13)
+        self.assertLessEqual(result["lower_bound"], result["cost"])
+        self.assertEqual(set(result["seconds_of"]), {"bound", "successors", "insertion"})
+        self.assertLessEqual(result["seconds_of"]["bound"], result["seconds"])
+        one = json.loads(run("search", "--theory", "examples/formats/theory.json", "--json").stdout)
+        self.assertNotIn("runners_up", one)
+        table = run("search", "--theory", "examples/formats/theory.json", "--solutions", 2).stdout
+        self.assertIn("next, cost 0.00028 in 1 steps", table)
+
+        task = json.loads(pathlib.Path("examples/formats/theory.json").read_text())
+        task["initial"] = [1]
+        lost = run("search", "--theory", self.write("lost.json", task), "--solutions", 2, "--json")
+        result = json.loads(lost.stdout)
+        self.assertEqual((lost.returncode, result["status"], result["cost"], result["lower_bound"]), (3, "infeasible", None, None))
+        self.assertEqual((result["program"], result["runners_up"]), ([], []))
+        self.assertIn("reason", result)
+        stopped = run("search", "--theory", "examples/formats/theory.json", "--memory-limit", 1, "--json")
+        self.assertEqual((stopped.returncode, json.loads(stopped.stdout)["which_limit"]), (4, "memory"))
+
+    def test_usage(self):
+        for arguments in ((), ("plan",), ("plan", "--model", MODEL), ("fly",), ("plan", "--model", MODEL, "--cluster", CLUSTER, "--planner", "magic"),
+                          ("search", "--theory", "x", "--time-limit", "-1"), ("search", "--theory", "x", "--solutions", "0")):
             with self.subTest(arguments=arguments):
                 result = run(*arguments)
                 self.assertEqual((result.returncode, result.stdout), (2, ""))
