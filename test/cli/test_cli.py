@@ -221,11 +221,6 @@ class CommandLine(unittest.TestCase):
         self.refused(run("fit", "--samples", "examples/formats/samples.csv", "--cluster", self.path / "absent.json", "--out", out), "absent.json")
         self.assertFalse(out.exists())
 
-    def test_usage(self):
-        for arguments in ((), ("plan",), ("plan", "--model", MODEL), ("fly",), ("plan", "--model", MODEL, "--cluster", CLUSTER, "--planner", "magic"),
-                          ("search", "--theory", "x", "--time-limit", "-1"), ("verify", "--plan", "p", "--model", "m", "--shrink", "--no-run"),
-                          ("fit",), ("fit", "--samples", "x", "--ranks", "0")):
-
     def test_search_for_several(self):
         found = run("search", "--theory", "examples/formats/theory.json", "--solutions", 2, "--json")
         result = json.loads(found.stdout)
@@ -254,7 +249,8 @@ class CommandLine(unittest.TestCase):
 
     def test_usage(self):
         for arguments in ((), ("plan",), ("plan", "--model", MODEL), ("fly",), ("plan", "--model", MODEL, "--cluster", CLUSTER, "--planner", "magic"),
-                          ("search", "--theory", "x", "--time-limit", "-1"), ("search", "--theory", "x", "--solutions", "0")):
+                          ("search", "--theory", "x", "--time-limit", "-1"), ("search", "--theory", "x", "--solutions", "0"),
+                          ("verify", "--plan", "p", "--model", "m", "--shrink", "--no-run"), ("fit",), ("fit", "--samples", "x", "--ranks", "0")):
             with self.subTest(arguments=arguments):
                 result = run(*arguments)
                 self.assertEqual((result.returncode, result.stdout), (2, ""))
