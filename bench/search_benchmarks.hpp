@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <utility>
@@ -58,7 +59,7 @@ void register_search(std::string const& name, std::shared_ptr<Problem const> p, 
         benchmark::RegisterBenchmark((name + part).c_str(), [p, met, work](benchmark::State& state) mutable {
             for (auto _ : state)
                 for (std::size_t n = 0; n < met->size(); ++n) work(n);
-            state.SetItemsProcessed(static_cast<std::int64_t>(state.iterations() * met->size()));
+            state.SetItemsProcessed(state.iterations() * std::ssize(*met));
         });
     };
     add("/expand", [p = p.get(), met = met.get()](std::size_t n) {
@@ -99,7 +100,7 @@ void register_bound(std::string const& name, Problem const& p, std::shared_ptr<B
             for (auto const& step : met) bound->follow(memory, step.action);
             benchmark::DoNotOptimize(memory);
         }
-        state.SetItemsProcessed(static_cast<std::int64_t>(state.iterations() * met.size()));
+        state.SetItemsProcessed(state.iterations() * std::ssize(met));
     });
 }
 
