@@ -642,6 +642,7 @@ TEST_CASE("open stages: the work of independent branches grows mildly, and stays
     for (auto n : expanded) counts += " " + std::to_string(n);
     MESSAGE("expanded for 1 to 6 branches:" << counts);
     CHECK(expanded[5] < 10'000); // of more than a million sets of properties
+}
 
 TEST_CASE("labels with clocks and barriers: the k cheapest sets of actions, each in its best order") {
     int several = 0;
