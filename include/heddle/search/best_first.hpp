@@ -135,25 +135,18 @@ private:
             node.dead = true;
             return;
         }
-        auto const visit = [&](auto&& insert_one) {
-            problem_.for_each_successor(states_[node.state], node.label, [&](action_type const& action, state_type next, label_type label) {
-                ++statistics_.generated;
-                insert_one(std::move(next), std::move(label), action);
-            });
-        };
-        if (statistics_.expanded++ % sampled != 0) {
-            visit([&](state_type next, label_type label, action_type const& action) { insert(std::move(next), std::move(label), from, action); });
-            return;
-        }
+        bool const is_timed = statistics_.expanded++ % sampled == 0;
+        auto const time = [is_timed] { return is_timed ? clock::now() : clock::time_point(); };
         clock::duration inserting{};
-        auto const start = clock::now();
-        visit([&](state_type next, label_type label, action_type const& action) {
-            auto const before = clock::now();
+        auto const start = time();
+        problem_.for_each_successor(states_[node.state], node.label, [&](action_type const& action, state_type next, label_type label) {
+            ++statistics_.generated;
+            auto const before = time();
             insert(std::move(next), std::move(label), from, action);
-            inserting += clock::now() - before;
+            inserting += time() - before;
         });
         statistics_.insertion_seconds += seconds(inserting);
-        statistics_.successor_seconds += seconds(clock::now() - start - inserting);
+        statistics_.successor_seconds += seconds(time() - start - inserting);
     }
     void scale_samples() {
         auto const samples = (statistics_.expanded + sampled - 1) / sampled;
