@@ -90,6 +90,7 @@ plan odd_plan() {
         s.step.forward_transfers = {{collective::all_to_all, bytes(next()), {0, 0}, {1, 1}, {}}, {collective::all_gather, bytes(next()), {0, 0}, {}, uneven::padded}};
         s.step.backward_transfers = {{collective::broadcast, bytes(next()), {}, {1, 1}, {}}};
         s.step.deferred_transfers = {{collective::reduce_scatter, bytes(0), {1, 1}, {}, uneven::grouped}};
+        s.step.deferred = {flops(next()), bytes(next()), bytes(0), true};
         s.step.update = {bytes(next()), bytes(next())};
         s.step.stored = {bytes(1e300), bytes(5e-324)};
         s.step.saved = {bytes(0), bytes(9007199254740993.0)};

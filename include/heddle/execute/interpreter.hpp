@@ -257,8 +257,34 @@ private:
         auto gradients = backend_.backward(call(i), operands(i), results, cotangents);
         for (std::size_t k = 0; k < gradients.size(); ++k) {
             tensor_id const t = program_.operands(i.op)[k];
-            if (gradients[k] && indexed_.tensors[t].has_cotangent) accumulate(t, i.operands[k], std::move(*gradients[k]));
+            bool const from_factors = i.loop >= 0 && i.operands[k] == form::mirrored();
+            if (gradients[k] && indexed_.tensors[t].has_cotangent && !from_factors) accumulate(t, i.operands[k], std::move(*gradients[k]));
         }
+        if (gathers_factors(i)) multiply_factors(s, cotangents);
+    }
+
+    /// The whole gradients of a split operator's mirrored parameters, from its gathered operands and cotangents. Of the whole
+    /// results no kernel may read anything.
+    void multiply_factors(plan_step const& s, std::vector<tensor const*> const& mine) {
+        auto const& i = s.instruction;
+        auto next = s.step.deferred_transfers.begin();
+        auto const end = s.step.deferred_transfers.end();
+        auto const gather = [&](tensor_id t, form f, tensor const& part) { return gathered(t, f, part, next == end ? uneven::padded : next++->how.value_or(uneven::padded)); };
+        std::vector<tensor> brought;
+        brought.reserve(i.operands.size() + i.results.size());
+        auto whole = operands(i);
+        for (std::size_t k = 0; k < whole.size(); ++k)
+            if (i.operands[k].is_shard()) whole[k] = &brought.emplace_back(gather(program_.operands(i.op)[k], i.operands[k], *whole[k]));
+        std::vector<tensor const*> cotangents(mine.size()), results(mine.size());
+        for (std::size_t k = 0; k < mine.size(); ++k) {
+            tensor_id const t = program_.results(i.op)[k];
+            if (!indexed_.tensors[t].has_cotangent) continue;
+            tensor const zero(mine[k] ? shape{0} : layout_.held_shape(t, i.results[k], communicator_.rank()));
+            cotangents[k] = &brought.emplace_back(gather(t, i.results[k], mine[k] ? *mine[k] : zero));
+        }
+        auto gradients = backend_.backward(whole_call(program_, i.op, seed_), whole, results, cotangents);
+        for (std::size_t k = 0; k < gradients.size(); ++k)
+            if (gradients[k] && i.operands[k] == form::mirrored()) accumulate(program_.operands(i.op)[k], i.operands[k], std::move(*gradients[k]));
     }
 
     /// The adjoint of a conversion, on cotangents in the dual forms.

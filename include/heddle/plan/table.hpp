@@ -348,7 +348,7 @@ private:
         auto const& tensor = plan_.tensors[s.step.share.tensor];
         auto const& cut = tensor.factors[static_cast<std::size_t>(s.step.share.factor)];
         bool const contiguous = cut.extent * cut.stride == tensor.shape[cut.dimension];
-        return (sums ? "sum " : "") + std::to_string(cut.dimension) + " of " + std::to_string(cut.extent) + (contiguous ? "" : " strided");
+        return (sums ? "sum " : gathers_factors(i) ? "factors " : "") + std::to_string(cut.dimension) + " of " + std::to_string(cut.extent) + (contiguous ? "" : " strided");
     }
 
     static std::string list_forms(form_list const& forms) {

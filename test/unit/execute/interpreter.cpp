@@ -33,7 +33,7 @@ TEST_CASE("random plans of random programs compute what the single device does")
             auto const word = [](form f) { return f.is_shard() ? std::string("shard") : to_string(f); };
             if (i.what == instruction::kind::read) ++seen["read " + word(i.to)];
             else if (i.what == instruction::kind::convert) ++seen[word(i.from) + " to " + word(i.to)];
-            else ++seen[i.loop >= 0 ? "compute split" : "compute " + word(i.operands.empty() ? form::replicated() : i.operands[0])];
+            else ++seen[gathers_factors(i) ? "compute " + p.kind(i.op) + " with factors" : i.loop >= 0 ? "compute split" : "compute " + word(i.operands.empty() ? form::replicated() : i.operands[0])];
         }
         auto const shown = prove(p, plan, test::kernels(), {.seed = seed});
         CAPTURE(shown.worst_tensor);
@@ -44,7 +44,8 @@ TEST_CASE("random plans of random programs compute what the single device does")
     for (auto const* kind : {"read replicated", "read mirrored", "read partial", "read shard", "partial to replicated", "partial to shard", "partial to mirrored",
                              "replicated to shard", "replicated to partial", "replicated to mirrored", "mirrored to replicated", "mirrored to shard",
                              "mirrored to partial", "shard to replicated", "shard to mirrored", "shard to shard", "compute split",
-                             "compute replicated", "compute mirrored", "compute partial"}) {
+                             "compute replicated", "compute mirrored", "compute partial", "compute linear with factors",
+                             "compute embedding with factors", "compute matmul with factors"}) {
         CAPTURE(kind);
         CHECK(seen[kind] > 0);
     }

@@ -266,7 +266,9 @@ private:
             CAPTURE(k);
             std::vector<tensor> held;
             for (auto const& of_rank : dx) held.push_back(of_rank[k].value());
-            CHECK(makes_up(held, *dx_[k], op.operands[k], dual(i.operands[k]), parts));
+            // A split operator's own share of a mirrored parameter's gradient is a summand of it.
+            bool const is_share = gathers_factors(i) && i.operands[k] == form::mirrored();
+            CHECK(makes_up(held, *dx_[k], op.operands[k], is_share ? form::partial() : dual(i.operands[k]), parts));
         }
     }
 
