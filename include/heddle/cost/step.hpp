@@ -227,6 +227,12 @@ inline step compute_step(indexed_program const& p, instruction const& i) {
         if (differentiated) s.backward = {op.work.backward, backward.whole, backward.split, true};
     }
     if (differentiated) s.saved = split ? holding{bytes(0), op.work.extra_saved} : holding{op.work.extra_saved, bytes(0)};
+    if (split) {
+        auto const& loop = op.loops[static_cast<std::size_t>(i.loop)];
+        transfer const statistic{collective::all_reduce, loop.statistic, {}, {}, {}};
+        s.forward_transfers.assign(loop.forward_statistics, statistic);
+        if (differentiated) s.backward_transfers.assign(loop.backward_statistics, statistic);
+    }
     if (gathers_factors(i)) defer_factors(p, i, s);
     return s;
 }

@@ -60,6 +60,7 @@ public:
                 throw input_error("parameter '" + program_.tensor(t).name + "'", "is missing or not the part that this rank stores, expected what place() gives");
         values_.clear();
         cotangents_.clear();
+        statistics_.clear();
         result_ = {};
         for (auto const& s : plan_.steps) forward(s, sources);
         seed_loss();
@@ -195,7 +196,7 @@ private:
         return to.is_shard() ? cut(t, to, value) : value;
     }
 
-    [[nodiscard]] kernel_call call(instruction const& i) const {
+    [[nodiscard]] kernel_call call(instruction const& i) {
         if (i.loop < 0) return whole_call(program_, i.op, seed_);
         auto const& loop = indexed_.operators[i.op].loops[static_cast<std::size_t>(i.loop)];
         auto const find_part = [&]() -> std::pair<extent, extent> {
@@ -210,7 +211,16 @@ private:
             return {0, loop.extent};
         };
         auto const [begin, count] = find_part();
-        return split_call(program_, indexed_, i.op, loop, begin, count, seed_);
+        auto result = split_call(program_, indexed_, i.op, loop, begin, count, seed_);
+        if (loop.forward_statistics + loop.backward_statistics > 0)
+            result.combine = [this, op = i.op](std::size_t which, reduction how, std::span<double> rows) { combine(op, which, how, rows); };
+        return result;
+    }
+
+    void combine(operator_id op, std::size_t which, reduction how, std::span<double> rows) {
+        auto const [known, is_new] = statistics_.try_emplace({op, which}, rows.begin(), rows.end());
+        if (is_new && !is_alone(program_.results(op)[0])) communicator_.all_reduce(std::span<Scalar>(known->second), how);
+        std::ranges::copy(known->second, rows.begin());
     }
 
     [[nodiscard]] std::vector<tensor const*> operands(instruction const& i) const {
@@ -318,6 +328,8 @@ private:
     /// The form a rank keeps each parameter in: a shard, or replicated.
     std::map<tensor_id, form> stored_as_;
     std::map<key, tensor> values_, cotangents_;
+    /// By operator and number: its rows' statistics, combined.
+    std::map<std::pair<operator_id, std::size_t>, std::vector<Scalar>> statistics_;
     iteration_result<Scalar> result_;
 };
 

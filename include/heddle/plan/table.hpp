@@ -322,6 +322,7 @@ private:
                 found->tensors += (found->count++ ? " " : "") + tensor.name;
                 found->size += tensor.size().value;
             } else if (i.what == instruction::kind::compute) {
+                if (auto const& rows = s.step.forward_transfers; !rows.empty()) before.push_back({"row statistics", "", rows.size(), rows[0].size.value * static_cast<double>(rows.size())});
                 add({plan_.operators[i.op], split_of(s), clip(list_forms(i.operands) + " -> " + list_forms(i.results), 28), {}, {}});
             }
         }

@@ -33,6 +33,7 @@ TEST_CASE("random plans of random programs compute what the single device does")
             auto const word = [](form f) { return f.is_shard() ? std::string("shard") : to_string(f); };
             if (i.what == instruction::kind::read) ++seen["read " + word(i.to)];
             else if (i.what == instruction::kind::convert) ++seen[word(i.from) + " to " + word(i.to)];
+            else if (i.loop >= 0 && indexed.operators[i.op].loops[static_cast<std::size_t>(i.loop)].forward_statistics > 0) ++seen["compute " + p.kind(i.op) + " with statistics"];
             else ++seen[gathers_factors(i) ? "compute " + p.kind(i.op) + " with factors" : i.loop >= 0 ? "compute split" : "compute " + word(i.operands.empty() ? form::replicated() : i.operands[0])];
         }
         auto const shown = prove(p, plan, test::kernels(), {.seed = seed});
@@ -45,7 +46,7 @@ TEST_CASE("random plans of random programs compute what the single device does")
                              "replicated to shard", "replicated to partial", "replicated to mirrored", "mirrored to replicated", "mirrored to shard",
                              "mirrored to partial", "shard to replicated", "shard to mirrored", "shard to shard", "compute split",
                              "compute replicated", "compute mirrored", "compute partial", "compute linear with factors",
-                             "compute embedding with factors", "compute matmul with factors"}) {
+                             "compute log_softmax with statistics", "compute cross_entropy with statistics", "compute embedding with factors", "compute matmul with factors"}) {
         CAPTURE(kind);
         CHECK(seen[kind] > 0);
     }
