@@ -420,6 +420,8 @@ private:
             if (!has_grouped_kind(t.kind)) how->fail("is for gathers and scatters only");
             t.how = how->choice(unevens);
         }
+        if (t.kind == collective::all_gather && !t.from.is_split()) e.fail("lacks the field 'from', which says what each device sends");
+        if (t.kind == collective::reduce_scatter && !t.to.is_split()) e.fail("lacks the field 'to', which says what each device receives");
         return t;
     }
 
