@@ -54,10 +54,11 @@ template <class Shares>
 /// A step's costs in seconds and bytes. Communication is one number, local work one per class.
 struct step_cost {
     double forward_transfer = 0, backward_transfer = 0, deferred = 0;
+    /// `update` is all that follows the deferred transfers.
     per_class forward, backward, update;
     /// Memory that stays: stored and saved beside whole tensors.
     per_class memory;
-    /// Largest communication buffer, bytes.
+    /// Largest communication buffer, bytes: of all transfers of one direction.
     double buffer = 0;
 };
 
@@ -146,11 +147,13 @@ public:
     [[nodiscard]] step_cost price(step const& s, Shares const& shares) const {
         step_cost cost;
         auto const add = [&](transfer_list const& transfers, double& into) {
+            double together = 0; // what one list brings is there at once
             for (auto const& t : transfers) {
                 auto const chosen = decided(t, shares);
                 into += time(chosen, shares);
-                cost.buffer = std::max(cost.buffer, payload(chosen, ranks_, shares).value);
+                together += payload(chosen, ranks_, shares).value;
             }
+            cost.buffer = std::max(cost.buffer, together);
         };
         add(s.forward_transfers, cost.forward_transfer);
         add(s.backward_transfers, cost.backward_transfer);
@@ -161,7 +164,7 @@ public:
             double const mine = split ? (*share)[k] : 1;
             cost.forward.push_back(time(s.forward, k, s.type, s.category, split, mine));
             cost.backward.push_back(time(s.backward, k, s.type, s.category, split, mine));
-            cost.update.push_back(at(s.update, mine) / speeds_[k].bandwidth);
+            cost.update.push_back(time(s.deferred, k, s.type, s.category, false, 1) + at(s.update, mine) / speeds_[k].bandwidth);
             cost.memory.push_back(at(s.stored, mine) + at(s.saved, mine));
         }
         return cost;

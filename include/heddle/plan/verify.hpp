@@ -167,9 +167,14 @@ private:
             return true;
         };
         std::vector<bool> partial(op.operands.size());
+        bool const factors = gathers_factors(i);
+        if (factors) check_factors(op, loop);
         for (std::size_t k = 0; k < i.operands.size(); ++k) {
             partial[k] = i.operands[k] == form::partial();
-            require(partial[k] || check(op.operands[k], i.operands[k], loop.operands[k]),
+            bool const mirrored = factors && loop.operands[k] == no_factor && i.operands[k] == form::mirrored();
+            if (mirrored) require(program_.tensors[op.operands[k]].is_parameter(), "operand " + std::to_string(k) + " of '" + op.name +
+                                  "' is mirrored where the operator is split, but is no parameter");
+            require(partial[k] || mirrored || check(op.operands[k], i.operands[k], loop.operands[k]),
                     "operand " + std::to_string(k) + " of '" + op.name + "' does not have the form that the loop asks for");
         }
         if (loop.is_reduction) {
@@ -182,6 +187,18 @@ private:
                         "result " + std::to_string(k) + " of '" + op.name + "' does not have the form that the loop gives");
         }
         require(classes.size() <= 1, "'" + op.name + "' is split along factors that are cut at different points");
+    }
+
+    /// Whole gradients follow from what has the loop, gathered after the backward pass: that is all the backward reads beside
+    /// whole operands.
+    void check_factors(indexed_operator const& op, split_loop const& loop) const {
+        std::string const what = "'" + op.name + "' has mirrored parameters and is split, but ";
+        require(!loop.is_reduction, what + "its result is a sum over the loop");
+        require(op.work.saved_results.empty() && op.work.extra_saved == bytes(0), what + "its backward reads more than operands and cotangents");
+        for (std::size_t k = 0; k < op.operands.size(); ++k) {
+            bool const saved = std::ranges::find(op.work.saved_operands, k) != op.work.saved_operands.end();
+            require(loop.operands[k] == no_factor || saved, what + "operand " + std::to_string(k) + " has the loop and is not saved");
+        }
     }
 
     void check_whole(instruction const& i, indexed_operator const& op) const {

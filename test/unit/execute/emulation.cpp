@@ -33,7 +33,9 @@ void count(tally& seen, program const& p, indexed_program const& indexed, plan c
             bool const partial = std::ranges::find(i.operands, form::partial()) != i.operands.end();
             bool const reduction = i.loop >= 0 && indexed.operators[i.op].loops[static_cast<std::size_t>(i.loop)].is_reduction;
             ++seen["operator " + p.kind(i.op)];
-            if (i.loop >= 0) ++seen[reduction ? partial ? "compute split, partial added" : "compute split, summed" : "compute split"];
+            if (gathers_factors(i)) ++seen["compute with factors"];
+            else if (i.loop >= 0 && indexed.operators[i.op].loops[static_cast<std::size_t>(i.loop)].forward_statistics > 0) ++seen["compute with statistics"];
+            else if (i.loop >= 0) ++seen[reduction ? partial ? "compute split, partial added" : "compute split, summed" : "compute split"];
             else ++seen["compute " + (partial ? "partial" : word(i.results[0]))];
         }
     }
@@ -85,7 +87,7 @@ TEST_CASE("random plans compute what the single device does and carry what they 
         if (auto const problem = check_plan(seed, recipes, ranks, seen); !problem.empty()) RC_FAIL(problem);
     }));
     if (chosen) return; // so many and such cases as somebody wants to see
-    std::vector<std::string> wanted{"compute split", "compute split, summed", "compute split, partial added", "compute partial", "compute replicated", "compute mirrored",
+    std::vector<std::string> wanted{"compute split", "compute split, summed", "compute split, partial added", "compute partial", "compute replicated", "compute mirrored", "compute with factors", "compute with statistics",
                                     "read shard", "read replicated", "read mirrored", "read partial", "all_reduce", "all_gather padded", "all_gather grouped", "reduce_scatter padded", "reduce_scatter grouped", "all_to_all",
                                     "used in several forms", "tied parameter", "frozen parameter", "integer input", "empty shard"};
     for (char const* from : {"replicated", "partial", "mirrored", "shard"})

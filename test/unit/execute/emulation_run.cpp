@@ -24,9 +24,10 @@ public:
         double const n = static_cast<double>(inner.size()), r = static_cast<double>(inner.rank() + 1);
         fraction_ = 2 * r / (n * (n + 1));
     }
-    void all_reduce(std::span<double> data) {
-        for (auto& x : data) x *= fraction_;
-        base::all_reduce(data);
+    void all_reduce(std::span<double> data, reduction how = reduction::sum) {
+        if (how == reduction::sum)
+            for (auto& x : data) x *= fraction_;
+        base::all_reduce(data, how);
     }
     void reduce_scatter_v(std::span<double const> whole, std::span<double> mine, shard_counts counts, uneven kind) {
         std::vector<double> part(whole.begin(), whole.end());
