@@ -53,11 +53,11 @@ using indexed_access = std::vector<indexed_dimension>;
 
 /// How an operator's result depends on its operands, index by index.
 ///
-/// *Axioms.* For a parallel index, slicing every operand that has it at [a, b) and computing gives
-/// the slice [a, b) of each result. For a reduction index, the results so computed over a partition
-/// of its range sum to the result (where every term without the index is given to one part only).
-/// The result is linear in each operand of a term while the others are fixed. Both hold for an index with
-/// statistics if those that the parts compute are of the whole rows.
+/// *Axioms.* Take a set of an index's places, in ranges or strided. For a parallel index, computing with those places of
+/// every operand that has it gives those places of each result. For a reduction index, the results so computed over a
+/// partition of its places sum to the result, where every term without the index is given to one part only; such a term
+/// depends on no operand that has the index. The result is linear in each operand of a term while the others are fixed.
+/// All of this holds for an index with statistics if those that the parts compute are of the whole rows.
 struct index_rule {
     std::vector<loop_index> indices;
     std::vector<indexed_access> operands;
