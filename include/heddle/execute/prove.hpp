@@ -39,8 +39,10 @@ struct proof {
     /// Payload bytes of an iteration on each rank by kind of collective, and what the plan's cost charges for them.
     std::array<bytes, collective_count> executed{};
     std::array<charged_bytes, collective_count> charged{};
-    /// The first thing found wrong; nothing if plan and single device agree.
+    /// The first thing found wrong; nothing if plan and single device agree and the bytes do.
     std::string problem;
+    /// Whether loss and gradients agree, whatever is carried.
+    bool is_equal = false;
 
     explicit operator bool() const { return problem.empty(); }
 };
@@ -177,6 +179,7 @@ template <kernel_backend<double> Backend>
     if (!(result.worst_error <= options.tolerance))
         builder.fail("the relative error of '" + result.worst_tensor + "' is " + detail::rounded(result.worst_error, 3) + ", expected at most " +
                      detail::rounded(options.tolerance, 3));
+    result.is_equal = result.problem.empty();
     for (std::size_t k = 0; k < collective_count; ++k) {
         double const executed = result.executed[k].value, charged = result.charged[k].total().value;
         // Shares are rounded fractions, counts of elements are not.

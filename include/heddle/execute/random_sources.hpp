@@ -106,8 +106,11 @@ template <class Scalar>
     if (info.type == element_type::boolean) return Scalar(u < 0.25 && n % line != 0);
     if (!is_floating(info.type)) {
         double const size = static_cast<double>(wanted.bound.value_or(10));
-        if (!wanted.ignored || n == 0) return static_cast<Scalar>(std::floor(u * size));
-        return static_cast<Scalar>(u < 0.125 ? static_cast<double>(*wanted.ignored) : std::floor((u - 0.125) / 0.875 * size));
+        if (!wanted.ignored) return static_cast<Scalar>(std::floor(u * size));
+        double const ignored = static_cast<double>(*wanted.ignored);
+        if (n > 0) return static_cast<Scalar>(u < 0.125 ? ignored : std::floor((u - 0.125) / 0.875 * size));
+        double const first = std::floor(u * size);
+        return static_cast<Scalar>(first == ignored ? std::fmod(first + 1, size) : first);
     }
     if (wanted.is_positive) return static_cast<Scalar>(0.5 + u);
     double const range = info.role == tensor_role::input ? 1 : std::min(1.0, std::sqrt(6 / static_cast<double>(wanted.fan_in)));

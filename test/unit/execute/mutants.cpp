@@ -185,7 +185,8 @@ TEST_CASE("a mutant of a plan is refused or computes the same") {
         ++counts.accepted;
         for (std::uint64_t n = 0; n < 3; ++n) {
             auto const shown = test::emulate(p, mutant, seed + n);
-            CHECK_MESSAGE(shown, shown.problem);
+            // What nobody uses any more has an adjoint that is charged and never run.
+            CHECK_MESSAGE(shown.is_equal, shown.problem);
         }
     }
     CHECK(accepted > 0);
