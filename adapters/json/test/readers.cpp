@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <heddle/json/cluster.hpp>
 #include <heddle/cluster/fit.hpp>
 #include <heddle/cluster/presets.hpp>
+#include <heddle/json/cluster.hpp>
 #include <heddle/json/fitted.hpp>
 #include <heddle/json/model.hpp>
 #include <heddle/json/samples.hpp>
 #include <heddle/json/theory.hpp>
 #include <heddle/program/indexed_program.hpp>
+#include <heddle/search/property_set.hpp>
 
 #include <doctest/doctest.h>
 
