@@ -65,23 +65,28 @@ template <class Scalar>
 /// What errors are measured on: the largest gradient entry of a layer.
 ///
 /// A gradient that vanishes but for rounding (a bias before a norm) is measured by its layer, a layer that
-/// does by the model: no layer's scale is less than a millionth of the largest. Where all gradients are zero the scale is one.
+/// does by the model, a model that does (a sum of probabilities) by the loss: no layer's scale is less than a millionth of the largest,
+/// nor than a ten-thousandth of the loss. Where all of it is zero the scale is one.
 class gradient_scale {
 public:
     gradient_scale(program const& p, iteration_result<double> const& expected) {
+        least_ = 1e-4 * std::abs(static_cast<double>(expected.loss));
         for (auto const& [t, gradient] : expected.gradients) {
             auto& layer = of_layer_[layer_of(p.tensor(t).name)];
             layer = std::max(layer, largest_magnitude(gradient.second));
             largest_ = std::max(largest_, layer);
         }
     }
-    [[nodiscard]] double of(std::string const& name) const { return largest_ == 0 ? 1 : std::max(of_layer_.at(layer_of(name)), 1e-6 * largest_); }
+    [[nodiscard]] double of(std::string const& name) const {
+        double const scale = std::max({of_layer_.at(layer_of(name)), 1e-6 * largest_, least_});
+        return scale == 0 ? 1 : scale;
+    }
     /// The loss is measured on itself, or on what a step would change it by: its terms may cancel.
     [[nodiscard]] double of_loss(double loss) const { return std::max({std::abs(loss), largest_, std::numeric_limits<double>::min()}); }
 
 private:
     std::map<std::string, double> of_layer_;
-    double largest_ = 0;
+    double largest_ = 0, least_ = 0;
 };
 
 [[nodiscard]] inline std::string rounded(double number, int digits) {

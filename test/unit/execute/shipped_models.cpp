@@ -49,8 +49,8 @@ TEST_CASE("plans of shipped models, shrunk, compute what the models do") {
         auto const checked = verify(small.program, small.plan);
         INFO(checked.problem);
         REQUIRE(checked);
-        // Only the largest are cut into fewer atoms.
-        CHECK(small.has_planned_counts == (file.filename() != "bert_moe_12.json.gz"));
+        // Only where tokens, classes and experts are all cut are there fewer atoms.
+        CHECK(small.has_planned_counts == !file.filename().string().starts_with("bert_moe"));
         for (std::size_t k = 0; k < p.cuts.size() && small.has_planned_counts; ++k) CHECK(small.plan.cuts[k].counts == p.cuts[k].counts);
         auto const size = size_of_execution(index_program(small.program), small.plan);
         CHECK(size.memory <= bytes(5e8));

@@ -269,8 +269,8 @@ operator_kernel<Scalar> routing_kernel(int choices) {
                 }
                 return {std::move(dispatch), std::move(combine)};
             },
-            [=](kernel_call const&, tensor_view<Scalar> x, tensor_view<Scalar> y, tensor_view<Scalar> g) {
-                routing<Scalar> const r(*x[0], *x[1], choices, y[0]->dims);
+            [=](kernel_call const& call, tensor_view<Scalar> x, tensor_view<Scalar>, tensor_view<Scalar> g) {
+                routing<Scalar> const r(*x[0], *x[1], choices, call.result_shape(0));
                 dense_tensor<Scalar> scores(r.probabilities.dims);
                 for (auto const& c : r.taken) r.backward(c, (*g[1])[r.place(c)], scores);
                 axis_view const lines(scores.dims, 1);

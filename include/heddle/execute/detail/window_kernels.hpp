@@ -125,11 +125,11 @@ operator_kernel<Scalar> convolution_kernel() {
                 convolution_of<Scalar>(call, x, y.dims).forward(*x[0], *x[1], bias, y);
                 return {std::move(y)};
             },
-            [](kernel_call const& call, tensor_view<Scalar> x, tensor_view<Scalar> y, tensor_view<Scalar> g) {
+            [](kernel_call const& call, tensor_view<Scalar> x, tensor_view<Scalar>, tensor_view<Scalar> g) {
                 gradients<Scalar> result;
                 for (auto const* t : x) result.push_back(dense_tensor<Scalar>(t->dims));
                 bool const bias = x.size() > 2;
-                convolution_of<Scalar>(call, x, y[0]->dims).backward(*x[0], *x[1], *g[0], *result[0], *result[1], bias ? &*result[2] : nullptr);
+                convolution_of<Scalar>(call, x, call.result_shape(0)).backward(*x[0], *x[1], *g[0], *result[0], *result[1], bias ? &*result[2] : nullptr);
                 return result;
             }};
 }
@@ -195,9 +195,9 @@ operator_kernel<Scalar> averaging(Weights weights) {
                                         [&](extent to, extent from, Scalar weight) { y[to] += weight * (*x[0])[from]; });
                 return {std::move(y)};
             },
-            [=](kernel_call const& call, tensor_view<Scalar> x, tensor_view<Scalar> y, tensor_view<Scalar> g) {
+            [=](kernel_call const& call, tensor_view<Scalar> x, tensor_view<Scalar>, tensor_view<Scalar> g) {
                 dense_tensor<Scalar> dx(x[0]->dims);
-                for_each_weight<Scalar>(weights(call, dx.dims, y[0]->dims), dx.dims, g[0]->elements(),
+                for_each_weight<Scalar>(weights(call, dx.dims, call.result_shape(0)), dx.dims, g[0]->elements(),
                                         [&](extent to, extent from, Scalar weight) { dx[from] += weight * (*g[0])[to]; });
                 return only(std::move(dx));
             }};
@@ -226,9 +226,9 @@ operator_kernel<Scalar> max_pool_kernel() {
                 for (std::size_t n = 0; n < places.size(); ++n) y.data[n] = (*x[0])[places[n]];
                 return {std::move(y)};
             },
-            [](kernel_call const& call, tensor_view<Scalar> x, tensor_view<Scalar> y, tensor_view<Scalar> g) {
+            [](kernel_call const& call, tensor_view<Scalar> x, tensor_view<Scalar>, tensor_view<Scalar> g) {
                 dense_tensor<Scalar> dx(x[0]->dims);
-                auto const places = places_of_maxima(call, *x[0], y[0]->dims);
+                auto const places = places_of_maxima(call, *x[0], call.result_shape(0));
                 for (std::size_t n = 0; n < places.size(); ++n) dx[places[n]] += g[0]->data[n];
                 return only(std::move(dx));
             }};
