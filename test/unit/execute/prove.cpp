@@ -116,19 +116,21 @@ TEST_CASE("an operator without a kernel is named before anything runs") {
     }
 }
 
-TEST_CASE("gradients are measured on their layer, a vanishing layer on the model") {
+TEST_CASE("gradients are measured on their layer, a vanishing layer on the model, a vanishing model on the loss") {
     program_builder builder;
     auto const a = builder.parameter("block.a", {2}), b = builder.parameter("block.b", {2}), c = builder.parameter("tail.c", {2}), d = builder.parameter("d", {2});
     auto const sum = builder.apply("add", "(i), (i), (i), (i) -> (i); 0 + 1 + 2 + 3", {a, b, c, d});
     auto const p = builder.finish(builder.apply("sum", "(i) -> (); 0", {sum}));
     auto const gradient = [](double x) { return std::pair(form::replicated(), dense_tensor<double>(shape{2}, x)); };
-    detail::gradient_scale const scale(p, {0.5, {{a, gradient(-8)}, {b, gradient(1e-9)}, {c, gradient(0)}, {d, gradient(2)}}});
+    detail::gradient_scale const scale(p, {0.05, {{a, gradient(-8)}, {b, gradient(1e-9)}, {c, gradient(0)}, {d, gradient(2)}}});
     CHECK(scale.of("block.a") == 8);
     CHECK(scale.of("block.b") == 8);
     CHECK(scale.of("tail.c") == doctest::Approx(8e-6));
     CHECK(scale.of("d") == 2);
-    CHECK(scale.of_loss(0.5) == 8);
+    CHECK(scale.of_loss(0.05) == 8);
     CHECK(scale.of_loss(-50) == 50);
+    detail::gradient_scale const rounding(p, {3, {{a, gradient(1e-17)}, {b, gradient(0)}, {c, gradient(0)}, {d, gradient(2e-16)}}});
+    CHECK(rounding.of("block.a") == doctest::Approx(3e-4));
     detail::gradient_scale const nothing(p, {0, {{a, gradient(0)}, {b, gradient(0)}, {c, gradient(0)}, {d, gradient(0)}}});
     CHECK(nothing.of("block.a") == 1);
 }
