@@ -150,7 +150,7 @@ public:
     };
 
     /// `memory_matters`: whether two labels are also compared by memory. Without it the search is exact as
-    /// long as `met_memory_limit()` stays false; else it may miss a program that fits.
+    /// long as it finds nothing above `least_without_memory()`; else it may miss a program that fits.
     priced_graph_problem(priced_graph const& priced, std::span<relaxation const> relaxations, bool memory_matters)
         : priced_(priced), relaxations_(relaxations), clock_(priced.model().class_count()), memory_matters_(memory_matters) {
         for (std::size_t k = 0; k < priced.model().class_count(); ++k) least_memory_.push_back(priced.least_memory(k));
@@ -163,24 +163,17 @@ public:
     [[nodiscard]] double total(label const& l) const { return clock_.total(l.time); }
 
     [[nodiscard]] double bound(state s, label const& l) const {
+        double const time = bound_of_time(s, l);
         for (std::size_t k = 0; k < l.memory.size(); ++k)
             if (l.memory[k] + least_memory_[k][s] + l.buffer > priced_.model().memory_limit(k)) {
-                met_memory_limit_ = true;
+                least_without_memory_ = std::min(least_without_memory_, time);
                 return std::numeric_limits<double>::infinity();
             }
-        if (is_goal(s)) return total(l);
-        double best = 0;
-        for (auto const& r : relaxations_) {
-            double value = l.time.closed + l.time.deferred + r.paths.to_goal[s] - r.credit;
-            for (std::size_t k = 0; k < l.memory.size(); ++k)
-                value += r.weights.clock[k] * (l.time.forward[k] + l.time.backward[k] + l.time.update[k]) + r.weights.memory[k] * l.memory[k];
-            best = std::max(best, value);
-        }
-        return best;
+        return time;
     }
 
-    /// Whether a label was dropped because nothing that follows it fits.
-    [[nodiscard]] bool met_memory_limit() const { return met_memory_limit_; }
+    /// The least bound of a label that was dropped because nothing that follows it fits.
+    [[nodiscard]] double least_without_memory() const { return least_without_memory_; }
 
     [[nodiscard]] bool dominates(label const& a, label const& b) const {
         if (!clock_.dominates(a.time, b.time)) return false;
@@ -205,11 +198,23 @@ public:
     }
 
 private:
+    [[nodiscard]] double bound_of_time(state s, label const& l) const {
+        if (is_goal(s)) return total(l);
+        double best = 0;
+        for (auto const& r : relaxations_) {
+            double value = l.time.closed + l.time.deferred + r.paths.to_goal[s] - r.credit;
+            for (std::size_t k = 0; k < l.memory.size(); ++k)
+                value += r.weights.clock[k] * (l.time.forward[k] + l.time.backward[k] + l.time.update[k]) + r.weights.memory[k] * l.memory[k];
+            best = std::max(best, value);
+        }
+        return best;
+    }
+
     priced_graph const& priced_;
     std::span<relaxation const> relaxations_;
     serial clock_;
     bool memory_matters_;
-    mutable bool met_memory_limit_ = false;
+    mutable double least_without_memory_ = std::numeric_limits<double>::infinity();
     std::vector<std::vector<double>> least_memory_;
 };
 

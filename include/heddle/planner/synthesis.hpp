@@ -132,7 +132,9 @@ struct synthesis_options {
             bounds.cost = priced.evaluate(found.actions);
             bounds.path = std::move(found.actions);
         }
-        if (stopped || memory_matters || !problem.met_memory_limit()) break;
+        bool const binds = problem.least_without_memory() < bounds.cost.seconds * (1 - 1e-9);
+        result.memory_binds |= binds;
+        if (stopped || memory_matters || !binds) break;
     }
     result.path = std::move(bounds.path);
     result.cost = std::move(bounds.cost);

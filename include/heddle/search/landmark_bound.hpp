@@ -66,7 +66,7 @@ public:
     [[nodiscard]] std::span<landmark_cuts const> cuts() const { return relaxations_; }
     /// Whether a cheapest way costs what the bound says, if nothing needed were ever removed: then A* goes straight to it.
     [[nodiscard]] bool is_tight() const {
-        return std::ranges::all_of(relaxations_, [](auto const& cuts) { return cuts.unpaid <= 0; });
+        return std::ranges::all_of(relaxations_, [](auto const& cuts) { return cuts.is_tight(); });
     }
 
     [[nodiscard]] memory start() const {

@@ -28,8 +28,10 @@ struct landmark_cuts {
     std::vector<double> weights;
     /// By action, whether it is on a way that is cheap if nothing is ever removed.
     std::vector<char> on_way;
-    /// What that way costs beyond `total`. At 0 no other cuts give more.
+    /// What that way costs beyond `total`.
     double unpaid = 0;
+    /// Whether no other cuts give more.
+    [[nodiscard]] bool is_tight() const { return unpaid <= 1e-9 * total; }
     /// The sum of the weights; infinite if the goal cannot be reached.
     double total = 0;
 };
@@ -311,7 +313,7 @@ private:
                                                       std::span<std::uint32_t const> groups = {}) {
     using finder = detail::landmark_cut_finder;
     auto cuts = finder(task, costs, groups, finder::taste::last).find();
-    if (cuts.unpaid <= 0) return cuts;
+    if (cuts.is_tight()) return cuts;
     auto others = finder(task, costs, groups, finder::taste::first).find();
     return others.total > cuts.total ? others : cuts;
 }

@@ -64,7 +64,8 @@ static_assert(accumulator<additive_cost>);
 struct property_pruning {
     /// Properties that no action can still use are all alike: they are *filled in*, so that sets which
     /// differ in them alone become one state and whatever produces them is no longer tried. (HAP section
-    /// 4.5, third optimisation, drops them instead, after which their producers look useful again.)
+    /// 4.5, third optimisation, drops them instead, after which their producers look useful again.) Under a bound that leads
+    /// straight to the goal this costs more than it saves.
     bool fill_unused = true;
     /// Of actions that commute, only one order is tried: the successors of a state are those in a stubborn set. Has no
     /// effect under an accumulator that is not commutative.
