@@ -112,8 +112,9 @@ public:
     template <class Shares>
     [[nodiscard]] double time(transfer const& t, Shares const& shares) const {
         if (ranks_ == 1) return 0;
-        if (t.how != uneven::grouped) return model(t.kind).time(payload(t, ranks_, shares)).value;
-        auto const& share = shares(t.kind == collective::all_gather ? t.from : t.to);
+        auto const cut = t.kind == collective::all_gather ? t.from : t.to;
+        if (t.how != uneven::grouped || !cut.is_split()) return model(t.kind).time(payload(t, ranks_, shares)).value;
+        auto const& share = shares(cut);
         double sum = 0;
         for (std::size_t k = 0; k < class_count(); ++k) sum += classes_[k].count * model(collective::broadcast).time(t.size * share[k]).value;
         return sum;
