@@ -307,7 +307,8 @@ struct made_problem {
         double sum = 0;
         for (auto const& s : steps) sum += s.stored.whole.value + s.saved.whole.value + ratio * (s.stored.split.value + s.saved.split.value);
         for (auto const& h : saved) sum += h.whole.value + ratio * h.split.value;
-        double buffer = 0; // what is sent whole at any ratio
+        double buffer = 0; // what is sent, or unsharded with its gradient, whole at any ratio
+        for (auto const& s : steps) buffer = std::max(buffer, 2 * s.transient.value);
         for (auto const& s : steps)
             for_each_transfer(s, [&](transfer const& t) {
                 if ((t.kind == collective::all_reduce || t.how == uneven::grouped) && on.devices().size() > 1) buffer = std::max(buffer, t.size.value);

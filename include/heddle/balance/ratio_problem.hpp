@@ -131,6 +131,8 @@ public:
         for (auto const& t : s.forward_transfers) close(t, forward_);
         for (auto const& t : s.backward_transfers) close(t, backward_);
         for (auto const& t : s.deferred_transfers) add_transfer(t);
+        for (auto const& t : s.update_transfers) add_transfer(t);
+        buffer_ = std::max(buffer_, 2 * s.transient.value);
         for (std::size_t t = 0; t < model_.class_count(); ++t) {
             add_kernel(s.forward, s, t, forward_[t]);
             add_kernel(s.backward, s, t, backward_[t]);

@@ -31,7 +31,9 @@ TEST_CASE("random plans of random programs compute what the single device does")
         for (auto const& s : plan.steps) {
             auto const& i = s.instruction;
             auto const word = [](form f) { return f.is_shard() ? std::string("shard") : to_string(f); };
-            if (i.what == instruction::kind::read) ++seen["read " + word(i.to)];
+            if (i.what == instruction::kind::read) ++seen["read " + word(i.to) + (i.from == i.to ? "" : ", state cut")];
+            else if (i.what == instruction::kind::unshard) ++seen[std::string(i.is_resharded ? "twice" : "once") + " to " + word(i.to)];
+            else if (i.what == instruction::kind::reshard) ++seen["reshard"];
             else if (i.what == instruction::kind::convert) ++seen[word(i.from) + " to " + word(i.to)];
             else ++seen[i.loop >= 0 ? "compute split" : "compute " + word(i.operands.empty() ? form::replicated() : i.operands[0])];
         }
@@ -44,7 +46,8 @@ TEST_CASE("random plans of random programs compute what the single device does")
     for (auto const* kind : {"read replicated", "read mirrored", "read partial", "read shard", "partial to replicated", "partial to shard", "partial to mirrored",
                              "replicated to shard", "replicated to partial", "replicated to mirrored", "mirrored to replicated", "mirrored to shard",
                              "mirrored to partial", "shard to replicated", "shard to mirrored", "shard to shard", "compute split",
-                             "compute replicated", "compute mirrored", "compute partial"}) {
+                             "compute replicated", "compute mirrored", "compute partial", "read replicated, state cut", "read mirrored, state cut",
+                             "once to replicated", "once to mirrored", "twice to replicated", "twice to mirrored", "reshard"}) {
         CAPTURE(kind);
         CHECK(seen[kind] > 0);
     }
