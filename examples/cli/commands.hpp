@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -23,7 +24,8 @@ int run_plan(plan_arguments const& arguments);
 
 struct verify_arguments {
     std::string plan, model;
-    bool json = false;
+    std::uint64_t seed = 1;
+    bool shrink = false, run = true, json = false;
 };
 int run_verify(verify_arguments const& arguments);
 
@@ -40,6 +42,13 @@ struct search_arguments {
     bool json = false;
 };
 int run_search(search_arguments const& arguments);
+
+struct fit_arguments {
+    std::string samples, cluster, out;
+    std::optional<int> ranks;
+    bool json = false;
+};
+int run_fit(fit_arguments const& arguments);
 
 /// Whether somebody watches stderr.
 bool is_watched();

@@ -46,9 +46,12 @@ int run(int argc, char** argv) {
     plan_command->final_callback([&] { status = run_plan(plan); });
 
     verify_arguments verify;
-    auto* const verify_command = app.add_subcommand("verify", "Re-derive that a plan computes what its model does");
+    auto* const verify_command = app.add_subcommand("verify", "Re-derive that a plan computes what its model does, then run both");
     verify_command->add_option("--plan", verify.plan, "Plan file")->required();
     verify_command->add_option("--model", verify.model, "Model file")->required();
+    verify_command->add_option("--seed", verify.seed, "Seed of the random data both are run on")->capture_default_str();
+    auto* const shrink = verify_command->add_flag("--shrink", verify.shrink, "Run with smaller dimensions but every operator, form and share");
+    verify_command->add_flag("!--no-run", verify.run, "Run nothing")->excludes(shrink);
     verify_command->add_flag("--json", verify.json, "Print one JSON object");
     verify_command->final_callback([&] { status = run_verify(verify); });
 
@@ -68,10 +71,21 @@ int run(int argc, char** argv) {
     add_limits(*search_command, search.time_limit, search.label_limit);
     search_command->final_callback([&] { status = run_search(search); });
 
+    fit_arguments fit;
+    auto* const fit_command = app.add_subcommand("fit", "Fit models of collectives and operators to measurements");
+    fit_command->add_option("--samples", fit.samples, "Samples file (CSV)")->required();
+    fit_command->add_option("--cluster", fit.cluster, "Put the models into this cluster");
+    fit_command->add_option("--ranks", fit.ranks, "Write the collectives on this number of ranks")->check(CLI::Range(1, 65536));
+    fit_command->add_option("--out", fit.out, "Write the models, or the cluster with them, to this file");
+    fit_command->add_flag("--json", fit.json, "Print one JSON object instead of the table");
+    fit_command->final_callback([&] { status = run_fit(fit); });
+
     try {
         app.parse(argc, argv);
     } catch (CLI::ParseError const& e) {
-        return app.exit(e) == 0 ? done : usage;
+        if (e.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) return app.exit(e);
+        std::cerr << "heddle: " << e.what() << "; heddle --help says more\n";
+        return usage;
     }
     return status;
 }

@@ -18,6 +18,9 @@ int run_plan(plan_arguments const& arguments) {
     if (arguments.memory_limit)
         for (auto& type : c.types) type.memory = std::min(type.memory, bytes(*arguments.memory_limit));
 
+    for (auto const& file : {arguments.out, arguments.trace})
+        if (!file.empty()) json::require_writable(file);
+
     hap_options options;
     options.training.optimizer_bytes_per_element = arguments.optimizer_bytes;
     options.synthesis.search.label_limit = arguments.label_limit;

@@ -7,6 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <iostream>
 #include <utility>
@@ -39,7 +40,7 @@ int run_search(search_arguments const& arguments) {
     std::chrono::duration<double> const preparation = std::chrono::steady_clock::now() - start;
     auto const result = search::best_first(space,
                                            {.label_limit = arguments.label_limit,
-                                            .memory_limit_bytes = static_cast<std::size_t>(arguments.memory_limit.value_or(1e18)),
+                                            .memory_limit_bytes = static_cast<std::size_t>(std::min(arguments.memory_limit.value_or(1e18), 1e18)),
                                             .time_limit_seconds = arguments.time_limit,
                                             .solution_count = arguments.solutions},
                                            watcher{});

@@ -1,36 +1,108 @@
 // SPDX-License-Identifier: BSL-1.0
-// heddle verify: does a plan compute what its model does?
+// heddle verify: does a plan compute what its model does? By its properties, then by running both.
 #include "commands.hpp"
 
+#include <heddle/execute/eigen_kernels.hpp>
+#include <heddle/execute/prove.hpp>
+#include <heddle/execute/shrink.hpp>
 #include <heddle/heddle.hpp>
 #include <heddle/json/all.hpp>
 
 #include <nlohmann/json.hpp>
 
+#include <cstdio>
 #include <iostream>
+#include <optional>
+
+extern template class heddle::eigen_kernels<double>;
 
 namespace heddle::cli {
+
+namespace {
+
+/// What is run at most: a minute or two on one core.
+constexpr execution_size most{bytes(4e9), flops(2e11)};
+constexpr std::size_t most_ranks = 1024;
+
+planned_program what_to_run(verify_arguments const& arguments, program const& p, plan const& what) {
+    if (what.devices.size() > most_ranks)
+        throw input_error(arguments.plan, "is for " + std::to_string(what.devices.size()) + " devices, at most " + std::to_string(most_ranks) + " can be run; see --no-run");
+    auto result = arguments.shrink ? shrink(p, what) : planned_program{p, what};
+    auto const size = size_of_execution(index_program(result.program), result.plan);
+    if (size.memory <= most.memory && size.work <= most.work) return result;
+    char text[160];
+    std::snprintf(text, sizeof text, "running it takes about %.3g GB and %.3g Gflop, more than %.3g GB or %.3g Gflop; %s", size.memory.value / 1e9,
+                  size.work.value / 1e9, most.memory.value / 1e9, most.work.value / 1e9,
+                  arguments.shrink ? "it does not shrink any further" : "run it smaller with --shrink, or not at all with --no-run");
+    throw input_error(arguments.model, text);
+}
+
+void add_to(nlohmann::ordered_json& out, proof const& shown) {
+    out["ranks"] = shown.ranks;
+    out["loss"] = shown.loss;
+    out["single_device_loss"] = shown.expected_loss;
+    // Null where it is no number.
+    out["max_relative_error"] = shown.worst_error;
+    out["worst_tensor"] = shown.worst_tensor;
+    for (std::size_t k = 0; k < collective_count; ++k) {
+        auto const& charged = shown.charged[k];
+        out["collectives"][name(static_cast<collective>(k))] = {
+            {"executed_bytes", shown.executed[k].value}, {"charged_bytes", charged.total().value}, {"forward_bytes", charged.forward.value},
+            {"backward_bytes", charged.backward.value}, {"gradient_bytes", charged.gradient.value}};
+    }
+}
+
+void print(proof const& shown) {
+    std::printf("loss %.17g on %zu ranks, %.17g on a single device\n", shown.loss, shown.ranks, shown.expected_loss);
+    std::printf("largest relative error %.2g, in %s\n", shown.worst_error, shown.worst_tensor.c_str());
+    std::printf("  %-14s %16s %16s\n", "collective", "bytes executed", "bytes charged");
+    for (std::size_t k = 0; k < collective_count; ++k)
+        if (shown.executed[k].value > 0 || shown.charged[k].total().value > 0)
+            std::printf("  %-14s %16.0f %16.0f\n", name(static_cast<collective>(k)), shown.executed[k].value, shown.charged[k].total().value);
+}
+
+} // namespace
 
 int run_verify(verify_arguments const& arguments) {
     auto const p = json::read_plan(arguments.plan);
     auto const model = json::read_model(arguments.model);
-    auto const result = verify(model.program, p);
     auto warnings = model.warnings;
     if (p.provenance.model_digest != model.digest) warnings.push_back("the model has changed since the plan was made");
+
+    auto const checked = verify(model.program, p);
+    std::string problem = checked.problem;
+    std::optional<planned_program> ran;
+    std::optional<proof> shown;
+    if (checked && arguments.run) {
+        ran = what_to_run(arguments, model.program, p);
+        try {
+            shown = prove(ran->program, ran->plan, eigen_kernels<double>(), {.seed = arguments.seed});
+        } catch (input_error const& e) {
+            throw input_error(arguments.model, e.what());
+        }
+        problem = shown->problem;
+    }
+
     if (arguments.json) {
         nlohmann::ordered_json out;
-        out["valid"] = result.valid;
-        if (!result.valid) out["problem"] = result.problem;
+        out["valid"] = problem.empty();
+        if (!problem.empty()) out["problem"] = problem;
         out["steps"] = p.steps.size();
+        out["executed"] = shown.has_value();
+        out["shrunk"] = arguments.shrink;
+        if (ran) out["planned_shares"] = ran->has_planned_counts;
+        if (shown) add_to(out, *shown);
         out["warnings"] = warnings;
         std::cout << out.dump() << '\n';
     } else {
         for (auto const& w : warnings) std::cerr << "warning: " << w << '\n';
-        if (result.valid)
-            std::cout << "valid: " << p.steps.size() << " steps, every property re-derived from the index rules of " << model.name << '\n';
+        if (checked) std::cout << "valid: " << p.steps.size() << " steps, every property re-derived from the index rules of " << model.name << std::endl;
+        if (ran && arguments.shrink)
+            std::cout << "run with smaller dimensions, the shares " << (ran->has_planned_counts ? "as planned" : "of the finest cuts rounded") << std::endl;
+        if (shown) print(*shown);
     }
-    if (!result.valid) std::cerr << "heddle: " << arguments.plan << ": " << result.problem << '\n';
-    return result.valid ? done : bad_input;
+    if (!problem.empty()) std::cerr << "heddle: " << arguments.plan << ": " << problem << '\n';
+    return problem.empty() ? done : bad_input;
 }
 
 } // namespace heddle::cli

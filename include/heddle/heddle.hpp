@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
 /// @brief All of Heddle's core. Left out: the reference kernels on Eigen (`execute/eigen_kernels.hpp`), the graph for
-/// Boost.Graph (`program/operator_graph.hpp`), the operator catalogue for readers (`program/operators.hpp`), and the
-/// adapters, each of which has an `all.hpp` of its own.
+/// Boost.Graph (`program/operator_graph.hpp`), the operator catalogue for readers (`program/operators.hpp`), fitting
+/// (`cluster/fit.hpp`, on Eigen), and the adapters, each of which has an `all.hpp` of its own.
 #pragma once
 
 #include <heddle/base/error.hpp>
 #include <heddle/base/quantity.hpp>
 
+#include <heddle/search/anneal.hpp>
 #include <heddle/search/best_first.hpp>
 #include <heddle/search/landmark_bound.hpp>
 #include <heddle/search/landmark_cuts.hpp>
+#include <heddle/search/partition.hpp>
+#include <heddle/search/partition_problem.hpp>
+#include <heddle/search/partition_with_tail.hpp>
 #include <heddle/search/property_set.hpp>
 #include <heddle/search/property_space.hpp>
 #include <heddle/search/property_task.hpp>
@@ -26,6 +30,9 @@
 #include <heddle/program/tensor.hpp>
 
 #include <heddle/cluster/cluster.hpp>
+#include <heddle/cluster/fitted.hpp>
+#include <heddle/cluster/presets.hpp>
+#include <heddle/cluster/sample.hpp>
 
 #include <heddle/theory/cut_space.hpp>
 #include <heddle/theory/form.hpp>
@@ -48,6 +55,12 @@
 
 #include <heddle/balance/ratio_problem.hpp>
 
+#include <heddle/pipeline/degrees.hpp>
+#include <heddle/pipeline/layer_assignment.hpp>
+#include <heddle/pipeline/layer_assignment_problem.hpp>
+#include <heddle/pipeline/schedule.hpp>
+#include <heddle/pipeline/stage_memory.hpp>
+
 #include <heddle/planner/baselines.hpp>
 #include <heddle/planner/hap.hpp>
 #include <heddle/planner/realise.hpp>
@@ -57,6 +70,11 @@
 #include <heddle/execute/in_process.hpp>
 #include <heddle/execute/interpreter.hpp>
 #include <heddle/execute/kernel.hpp>
+#include <heddle/execute/optimizer.hpp>
+#include <heddle/execute/prove.hpp>
 #include <heddle/execute/random.hpp>
+#include <heddle/execute/random_sources.hpp>
+#include <heddle/execute/shrink.hpp>
 #include <heddle/execute/single_device.hpp>
+#include <heddle/execute/size.hpp>
 #include <heddle/execute/tensor.hpp>

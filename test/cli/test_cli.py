@@ -8,6 +8,7 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 HEDDLE = ""
@@ -54,9 +55,9 @@ class CommandLine(unittest.TestCase):
             self.assertTrue(cost is None or summary["cost"] <= cost)
         self.assertIn("traceEvents", json.loads(trace.read_text()))
 
-        verified = run("verify", "--plan", out, "--model", MODEL)
-        self.assertEqual((verified.returncode, verified.stderr), (0, ""))
-        self.assertTrue(verified.stdout.startswith("valid: "))
+        derived = run("verify", "--plan", out, "--model", MODEL, "--no-run")
+        self.assertEqual((derived.returncode, derived.stderr), (0, ""))
+        self.assertTrue(derived.stdout.startswith("valid: "))
         priced = json.loads(run("cost", "--plan", out, "--cluster", CLUSTER, "--json").stdout)
         self.assertEqual(priced["cost"], summary["cost"])
         self.assertEqual(priced["cost_when_planned"], summary["cost"])
@@ -66,6 +67,41 @@ class CommandLine(unittest.TestCase):
         repriced = json.loads(run("cost", "--plan", out, "--cluster", self.write("slower.json", slower), "--json").stdout)
         self.assertGreater(repriced["cost"], summary["cost"])
         self.assertEqual(len(repriced["warnings"]), 1)
+
+    def test_verify_runs_the_plan(self):
+        out = self.path / "plan.json"
+        self.assertEqual(run("plan", "--model", MODEL, "--cluster", CLUSTER, "--out", out).returncode, 0)
+        for options in ((), ("--seed", "7")):
+            verified = run("verify", "--plan", out, "--model", MODEL, "--shrink", "--json", *options)
+            self.assertEqual((verified.returncode, verified.stderr), (0, ""))
+            result = json.loads(verified.stdout)
+            self.assertEqual((result["valid"], result["executed"], result["shrunk"], result["ranks"]), (True, True, True, 4))
+            self.assertLess(result["max_relative_error"], 1e-10)
+            self.assertAlmostEqual(result["loss"], result["single_device_loss"], delta=1e-9 * result["loss"])
+            carried = 0
+            for collective in result["collectives"].values():
+                parts = sum(collective[part] for part in ("forward_bytes", "backward_bytes", "gradient_bytes"))
+                self.assertAlmostEqual(collective["charged_bytes"], parts)
+                self.assertAlmostEqual(collective["executed_bytes"], parts, delta=1e-6)
+                carried += parts
+            self.assertGreater(carried, 0)
+        text = run("verify", "--plan", out, "--model", MODEL, "--shrink")
+        self.assertEqual((text.returncode, text.stderr), (0, ""))
+        for fragment in ("valid: ", "on 4 ranks", "largest relative error", "bytes executed"):
+            self.assertIn(fragment, text.stdout)
+        self.refused(run("verify", "--plan", out, "--model", MODEL, "--json"), "vit_2", "GB", "--shrink")
+
+    def test_verify_runs_a_small_model_whole(self):
+        model, out = json.loads(pathlib.Path("examples/formats/model.json").read_text()), self.path / "plan.json"
+        known = self.write("model.json", model)
+        self.assertEqual(run("plan", "--model", known, "--cluster", CLUSTER, "--out", out).returncode, 0)
+        result = run("verify", "--plan", out, "--model", known, "--json")
+        self.assertEqual((result.returncode, json.loads(result.stdout)["shrunk"]), (0, False))
+        model["rules"]["my.scale"] = "(b d), (d) -> (b d)"  # linear in nothing: no sum of products
+        unknown = self.write("unknown.json", model)
+        self.assertEqual(run("plan", "--model", unknown, "--cluster", CLUSTER, "--out", out).returncode, 0)
+        self.refused(run("verify", "--plan", out, "--model", unknown), "unknown.json", "my_scale", "no kernel")
+        self.assertEqual(run("verify", "--plan", out, "--model", unknown, "--no-run").returncode, 0)
 
     def test_a_broken_plan_is_refuted(self):
         out = self.path / "plan.json"
@@ -109,7 +145,12 @@ class CommandLine(unittest.TestCase):
         self.assertEqual([p.name for p in self.path.iterdir() if p.name.startswith(("plan", "."))], ["plan.json"])
 
     def test_unwritable_output(self):
-        self.refused(run("plan", "--model", MODEL, "--cluster", CLUSTER, "--out", self.path / "no" / "plan.json"), "plan.json")
+        for option in ("--out", "--trace"):
+            for place in (self.path / "no" / "plan.json", self.path):
+                start = time.monotonic()
+                self.refused(run("plan", "--model", "examples/models/gpt2_12.json.gz", "--cluster", CLUSTER, option, place), str(place), "cannot be written")
+                self.assertLess(time.monotonic() - start, 2)  # planning takes longer
+        self.assertEqual(list(self.path.iterdir()), [])
 
     def test_search(self):
         found = run("search", "--theory", "examples/formats/theory.json", "--json")
@@ -125,11 +166,96 @@ class CommandLine(unittest.TestCase):
         task["triples"][0]["cost"] = -1
         self.refused(run("search", "--theory", self.write("negative.json", task)), "negative.json", "triples[0].cost")
 
+    def test_fit(self):
+        samples, out = "examples/formats/samples.csv", self.path / "fitted.json"
+        fitted = run("fit", "--samples", samples, "--out", out, "--json")
+        self.assertEqual((fitted.returncode, fitted.stderr), (0, ""))
+        report = json.loads(fitted.stdout)
+        self.assertEqual([c["collective"] for c in report["collectives"]], ["all_reduce", "all_gather"])
+        self.assertIsNone(report["collectives"][0]["held_out"])
+        self.assertLess(report["collectives"][1]["held_out"]["worst"], 0.05)
+        self.assertEqual(len(report["operators"]), 3)
+        self.assertEqual(len(report["warnings"]), 3)
+        written = json.loads(out.read_text())
+        self.assertEqual((written["format"], written["ranks"]), ("heddle.fitted", 2))
+        self.assertEqual(written["collectives"]["all_gather"], report["collectives"][1]["model"])
+
+    def test_fit_into_a_cluster(self):
+        rows = ["what,device,ranks,dtype,flops,bytes,seconds"]
+        rows += [f"all_reduce,,4,,,{n},{1e-4 + 2e-9 * n}" for n in (1e4, 1e6, 1e8)]
+        rows += [f"all_reduce,,2,,,{n},{1e-4 + 1e-9 * n}" for n in (1e4, 1e6, 1e8)]
+        rows += [f"matmul,P100,,float32,{w},{w / 100},{2e-5 + w / 7e12}" for w in (1e8, 1e9, 1e10)]
+        rows += ["matmul,abacus,,float32,10,10,1"]
+        samples, out = self.write("s.csv", "\n".join(rows)), self.path / "cluster.json"
+        fitted = run("fit", "--samples", samples, "--cluster", CLUSTER, "--out", out)
+        self.assertEqual(fitted.returncode, 0, fitted.stderr)
+        self.assertIn("the cluster has no device type 'abacus'", fitted.stderr)
+        # At a hundred flops per byte the cluster's bandwidth of 600 GB/s would bind at 10 TFLOP/s: it does not.
+        self.assertNotIn("off by up to", fitted.stderr)
+        cluster = json.loads(out.read_text())
+        self.assertAlmostEqual(cluster["collectives"]["all_reduce"]["seconds_per_byte"], 2e-9, delta=1e-16)
+        rates = cluster["device_types"][0]["rates"]["float32"]
+        self.assertEqual(rates["default"], 8e12)
+        self.assertAlmostEqual(rates["matmul"]["rate"], 7e12, delta=1e4)
+        self.assertAlmostEqual(rates["matmul"]["overhead"], 2e-5, delta=1e-13)
+        planned = run("plan", "--model", MODEL, "--cluster", out, "--json")
+        self.assertEqual(planned.returncode, 0, planned.stderr)
+
+        slow = json.loads(pathlib.Path(CLUSTER).read_text())
+        slow["device_types"][0]["bandwidth"] = 35e9
+        self.assertIn("matmul on P100, float32: off by up to 9", run("fit", "--samples", samples, "--cluster", self.write("slow.json", slow)).stderr)
+        self.refused(run("fit", "--samples", samples, "--out", self.path / "f.json"), "s.csv", "2 and on 4 ranks", "--ranks")
+        self.refused(run("fit", "--samples", samples, "--ranks", 3), "s.csv", "no collective on 3 ranks")
+        chosen = run("fit", "--samples", samples, "--ranks", 2, "--out", self.path / "f.json")
+        self.assertEqual(chosen.returncode, 0)
+        self.assertEqual(json.loads((self.path / "f.json").read_text())["ranks"], 2)
+
+    def test_bad_samples_leave_no_output(self):
+        out = self.path / "fitted.json"
+        header = "what,device,ranks,dtype,flops,bytes,seconds\n"
+        for content, fragments in (("", ("bad.csv", "is empty")), (header, ("bad.csv", "no sample")),
+                                   (header + "all_reduce,,2,,,1,1\nall_reduce,,2,,,1,nan\n", ("bad.csv", "line 3", "seconds", "nan")),
+                                   (header + "all_reduce,,2,,,-1,1\n", ("line 2", "bytes"))):
+            with self.subTest(fragments=fragments):
+                self.refused(run("fit", "--samples", self.write("bad.csv", content), "--out", out, "--json"), *fragments)
+        self.refused(run("fit", "--samples", "examples/formats/samples.csv", "--cluster", self.path / "absent.json", "--out", out), "absent.json")
+        self.assertFalse(out.exists())
+
+    def test_search_for_several(self):
+        found = run("search", "--theory", "examples/formats/theory.json", "--solutions", 2, "--json")
+        result = json.loads(found.stdout)
+        self.assertEqual((found.returncode, found.stderr, result["status"]), (0, "", "optimal"))
+        self.assertEqual(result["program"], [0, 2, 3])
+        self.assertEqual(result["steps"], 3)
+        self.assertEqual([other["program"] for other in result["runners_up"]], [[1]])
+        self.assertAlmostEqual(result["runners_up"][0]["cost"], 2.8e-4, delta=1e-13)
+        self.assertLessEqual(result["lower_bound"], result["cost"])
+        self.assertEqual(set(result["seconds_of"]), {"bound", "successors", "insertion"})
+        self.assertLessEqual(result["seconds_of"]["bound"], result["seconds"])
+        one = json.loads(run("search", "--theory", "examples/formats/theory.json", "--json").stdout)
+        self.assertNotIn("runners_up", one)
+        table = run("search", "--theory", "examples/formats/theory.json", "--solutions", 2).stdout
+        self.assertIn("next, cost 0.00028 in 1 steps", table)
+
+        task = json.loads(pathlib.Path("examples/formats/theory.json").read_text())
+        task["initial"] = [1]
+        lost = run("search", "--theory", self.write("lost.json", task), "--solutions", 2, "--json")
+        result = json.loads(lost.stdout)
+        self.assertEqual((lost.returncode, result["status"], result["cost"], result["lower_bound"]), (3, "infeasible", None, None))
+        self.assertEqual((result["program"], result["runners_up"]), ([], []))
+        self.assertIn("reason", result)
+        stopped = run("search", "--theory", "examples/formats/theory.json", "--memory-limit", 1, "--json")
+        self.assertEqual((stopped.returncode, json.loads(stopped.stdout)["which_limit"]), (4, "memory"))
+
     def test_usage(self):
         for arguments in ((), ("plan",), ("plan", "--model", MODEL), ("fly",), ("plan", "--model", MODEL, "--cluster", CLUSTER, "--planner", "magic"),
-                          ("search", "--theory", "x", "--time-limit", "-1")):
+                          ("search", "--theory", "x", "--time-limit", "-1"), ("search", "--theory", "x", "--solutions", "0"),
+                          ("verify", "--plan", "p", "--model", "m", "--shrink", "--no-run"), ("fit",), ("fit", "--samples", "x", "--ranks", "0")):
             with self.subTest(arguments=arguments):
-                self.assertEqual(run(*arguments).returncode, 2)
+                result = run(*arguments)
+                self.assertEqual((result.returncode, result.stdout), (2, ""))
+                self.assertTrue(result.stderr.startswith("heddle: "))
+                self.assertEqual(len(result.stderr.splitlines()), 1, result.stderr)
         self.assertEqual(run("--help").returncode, 0)
         self.assertIn("0.1.0", run("--version").stdout)
 

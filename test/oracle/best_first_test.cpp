@@ -643,3 +643,56 @@ TEST_CASE("open stages: the work of independent branches grows mildly, and stays
     MESSAGE("expanded for 1 to 6 branches:" << counts);
     CHECK(expanded[5] < 10'000); // of more than a million sets of properties
 }
+
+TEST_CASE("labels with clocks and barriers: the k cheapest sets of actions, each in its best order") {
+    int several = 0;
+    for (std::uint64_t seed = 1; seed <= 500; ++seed) {
+        random_source random(seed + 200000);
+        auto t = random_task(random);
+        // Of each action a second one at other costs: sets of actions that lead to the same state.
+        t.actions.resize(std::min<std::size_t>(t.actions.size(), 5));
+        for (std::size_t a = t.actions.size(); a-- > 0;) t.actions.push_back(t.actions[a]);
+        std::vector<clocks::label> steps;
+        for (std::size_t a = 0; a < t.actions.size(); ++a)
+            steps.push_back({random.chance(0.4) ? random.between(1, 6) * 1.0 : 0.0, random.between(0, 9) * 1.0, random.between(0, 9) * 1.0});
+        clocks const accumulator(steps);
+        std::map<std::set<std::size_t>, double> best;
+        std::set<std::size_t> used;
+        std::function<void(mask, clocks::label)> const explore = [&](mask s, clocks::label l) {
+            if (t.reached(s)) {
+                auto const [place, is_new] = best.emplace(used, accumulator.total(l));
+                place->second = std::min(place->second, accumulator.total(l));
+                return;
+            }
+            for (std::size_t a = 0; a < t.actions.size(); ++a) {
+                if (!t.applies(a, s) || (task::of(t.actions[a].add) & ~s) == 0) continue;
+                used.insert(a);
+                auto next = l;
+                accumulator.extend(next, a);
+                explore(t.apply(a, s), next);
+                used.erase(a);
+            }
+        };
+        explore(task::of(t.initial), {});
+        std::vector<double> costs;
+        for (auto const& [actions, cost] : best) costs.push_back(cost);
+        std::ranges::sort(costs);
+        CAPTURE(seed);
+        INFO(t.text());
+        t.index();
+        search::options options;
+        options.solution_count = static_cast<std::size_t>(random.between(2, 6));
+        auto const check = [&](auto const& space) {
+            auto const r = search::best_first(space, options);
+            if (costs.empty()) { CHECK(r.status == search::status::infeasible); return; }
+            CHECK(r.status == search::status::optimal);
+            CHECK(r.cost == costs[0]);
+            REQUIRE(1 + r.runners_up.size() == std::min(options.solution_count, costs.size()));
+            for (std::size_t n = 0; n < r.runners_up.size(); ++n) CHECK(r.runners_up[n].cost == costs[n + 1]);
+            several += !r.runners_up.empty();
+        };
+        check(search::property_space(*t.indexed, accumulator, search::landmark_bound(*t.indexed, accumulator), {.fill_unused = false}));
+        check(search::property_space(*t.indexed, accumulator, search::blind_bound{}, {.fill_unused = false}));
+    }
+    CHECK(several > 200);
+}

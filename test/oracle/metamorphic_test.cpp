@@ -90,7 +90,11 @@ cluster with_faster_device(cluster c, std::size_t type, double factor) {
     c.types[type].bandwidth *= factor;
     for (auto& [element, table] : c.types[type].rates) {
         table.fallback *= factor;
-        for (auto& [category, rate] : table.by_class) rate *= factor;
+        for (auto& [category, speed] : table.by_class) {
+            if (speed.rate) *speed.rate *= factor;
+            if (speed.bandwidth) *speed.bandwidth *= factor;
+            if (speed.overhead) *speed.overhead *= 1 / factor;
+        }
     }
     c.types[type].overhead *= 1 / factor;
     return c;

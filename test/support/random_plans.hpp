@@ -1,31 +1,120 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Plans no planner would choose: blind paths through the cuts at random ratios, some of them zero.
+/// @brief Random walks through the theory of a program: plans that no planner would choose.
 #pragma once
 
-#include <heddle/planner/realise.hpp>
+#include <heddle/plan/plan.hpp>
+#include <heddle/theory/theory.hpp>
 #include <support/random_programs.hpp>
 
-#include <cmath>
-#include <cstddef>
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
 #include <vector>
 
 namespace heddle::test {
 
-/// A path through the cuts chosen blindly: forms no planner would choose.
-[[nodiscard]] inline move_list random_path(cut_graph const& graph, random_source& random) {
-    auto const steps = search::paths_to_goal(graph, [](auto) { return 1.0; });
-    move_list path;
-    for (std::size_t node = 0; !graph.is_last(node);) {
-        std::vector<cut_graph::edge> open;
-        for (auto const& e : graph.out(node))
-            if (std::isfinite(steps.to_goal[e.to])) open.push_back(e);
-        auto const& e = random.of(open);
-        path.push_back(e.action);
-        node = e.to;
+/// A plan of instructions: the records that follow from them, and no times. `counts(cut)` gives each device's atoms.
+template <class Counts>
+[[nodiscard]] plan plan_of(indexed_program const& program, std::vector<instruction> const& instructions, std::vector<double> ratios, Counts counts) {
+    plan p;
+    p.devices.resize(ratios.size(), {"device", bytes(1e12)});
+    for (auto const& t : program.tensors) p.tensors.push_back({t.info.name, t.info.shape, t.info.type, t.info.role, t.info.trainable, t.factors});
+    for (auto const& o : program.operators) p.operators.push_back(o.name);
+    // A parameter takes no further memory in the form it is stored in; whole copies are stored as one.
+    auto const whole = [](form f) { return f == form::replicated() || f == form::mirrored(); };
+    std::map<tensor_id, form> stored;
+    for (auto const& i : instructions)
+        if (i.what == instruction::kind::read && program.tensors[i.tensor].is_parameter()) stored.emplace(i.tensor, i.to);
+    std::set<std::pair<tensor_id, form>> saved;
+    for (auto const& i : instructions) {
+        auto& s = p.steps.emplace_back(plan_step{i, make_step(program, i, {}), {}});
+        for_each_saved(program, i, [&](tensor_id t, form f) {
+            auto const home = stored.find(t);
+            bool const is_home = home != stored.end() && (home->second == f || (whole(home->second) && whole(f)));
+            if (!is_home && saved.insert({t, f}).second) s.saved.emplace_back(t, f);
+        });
     }
-    return path;
+    p.ratios = std::move(ratios);
+    p.cuts = atom_classes(program, instructions);
+    for (auto& cut : p.cuts) cut.counts = counts(cut);
+    return p;
 }
+
+/// Walks operator by operator: a random way to compute each, a random way to bring its operands.
+class theory_walk {
+public:
+    theory_walk(indexed_program const& program, random_source& random) : program_(program), random_(random), held_(program.tensors.size()) {}
+
+    std::vector<instruction> instructions() {
+        for (operator_id o = 0; o < program_.operators.size(); ++o) {
+            auto const i = computation(o);
+            auto const& op = program_.operators[o];
+            for (std::size_t k = 0; k < i.operands.size(); ++k) bring(op.operands[k], i.operands[k]);
+            emit(i);
+            for (std::size_t k = 0; k < i.results.size(); ++k) held_[op.results[k]].push_back(i.results[k]);
+        }
+        auto const& forms = held_[program_.loss];
+        auto const ends = [&](form f) { return std::ranges::find(forms, f) != forms.end(); };
+        if (!ends(form::partial()) && !ends(form::mirrored())) bring(program_.loss, random_.chance(0.5) ? form::partial() : form::mirrored());
+        return std::move(result_);
+    }
+
+private:
+    /// Split (with partial sums or without), replicated, mirrored or on partial sums: first which, then how.
+    instruction computation(operator_id o) {
+        std::map<int, std::vector<instruction>> ways;
+        for (auto& i : computations(program_, o)) {
+            bool const partial = std::ranges::find(i.operands, form::partial()) != i.operands.end();
+            bool const mirrored = std::ranges::find(i.results, form::mirrored()) != i.results.end();
+            ways[i.loop >= 0 && !partial ? 0 : i.loop >= 0 ? 1 : partial ? 2 : mirrored ? 3 : 4].push_back(std::move(i));
+        }
+        if (ways.contains(1) && random_.chance(0.4)) return random_.of(ways[1]);
+        if (ways.contains(0) && random_.chance(0.4)) return random_.of(ways[0]);
+        return random_.of(std::next(ways.begin(), static_cast<std::ptrdiff_t>(random_.below(ways.size())))->second);
+    }
+    void emit(instruction i) { result_.push_back(std::move(i)); }
+    [[nodiscard]] bool holds(tensor_id t, form f) const { return std::ranges::find(held_[t], f) != held_[t].end(); }
+
+    void read(tensor_id t, form f) {
+        emit(instruction::read(t, f));
+        held_[t].push_back(f);
+    }
+    void convert(tensor_id t, form from, form to) {
+        emit(instruction::convert(t, from, to));
+        held_[t].push_back(to);
+    }
+    /// Reads the source again or converts what is held of it, now and then by a detour.
+    void bring(tensor_id t, form f) {
+        if (holds(t, f)) return;
+        auto const& tensor = program_.tensors[t];
+        auto const readable = tensor.is_source() ? readable_forms(tensor) : form_list{};
+        bool const may_read = !readable.empty() && (held_[t].empty() || !tensor.is_parameter());
+        if (may_read && (held_[t].empty() || random_.chance(0.4))) {
+            bool const direct = std::ranges::find(readable, f) != readable.end() && random_.chance(0.6);
+            form const first = direct ? f : random_.of(readable);
+            if (!holds(t, first)) read(t, first);
+            if (first == f) return;
+        }
+        form const from = random_.of(held_[t]);
+        std::vector<form> between;
+        for (std::uint16_t code = 0; code < 3 + tensor.factors.size(); ++code)
+            if (form const h = form::from_code(code); is_possible(h, tensor) && !holds(t, h) && h != f && find_conversion(from, h) && find_conversion(h, f)) between.push_back(h);
+        bool const straight = find_conversion(from, f).has_value();
+        // From a shard nothing leads straight to partial; where whole copies are held already, they lead there.
+        if (!straight && between.empty()) return convert(t, holds(t, form::replicated()) ? form::replicated() : form::mirrored(), f);
+        if (straight && (between.empty() || random_.chance(0.8))) return convert(t, from, f);
+        form const h = random_.of(between);
+        convert(t, from, h);
+        convert(t, h, f);
+    }
+
+    indexed_program const& program_;
+    random_source& random_;
+    std::vector<form_list> held_;
+    std::vector<instruction> result_;
+};
 
 [[nodiscard]] inline std::vector<double> random_ratios(std::size_t ranks, random_source& random) {
     std::vector<double> ratios;
@@ -36,22 +125,15 @@ namespace heddle::test {
     return ratios;
 }
 
-/// `ranks` equal devices; plans on them are made by `random_plan`, whatever they cost.
-[[nodiscard]] inline cluster equal_devices(std::size_t ranks) {
-    cluster c;
-    c.types = {{"device", bytes(1e12), bytes_per_second(1e9), seconds(0), {{element_type::float32, {flops_per_second(1e9)}}}}};
-    c.machines = {{0, 1, static_cast<int>(ranks)}};
-    c.inter = network_link{bytes_per_second(1e9), seconds(1e-6)};
-    return c;
-}
-
-[[nodiscard]] inline plan random_plan(indexed_program const& indexed, std::size_t ranks, random_source& random) {
-    cut_space space(indexed);
-    auto const graph = search::explore(space, 2000);
-    std::vector<step> steps;
-    for (auto const& i : space.instructions()) steps.push_back(make_step(indexed, i, {}));
-    auto const path = random_path(graph, random);
-    auto p = realise(path, space, steps, equal_devices(ranks), random_ratios(ranks, random)).first;
+/// A plan at random ratios, some zero; its cuts are apportioned, or divided at random, and its shards move in random ways.
+[[nodiscard]] inline plan random_plan(indexed_program const& program, std::size_t ranks, random_source& random) {
+    auto ratios = random_ratios(ranks, random);
+    auto const instructions = theory_walk(program, random).instructions();
+    bool const apportioned = random.chance(0.6);
+    std::vector<double> carry(ranks);
+    auto p = plan_of(program, instructions, ratios, [&](atom_class const& cut) {
+        return apportion(cut.atoms, apportioned ? ratios : random_ratios(ranks, random), apportioned ? &carry : nullptr);
+    });
     for (auto& s : p.steps)
         for_each_transfer(s.step, [&](transfer& t) {
             if (has_grouped_kind(t.kind)) t.how = random.chance(0.5) ? uneven::grouped : uneven::padded;

@@ -128,8 +128,11 @@ private:
         std::string const all = letters(info(x).shape.size());
         operator_options options;
         options.category = operator_class::elementwise;
-        if (random_.chance(0.6)) {
+        double const choice = random_.unit();
+        if (choice < 0.6) {
             options.saved_results = {0};
+            std::string const others = all.substr(0, all.size() - 1), last = all.substr(all.size() - 1);
+            if (choice < 0.15) return add("log_softmax", "(" + others + "~~" + last + ") -> (" + others + "~" + last + ")", {x}, std::move(options));
             return add("relu", "(" + all + ") -> (" + all + ")", {x}, std::move(options));
         }
         options.extra_saved = bytes(static_cast<double>(info(x).elements()));
@@ -212,10 +215,13 @@ private:
         auto const dims = info(x).shape;
         operator_options options;
         options.category = operator_class::reduction;
-        if (dims.size() == 2 && random_.chance(0.4)) {
+        if (double const choice = dims.size() == 2 ? random_.unit() : 1; choice < 0.4) {
             auto const target = builder_.input(fresh("target"), {dims[0]}, element_type::int64);
             options.saved_operands = {1};
-            apply("nll", "(a _), (a) -> (); 0", {x, target}, std::move(options));
+            if (choice < 0.1) return void(apply("nll", "(a _), (a) -> (); 0", {x, target}, std::move(options)));
+            if (choice < 0.2) return void(apply("nll", "(a c), (a) -> (); 0", {x, target}, std::move(options)));
+            options.extra_saved = info(x).size();
+            apply("cross_entropy", "(a ~~c), (a) -> ()", {x, target}, std::move(options));
         } else {
             apply("sum", "(" + letters(dims.size()) + ") -> (); 0", {x}, std::move(options));
         }
@@ -260,7 +266,10 @@ struct cluster_limits {
         type.overhead = seconds(limits.fixed_costs && random.chance(0.5) ? random.log_between(1e-4, 1e-2) : 0);
         auto& table = type.rates[element_type::float32];
         table.fallback = flops_per_second(random.log_between(1e3, 1e5));
-        if (random.chance(0.3)) table.by_class[operator_class::matmul] = flops_per_second(random.log_between(1e3, 1e5));
+        if (random.chance(0.3)) {
+            flops_per_second const rate(random.log_between(1e3, 1e5));
+            table.by_class[operator_class::matmul] = {rate, 0.75 * type.bandwidth, 2 * type.overhead};
+        }
         c.types.push_back(std::move(type));
     }
     int left = random.between(types, std::max(types, limits.most_devices));

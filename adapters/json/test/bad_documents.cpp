@@ -245,6 +245,10 @@ TEST_CASE("clusters") {
         {"cluster", "/device_types/0/rates/float32/default", "", "device_types[0].rates.float32: lacks the field 'default'"},
         {"cluster", "/device_types/0/rates/float32/gemm", "1", "device_types[0].rates.float32.gemm: is no operator class, expected default or one of matmul"},
         {"cluster", "/device_types/0/rates/float32/matmul", "null", "device_types[0].rates.float32.matmul: is null, expected a number"},
+        {"cluster", "/device_types/0/rates/float32/matmul", "{\"rate\":0}", "device_types[0].rates.float32.matmul.rate: is 0, expected a number greater than 0"},
+        {"cluster", "/device_types/0/rates/float32/matmul", "{\"bandwidth\":-1}", "device_types[0].rates.float32.matmul.bandwidth: is -1"},
+        {"cluster", "/device_types/0/rates/float32/matmul", "{\"overhead\":\"1 us\"}", "device_types[0].rates.float32.matmul.overhead: is \"1 us\""},
+        {"cluster", "/device_types/0/rates/float32/matmul", "{\"speed\":1}", "device_types[0].rates.float32.matmul: has the unknown field 'speed'"},
         {"cluster", "/machines", "[]", "machines: is an array of 0, expected at least one machine"},
         {"cluster", "/machines/0/type", "\"huge\"", "machines[0].type: is \"huge\", expected the name of a device type"},
         {"cluster", "/machines/0/type", "0", "machines[0].type: is 0, expected a string"},
@@ -315,6 +319,7 @@ TEST_CASE("fitted models") {
         {"fitted", "/rates/big", "1", "rates.big: is 1, expected an object"},
         {"fitted", "/rates/big/float8", "{}", "rates.big.float8: is no element type"},
         {"fitted", "/rates/big/float32/conv", "1", "rates.big.float32.conv: is no operator class"},
+        {"fitted", "/rates/big/float32/matmul/overhead", "-1", "rates.big.float32.matmul.overhead: is -1, expected a number that is not negative"},
         {"fitted", "/rates/big/float32/matmul", "0", "rates.big.float32.matmul: is 0, expected a number greater than 0"},
     });
 }

@@ -88,6 +88,18 @@ TEST_CASE("a failure to write leaves nothing behind") {
     CHECK(s.entries() == 1);
 }
 
+TEST_CASE("whether a file can be written is known before, and nothing is changed by asking") {
+    scratch const s;
+    write_raw(s.path / "there", "as it was");
+    json::require_writable(s.path / "there");
+    json::require_writable(s.path / "new.gz");
+    json::require_writable("/dev/null");
+    CHECK(raw(s.path / "there") == "as it was");
+    CHECK(s.entries() == 1);
+    CHECK(file_error_of([&] { json::require_writable(s.path / "missing" / "a.json"); }).find("a.json: cannot be written: No such file") != std::string::npos);
+    CHECK(file_error_of([&] { json::require_writable(s.path); }).find("it is a directory") != std::string::npos);
+}
+
 TEST_CASE("what cannot be read says why") {
     scratch const s;
     CHECK(file_error_of([&] { static_cast<void>(json::read_model(s.path / "none.json")); }).find("none.json: cannot be read: No such file") != std::string::npos);

@@ -89,7 +89,8 @@ plan odd_plan() {
         s.step.backward = {flops(0), bytes(0), bytes(0), true};
         s.step.forward_transfers = {{collective::all_to_all, bytes(next()), {0, 0}, {1, 1}, {}}, {collective::all_gather, bytes(next()), {0, 0}, {}, uneven::padded}};
         s.step.backward_transfers = {{collective::broadcast, bytes(next()), {}, {1, 1}, {}}};
-        s.step.deferred_transfers = {{collective::reduce_scatter, bytes(0), {1, 1}, {}, uneven::grouped}};
+        s.step.deferred_transfers = {{collective::reduce_scatter, bytes(0), {}, {1, 1}, uneven::grouped}};
+        s.step.deferred = {flops(next()), bytes(next()), bytes(0), true};
         s.step.update = {bytes(next()), bytes(next())};
         s.step.stored = {bytes(1e300), bytes(5e-324)};
         s.step.saved = {bytes(0), bytes(9007199254740993.0)};
@@ -145,6 +146,7 @@ TEST_CASE("a plan that is written and read costs the same, bit for bit") {
             CHECK(q.steps[n].step.share == p.steps[n].step.share);
             CHECK(q.steps[n].step.update_transfers == p.steps[n].step.update_transfers);
             CHECK(q.steps[n].step.transient == p.steps[n].step.transient);
+            CHECK(q.steps[n].step.deferred == p.steps[n].step.deferred);
             CHECK(same_bits(q.steps[n].step.forward.operations.value, p.steps[n].step.forward.operations.value));
             CHECK(same_bits(q.steps[n].step.stored.split.value, p.steps[n].step.stored.split.value));
             CHECK(q.steps[n].step.forward.launches == p.steps[n].step.forward.launches);
@@ -322,6 +324,8 @@ TEST_CASE("what is wrong with a plan is said, and where") {
         {"/steps/2/forward_transfers/0/collective", "gather", "steps[2].forward_transfers[0].collective: is \"gather\", expected one of all_reduce"},
         {"/steps/2/forward_transfers/0/bytes", removed, "steps[2].forward_transfers[0]: lacks the field 'bytes'"},
         {"/steps/2/forward_transfers/0/from", {1, 1}, "is split along factor 1 of tensor 1, which is in no cut"},
+        {"/steps/2/forward_transfers/0/from", removed, "steps[2].forward_transfers[0]: lacks the field 'from', which says what"},
+        {"/steps/2/forward_transfers/0/collective", "reduce_scatter", "steps[2].forward_transfers[0]: lacks the field 'to', which says what"},
         {"/steps/3/operator", 8, "steps[3].operator: is 8, expected an integer from 0 to 7"},
         {"/steps/3/operands/0", "shard(9)", "steps[3].operands[0]: is \"shard(9)\", expected a factor below 2"},
         {"/steps/3/results", removed, "steps[3]: lacks the field 'results'"},

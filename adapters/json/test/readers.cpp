@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <heddle/json/cluster.hpp>
+#include <heddle/cluster/fit.hpp>
+#include <heddle/cluster/presets.hpp>
 #include <heddle/json/fitted.hpp>
 #include <heddle/json/model.hpp>
 #include <heddle/json/samples.hpp>
@@ -152,15 +154,15 @@ TEST_CASE("properties of a triple are sorted") {
 
 TEST_CASE("the example of samples") {
     auto const samples = json::read_samples("examples/formats/samples.csv");
-    REQUIRE(samples.size() == 8);
+    REQUIRE(samples.size() == 16);
     CHECK(std::get<collective>(samples[0].what) == collective::all_reduce);
     CHECK(samples[0].ranks == 2);
     CHECK(samples[0].size.value == 1048576);
     CHECK(samples[0].time.value == 0.00102);
-    CHECK(std::get<operator_class>(samples[7].what) == operator_class::elementwise);
-    CHECK(samples[7].device == "small");
-    CHECK(samples[7].work.value == 1048576);
-    CHECK(samples[7].type == element_type::float32);
+    CHECK(std::get<operator_class>(samples[15].what) == operator_class::elementwise);
+    CHECK(samples[15].device == "small");
+    CHECK(samples[15].work.value == 1048576);
+    CHECK(samples[15].type == element_type::float32);
     // Windows line ends, a missing last line end, comments in between, an empty dtype.
     CHECK(json::parse_samples("# x\r\nwhat,device,ranks,dtype,flops,bytes,seconds\r\n\r\nall_gather,,4,,,1e3,2\r\n#\nother,d,,int8,,0,1").size() == 2);
     CHECK(json::parse_samples("what,device,ranks,dtype,flops,bytes,seconds\n").empty());
@@ -169,10 +171,76 @@ TEST_CASE("the example of samples") {
 TEST_CASE("fitted models read and survive being written") {
     auto const fitted = json::read_fitted("examples/formats/fitted.json");
     CHECK(fitted.ranks == 2);
-    CHECK(fitted.rates.at("small").at(element_type::float32).at(operator_class::elementwise).value == 5.1e10);
     auto const again = json::parse_fitted(json::to_text(fitted));
     CHECK(json::to_text(again) == json::to_text(fitted));
-    CHECK(again.collectives.at(collective::all_gather).pieces.at(1).slope.value == 4.07e-10);
+    CHECK(again.collectives.at(collective::all_gather).pieces.size() == 2);
+    CHECK(again.speeds.at("small").at(element_type::float32).at(operator_class::elementwise).bandwidth->value == doctest::Approx(397.6e9).epsilon(1e-3));
+    auto const plain = json::parse_fitted(R"({"ranks": 1, "rates": {"big": {"float32": {"matmul": 2e12}}}})");
+    CHECK(plain.speeds.at("big").at(element_type::float32).at(operator_class::matmul).rate == flops_per_second(2e12));
+    CHECK(!plain.speeds.at("big").at(element_type::float32).at(operator_class::matmul).overhead);
+}
+
+TEST_CASE("the example of fitted models is what fitting makes of the example of samples") {
+    auto const expected = json::read_fitted("examples/formats/fitted.json");
+    auto const found = models_of(fit(json::read_samples("examples/formats/samples.csv")), 2);
+    CHECK(found.ranks == expected.ranks);
+    REQUIRE(found.collectives.size() == expected.collectives.size());
+    for (auto const& [kind, model] : expected.collectives) {
+        auto const& pieces = found.collectives.at(kind).pieces;
+        REQUIRE(pieces.size() == model.pieces.size());
+        for (std::size_t i = 0; i < pieces.size(); ++i) {
+            CHECK(pieces[i].latency.value == doctest::Approx(model.pieces[i].latency.value).epsilon(1e-9));
+            CHECK(pieces[i].slope.value == doctest::Approx(model.pieces[i].slope.value).epsilon(1e-9));
+        }
+    }
+    auto const value = [](auto const& q) { return q ? q->value : -1; };
+    REQUIRE(found.speeds.size() == expected.speeds.size());
+    for (auto const& [device, by_type] : expected.speeds)
+        for (auto const& [type, by_class] : by_type)
+            for (auto const& [category, speed] : by_class) {
+                class_speed const& mine = found.speeds.at(device).at(type).at(category);
+                CHECK(value(mine.rate) == doctest::Approx(value(speed.rate)).epsilon(1e-9));
+                CHECK(value(mine.bandwidth) == doctest::Approx(value(speed.bandwidth)).epsilon(1e-9));
+                CHECK(value(mine.overhead) == doctest::Approx(value(speed.overhead)).epsilon(1e-9));
+            }
+}
+
+TEST_CASE("clusters survive being written, with what operator classes reach") {
+    for (auto const& path : files_in("examples/clusters")) {
+        CAPTURE(path);
+        auto const text = json::to_text(json::read_cluster(path));
+        CHECK(json::to_text(json::parse_cluster(text)) == text);
+    }
+    auto c = json::read_cluster("examples/formats/cluster.json");
+    put_into(c, json::read_fitted("examples/formats/fitted.json"));
+    auto const again = json::parse_cluster(json::to_text(c));
+    CHECK(json::to_text(again) == json::to_text(c));
+    CHECK(again.devices() == c.devices());
+    CHECK(again.intra->bandwidth == c.intra->bandwidth);
+    CHECK(again.inter->latency == c.inter->latency);
+    CHECK(again.measured.at(collective::all_gather).pieces.at(1).slope.value == 5.3e-10);
+    auto const matmul = again.types[0].rates.at(element_type::float32).of(operator_class::matmul);
+    CHECK(matmul.rate->value == doctest::Approx(13.11e12).epsilon(1e-3));
+    CHECK(matmul.overhead->value == doctest::Approx(6.939e-6).epsilon(1e-3));
+    CHECK(!matmul.bandwidth);
+    CHECK(again.types[0].rates.at(element_type::float32).at(operator_class::convolution).value == 12e12);
+}
+
+TEST_CASE("the cluster of measured V100s has the preset's device") {
+    auto const c = json::read_cluster("examples/clusters/v100x4_nvlink.json");
+    auto const preset = presets::make(presets::v100);
+    auto const& type = c.types.at(0);
+    CHECK(type.name == preset.name);
+    CHECK(type.memory == preset.memory);
+    CHECK(type.bandwidth.value == doctest::Approx(preset.bandwidth.value));
+    CHECK(type.overhead == preset.overhead);
+    REQUIRE(type.rates.size() == preset.rates.size());
+    for (auto const& [element, table] : preset.rates)
+        for (std::size_t o = 0; o < operator_class_count; ++o) {
+            auto const category = static_cast<operator_class>(o);
+            CHECK(type.rates.at(element).at(category).value == doctest::Approx(table.at(category).value));
+            CHECK(type.rates.at(element).of(category).overhead == table.of(category).overhead);
+        }
 }
 
 TEST_CASE("a file without format and version is of version 0, in which a cluster may have unknown fields") {

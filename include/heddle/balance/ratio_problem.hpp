@@ -99,7 +99,7 @@ concept ratio_solver = requires(Solver& solver, ratio_problem const& p) {
     std::vector<double> ratios;
     double sum = 0;
     for (std::size_t t = 0; t < model.class_count(); ++t) {
-        ratios.push_back(model.rate(t, type, operator_class::matmul));
+        ratios.push_back(model.speed(t, type, operator_class::matmul).rate);
         sum += ratios.back() * model.classes()[t].count;
     }
     for (auto& r : ratios) r /= sum;
@@ -128,14 +128,16 @@ public:
     }
 
     void add(step const& s) {
-        for (auto const& t : s.forward_transfers) close(t, forward_);
-        for (auto const& t : s.backward_transfers) close(t, backward_);
-        for (auto const& t : s.deferred_transfers) add_transfer(t);
-        for (auto const& t : s.update_transfers) add_transfer(t);
+        add_transfers(s.forward_transfers, &forward_);
+        add_transfers(s.backward_transfers, &backward_);
+        add_transfers(s.deferred_transfers, nullptr);
+        add_transfers(s.update_transfers, nullptr);
         buffer_ = std::max(buffer_, 2 * s.transient.value);
         for (std::size_t t = 0; t < model_.class_count(); ++t) {
-            add_kernel(s.forward, s, t, forward_[t]);
-            add_kernel(s.backward, s, t, backward_[t]);
+            bool const split = s.share.is_split();
+            add_kernel(s.forward, s, t, split, forward_[t]);
+            add_kernel(s.backward, s, t, split, backward_[t]);
+            add_kernel(s.deferred, s, t, false, update_[t]);
             update_[t].straight += {s.update.whole.value / model_.bandwidth(t), s.update.split.value / model_.bandwidth(t)};
         }
         add_memory(s.stored);
@@ -159,36 +161,39 @@ public:
 private:
     using stage = std::vector<stage_work>;
 
-    void close(transfer const& t, stage& open) {
-        if (model_.ranks() == 1) return;
-        problem_.stages.push_back(std::exchange(open, stage(model_.class_count())));
-        add_transfer(t);
+    /// Transfers that close a stage, if they do.
+    void add_transfers(transfer_list const& transfers, stage* open) {
+        if (model_.ranks() == 1 || transfers.empty()) return;
+        if (open) problem_.stages.push_back(std::exchange(*open, stage(model_.class_count())));
+        double buffer = 0;
+        for (auto const& t : transfers) buffer += add_transfer(t);
+        buffer_ = std::max(buffer_, buffer);
     }
 
-    void add_transfer(transfer const& t) {
-        if (model_.ranks() == 1) return;
+    /// Gives the size of its buffer where that is the same at all ratios.
+    double add_transfer(transfer const& t) {
         if (t.how == uneven::grouped) {
             // Launches and the sum of all shards: the same at all ratios, where the model is one line.
             problem_.constant += model_.time(t, uniform_shares(even(model_)));
-            buffer_ = std::max(buffer_, t.size.value);
-            return;
+            return t.size.value;
         }
         double const at_zero = payload(t, model_.ranks(), t.from.is_split() ? 0 : 1, t.to.is_split() ? 0 : 1).value;
         double const at_one = payload(t, model_.ranks(), 1, 1).value;
-        buffer_ = std::max(buffer_, at_zero);
         convex_pieces pieces;
         for (auto const& p : model_.model(t.kind).pieces)
             pieces.push_back({p.latency.value + p.slope.value * at_zero, p.slope.value * (at_one - at_zero)});
         if (pieces.size() == 1 && pieces[0].slope == 0) problem_.constant += pieces[0].constant;
         else problem_.transfers.push_back(std::move(pieces));
+        return at_zero;
     }
 
-    void add_kernel(kernel const& work, step const& s, std::size_t t, stage_work& into) const {
+    void add_kernel(kernel const& work, step const& s, std::size_t t, bool split, stage_work& into) const {
         if (!work.launches) return;
-        double const operations = work.operations.value / model_.rate(t, s.type, s.category);
-        affine const compute = s.share.is_split() ? affine{0, operations} : affine{operations, 0};
-        affine const traffic{work.whole.value / model_.bandwidth(t), work.split.value / model_.bandwidth(t)};
-        into.straight.constant += model_.overhead(t);
+        auto const& speed = model_.speed(t, s.type, s.category);
+        double const operations = work.operations.value / speed.rate;
+        affine const compute = split ? affine{0, operations} : affine{operations, 0};
+        affine const traffic{work.whole.value / speed.bandwidth, work.split.value / speed.bandwidth};
+        into.straight.constant += speed.overhead;
         bool const low = compute.at(0) >= traffic.at(0), high = compute.at(1) >= traffic.at(1);
         if (low && high) into.straight += compute;
         else if (compute.at(0) <= traffic.at(0) && compute.at(1) <= traffic.at(1)) into.straight += traffic;

@@ -34,17 +34,27 @@ enum class uneven : std::uint8_t { padded, grouped };
 /// Whether a collective moves shards of which there are two ways to move them.
 [[nodiscard]] constexpr bool has_grouped_kind(collective kind) { return kind == collective::all_gather || kind == collective::reduce_scatter; }
 
+/// What kernels of one operator class reach. Without a rate it is the table's fallback, without the others the device's.
+/// Small kernels reach less of the rate: a kernel of `f` flops reaches f / (f + overhead * rate) of it.
+struct class_speed {
+    std::optional<flops_per_second> rate{};
+    std::optional<bytes_per_second> bandwidth{};
+    std::optional<seconds> overhead{};
+};
+
 /// Achievable arithmetic rates by operator class; `fallback` where a class has none of its own.
 struct rate_table {
     flops_per_second fallback;
-    std::map<operator_class, flops_per_second> by_class{};
+    std::map<operator_class, class_speed> by_class{};
 
-    [[nodiscard]] flops_per_second at(operator_class c) const {
+    [[nodiscard]] class_speed of(operator_class c) const {
         auto const found = by_class.find(c);
-        return found == by_class.end() ? fallback : found->second;
+        return found == by_class.end() ? class_speed{} : found->second;
     }
+    [[nodiscard]] flops_per_second at(operator_class c) const { return of(c).rate.value_or(fallback); }
 };
 
+/// A kernel takes overhead + max(flops / rate, bytes / bandwidth): a roofline.
 struct device_type {
     std::string name;
     bytes memory;
@@ -113,7 +123,11 @@ inline void validate(cluster const& c) {
         if (type.rates.empty()) throw input_error(place + ", rates", "expected flops per second for at least one element type");
         for (auto const& [element, table] : type.rates) {
             bool good = positive(table.fallback.value);
-            for (auto const& entry : table.by_class) good = good && positive(entry.second.value);
+            for (auto const& [category, speed] : table.by_class) {
+                good = good && positive(speed.rate.value_or(table.fallback).value);
+                if (!positive(speed.bandwidth.value_or(type.bandwidth).value)) throw input_error(place + ", rates", "expected positive bytes per second");
+                if (!non_negative(speed.overhead.value_or(type.overhead).value)) throw input_error(place + ", rates", "expected an overhead that is not negative");
+            }
             if (!good) throw input_error(place + ", rates", "expected positive flops per second");
         }
     }

@@ -54,10 +54,11 @@ template <class Shares>
 /// A step's costs in seconds and bytes. Communication is one number, local work one per class.
 struct step_cost {
     double forward_transfer = 0, backward_transfer = 0, deferred = 0;
+    /// `update` is all that follows the deferred transfers.
     per_class forward, backward, update;
     /// Memory that stays: stored and saved beside whole tensors.
     per_class memory;
-    /// Largest communication buffer, bytes.
+    /// Largest communication buffer, bytes: of all transfers of one direction.
     double buffer = 0;
     /// Copies unsharded for the next computation, bytes.
     double transient = 0;
@@ -96,13 +97,16 @@ public:
                 throw input_error("device type '" + type.name + "', rates", "no rate for the element type the program computes in");
             auto& mine = speeds_.emplace_back();
             mine.bandwidth = type.bandwidth.value;
-            mine.overhead = type.overhead.value;
             mine.memory = type.memory.value;
             for (std::size_t e = 0; e < element_type_count; ++e) {
                 auto const own = type.rates.find(static_cast<element_type>(e));
                 rate_table const& table = own == type.rates.end() ? fallback->second : own->second;
-                for (std::size_t o = 0; o < operator_class_count; ++o)
-                    mine.rates[e][o] = table.at(static_cast<operator_class>(o)).value;
+                for (std::size_t o = 0; o < operator_class_count; ++o) {
+                    auto const category = static_cast<operator_class>(o);
+                    class_speed const speed = table.of(category);
+                    mine.rooflines[e][o] = {table.at(category).value, speed.bandwidth.value_or(type.bandwidth).value,
+                                            speed.overhead.value_or(type.overhead).value};
+                }
             }
             ranks_ += k.count;
         }
@@ -114,18 +118,23 @@ public:
     [[nodiscard]] int ranks() const { return ranks_; }
     [[nodiscard]] double memory_limit(std::size_t k) const { return speeds_[k].memory; }
     [[nodiscard]] collective_model const& model(collective kind) const { return models_[static_cast<std::size_t>(kind)]; }
-    [[nodiscard]] double rate(std::size_t k, element_type e, operator_class o) const {
-        return speeds_[k].rates[static_cast<std::size_t>(e)][static_cast<std::size_t>(o)];
+    /// What kernels of an operator class reach: flops and bytes per second, and the seconds to start one.
+    struct roofline {
+        double rate = 1, bandwidth = 1, overhead = 0;
+    };
+    [[nodiscard]] roofline const& speed(std::size_t k, element_type e, operator_class o) const {
+        return speeds_[k].rooflines[static_cast<std::size_t>(e)][static_cast<std::size_t>(o)];
     }
+    /// Of the memory, in bytes per second.
     [[nodiscard]] double bandwidth(std::size_t k) const { return speeds_[k].bandwidth; }
-    [[nodiscard]] double overhead(std::size_t k) const { return speeds_[k].overhead; }
 
     /// Roofline time of a kernel on a class with share `s` of what is split.
     [[nodiscard]] double time(kernel const& work, std::size_t k, element_type e, operator_class o, bool split, double s) const {
         if (!work.launches) return 0;
         double const operations = work.operations.value * (split ? s : 1);
         double const moved = work.whole.value + work.split.value * s;
-        return std::max(operations / rate(k, e, o), moved / speeds_[k].bandwidth) + speeds_[k].overhead;
+        roofline const& r = speed(k, e, o);
+        return std::max(operations / r.rate, moved / r.bandwidth) + r.overhead;
     }
 
     /// Seconds of a transfer whose way is decided on, or whose shards are padded; `shares(ref)` gives the per-class shares of a
@@ -160,11 +169,13 @@ public:
     [[nodiscard]] step_cost price(step const& s, Shares const& shares) const {
         step_cost cost;
         auto const add = [&](transfer_list const& transfers, double& into) {
+            double together = 0; // what one list brings is there at once
             for (auto const& t : transfers) {
                 auto const chosen = decided(t, shares);
                 into += time(chosen, shares);
-                cost.buffer = std::max(cost.buffer, payload(chosen, ranks_, shares).value);
+                together += payload(chosen, ranks_, shares).value;
             }
+            cost.buffer = std::max(cost.buffer, together);
         };
         add(s.forward_transfers, cost.forward_transfer);
         add(s.backward_transfers, cost.backward_transfer);
@@ -177,7 +188,7 @@ public:
             double const mine = split ? (*share)[k] : 1;
             cost.forward.push_back(time(s.forward, k, s.type, s.category, split, mine));
             cost.backward.push_back(time(s.backward, k, s.type, s.category, split, mine));
-            cost.update.push_back(at(s.update, mine) / speeds_[k].bandwidth);
+            cost.update.push_back(time(s.deferred, k, s.type, s.category, false, 1) + at(s.update, mine) / speeds_[k].bandwidth);
             cost.memory.push_back(at(s.stored, mine) + at(s.saved, mine));
         }
         return cost;
@@ -186,13 +197,13 @@ public:
     [[nodiscard]] static double at(holding const& h, double share) { return h.whole.value + h.split.value * share; }
 
 private:
-    struct speed {
-        double bandwidth = 1, overhead = 0, memory = 0;
-        std::array<std::array<double, operator_class_count>, element_type_count> rates{};
+    struct class_speeds {
+        double bandwidth = 1, memory = 0;
+        std::array<std::array<roofline, operator_class_count>, element_type_count> rooflines{};
     };
 
     std::vector<device_class> classes_;
-    std::vector<speed> speeds_;
+    std::vector<class_speeds> speeds_;
     std::array<collective_model, collective_count> models_;
     int ranks_ = 0;
 };

@@ -57,10 +57,12 @@ struct step {
     share_ref share;
     kernel forward, backward;
     transfer_list forward_transfers, backward_transfers;
-    /// Collectives of parameter gradients: run after the backward pass and close no stage.
+    /// Collectives of parameter gradients, or of their factors: run after the backward pass and close no stage.
     transfer_list deferred_transfers;
     /// Collectives that bring whole copies up to date after the update.
     transfer_list update_transfers;
+    /// Work on what they bring, in full on every device.
+    kernel deferred;
     /// Bytes the optimiser moves.
     holding update;
     /// A parameter with gradient and optimiser state, or another source.
@@ -169,6 +171,53 @@ inline step reshard_step(indexed_program const& p, tensor_id t, form to) {
     return s;
 }
 
+/// The part of an operator's backward work that some of its parameters' gradients are: the factors of products cost alike,
+/// and where there is no product all that is differentiated does.
+inline double part_of_backward(indexed_program const& p, indexed_operator const& op, form_list const& operands) {
+    double all = 0, mirrored = 0;
+    for (bool const of_products : {true, false}) {
+        for (std::size_t k = 0; k < op.operands.size(); ++k) {
+            bool const is_factor = std::ranges::any_of(op.terms, [&](auto const& term) { return term.size() > 1 && std::ranges::find(term, k) != term.end(); });
+            if (!p.tensors[op.operands[k]].has_cotangent || is_factor != of_products) continue;
+            all += 1;
+            mirrored += operands[k] == form::mirrored();
+        }
+        if (all > 0) break;
+    }
+    return mirrored / all;
+}
+
+/// Splits the backward of a computation that gathers factors: what is not of the mirrored parameters stays, their part waits for
+/// the factors and is done in full by every device. Until then the cotangents wait too.
+inline void defer_factors(indexed_program const& p, instruction const& i, step& s) {
+    auto const& op = p.operators[i.op];
+    double const part = part_of_backward(p, op, i.operands);
+    s.deferred = {s.backward.operations * part, bytes(0), bytes(0), true};
+    s.backward.operations = s.backward.operations * (1 - part);
+    s.backward.launches = false;
+    auto const gather = [&](tensor_id t, form f) {
+        s.deferred_transfers.push_back({collective::all_gather, p.tensors[t].info.size(), {t, f.factor()}, {}, {}});
+        s.deferred.whole += p.tensors[t].info.size();
+    };
+    for (std::size_t k = 0; k < op.operands.size(); ++k) {
+        auto const& tensor = p.tensors[op.operands[k]];
+        if (i.operands[k].is_shard()) gather(op.operands[k], i.operands[k]);
+        if (i.operands[k] == form::mirrored()) {
+            s.deferred.whole += tensor.info.size();
+            s.backward.whole -= tensor.info.size();
+        } else {
+            s.backward.launches |= tensor.has_cotangent;
+        }
+    }
+    for (std::size_t k = 0; k < op.results.size(); ++k) {
+        auto const& tensor = p.tensors[op.results[k]];
+        if (!tensor.has_cotangent) continue;
+        gather(op.results[k], i.results[k]);
+        s.saved.split += tensor.info.size();
+    }
+    if (!s.backward.launches) s.backward = {};
+}
+
 inline step compute_step(indexed_program const& p, instruction const& i) {
     auto const& op = p.operators[i.op];
     step s;
@@ -202,6 +251,13 @@ inline step compute_step(indexed_program const& p, instruction const& i) {
         if (differentiated) s.backward = {op.work.backward, backward.whole, backward.split, true};
     }
     if (differentiated) s.saved = split ? holding{bytes(0), op.work.extra_saved} : holding{op.work.extra_saved, bytes(0)};
+    if (split) {
+        auto const& loop = op.loops[static_cast<std::size_t>(i.loop)];
+        transfer const statistic{collective::all_reduce, loop.statistic, {}, {}, {}};
+        s.forward_transfers.assign(loop.forward_statistics, statistic);
+        if (differentiated) s.backward_transfers.assign(loop.backward_statistics, statistic);
+    }
+    if (gathers_factors(i)) defer_factors(p, i, s);
     return s;
 }
 

@@ -46,6 +46,9 @@ private:
     std::array<std::array<entry, 2>, collective_count> entries_{};
 };
 
+/// What an all-reduce makes of the ranks' numbers.
+enum class reduction : std::uint8_t { sum, maximum };
+
 /// Element counts of the ranks' shards, by rank.
 using shard_counts = std::span<std::size_t const>;
 
@@ -64,14 +67,14 @@ using shard_counts = std::span<std::size_t const>;
 ///
 /// *Valid expressions.*
 /// - `c.rank()`, `c.size()`: the rank, 0 .. n-1, and n.
-/// - `c.all_reduce(data)`: every rank's `data` becomes the sum of all.
+/// - `c.all_reduce(data)`: every rank's `data` becomes the sum of all; with `reduction::maximum` as a second argument, the largest.
 /// - `c.all_gather_v(mine, whole, counts, kind)`: every rank's `whole` becomes the ranks' `mine`, by rank.
 /// - `c.reduce_scatter_v(whole, mine, counts, kind)`: rank r's `mine` becomes the r-th piece of the sum of all `whole`.
 /// - `c.all_to_all_v(send, send_counts, receive, receive_counts)`: the s-th piece of rank r's `send`
 ///   becomes the r-th piece of rank s's `receive`.
 /// - `c.broadcast(data, root)`: every rank's `data` becomes the root's.
 ///
-/// *Axioms.* All ranks make the same calls in the same order, with equal `counts`, `kind` and `root`;
+/// *Axioms.* All ranks make the same calls in the same order, with equal `counts`, `kind`, `root` and reduction;
 /// `send_counts[s]` of rank r equals `receive_counts[r]` of rank s. A call returns once this rank's
 /// output is complete and its input may be changed. All ranks get bitwise equal sums. Counts may be
 /// zero. `padded` and `grouped` differ in cost, not in what they compute. The adjoint of `all_gather_v` is
@@ -80,10 +83,11 @@ using shard_counts = std::span<std::size_t const>;
 /// *Complexity.* The bytes that `traffic` states, times what links and algorithm make of them.
 template <class Communicator, class Scalar>
 concept communicator_of = requires(Communicator& c, std::span<Scalar> data, std::span<Scalar const> mine, shard_counts counts,
-                                   uneven kind, std::size_t root) {
+                                   uneven kind, std::size_t root, reduction how) {
     { c.rank() } -> std::convertible_to<std::size_t>;
     { c.size() } -> std::convertible_to<std::size_t>;
     c.all_reduce(data);
+    c.all_reduce(data, how);
     c.all_gather_v(mine, data, counts, kind);
     c.reduce_scatter_v(mine, data, counts, kind);
     c.all_to_all_v(mine, counts, data, counts);
@@ -107,9 +111,9 @@ public:
     [[nodiscard]] std::size_t rank() const { return group_; }
     [[nodiscard]] std::size_t size() const { return groups_; }
 
-    void all_reduce(std::span<Scalar> data) {
-        inner_->all_reduce(data);
-        if (across_) across_->all_reduce(data);
+    void all_reduce(std::span<Scalar> data, reduction how = reduction::sum) {
+        inner_->all_reduce(data, how);
+        if (across_) across_->all_reduce(data, how);
         inner_->broadcast(data, 0);
     }
     void all_gather_v(std::span<Scalar const> mine, std::span<Scalar> whole, shard_counts counts, uneven kind) {

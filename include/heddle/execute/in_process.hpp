@@ -35,6 +35,7 @@ struct posted_call {
     std::vector<std::size_t> counts{};
     /// Of an all-to-all, of what comes from each rank.
     std::vector<std::size_t> received{};
+    reduction combines{};
     void const* data = nullptr;
     /// Whether this rank's data are as large as its counts say.
     bool fits = true;
@@ -181,15 +182,16 @@ public:
     }
 
     template <class Scalar>
-    void all_reduce(std::span<Scalar> data) {
-        meet(collective::all_reduce, uneven::padded, sizeof(Scalar), {.length = data.size(), .data = data.data()});
+    void all_reduce(std::span<Scalar> data, reduction how = reduction::sum) {
+        meet(collective::all_reduce, uneven::padded, sizeof(Scalar), {.length = data.size(), .combines = how, .data = data.data()});
         require(agree(&detail::posted_call::length), "tensors of different sizes");
-        std::vector<Scalar> sum;
+        require(agree(&detail::posted_call::combines), "different reductions");
+        std::vector<Scalar> combined;
         {
             detail::reading const all(*world_, *board_);
-            sum = sum_of<Scalar>(0, data.size());
+            combined = combination_of<Scalar>(0, data.size(), how);
         }
-        std::ranges::copy(sum, data.begin());
+        std::ranges::copy(combined, data.begin());
         count<Scalar>(collective::all_reduce, uneven::padded, data.size());
     }
 
@@ -209,7 +211,7 @@ public:
         require_shards();
         detail::reading const all(*world_, *board_);
         auto const begin = total_count(counts.first(rank_));
-        std::ranges::copy(sum_of<Scalar>(begin, begin + mine.size()), mine.begin());
+        std::ranges::copy(combination_of<Scalar>(begin, begin + mine.size(), reduction::sum), mine.begin());
         count<Scalar>(collective::reduce_scatter, how, carried_count(counts, how));
     }
 
@@ -289,11 +291,14 @@ private:
     template <class Scalar>
     [[nodiscard]] Scalar const* posted(std::size_t rank) const { return static_cast<Scalar const*>(board_->posted[rank].data); }
     template <class Scalar>
-    [[nodiscard]] std::vector<Scalar> sum_of(std::size_t begin, std::size_t end) const {
-        std::vector<Scalar> sum(posted<Scalar>(0) + begin, posted<Scalar>(0) + end);
+    [[nodiscard]] std::vector<Scalar> combination_of(std::size_t begin, std::size_t end, reduction how) const {
+        std::vector<Scalar> result(posted<Scalar>(0) + begin, posted<Scalar>(0) + end);
         for (std::size_t r = 1; r < size(); ++r)
-            for (std::size_t n = begin; n < end; ++n) sum[n - begin] += posted<Scalar>(r)[n];
-        return sum;
+            for (std::size_t n = begin; n < end; ++n) {
+                Scalar const next = posted<Scalar>(r)[n];
+                result[n - begin] = how == reduction::sum ? result[n - begin] + next : std::max(result[n - begin], next);
+            }
+        return result;
     }
     template <class Scalar>
     void count(collective kind, uneven how, std::size_t elements) {

@@ -60,6 +60,7 @@ public:
                 throw input_error("parameter '" + program_.tensor(t).name + "'", "is missing or not the part that this rank stores, expected what place() gives");
         values_.clear();
         cotangents_.clear();
+        statistics_.clear();
         result_ = {};
         for (auto const& s : plan_.steps) forward(s, sources);
         seed_loss();
@@ -201,7 +202,7 @@ private:
         return to.is_shard() ? cut(t, to, value) : value;
     }
 
-    [[nodiscard]] kernel_call call(instruction const& i) const {
+    [[nodiscard]] kernel_call call(instruction const& i) {
         if (i.loop < 0) return whole_call(program_, i.op, seed_);
         auto const& loop = indexed_.operators[i.op].loops[static_cast<std::size_t>(i.loop)];
         auto const find_part = [&]() -> std::pair<extent, extent> {
@@ -216,7 +217,16 @@ private:
             return {0, loop.extent};
         };
         auto const [begin, count] = find_part();
-        return split_call(program_, indexed_, i.op, loop, begin, count, seed_);
+        auto result = split_call(program_, indexed_, i.op, loop, begin, count, seed_);
+        if (loop.forward_statistics + loop.backward_statistics > 0)
+            result.combine = [this, op = i.op](std::size_t which, reduction how, std::span<double> rows) { combine(op, which, how, rows); };
+        return result;
+    }
+
+    void combine(operator_id op, std::size_t which, reduction how, std::span<double> rows) {
+        auto const [known, is_new] = statistics_.try_emplace({op, which}, rows.begin(), rows.end());
+        if (is_new && !is_alone(program_.results(op)[0])) communicator_.all_reduce(std::span<Scalar>(known->second), how);
+        std::ranges::copy(known->second, rows.begin());
     }
 
     [[nodiscard]] std::vector<tensor const*> operands(instruction const& i) const {
@@ -265,8 +275,34 @@ private:
         auto gradients = backend_.backward(call(i), operands(i), results, cotangents);
         for (std::size_t k = 0; k < gradients.size(); ++k) {
             tensor_id const t = program_.operands(i.op)[k];
-            if (gradients[k] && indexed_.tensors[t].has_cotangent) accumulate(t, i.operands[k], std::move(*gradients[k]));
+            bool const from_factors = i.loop >= 0 && i.operands[k] == form::mirrored();
+            if (gradients[k] && indexed_.tensors[t].has_cotangent && !from_factors) accumulate(t, i.operands[k], std::move(*gradients[k]));
         }
+        if (gathers_factors(i)) multiply_factors(s, cotangents);
+    }
+
+    /// The whole gradients of a split operator's mirrored parameters, from its gathered operands and cotangents. Of the whole
+    /// results no kernel may read anything.
+    void multiply_factors(plan_step const& s, std::vector<tensor const*> const& mine) {
+        auto const& i = s.instruction;
+        auto next = s.step.deferred_transfers.begin();
+        auto const end = s.step.deferred_transfers.end();
+        auto const gather = [&](tensor_id t, form f, tensor const& part) { return gathered(t, f, part, next == end ? uneven::padded : next++->how.value_or(uneven::padded)); };
+        std::vector<tensor> brought;
+        brought.reserve(i.operands.size() + i.results.size());
+        auto whole = operands(i);
+        for (std::size_t k = 0; k < whole.size(); ++k)
+            if (i.operands[k].is_shard()) whole[k] = &brought.emplace_back(gather(program_.operands(i.op)[k], i.operands[k], *whole[k]));
+        std::vector<tensor const*> cotangents(mine.size()), results(mine.size());
+        for (std::size_t k = 0; k < mine.size(); ++k) {
+            tensor_id const t = program_.results(i.op)[k];
+            if (!indexed_.tensors[t].has_cotangent) continue;
+            tensor const zero(mine[k] ? shape{0} : layout_.held_shape(t, i.results[k], communicator_.rank()));
+            cotangents[k] = &brought.emplace_back(gather(t, i.results[k], mine[k] ? *mine[k] : zero));
+        }
+        auto gradients = backend_.backward(whole_call(program_, i.op, seed_), whole, results, cotangents);
+        for (std::size_t k = 0; k < gradients.size(); ++k)
+            if (gradients[k] && i.operands[k] == form::mirrored()) accumulate(program_.operands(i.op)[k], i.operands[k], std::move(*gradients[k]));
     }
 
     /// The adjoint of a conversion, on cotangents in the dual forms.
@@ -301,6 +337,8 @@ private:
     /// The form a rank keeps each parameter in: a shard, or replicated.
     std::map<tensor_id, form> stored_as_;
     std::map<key, tensor> values_, cotangents_;
+    /// By operator and number: its rows' statistics, combined.
+    std::map<std::pair<operator_id, std::size_t>, std::vector<Scalar>> statistics_;
     iteration_result<Scalar> result_;
 };
 

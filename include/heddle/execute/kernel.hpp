@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/base/error.hpp>
+#include <heddle/execute/communicator.hpp>
 #include <heddle/execute/random.hpp>
 #include <heddle/execute/tensor.hpp>
 #include <heddle/program/index_rule.hpp>
@@ -12,6 +13,7 @@
 
 #include <concepts>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -37,6 +39,10 @@ struct kernel_call {
     std::vector<held_part> operands, results;
     /// For dropout; drawn from by the element's number in the whole tensor.
     random_key random{};
+    /// Replaces this rank's numbers, one per row, by those of all ranks together. Empty where no loop with statistics is split: then
+    /// a rank has whole rows. `which` counts the operator's statistics, forward ones first; asked in the backward pass for one
+    /// of the forward pass, it gives that again without communication.
+    std::function<void(std::size_t which, reduction how, std::span<double> rows)> combine{};
 
     [[nodiscard]] std::vector<double> numbers(std::string const& attribute) const {
         auto const found = attributes->find(attribute);
@@ -115,7 +121,8 @@ struct kernel_call {
 /// *Axioms.* Let a loop be split into ranges. The parts that `forward` gives for them make up the whole
 /// result: pieces of it for a parallel loop, summands for a reduction; so do the cotangents that `backward` gives: pieces
 /// for an operand that has the loop, summands for one that has not. `backward` is linear in the cotangents and the
-/// adjoint of the derivative of `forward`. Both are pure; random draws depend on `call.random` and the place in the whole alone.
+/// adjoint of the derivative of `forward`. All ranks call `call.combine` for the statistics that the loop states, each once and in
+/// order; it completes what they hold in part, and the above holds with it. Apart from that both are pure; random draws depend on `call.random` and the place in the whole alone.
 ///
 /// *Throws* `input_error`, naming the operator, if the backend cannot run it.
 /// *Thread safety.* Const calls from several threads at once.

@@ -36,8 +36,9 @@ struct execution_size {
     for (auto const& s : p.steps) {
         auto const& i = s.instruction;
         if (i.what != instruction::kind::compute) hold(i.tensor, i.to);
+        if (i.what == instruction::kind::read) hold(i.tensor, i.to); // as it is stored
         for (std::size_t k = 0; k < i.results.size(); ++k) hold(program.operators[i.op].results[k], i.results[k]);
-        work += (s.step.forward.operations + s.step.backward.operations) * (s.step.share.is_split() ? 1 : ranks);
+        work += (s.step.forward.operations + s.step.backward.operations) * (s.step.share.is_split() ? 1 : ranks) + s.step.deferred.operations * ranks;
     }
     return {sources + std::max(single, distributed), work};
 }

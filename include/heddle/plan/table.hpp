@@ -327,6 +327,7 @@ private:
                 found->tensors += (found->count++ ? " " : "") + tensor.name;
                 found->size += tensor.size().value;
             } else if (i.what == instruction::kind::compute) {
+                if (auto const& rows = s.step.forward_transfers; !rows.empty()) before.push_back({"row statistics", "", rows.size(), rows[0].size.value * static_cast<double>(rows.size())});
                 add({plan_.operators[i.op], split_of(s), clip(list_forms(i.operands) + " -> " + list_forms(i.results), 28), {}, {}});
             }
         }
@@ -354,7 +355,7 @@ private:
         auto const& tensor = plan_.tensors[s.step.share.tensor];
         auto const& cut = tensor.factors[static_cast<std::size_t>(s.step.share.factor)];
         bool const contiguous = cut.extent * cut.stride == tensor.shape[cut.dimension];
-        return (sums ? "sum " : "") + std::to_string(cut.dimension) + " of " + std::to_string(cut.extent) + (contiguous ? "" : " strided");
+        return (sums ? "sum " : gathers_factors(i) ? "factors " : "") + std::to_string(cut.dimension) + " of " + std::to_string(cut.extent) + (contiguous ? "" : " strided");
     }
 
     static std::string list_forms(form_list const& forms) {

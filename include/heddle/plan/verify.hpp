@@ -9,6 +9,7 @@
 #include <heddle/program/indexed_program.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 #include <string>
@@ -76,9 +77,15 @@ private:
                     "' in the plan and '" + program_.operators[o].name + "' in the model");
     }
 
-    /// Shards are whole, of one class per factor, and cover the factor.
+    /// Ratios are shares of one. Shards are whole, of one class per factor, and cover the factor.
     void check_cuts() {
         require(plan_.ratios.size() == plan_.devices.size(), "there is not one ratio per device");
+        double total = 0;
+        for (double ratio : plan_.ratios) {
+            require(ratio >= 0, "a ratio is negative or no number");
+            total += ratio;
+        }
+        require(std::abs(total - 1) <= 1e-6, "the ratios add up to " + std::to_string(total) + ", not to one");
         for (std::size_t c = 0; c < plan_.cuts.size(); ++c) {
             auto const& cut = plan_.cuts[c];
             std::string const place = "cut " + std::to_string(c);
@@ -201,9 +208,14 @@ private:
             return true;
         };
         std::vector<bool> partial(op.operands.size());
+        bool const factors = gathers_factors(i);
+        if (factors) check_factors(op, loop);
         for (std::size_t k = 0; k < i.operands.size(); ++k) {
             partial[k] = i.operands[k] == form::partial();
-            require(partial[k] || check(op.operands[k], i.operands[k], loop.operands[k]),
+            bool const mirrored = factors && loop.operands[k] == no_factor && i.operands[k] == form::mirrored();
+            if (mirrored) require(program_.tensors[op.operands[k]].is_parameter(), "operand " + std::to_string(k) + " of '" + op.name +
+                                  "' is mirrored where the operator is split, but is no parameter");
+            require(partial[k] || mirrored || check(op.operands[k], i.operands[k], loop.operands[k]),
                     "operand " + std::to_string(k) + " of '" + op.name + "' does not have the form that the loop asks for");
         }
         if (loop.is_reduction) {
@@ -216,6 +228,18 @@ private:
                         "result " + std::to_string(k) + " of '" + op.name + "' does not have the form that the loop gives");
         }
         require(classes.size() <= 1, "'" + op.name + "' is split along factors that are cut at different points");
+    }
+
+    /// Whole gradients follow from what has the loop, gathered after the backward pass: that is all the backward reads beside
+    /// whole operands.
+    void check_factors(indexed_operator const& op, split_loop const& loop) const {
+        std::string const what = "'" + op.name + "' has mirrored parameters and is split, but ";
+        require(!loop.is_reduction, what + "its result is a sum over the loop");
+        require(op.work.saved_results.empty() && op.work.extra_saved == bytes(0), what + "its backward reads more than operands and cotangents");
+        for (std::size_t k = 0; k < op.operands.size(); ++k) {
+            bool const saved = std::ranges::find(op.work.saved_operands, k) != op.work.saved_operands.end();
+            require(loop.operands[k] == no_factor || saved, what + "operand " + std::to_string(k) + " has the loop and is not saved");
+        }
     }
 
     void check_whole(instruction const& i, indexed_operator const& op) const {

@@ -6,9 +6,13 @@
 /// - One parenthesis per operand and result, one entry per dimension.
 /// - An entry is an index name; `1`, a dimension of extent one without an index; `_`, a dimension
 ///   of any extent that is never cut; `!name`, an index that several dimensions share and that is
-///   never cut; or a list of indices in parentheses, major first: `(h d)`.
+///   never cut; `~name`, an index that something is reduced over inside the operator, as a softmax's
+///   classes; or a list of indices in parentheses, major first: `(h d)`.
 /// - An index that occurs in a result is *parallel*; one that occurs in none is a *reduction*: the
 ///   result is a sum over it.
+/// - A row is a place of the other indices. Where an index with `~` is cut, the devices combine one number
+///   per row for each `~`: for those in an operand in the forward pass, in a result in the backward pass.
+///   `log_softmax` is `(b ~~c) -> (b ~c)`, a maximum and a sum, and a sum.
 /// - After `;` the result as a sum of products of those operands (by number) in which it is
 ///   linear. Operands not named there enter non-linearly.
 #pragma once
@@ -38,6 +42,8 @@ struct loop_index {
     std::string name;
     heddle::extent extent = 0;
     index_kind kind = index_kind::parallel;
+    /// Numbers per row that the parts of a cut index combine.
+    std::uint8_t forward_statistics = 0, backward_statistics = 0;
 };
 
 /// The indices of one dimension, major first; none for an extent of one.
@@ -47,10 +53,11 @@ using indexed_access = std::vector<indexed_dimension>;
 
 /// How an operator's result depends on its operands, index by index.
 ///
-/// *Axioms.* For a parallel index, slicing every operand that has it at [a, b) and computing gives
-/// the slice [a, b) of each result. For a reduction index, the results so computed over a partition
-/// of its range sum to the result (where every term without the index is given to one part only).
-/// The result is linear in each operand of a term while the others are fixed.
+/// *Axioms.* Take a set of an index's places, in ranges or strided. For a parallel index, computing with those places of
+/// every operand that has it gives those places of each result. For a reduction index, the results so computed over a
+/// partition of its places sum to the result, where every term without the index is given to one part only; such a term
+/// depends on no operand that has the index. The result is linear in each operand of a term while the others are fixed.
+/// All of this holds for an index with statistics if those that the parts compute are of the whole rows.
 struct index_rule {
     std::vector<loop_index> indices;
     std::vector<indexed_access> operands;
@@ -67,9 +74,9 @@ public:
     explicit rule_parser(std::string_view text) : text_(text) {}
 
     index_rule parse() {
-        read_side(rule_.operands, "->");
+        read_side(rule_.operands, "->", &loop_index::forward_statistics);
         expect("->");
-        read_side(rule_.results, ";");
+        read_side(rule_.results, ";", &loop_index::backward_statistics);
         if (accept(";")) read_terms();
         skip();
         if (at_ != text_.size()) fail("nothing more");
@@ -95,30 +102,35 @@ private:
         return at_ == text_.size() || text_.substr(at_, token.size()) == token;
     }
 
-    void read_side(std::vector<indexed_access>& side, std::string_view stop) {
+    using statistics = std::uint8_t loop_index::*;
+
+    void read_side(std::vector<indexed_access>& side, std::string_view stop, statistics marked) {
         if (at_end_or(stop)) return;
         do {
             expect("(");
             indexed_access access;
-            while (!accept(")")) access.push_back(read_dimension());
+            while (!accept(")")) access.push_back(read_dimension(marked));
             side.push_back(std::move(access));
         } while (accept(","));
     }
 
-    indexed_dimension read_dimension() {
+    indexed_dimension read_dimension(statistics marked) {
         if (accept("1")) return {};
         if (accept("_")) {
             return {add_index("_" + std::to_string(rule_.indices.size()), index_kind::blocked)};
         }
-        if (!accept("(")) return {read_index()};
+        if (!accept("(")) return {read_index(marked)};
         indexed_dimension factors;
-        while (!accept(")")) factors.push_back(read_index());
+        while (!accept(")")) factors.push_back(read_index(marked));
         if (factors.empty()) fail("an index name");
         return factors;
     }
 
-    std::uint16_t read_index() {
+    std::uint16_t read_index(statistics marked) {
+        constexpr std::uint8_t most_statistics = 8;
         bool const blocked = accept("!");
+        std::uint8_t count = 0;
+        while (count < most_statistics && accept("~")) ++count;
         skip();
         std::size_t const begin = at_;
         while (at_ < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[at_])) || text_[at_] == '_')) ++at_;
@@ -131,13 +143,15 @@ private:
         auto const number = found == rule_.indices.end() ? add_index(name, index_kind::reduction)
                                                          : static_cast<std::uint16_t>(found - rule_.indices.begin());
         if (blocked) rule_.indices[number].kind = index_kind::blocked;
+        auto& most = rule_.indices[number].*marked;
+        most = std::max(most, count);
         return number;
     }
 
     std::uint16_t add_index(std::string name, index_kind kind) {
         constexpr std::size_t most = 4096; // numbers are of 16 bits, and names are searched one by one
         if (rule_.indices.size() == most) fail("at most " + std::to_string(most) + " indices");
-        rule_.indices.push_back({std::move(name), 0, kind});
+        rule_.indices.push_back({.name = std::move(name), .kind = kind});
         return static_cast<std::uint16_t>(rule_.indices.size() - 1);
     }
 
@@ -262,7 +276,7 @@ inline std::vector<shape> bind_extents(index_rule& rule, std::span<shape const> 
         for (auto const& s : shapes) {
             auto& access = side.emplace_back();
             for (extent e : s) {
-                rule.indices.push_back({"_" + std::to_string(rule.indices.size()), e, index_kind::blocked});
+                rule.indices.push_back({.name = "_" + std::to_string(rule.indices.size()), .extent = e, .kind = index_kind::blocked});
                 access.push_back({static_cast<std::uint16_t>(rule.indices.size() - 1)});
             }
         }

@@ -52,6 +52,9 @@ struct split_loop {
     /// The factor it is in each operand and result, or `no_factor`.
     std::vector<factor_number> operands;
     std::vector<factor_number> results;
+    /// All-reduces of one number per row by which the devices complete their parts, and the size of each.
+    std::uint8_t forward_statistics = 0, backward_statistics = 0;
+    bytes statistic{};
 };
 
 struct indexed_operator {
@@ -284,12 +287,18 @@ template <single_device_program Program>
             auto stride = strides.rbegin();
             while (high > 1) {
                 extent const low = stride == strides.rend() ? 1 : *stride++;
-                split_loop loop{high / low, rule.indices[i].kind == index_kind::reduction, {}, {}};
+                auto const& index = rule.indices[i];
+                split_loop loop{high / low, index.kind == index_kind::reduction, {}, {}, index.forward_statistics, index.backward_statistics, {}};
                 bool whole = true;
                 for (std::size_t k = 0; k < op.operands.size(); ++k)
                     loop.operands.push_back(detail::find_factor(rule, rule.operands[k], result.tensors[op.operands[k]].factors, i, low, high, whole));
                 for (std::size_t k = 0; k < op.results.size(); ++k)
                     loop.results.push_back(detail::find_factor(rule, rule.results[k], result.tensors[op.results[k]].factors, i, low, high, whole));
+                if (index.forward_statistics + index.backward_statistics > 0)
+                    if (auto const k = std::ranges::find_if(loop.operands, [](auto f) { return f != no_factor; }); k != loop.operands.end()) {
+                        auto const elements = result.tensors[op.operands[static_cast<std::size_t>(k - loop.operands.begin())]].info.elements();
+                        loop.statistic = bytes(static_cast<double>(elements / index.extent) * element_size(result.tensors[op.results[0]].info.type));
+                    }
                 if (whole) op.loops.push_back(std::move(loop));
                 high = low;
             }

@@ -50,6 +50,38 @@ public:
     [[nodiscard]] operator_attributes const& attributes(operator_id o) const { return operators_[o].attributes; }
     [[nodiscard]] tensor_id loss() const { return loss_; }
 
+    /// The same operators on tensors of other sizes, from the extents of every operator's indices. Work is taken to grow with
+    /// the points of an operator's loop nest. Throws `input_error` if rules disagree about the shape of a tensor.
+    [[nodiscard]] program resized(std::vector<std::vector<extent>> const& extents) const {
+        program result = *this;
+        std::vector<bool> known(tensors_.size());
+        for (operator_id o = 0; o < operators_.size(); ++o) {
+            auto& op = result.operators_[o];
+            double growth = 1;
+            for (std::size_t i = 0; i < op.rule.indices.size(); ++i) {
+                growth *= static_cast<double>(extents[o][i]) / static_cast<double>(op.rule.indices[i].extent);
+                op.rule.indices[i].extent = extents[o][i];
+            }
+            op.work.forward *= growth;
+            op.work.backward *= growth;
+            op.work.extra_saved *= growth;
+            auto const resize = [&](tensor_id t, indexed_access const& access) {
+                shape dims;
+                for (auto const& dimension : access) {
+                    extent& size = dims.emplace_back(1);
+                    for (auto i : dimension) size *= op.rule.indices[i].extent;
+                }
+                if (known[t] && result.tensors_[t].shape != dims)
+                    throw input_error("operator '" + op.name + "'", "its rule gives tensor '" + tensors_[t].name + "' another shape than the ones before");
+                known[t] = true;
+                result.tensors_[t].shape = std::move(dims);
+            };
+            for (std::size_t k = 0; k < op.operands.size(); ++k) resize(op.operands[k], op.rule.operands[k]);
+            for (std::size_t k = 0; k < op.results.size(); ++k) resize(op.results[k], op.rule.results[k]);
+        }
+        return result;
+    }
+
 private:
     friend class program_builder;
     std::vector<tensor_info> tensors_;

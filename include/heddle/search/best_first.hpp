@@ -3,6 +3,8 @@
 /// @brief A* over states and labels with dominance.
 #pragma once
 
+#include <heddle/search/block_vector.hpp>
+#include <heddle/search/problem.hpp>
 #include <heddle/search/result.hpp>
 #include <heddle/search/state_table.hpp>
 
@@ -10,7 +12,6 @@
 #include <chrono>
 #include <cmath>
 #include <concepts>
-#include <deque>
 #include <functional>
 #include <limits>
 #include <queue>
@@ -20,40 +21,8 @@
 
 namespace heddle::search {
 
-/// A shortest-path problem whose path costs are labels.
-///
-/// *Notation.* `p` problem, `s`, `t` states, `a`, `b` labels.
-/// *Axioms.* `p.dominates` is a preorder on labels that every extension preserves, and
-/// `p.dominates(a, b)` implies `p.total(a) <= p.total(b)` at goals. `p.bound(s, a)` is at most the
-/// total of every completion from `(s, a)`.
-/// There are no infinite paths of bounded cost.
-/// *Optional.* `p.memory(s)` and `p.memory(a)`: bytes that a state or a label holds beyond its size.
-template <class Problem>
-concept problem = requires(Problem const& p, typename Problem::state const& s, typename Problem::label const& a) {
-    typename Problem::action;
-    { p.initial() } -> std::convertible_to<std::pair<typename Problem::state, typename Problem::label>>;
-    { p.is_goal(s) } -> std::convertible_to<bool>;
-    { p.total(a) } -> std::convertible_to<double>;
-    { p.bound(s, a) } -> std::convertible_to<double>;
-    { p.dominates(a, a) } -> std::convertible_to<bool>;
-    p.for_each_successor(s, a, [](typename Problem::action const&, typename Problem::state, typename Problem::label) {});
-    { std::hash<typename Problem::state>{}(s) } -> std::convertible_to<std::size_t>;
-};
-
-/// A problem that can say that one state is at least as good as another, and has an index to find such states.
-///
-/// *Axioms.* `p.subsumes(s, t)` is a preorder; whatever completes `t` completes `s` with the same
-/// steps or fewer. For an index `i`, `i.insert(n, s)` numbers a state, and `i.candidates(t)` is a range of numbers inserted
-/// that should include those of the states that subsume `t`; what it misses costs time, nothing else.
-template <class Problem>
-concept subsuming_problem = problem<Problem> && requires(Problem const& p, typename Problem::state const& s, typename Problem::subsumption_index& i) {
-    { p.subsumes(s, s) } -> std::convertible_to<bool>;
-    i.insert(std::uint32_t{}, s);
-    i.candidates(s);
-};
-
 /// A visitor may have `bool on_expand(progress const&)`; false stops the search. And `void on_solution(progress const&)`,
-/// called for each new incumbent.
+/// called for each new incumbent; for the last only, if one expansion finds several.
 struct no_visitor {};
 
 namespace detail {
@@ -71,7 +40,9 @@ class best_first_run {
     using clock = std::chrono::steady_clock;
 
 public:
-    best_first_run(Problem const& p, options const& o) : problem_(p), options_(o) { options_.solution_count = std::max<std::size_t>(1, o.solution_count); }
+    best_first_run(Problem const& p, options const& o) : problem_(p), options_(o), wanted_(o.cutoff) {
+        options_.solution_count = std::max<std::size_t>(1, o.solution_count);
+    }
 
     template <class Visitor>
     result<action_type> run(Visitor&& visitor) {
@@ -79,31 +50,36 @@ public:
         auto const elapsed = [&] { return seconds(clock::now() - start); };
         result<action_type> out;
         double proven = -std::numeric_limits<double>::infinity();
-        auto const now = [&] { return progress{statistics_, proven, solutions_.empty() ? std::nullopt : std::optional(nodes_[solutions_.front()].bound)}; };
+        auto const now = [&] {
+            if (solutions_.empty()) return progress{statistics_, proven, {}};
+            double const cost = cost_of(solutions_.front());
+            return progress{statistics_, std::min(proven, cost), cost};
+        };
         {
             auto [state, label] = problem_.initial();
-            insert(std::move(state), std::move(label), none, {});
+            insert(std::move(state), std::move(label), {std::numeric_limits<double>::lowest(), 0, none}, {});
         }
         std::size_t best = none;
         while (!open_.empty()) {
             if constexpr (requires { visitor.on_solution(now()); })
                 if (!solutions_.empty() && solutions_.front() != best) { best = solutions_.front(); visitor.on_solution(now()); }
             auto const top = open_.top();
-            open_.pop();
-            if (is_hopeless(top.bound)) { proven = std::max(proven, std::min(top.bound, worst_wanted())); open_ = {}; break; }
-            if (nodes_[top.node].dead) continue;
+            if (is_hopeless(top.bound)) { proven = std::max(proven, std::min(top.bound, wanted_)); break; }
+            if (nodes_[top.node].dead) { open_.pop(); continue; }
             proven = std::max(proven, top.bound);
-            if (out.which_limit = spent(elapsed); out.which_limit == limit_kind::none) {
-                if constexpr (requires { { visitor.on_expand(now()) } -> std::convertible_to<bool>; })
-                    if (!visitor.on_expand(now())) out.which_limit = limit_kind::stopped;
-            }
-            if (out.which_limit != limit_kind::none) { open_.push(top); break; }
-            expand(top.node);
+            out.which_limit = spent(elapsed);
+            if constexpr (requires { visitor.on_expand(now()); })
+                if (out.which_limit == limit_kind::none && !visitor.on_expand(now())) out.which_limit = limit_kind::stopped;
+            if (out.which_limit != limit_kind::none) break;
+            open_.pop();
+            expand(top);
         }
+        if (open_.empty()) proven = std::numeric_limits<double>::infinity();
         if constexpr (requires { visitor.on_solution(now()); })
             if (!solutions_.empty() && solutions_.front() != best) visitor.on_solution(now());
         statistics_.kept = nodes_.size();
         statistics_.seconds = elapsed();
+        scale_samples();
         out.statistics = statistics_;
         finish(out, proven);
         return out;
@@ -111,16 +87,16 @@ public:
 
 private:
     static constexpr std::uint32_t none = ~std::uint32_t{0};
+    /// Of so many expansions one is timed: a look at the clock takes as long as a simple insertion.
+    static constexpr std::size_t sampled = 32;
     static constexpr bool has_hashed_actions = requires(action_type const& a) { { std::hash<action_type>{}(a) } -> std::convertible_to<std::size_t>; };
 
     struct node_type {
-        double bound; // of a goal, its total
+        /// The same for paths that count as one solution, see `extended`.
+        std::uint64_t fingerprint;
         std::uint32_t state, parent;
         /// The next label of the same state.
         std::uint32_t next;
-        std::uint32_t depth;
-        /// The same for paths of the same actions in any order.
-        std::uint64_t fingerprint;
         bool dead;
         label_type label;
         action_type action;
@@ -138,11 +114,7 @@ private:
 
     static double seconds(clock::duration d) { return std::chrono::duration<double>(d).count(); }
 
-    /// The cost that a further solution has to beat.
-    [[nodiscard]] double worst_wanted() const {
-        return solutions_.size() < options_.solution_count ? options_.cutoff : nodes_[solutions_.back()].bound;
-    }
-    [[nodiscard]] bool is_hopeless(double bound) const { return bound * (1 + options_.relative_gap) >= worst_wanted(); }
+    [[nodiscard]] bool is_hopeless(double bound) const { return bound * (1 + options_.relative_gap) >= wanted_; }
 
     template <class Elapsed>
     [[nodiscard]] limit_kind spent(Elapsed const& elapsed) const {
@@ -154,89 +126,88 @@ private:
         return limit_kind::none;
     }
 
-    void expand(std::uint32_t number) {
-        auto const& node = nodes_[number];
+    [[nodiscard]] double cost_of(std::uint32_t goal) const { return problem_.total(nodes_[goal].label); }
+
+    void expand(entry const& from) {
+        auto& node = nodes_[from.node];
         if (is_subsumed(states_[node.state], node.label)) {
             ++statistics_.dominated;
-            nodes_[number].dead = true;
+            node.dead = true;
             return;
         }
-        auto const visit = [&](auto&& insert_one) {
-            problem_.for_each_successor(states_[node.state], node.label, [&](action_type const& action, state_type next, label_type label) {
-                ++statistics_.generated;
-                insert_one(std::move(next), std::move(label), action);
-            });
-        };
-        if (statistics_.expanded++ % 16 != 0) {
-            visit([&](state_type next, label_type label, action_type const& action) { insert(std::move(next), std::move(label), number, action); });
-            return;
-        }
+        bool const is_timed = statistics_.expanded++ % sampled == 0;
+        auto const time = [is_timed] { return is_timed ? clock::now() : clock::time_point(); };
         clock::duration inserting{};
-        auto const start = clock::now();
-        visit([&](state_type next, label_type label, action_type const& action) {
-            auto const before = clock::now();
-            insert(std::move(next), std::move(label), number, action);
-            inserting += clock::now() - before;
+        auto const start = time();
+        problem_.for_each_successor(states_[node.state], node.label, [&](action_type const& action, state_type next, label_type label) {
+            ++statistics_.generated;
+            auto const before = time();
+            insert(std::move(next), std::move(label), from, action);
+            inserting += time() - before;
         });
-        statistics_.insertion_seconds += 16 * seconds(inserting);
-        statistics_.successor_seconds += 16 * seconds(clock::now() - start - inserting);
+        statistics_.insertion_seconds += seconds(inserting);
+        statistics_.successor_seconds += seconds(time() - start - inserting);
+    }
+    void scale_samples() {
+        auto const samples = (statistics_.expanded + sampled - 1) / sampled;
+        if (samples == 0) return;
+        double const scale = static_cast<double>(statistics_.expanded) / static_cast<double>(samples);
+        statistics_.insertion_seconds *= scale;
+        statistics_.successor_seconds *= scale;
     }
 
-    void insert(state_type state, label_type label, std::uint32_t parent, action_type const& action) {
+    void insert(state_type state, label_type label, entry const& from, action_type const& action) {
         double bound = problem_.bound(state, label);
         // What is left to pay never falls along a path; nor does it rise by rounding, or equals would part.
-        if (parent != none && bound <= nodes_[parent].bound + 1e-12 * std::abs(nodes_[parent].bound)) bound = nodes_[parent].bound;
+        if (bound <= from.bound + 1e-12 * std::abs(from.bound)) bound = from.bound;
         if (is_hopeless(bound)) {
             ++statistics_.bounded;
             least_bounded_ = std::min(least_bounded_, bound);
             return;
         }
-        std::uint64_t fingerprint = parent == none ? 0 : nodes_[parent].fingerprint;
-        if (parent != none) fingerprint = extended(fingerprint, action);
         if (is_subsumed(state, label)) { ++statistics_.dominated; return; }
         auto const [number, is_new] = states_.insert(std::move(state));
         if (is_new) {
             first_.push_back(none);
             index(number);
         }
+        auto const fingerprint = extended(from.node, action);
         if (!make_room(number, label, fingerprint)) { ++statistics_.dominated; return; }
 
         auto const me = static_cast<std::uint32_t>(nodes_.size());
-        auto const depth = parent == none ? 0 : nodes_[parent].depth + 1;
-        bool const is_goal = problem_.is_goal(states_[number]);
-        if (is_goal) bound = problem_.total(label);
-        nodes_.push_back({bound, number, parent, std::exchange(first_[number], me), depth, fingerprint, false, std::move(label), action});
-        count_bytes(number, nodes_.back().label, is_new);
-        if (!is_goal) {
-            open_.push({bound, depth, me});
-        } else if (bound < worst_wanted()) {
+        nodes_.push_back({fingerprint, number, from.node, std::exchange(first_[number], me), false, std::move(label), action});
+        count_bytes(number, nodes_[me].label, is_new);
+        if (!problem_.is_goal(states_[number])) {
+            open_.push({bound, from.depth + 1, me});
+        } else if (cost_of(me) < wanted_) {
             offer(me);
         }
     }
 
-    /// Takes a goal among the solutions, unless it is one of them in another order.
+    /// Takes a goal among the solutions, unless it counts as one of them and is no cheaper.
     void offer(std::uint32_t goal) {
-        auto const cost = [&](std::uint32_t n) { return nodes_[n].bound; };
-        if (has_hashed_actions && options_.solution_count > 1) {
-            auto const same = std::ranges::find(solutions_, nodes_[goal].fingerprint, [&](auto n) { return nodes_[n].fingerprint; });
-            if (same != solutions_.end()) {
-                if (cost(*same) <= cost(goal)) return;
-                solutions_.erase(same);
-            }
+        auto const cost = [&](std::uint32_t n) { return cost_of(n); };
+        auto const same = std::ranges::find(solutions_, nodes_[goal].fingerprint, [&](auto n) { return nodes_[n].fingerprint; });
+        if (same != solutions_.end()) {
+            if (cost(*same) <= cost(goal)) return;
+            solutions_.erase(same);
         }
         solutions_.insert(std::ranges::upper_bound(solutions_, cost(goal), {}, cost), goal);
         if (solutions_.size() > options_.solution_count) solutions_.pop_back();
+        wanted_ = solutions_.size() < options_.solution_count ? options_.cutoff : cost(solutions_.back());
     }
 
     /// Compares a label with those of its state: false if it is not wanted beside them; kills those that are not wanted beside it.
     bool make_room(std::uint32_t state, label_type const& label, std::uint64_t fingerprint) {
-        std::size_t better = 0;
+        better_.clear();
         for (auto n = first_[state]; n != none; n = nodes_[n].next) {
             if (nodes_[n].dead) continue;
             ++statistics_.compared;
             if (!problem_.dominates(nodes_[n].label, label)) continue;
-            bool const is_same = has_hashed_actions && options_.solution_count > 1 && nodes_[n].fingerprint == fingerprint;
-            if (is_same || ++better >= options_.solution_count) return false;
+            auto const other = nodes_[n].fingerprint;
+            if (other == fingerprint) return false;
+            if (std::ranges::find(better_, other) == better_.end()) better_.push_back(other);
+            if (better_.size() >= options_.solution_count) return false;
         }
         if (options_.solution_count > 1) return true;
         for (auto* link = &first_[state]; *link != none;) {
@@ -251,13 +222,17 @@ private:
         return true;
     }
 
-    static std::uint64_t extended(std::uint64_t fingerprint, action_type const& action) {
+    /// The fingerprint of a path and one more action. Where actions can be hashed it is the same for all orders of them, else
+    /// every label has its own. A single solution needs none.
+    [[nodiscard]] std::uint64_t extended(std::uint32_t path, action_type const& action) const {
+        if (path == none || options_.solution_count == 1) return 0;
         if constexpr (has_hashed_actions) {
             std::uint64_t x = (std::hash<action_type>{}(action) + 0x9e3779b97f4a7c15u) * 0xbf58476d1ce4e5b9u;
             x = (x ^ (x >> 31)) * 0x94d049bb133111ebu;
-            return fingerprint + (x ^ (x >> 29));
+            return nodes_[path].fingerprint + (x ^ (x >> 29));
+        } else {
+            return nodes_.size();
         }
-        return fingerprint;
     }
 
     void index(std::uint32_t state) {
@@ -290,16 +265,15 @@ private:
 
     void finish(result<action_type>& out, double proven) const {
         bool const stopped = out.which_limit != limit_kind::none;
-        double const wanted = worst_wanted();
-        // Whatever was not expanded has a bound of at least `proven`.
-        double const bound = std::min({stopped || !solutions_.empty() ? proven : wanted, wanted, least_bounded_});
+        // No other solution costs less.
+        double const bound = std::min({proven, wanted_, least_bounded_});
         if (solutions_.empty()) {
             out.status = stopped ? status::limit : status::infeasible;
             out.lower_bound = bound;
             return;
         }
         auto const solution_of = [&](std::uint32_t node) {
-            solution<action_type> found{nodes_[node].bound, {}};
+            solution<action_type> found{cost_of(node), {}};
             for (auto n = node; nodes_[n].parent != none; n = nodes_[n].parent) found.actions.push_back(nodes_[n].action);
             std::ranges::reverse(found.actions);
             return found;
@@ -308,25 +282,25 @@ private:
         out.cost = first.cost;
         out.actions = std::move(first.actions);
         for (auto n : std::span(solutions_).subspan(1)) out.runners_up.push_back(solution_of(n));
-        bool const is_exact = !stopped && options_.relative_gap <= 1e-9;
-        out.lower_bound = is_exact ? *out.cost : std::min(bound, *out.cost);
-        double const last = nodes_[solutions_.back()].bound;
-        bool const proves_all = solutions_.size() == options_.solution_count ? bound * (1 + 1e-9) >= last : !stopped;
-        out.status = is_exact || proves_all ? status::optimal : stopped ? status::limit : status::feasible;
+        out.status = bound * (1 + 1e-9) >= wanted_ ? status::optimal : stopped ? status::limit : status::feasible;
+        out.lower_bound = out.status == status::optimal ? *out.cost : std::min(bound, *out.cost);
         if (out.status == status::optimal) out.which_limit = limit_kind::none;
     }
 
     Problem const& problem_;
     options options_;
-    /// The best ones, best first.
+    /// The best ones, best first, and the cost that a further one has to beat.
     std::vector<std::uint32_t> solutions_;
+    double wanted_;
     /// Least bound of a label dropped because of the incumbent or the cutoff, which a gap lets be above it.
     double least_bounded_ = std::numeric_limits<double>::infinity();
     statistics statistics_;
     std::size_t bytes_ = 0;
-    std::deque<node_type> nodes_; // labels are read while successors are added
+    block_vector<node_type> nodes_; // labels are read while successors are added
     std::priority_queue<entry> open_;
     state_table<state_type> states_;
+    /// The fingerprints of the labels that dominate the one being inserted.
+    std::vector<std::uint64_t> better_;
     /// By state, its newest label.
     std::vector<std::uint32_t> first_;
     [[no_unique_address]] index_of<Problem>::type index_;
@@ -341,7 +315,7 @@ private:
 /// bound go to the deepest, then to the newest label, so the search is deterministic.
 /// With `solution_count` above 1, as many labels are kept per state, and nothing is subsumed across states.
 /// *Returns* `optimal` unless a limit or a gap was set and reached; see `result`.
-/// *Complexity.* Time and memory grow with the labels kept, at most 2^32 - 1.
+/// *Complexity.* Time and memory grow with the labels kept, at most 2^31.
 /// *Thread safety.* Uses the problem through const calls only.
 /// *Reference.* HAP section 4.3, Fig. 10, with dominance of labels instead of comparison of costs.
 template <problem Problem, class Visitor = no_visitor>

@@ -74,7 +74,8 @@ struct statistics {
     /// Pairs of labels compared for dominance.
     std::size_t compared = 0;
     double seconds = 0;
-    /// Of `seconds`, what making successors and inserting them took, estimated from every sixteenth expansion.
+    /// Of `seconds`, what making successors and inserting them took, estimated from a few expansions; too
+    /// high where a step takes no longer than a look at the clock.
     double successor_seconds = 0, insertion_seconds = 0;
 
     /// Adds another search's counts; `kept` is the larger.

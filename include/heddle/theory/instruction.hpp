@@ -5,6 +5,7 @@
 
 #include <heddle/theory/form.hpp>
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -40,6 +41,12 @@ struct instruction {
     static instruction unshard(tensor_id t, form from, form to, bool is_resharded) { return {kind::unshard, t, from, to, 0, {}, {}, -1, is_resharded}; }
     static instruction reshard(tensor_id t, form from, form to) { return {kind::reshard, t, from, to, 0, {}, {}, -1}; }
 };
+
+/// Whether a computation is split and has mirrored parameters: their whole gradients come from the gathered operands and
+/// cotangents that have the loop, their *sufficient factors* (HAP section 2.5.2).
+[[nodiscard]] inline bool gathers_factors(instruction const& i) {
+    return i.loop >= 0 && std::ranges::find(i.operands, form::mirrored()) != i.operands.end();
+}
 
 /// The (tensor, form) pairs an instruction keeps for the backward pass. A pair kept by several
 /// instructions is kept once; a parameter in the form it is stored in is no extra memory, nor is one that is resharded.

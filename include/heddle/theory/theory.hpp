@@ -71,6 +71,33 @@ private:
     property_id unread_ = 0, finished_ = 0;
 };
 
+/// The parameters whose gradients are worth taking from sufficient factors where a parallel loop is split: those without the
+/// loop in which the result is linear.
+///
+/// The factors are the operands with the loop, which must be saved, and the results' cotangents, and the backward may read
+/// nothing else. None where they are more bytes than an all-reduce of the gradients moves, which moves its bytes twice.
+[[nodiscard]] inline std::vector<std::size_t> factored_parameters(indexed_program const& p, indexed_operator const& op, split_loop const& loop) {
+    std::vector<std::size_t> parameters;
+    if (loop.is_reduction || !op.work.saved_results.empty() || op.work.extra_saved.value > 0) return parameters;
+    bytes factors, gradients;
+    for (auto t : op.results)
+        if (p.tensors[t].has_cotangent) factors += p.tensors[t].info.size();
+    for (std::size_t k = 0; k < op.operands.size(); ++k) {
+        auto const& tensor = p.tensors[op.operands[k]];
+        if (loop.operands[k] != no_factor) {
+            if (std::ranges::find(op.work.saved_operands, k) == op.work.saved_operands.end()) return {};
+            factors += tensor.info.size();
+            continue;
+        }
+        bool const linear = std::ranges::any_of(op.terms, [&](auto const& term) { return std::ranges::find(term, k) != term.end(); });
+        if (!linear || !tensor.is_parameter() || !tensor.has_cotangent) continue;
+        parameters.push_back(k);
+        gradients += tensor.info.size();
+    }
+    if (factors >= 2 * gradients) parameters.clear();
+    return parameters;
+}
+
 /// Every way to compute one operator: split along one loop, on whole copies (replicated or mirrored),
 /// or with a partial sum flowing through the operands it is linear in.
 ///
@@ -119,7 +146,10 @@ private:
                 everywhere &= loop.results[k] != no_factor;
                 if (everywhere) results[k] = form::shard(loop.results[k]);
             }
-            if (everywhere) emit(std::move(operands), std::move(results), static_cast<std::int16_t>(l));
+            if (!everywhere) continue;
+            emit(operands, results, static_cast<std::int16_t>(l));
+            for (auto k : factored_parameters(p, op, loop)) operands[k] = form::mirrored();
+            emit(std::move(operands), std::move(results), static_cast<std::int16_t>(l)); // the same again is passed over
             continue;
         }
         std::vector<std::size_t> lacking;

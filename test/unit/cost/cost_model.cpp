@@ -149,15 +149,27 @@ TEST_CASE("roofline: the slower of arithmetic and traffic, and the start of the 
     CHECK(time(kernel{flops(1000), bytes(0), bytes(0), false}, 1, false, 1) == 0);
 }
 
-TEST_CASE("rates: by class, else the fallback; of another type where there is none") {
+TEST_CASE("speeds: by class, else the device's; of another type where there is none") {
     auto c = small_cluster();
-    c.types[0].rates[element_type::float32].by_class[operator_class::matmul] = flops_per_second(500);
+    auto& by_class = c.types[0].rates[element_type::float32].by_class;
+    by_class[operator_class::matmul] = {flops_per_second(500), {}, {}};
+    by_class[operator_class::elementwise] = {{}, bytes_per_second(30), seconds(2)};
     cost_model const model(c, {{0, 1}, {1, 2}});
-    CHECK(model.rate(0, element_type::float32, operator_class::matmul) == 500);
-    CHECK(model.rate(0, element_type::float32, operator_class::elementwise) == 100);
-    CHECK(model.rate(0, element_type::float16, operator_class::matmul) == 500);
+    auto const speed = [&](element_type e, operator_class o) {
+        auto const& r = model.speed(0, e, o);
+        return std::array{r.rate, r.bandwidth, r.overhead};
+    };
+    CHECK(speed(element_type::float32, operator_class::matmul) == std::array{500.0, 50.0, 0.0});
+    CHECK(speed(element_type::float32, operator_class::elementwise) == std::array{100.0, 30.0, 2.0});
+    CHECK(speed(element_type::float32, operator_class::other) == std::array{100.0, 50.0, 0.0});
+    CHECK(speed(element_type::float16, operator_class::matmul) == std::array{500.0, 50.0, 0.0});
+    CHECK(model.time(kernel{flops(100), bytes(0), bytes(60), true}, 0, element_type::float32, operator_class::elementwise, true, 0.5) == 0.5 * 60 / 30 + 2);
     CHECK(model.ranks() == 3);
     CHECK_THROWS_AS(cost_model(c, {{0, 1}}, element_type::float16), input_error);
+    by_class[operator_class::other].bandwidth = bytes_per_second(0);
+    CHECK_THROWS_AS(validate(c), input_error);
+    by_class[operator_class::other] = {{}, {}, seconds(-1)};
+    CHECK_THROWS_AS(validate(c), input_error);
 }
 
 TEST_CASE("what conversions cost: forward, and the adjoint; of a parameter the gradient's is deferred") {
@@ -346,6 +358,6 @@ TEST_CASE("two operators between two collectives, after HAP's Fig. 11") {
     double const collective_seconds = 2 + 4.0 / 3 * 3;
     CHECK(run.total == doctest::Approx(6 + collective_seconds + 3.5));
     CHECK(run.events.size() == 9);
-    CHECK(run.events[3].transfer == std::size_t{0});
+    CHECK(run.events[3].transfer == 0);
     CHECK(run.events[3].start == doctest::Approx(6));
 }

@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 #include <random>
 #include <stdexcept>
@@ -130,6 +131,23 @@ TEST_CASE("sums run over the ranks in order and are equal on all of them") {
         result[c.rank()] = mine;
     });
     CHECK(result == std::vector<float>(4, ((1e8F + 1) - 1e8F) + 1));
+}
+
+TEST_CASE("an all-reduce may take the largest; ranks that want different reductions fail") {
+    double const none = -std::numeric_limits<double>::infinity();
+    std::vector<values> const data{{1, none, -5}, {3, none, -4}, {2, none, none}};
+    std::vector<values> result = data;
+    std::vector<traffic> seen(3);
+    run_ranks(3, [&](in_process_communicator& c) {
+        c.all_reduce(out(result[c.rank()]), reduction::maximum);
+        seen[c.rank()] = c.traffic();
+    });
+    for (auto const& t : seen) CHECK(t.of(collective::all_reduce) == traffic::entry{1, 1, bytes(24)});
+    for (auto const& r : result) CHECK(r == values{3, none, -4});
+    CHECK_THROWS_WITH_AS(run_ranks(2, [](in_process_communicator& c) {
+        values x(3);
+        c.all_reduce(out(x), c.rank() == 0 ? reduction::maximum : reduction::sum);
+    }), doctest::Contains("different reductions"), error);
 }
 
 TEST_CASE("bytes can be counted as of the model's elements") {

@@ -11,9 +11,6 @@ operator_case einsum(char const* equation, std::vector<shape> operands, shape re
     for (tensor_id k = 0; k < operands.size(); ++k) arguments.push_back(T(k));
     return {"torch.functional.einsum", std::move(operands), arguments, {}, {std::move(result)}};
 }
-literal slice(std::optional<std::int64_t> start, std::optional<std::int64_t> stop, std::optional<std::int64_t> step = {}) { return {literal::slice{start, stop, step}}; }
-literal whole() { return {literal::slice{}}; }
-literal none() { return {}; }
 
 } // namespace
 

@@ -4,8 +4,10 @@
 #pragma once
 
 #include <heddle/execute/eigen_kernels.hpp>
+#include <heddle/execute/in_process.hpp>
 #include <heddle/program/operators.hpp>
 #include <heddle/theory/theory.hpp>
+#include <support/literals.hpp>
 
 #include <doctest/doctest.h>
 
@@ -23,18 +25,6 @@ extern template class heddle::eigen_kernels<double>;
 extern template class heddle::eigen_kernels<float>;
 
 namespace heddle::test {
-
-inline literal T(tensor_id id) { return {literal::tensor{id}}; }
-inline literal text(char const* s) { return {std::string(s)}; }
-inline literal number(std::int64_t i) { return {i}; }
-inline literal real(double d) { return {d}; }
-inline literal flag(bool b) { return {b}; }
-inline literal list(std::vector<literal> items) { return {literal::list(std::move(items))}; }
-inline literal ints(std::vector<std::int64_t> const& values) {
-    literal::list items;
-    for (auto v : values) items.push_back(number(v));
-    return {std::move(items)};
-}
 
 using tensor = dense_tensor<double>;
 
@@ -230,6 +220,24 @@ private:
     }
     static form dual(form f) { return f == form::replicated() ? form::partial() : f == form::partial() ? form::replicated() : f; }
 
+    /// Ranks that combine statistics: each of those that the loop states is combined once, in order.
+    template <class Run>
+    static void run_together(split_loop const& loop, std::size_t ranks, Run const& run_rank) {
+        std::size_t const stated = loop.forward_statistics + loop.backward_statistics;
+        run_ranks(ranks, [&](in_process_communicator& communicator) {
+            std::vector<std::vector<double>> known;
+            run_rank(communicator.rank(), [&](std::size_t which, reduction how, std::span<double> rows) {
+                if (which >= known.size()) {
+                    if (which != known.size()) throw error("a statistic is passed over");
+                    communicator.all_reduce(rows, how);
+                    known.emplace_back(rows.begin(), rows.end());
+                }
+                std::ranges::copy(known[which], rows.begin());
+            });
+            if (known.size() != stated) throw error("combines another number of statistics than its rule states");
+        });
+    }
+
     void check_distributed(instruction const& i, std::size_t ranks) {
         std::string description = "loop " + std::to_string(i.loop) + " on " + std::to_string(ranks) + " ranks:";
         for (form f : i.operands) description += " " + to_string(f);
@@ -241,22 +249,25 @@ private:
         for (auto [begin, count] : parts) description += " [" + std::to_string(begin) + ", +" + std::to_string(count) + ")";
         CAPTURE(description);
 
-        std::vector<std::vector<tensor>> x, g, y(y_.size());
-        std::vector<std::vector<std::optional<tensor>>> dx;
+        std::vector<std::vector<tensor>> x, g, y(y_.size(), std::vector<tensor>(ranks));
+        std::vector<std::vector<std::optional<tensor>>> dx(ranks);
         for (std::size_t k = 0; k < x_.size(); ++k) x.push_back(distribute(x_[k], op.operands[k], i.operands[k], parts));
         for (std::size_t k = 0; k < g_.size(); ++k) g.push_back(distribute(g_[k], op.results[k], dual(i.results[k]), parts));
-        for (std::size_t r = 0; r < ranks; ++r) {
+        auto const run_rank = [&](std::size_t r, auto const& combine) {
             auto const of_rank = [&](std::vector<std::vector<tensor>> const& all) {
                 std::vector<tensor> mine;
                 for (auto const& held : all) mine.push_back(held[r]);
                 return mine;
             };
-            auto const call = loop ? split_call(program_, indexed_, 0, *loop, parts[r].first, parts[r].second, call_.random.seed) : call_;
+            auto call = loop ? split_call(program_, indexed_, 0, *loop, parts[r].first, parts[r].second, call_.random.seed) : call_;
+            call.combine = combine;
             auto const mine = of_rank(x), cotangents = of_rank(g);
             auto const results = backend_.forward(call, view(mine));
-            dx.push_back(backend_.backward(call, view(mine), view(results), view(cotangents)));
-            for (std::size_t k = 0; k < results.size(); ++k) y[k].push_back(results[k]);
-        }
+            dx[r] = backend_.backward(call, view(mine), view(results), view(cotangents));
+            for (std::size_t k = 0; k < results.size(); ++k) y[k][r] = results[k];
+        };
+        if (loop && loop->forward_statistics > 0) run_together(*loop, ranks, run_rank);
+        else for (std::size_t r = 0; r < ranks; ++r) run_rank(r, nullptr);
         for (std::size_t k = 0; k < y_.size(); ++k) {
             CAPTURE(k);
             CHECK(makes_up(y[k], y_[k], op.results[k], i.results[k], parts));
@@ -266,7 +277,9 @@ private:
             CAPTURE(k);
             std::vector<tensor> held;
             for (auto const& of_rank : dx) held.push_back(of_rank[k].value());
-            CHECK(makes_up(held, *dx_[k], op.operands[k], dual(i.operands[k]), parts));
+            // A split operator's own share of a mirrored parameter's gradient is a summand of it.
+            bool const is_share = gathers_factors(i) && i.operands[k] == form::mirrored();
+            CHECK(makes_up(held, *dx_[k], op.operands[k], is_share ? form::partial() : dual(i.operands[k]), parts));
         }
     }
 

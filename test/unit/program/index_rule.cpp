@@ -3,7 +3,10 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 using namespace heddle;
@@ -156,4 +159,20 @@ TEST_CASE("the blocked rule splits nothing") {
     CHECK(rule.operands.size() == 2);
     CHECK(rule.results.size() == 1);
     CHECK(rule.terms.empty());
+}
+
+TEST_CASE("statistics: forward where an operand has the mark, backward where a result has it") {
+    auto const marks = [](char const* text) {
+        auto const rule = parse_index_rule(text);
+        auto const& c = *std::ranges::find(rule.indices, "c", &loop_index::name);
+        return std::pair<int, int>(c.forward_statistics, c.backward_statistics);
+    };
+    CHECK(marks("(b ~~c) -> (b ~c)") == std::pair(2, 1));
+    CHECK(marks("(b ~~c), (b) -> ()") == std::pair(2, 0));
+    CHECK(marks("(b ~c), (~~c) -> (b c)") == std::pair(2, 0)); // the most of any operand
+    CHECK(marks("(b c) -> (b c)") == std::pair(0, 0));
+    CHECK(parse_index_rule("(b ~~c) -> (b ~c)").indices[1].kind == index_kind::parallel);
+    CHECK(parse_index_rule("(b ~~c) -> ()").indices[1].kind == index_kind::reduction);
+    CHECK_THROWS_AS(std::ignore = parse_index_rule("(b ~) -> ()"), input_error);
+    CHECK_THROWS_AS(std::ignore = parse_index_rule("(b ~~~~~~~~~c) -> ()"), input_error);
 }

@@ -4,7 +4,10 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <string>
+#include <vector>
 
 namespace {
 
@@ -64,21 +67,98 @@ TEST_CASE("names of statuses and limits") {
     CHECK(std::string(search::name(search::limit_kind::labels)) == "labels");
 }
 
-TEST_CASE("property_set") {
-    search::property_set a(130), b(130);
-    for (std::size_t id : {0u, 63u, 64u, 129u}) a.insert(id);
-    for (std::size_t id : {0u, 64u}) b.insert(id);
-    CHECK(a.contains(129));
-    CHECK_FALSE(a.contains(128));
-    CHECK(a.includes(b));
-    CHECK_FALSE(b.includes(a));
-    std::vector<std::size_t> ids;
-    a.for_each([&](std::size_t id) { ids.push_back(id); });
-    CHECK(ids == std::vector<std::size_t>{0, 63, 64, 129});
-    a.erase(63);
-    a.erase(129);
-    CHECK(a == b);
-    CHECK(a.hash() == b.hash());
+TEST_CASE("best_first: a limit on labels ends it before a label too many is expanded") {
+    graph_problem p{{}, 6};
+    for (int n = 0; n < 6; ++n) p.edges.push_back({n, n + 1, 1, 'a'});
+    for (std::size_t limit = 0; limit <= 8; ++limit) {
+        CAPTURE(limit);
+        auto const r = search::best_first(p, {.label_limit = limit});
+        // Seven labels, that of the start included, reach the goal.
+        CHECK(r.status == (limit < 7 ? search::status::limit : search::status::optimal));
+        CHECK(r.which_limit == (limit < 7 ? search::limit_kind::labels : search::limit_kind::none));
+        CHECK(r.statistics.kept == std::clamp<std::size_t>(limit, 1, 7));
+        CHECK(r.lower_bound == (limit < 7 ? static_cast<double>(r.statistics.kept) - 1 : 6));
+        CHECK(r.cost.has_value() == (limit >= 7));
+    }
+}
+
+TEST_CASE("best_first: several solutions, best first") {
+    graph_problem const p{{{0, 1, 1, 'a'}, {0, 2, 4, 'b'}, {1, 2, 2, 'c'}, {2, 3, 1, 'd'}, {1, 3, 5, 'e'}}, 3};
+    auto const costs = [&](std::size_t count) {
+        auto const r = search::best_first(p, {.solution_count = count});
+        CHECK(r.status == search::status::optimal);
+        std::vector<double> found{r.cost.value()};
+        for (auto const& other : r.runners_up) found.push_back(other.cost);
+        return found;
+    };
+    CHECK(costs(0) == std::vector{4.0}); // as 1
+    CHECK(costs(1) == std::vector{4.0});
+    CHECK(costs(2) == std::vector{4.0, 5.0});
+    CHECK(costs(9) == std::vector{4.0, 5.0, 6.0});
+}
+
+TEST_CASE("best_first: orders of the same actions that differ in cost count as one solution") {
+    // ab at 5 reaches 3 before ba at 4 does; neither may stand in the way of cd at 6.
+    graph_problem const p{{{0, 1, 1, 'a'}, {1, 3, 4, 'b'}, {0, 2, 3, 'b'}, {2, 3, 1, 'a'}, {0, 4, 5, 'c'}, {4, 3, 1, 'd'}, {3, 5, 1, 'e'}}, 5};
+    auto const r = search::best_first(p, {.solution_count = 2});
+    CHECK(r.status == search::status::optimal);
+    CHECK(r.cost == 5);
+    CHECK(std::string(r.actions.begin(), r.actions.end()) == "bae");
+    REQUIRE(r.runners_up.size() == 1);
+    CHECK(r.runners_up[0].cost == 7);
+    CHECK(std::string(r.runners_up[0].actions.begin(), r.runners_up[0].actions.end()) == "cde");
+}
+
+namespace {
+
+/// At the goal the bound knows half of the cost.
+struct loose_at_goal : graph_problem {
+    [[nodiscard]] double bound(state s, label l) const { return s == goal ? l / 2 : l; }
+};
+/// Actions that cannot be hashed: every path is a solution of its own.
+struct unhashed : graph_problem {
+    struct action { char name = 0; };
+    template <class Visit>
+    void for_each_successor(state s, label l, Visit&& visit) const {
+        graph_problem::for_each_successor(s, l, [&](char name, state t, label m) { visit(action{name}, t, m); });
+    }
+};
+
+} // namespace
+
+TEST_CASE("best_first: fewer solutions than sought are no proof where a gap dropped some") {
+    // With a gap of a half, 70 is not sought below 100; the way at 90 is found because its bound is loose.
+    loose_at_goal const p{{{{0, 1, 70, 'a'}, {1, 3, 0, 'b'}, {0, 2, 45, 'c'}, {2, 3, 45, 'd'}}, 3}};
+    auto const r = search::best_first(p, {.cutoff = 100, .relative_gap = 0.5, .solution_count = 2});
+    CHECK(r.cost == 90);
+    CHECK(r.status == search::status::feasible);
+    CHECK(r.lower_bound <= 70);
+}
+
+TEST_CASE("best_first: actions without a hash") {
+    unhashed const p{{{{0, 1, 1, 'a'}, {1, 3, 4, 'b'}, {0, 2, 3, 'b'}, {2, 3, 1, 'a'}}, 3}};
+    auto const r = search::best_first(p, {.solution_count = 3});
+    CHECK(r.status == search::status::optimal);
+    CHECK(r.cost == 4);
+    REQUIRE(r.runners_up.size() == 1);
+    CHECK(r.runners_up[0].cost == 5);
+}
+
+TEST_CASE("best_first: the same result every time") {
+    // A grid full of ties.
+    graph_problem p{{}, 99};
+    for (int n = 0; n < 100; ++n) {
+        if (n % 10 < 9) p.edges.push_back({n, n + 1, 1, 'r'});
+        if (n < 90) p.edges.push_back({n, n + 10, 1, 'd'});
+    }
+    auto const first = search::best_first(p);
+    CHECK(first.cost == 18);
+    for (int n = 0; n < 3; ++n) {
+        auto const again = search::best_first(p);
+        CHECK(again.actions == first.actions);
+        CHECK(again.statistics.expanded == first.statistics.expanded);
+        CHECK(again.statistics.kept == first.statistics.kept);
+    }
 }
 
 TEST_CASE("property_space: a consumed budget is gone, an unused property is filled in") {

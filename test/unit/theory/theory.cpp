@@ -100,6 +100,7 @@ TEST_CASE("all ways to compute a linear operator with bias") {
     auto const p = index_program(b.finish(b.apply("sum", "(b n) -> (); 0", {y})));
     CHECK(ways(p, 1) == std::set<std::string>{
         "shard(0) replicated replicated -> shard(0)",       // the batch
+        "shard(0) mirrored mirrored -> shard(0)",           // likewise, gradients from factors
         "replicated shard(0) shard(0) -> shard(1)",         // the outputs
         "shard(1) shard(1) partial -> partial",             // the inputs: a whole bias would be added once per device
         "replicated replicated replicated -> replicated",

@@ -6,6 +6,7 @@
 #include <heddle/execute/detail/contraction.hpp>
 
 #include <cmath>
+#include <concepts>
 #include <functional>
 #include <map>
 #include <string>
@@ -44,20 +45,26 @@ struct axis_view {
     axis_view(shape const& dims, std::size_t first, std::size_t count = 1) {
         for (std::size_t d = 0; d < dims.size(); ++d) (d < first ? outer : d < first + count ? size : inner) *= dims[d];
     }
-    /// Calls `visit` with the number of the first element of each line; the next ones are `inner` apart.
+    [[nodiscard]] extent lines() const { return outer * inner; }
+    /// Calls `visit` with the number of the first element of each line, whose next ones are `inner` apart, and, if it takes two
+    /// arguments, the number of the line.
     template <class Visitor>
     void for_each_line(Visitor&& visit) const {
         for (extent o = 0; o < outer; ++o)
-            for (extent i = 0; i < inner; ++i) visit(o * size * inner + i);
+            for (extent i = 0; i < inner; ++i) {
+                if constexpr (std::invocable<Visitor&, extent, extent>) visit(o * size * inner + i, o * inner + i);
+                else visit(o * size * inner + i);
+            }
     }
 };
 
-/// The attribute `dim`, or the dimension that the rule blocks.
+/// The attribute `dim`, or the dimension that the rule blocks or gives statistics.
 [[nodiscard]] inline std::size_t axis_of(kernel_call const& call) {
     if (call.has("dim")) return static_cast<std::size_t>(call.number("dim", 0));
     auto const& access = call.rule->results[0];
     for (std::size_t d = 0; d < access.size(); ++d)
-        if (!access[d].empty() && call.rule->indices[access[d][0]].kind == index_kind::blocked) return d;
+        if (!access[d].empty())
+            if (auto const& index = call.rule->indices[access[d][0]]; index.kind == index_kind::blocked || index.forward_statistics > 0) return d;
     return 0;
 }
 

@@ -42,14 +42,15 @@ operator_kernel<Scalar> embedding_kernel() {
 
 /// The loss of each sample is minus the sum of its log-probabilities times `shares`; a mean divides by `divisor`.
 ///
-/// Samples are numbered by the scores' dimensions without the classes. A mean over labels needs the
-/// whole target, whatever part of the scores a rank holds, so labels are found by their place in the whole.
+/// Samples are numbered by the scores' dimensions without the classes; each is a line. A mean over labels needs the
+/// whole target, whatever part of the scores a rank holds, so labels are found by their place in the whole. Of the classes a rank
+/// may hold some: its summand of the loss is theirs.
 template <class Scalar>
 class classification {
 public:
     classification(kernel_call const& call, tensor_view<Scalar> x)
         : call_(call), x_(x), axis_(x[0]->dims.size() > 1 ? 1 : 0), view(x[0]->dims, axis_), shares(x[0]->dims),
-          smoothing_(static_cast<Scalar>(call.number("label_smoothing", 0))) {
+          share_sums(static_cast<std::size_t>(view.lines())), smoothing_(static_cast<Scalar>(call.number("label_smoothing", 0))) {
         auto const weight = call.operand("weight");
         weight_ = weight ? x[*weight] : nullptr;
         has_labels = x[1]->dims.size() < x[0]->dims.size();
@@ -64,9 +65,6 @@ public:
     }
     [[nodiscard]] Scalar smoothing() const { return smoothing_; }
 
-    /// The number of the sample whose scores are the line that begins with element `first`.
-    [[nodiscard]] extent sample(extent first) const { return first / (view.size * view.inner) * view.inner + first % view.inner; }
-
 private:
     kernel_call const& call_;
     tensor_view<Scalar> x_;
@@ -75,6 +73,8 @@ private:
 public:
     axis_view view;
     dense_tensor<Scalar> shares;
+    /// Of a sample's shares, over all classes.
+    std::vector<Scalar> share_sums;
     Scalar divisor = 1;
     bool has_labels = true;
 
@@ -94,13 +94,20 @@ private:
         shape const whole = without(call_.whole_shape(call_.rule->operands[0]), axis_);
         bool const target_is_cut = std::ranges::any_of(call_.operands[1], [](auto const& p) { return p.has_value(); });
         auto const numbers = whole_numbers(whole, held);
-        view.for_each_line([&](extent first) {
-            extent const n = sample(first), place = target_is_cut ? n : numbers[static_cast<std::size_t>(n)];
-            auto const label = static_cast<extent>(target[place]);
+        auto const& held_classes = call_.operands[0][axis_];
+        extent const classes = call_.whole_shape(call_.rule->operands[0])[axis_];
+        Scalar const smooth = smoothing_ / static_cast<Scalar>(classes);
+        Scalar all_weights = 0;
+        for (extent c = 0; c < classes; ++c) all_weights += class_weight(c);
+        view.for_each_line([&](extent first, extent n) {
+            auto const label = static_cast<extent>(target[target_is_cut ? n : numbers[static_cast<std::size_t>(n)]]);
             if (!counts(label)) return;
-            if (label < 0 || label >= view.size) call_.fail("has label " + std::to_string(label) + " of " + std::to_string(view.size) + " classes");
-            for (extent c = 0; c < view.size; ++c) shares[first + c * view.inner] = smoothing_ / static_cast<Scalar>(view.size) * class_weight(c);
-            shares[first + label * view.inner] += (1 - smoothing_) * class_weight(label);
+            if (label < 0 || label >= classes) call_.fail("has label " + std::to_string(label) + " of " + std::to_string(classes) + " classes");
+            share_sums[static_cast<std::size_t>(n)] = smooth * all_weights + (1 - smoothing_) * class_weight(label);
+            for (extent place = 0; place < view.size; ++place) {
+                extent const c = held_classes ? (*held_classes)[static_cast<std::size_t>(place)] : place;
+                shares[first + place * view.inner] = smooth * class_weight(c) + (c == label ? (1 - smoothing_) * class_weight(c) : Scalar(0));
+            }
         });
         if (!is_mean()) return;
         bool const all_count = !call_.has("ignore_index") && !weight_;
@@ -113,6 +120,9 @@ private:
     void share_probabilities() {
         shares = *x_[1];
         for (auto& s : shares.data) s = s * (1 - smoothing_) + smoothing_ / static_cast<Scalar>(view.size);
+        view.for_each_line([&](extent first, extent n) {
+            for (extent c = 0; c < view.size; ++c) share_sums[static_cast<std::size_t>(n)] += shares[first + c * view.inner];
+        });
         shape const whole = call_.whole_shape(call_.rule->operands[0]);
         divisor = static_cast<Scalar>(count_elements(whole) / whole[axis_]);
     }
@@ -123,35 +133,35 @@ private:
 
 template <class Scalar>
 operator_kernel<Scalar> classification_kernel(bool of_scores) {
-    auto const logarithms = [=](tensor_view<Scalar> x, axis_view const& view) { return of_scores ? softmax_of(*x[0], view, true) : *x[0]; };
+    auto const logarithms = [=](kernel_call const& call, tensor_view<Scalar> x, axis_view const& view) { return of_scores ? softmax_of(call, *x[0], view, true) : *x[0]; };
     return {[=](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> {
                 classification<Scalar> const c(call, x);
-                auto const logs = logarithms(x, c.view);
+                auto const logs = logarithms(call, x, c.view);
                 dense_tensor<Scalar> y(call.result_shape(0));
-                c.view.for_each_line([&](extent first) {
+                c.view.for_each_line([&](extent first, extent sample) {
                     Scalar loss = 0;
                     for (extent k = 0; k < c.view.size; ++k) {
                         extent const n = first + k * c.view.inner;
                         if (c.shares[n] != 0) loss -= c.shares[n] * logs[n];
                     }
-                    y[y.dims.empty() ? 0 : c.sample(first)] += loss;
+                    y[y.dims.empty() ? 0 : sample] += loss;
                 });
                 if (c.is_mean()) y[0] /= c.divisor;
                 return {std::move(y)};
             },
             [=](kernel_call const& call, tensor_view<Scalar> x, tensor_view<Scalar>, tensor_view<Scalar> g) {
                 classification<Scalar> const c(call, x);
-                auto const logs = logarithms(x, c.view);
+                auto const logs = logarithms(call, x, c.view);
                 gradients<Scalar> result(x.size());
                 dense_tensor<Scalar> dx(x[0]->dims), dtarget(c.has_labels ? shape{} : x[1]->dims);
-                c.view.for_each_line([&](extent first) {
-                    Scalar const weight = c.weight_of(*g[0], c.sample(first));
+                c.view.for_each_line([&](extent first, extent sample) {
+                    Scalar const weight = c.weight_of(*g[0], sample);
                     for (extent n = first; n < first + c.view.size * c.view.inner; n += c.view.inner) {
-                        dx[n] = -c.shares[n] * weight;
+                        dx[n] = ((of_scores ? std::exp(logs[n]) * c.share_sums[static_cast<std::size_t>(sample)] : Scalar(0)) - c.shares[n]) * weight;
                         if (!c.has_labels) dtarget[n] = -(1 - c.smoothing()) * logs[n] * weight;
                     }
                 });
-                result[0] = of_scores ? softmax_adjoint(logs, std::move(dx), c.view, true) : std::move(dx);
+                result[0] = std::move(dx);
                 if (!c.has_labels) result[1] = std::move(dtarget);
                 return result;
             }};
@@ -199,7 +209,7 @@ public:
         matrix_map<Scalar>(probabilities.data.data(), rows, experts_).noalias() =
             const_matrix_map<Scalar>(tokens.data.data(), rows, width) * const_matrix_map<Scalar>(gate.data.data(), width, experts_);
         axis_view const lines(probabilities.dims, 1);
-        probabilities = softmax_of(std::move(probabilities), lines, false);
+        probabilities = softmax_of({}, std::move(probabilities), lines, false);
         for (extent b = 0; b < tokens.dims[0]; ++b) {
             std::vector<extent> used(static_cast<std::size_t>(experts_));
             for (int rank = 0; rank < std::min<extent>(choices_, experts_); ++rank)
@@ -264,7 +274,7 @@ operator_kernel<Scalar> routing_kernel(int choices) {
                 dense_tensor<Scalar> scores(r.probabilities.dims);
                 for (auto const& c : r.taken) r.backward(c, (*g[1])[r.place(c)], scores);
                 axis_view const lines(scores.dims, 1);
-                scores = softmax_adjoint(r.probabilities, std::move(scores), lines, false);
+                scores = softmax_adjoint({}, r.probabilities, std::move(scores), lines, false);
                 gradients<Scalar> result{dense_tensor<Scalar>(x[0]->dims), dense_tensor<Scalar>(x[1]->dims)};
                 extent const rows = scores.dims[0], experts = scores.dims[1], width = x[1]->dims[0];
                 if (rows == 0) return result;

@@ -73,28 +73,41 @@ operator_kernel<Scalar> dropout_kernel() {
             [](kernel_call const& call, tensor_view<Scalar>, tensor_view<Scalar>, tensor_view<Scalar> g) { return only(dropped(call, *g[0])); }};
 }
 
+/// A number for each line of an axis, made of its elements: from `start`, by `step(number, element's number, line)`; of the whole
+/// lines where `call` holds parts of them.
+template <class Step>
+std::vector<double> line_statistic(kernel_call const& call, std::size_t which, reduction how, axis_view const& view, double start, Step const& step) {
+    std::vector<double> rows(static_cast<std::size_t>(view.lines()), start);
+    view.for_each_line([&](extent first, extent line) {
+        auto& row = rows[static_cast<std::size_t>(line)];
+        for (extent n = first; n < first + view.size * view.inner; n += view.inner) row = step(row, n, static_cast<std::size_t>(line));
+    });
+    if (call.combine) call.combine(which, how, rows);
+    return rows;
+}
+
 /// Softmax over lines of an axis, or its logarithm.
 template <class Scalar>
-dense_tensor<Scalar> softmax_of(dense_tensor<Scalar> x, axis_view const& view, bool logarithm) {
-    view.for_each_line([&](extent first) {
-        extent const end = first + view.size * view.inner;
-        Scalar largest = -std::numeric_limits<Scalar>::infinity(), sum = 0;
-        for (extent n = first; n < end; n += view.inner) largest = std::max(largest, x[n]);
-        for (extent n = first; n < end; n += view.inner) sum += std::exp(x[n] - largest);
-        for (extent n = first; n < end; n += view.inner)
-            x[n] = logarithm ? x[n] - largest - std::log(sum) : std::exp(x[n] - largest) / sum;
+dense_tensor<Scalar> softmax_of(kernel_call const& call, dense_tensor<Scalar> x, axis_view const& view, bool logarithm) {
+    auto const largest = line_statistic(call, 0, reduction::maximum, view, -std::numeric_limits<double>::infinity(),
+                                        [&](double row, extent n, std::size_t) { return std::max(row, static_cast<double>(x[n])); });
+    auto const sum = line_statistic(call, 1, reduction::sum, view, 0, [&](double row, extent n, std::size_t line) { return row + std::exp(x[n] - largest[line]); });
+    view.for_each_line([&](extent first, extent number) {
+        auto const line = static_cast<std::size_t>(number);
+        for (extent n = first; n < first + view.size * view.inner; n += view.inner)
+            x[n] = static_cast<Scalar>(logarithm ? x[n] - largest[line] - std::log(sum[line]) : std::exp(x[n] - largest[line]) / sum[line]);
     });
     return x;
 }
 
 /// The operand's cotangent from the result and its cotangent.
 template <class Scalar>
-dense_tensor<Scalar> softmax_adjoint(dense_tensor<Scalar> const& y, dense_tensor<Scalar> g, axis_view const& view, bool logarithm) {
-    view.for_each_line([&](extent first) {
-        extent const end = first + view.size * view.inner;
-        Scalar sum = 0;
-        for (extent n = first; n < end; n += view.inner) sum += logarithm ? g[n] : g[n] * y[n];
-        for (extent n = first; n < end; n += view.inner) g[n] = logarithm ? g[n] - std::exp(y[n]) * sum : y[n] * (g[n] - sum);
+dense_tensor<Scalar> softmax_adjoint(kernel_call const& call, dense_tensor<Scalar> const& y, dense_tensor<Scalar> g, axis_view const& view, bool logarithm) {
+    auto const sum = line_statistic(call, 2, reduction::sum, view, 0, [&](double row, extent n, std::size_t) { return row + (logarithm ? g[n] : g[n] * y[n]); });
+    view.for_each_line([&](extent first, extent line) {
+        auto const of_line = static_cast<Scalar>(sum[static_cast<std::size_t>(line)]);
+        for (extent n = first; n < first + view.size * view.inner; n += view.inner)
+            g[n] = logarithm ? g[n] - std::exp(y[n]) * of_line : y[n] * (g[n] - of_line);
     });
     return g;
 }
@@ -102,10 +115,10 @@ dense_tensor<Scalar> softmax_adjoint(dense_tensor<Scalar> const& y, dense_tensor
 template <class Scalar>
 operator_kernel<Scalar> softmax_kernel(bool logarithm) {
     return {[=](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> {
-                return {softmax_of(*x[0], axis_view(x[0]->dims, axis_of(call)), logarithm)};
+                return {softmax_of(call, *x[0], axis_view(x[0]->dims, axis_of(call)), logarithm)};
             },
             [=](kernel_call const& call, tensor_view<Scalar>, tensor_view<Scalar> y, tensor_view<Scalar> g) {
-                return only(softmax_adjoint(*y[0], *g[0], axis_view(g[0]->dims, axis_of(call)), logarithm));
+                return only(softmax_adjoint(call, *y[0], *g[0], axis_view(g[0]->dims, axis_of(call)), logarithm));
             }};
 }
 

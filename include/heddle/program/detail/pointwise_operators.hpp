@@ -112,9 +112,12 @@ inline description softmax(call_view const& c) {
     entries access = numbered(c.shape_of(x));
     if (access.empty() || !c.find(1, "dim")) return {};
     std::size_t const dimension = c.axis(c.integer(1, "dim"), access.size());
-    auto& axis = access[dimension];
-    if (axis != "1") axis = "!c";
-    described_operator op{rule_text({access}, {access}), {x}};
+    entries result = access;
+    if (access[dimension] != "1") {
+        access[dimension] = "~~c"; // a maximum and a sum
+        result[dimension] = "~c";
+    }
+    described_operator op{rule_text({access}, {result}), {x}};
     op.options.category = operator_class::normalisation;
     op.options.forward = flops(5 * element_count(c.shape_of(x)));
     op.options.saved_operands = operand_numbers{};
@@ -251,13 +254,13 @@ inline description average_pool(call_view const& c) {
 }
 inline description adaptive_average_pool(call_view const& c) { return pool(c, true, 1); }
 
-/// Indices of a classification loss: the classes are dimension 1 of the scores, or their only one.
+/// Indices of a classification loss: the classes, `index`, are dimension 1 of the scores, or their only one.
 struct loss_indices {
     entries scores, target;
 
-    loss_indices(shape const& scores_shape) : scores(numbered(scores_shape)) {
+    loss_indices(shape const& scores_shape, char const* index) : scores(numbered(scores_shape)) {
         std::size_t const classes = scores.size() > 1 ? 1 : 0;
-        if (scores[classes] != "1") scores[classes] = "!c";
+        if (scores[classes] != "1") scores[classes] = index;
         target = scores;
         target.erase(target.begin() + static_cast<std::ptrdiff_t>(classes));
     }
@@ -266,14 +269,15 @@ struct loss_indices {
 /// Negative log-likelihood of labels, `log_probabilities` given, or of scores (cross-entropy).
 ///
 /// A mean divides by the number of targets that count, which are known only from all of them: the
-/// target stays whole. Target probabilities are cut like the scores; all of them count.
+/// target stays whole. Target probabilities are cut like the scores; all of them count. Each class adds its own summand of the
+/// loss, for which scores need the maximum and the sum over all classes; with labels, nothing more in the backward pass.
 inline description classification_loss(call_view const& c, bool log_probabilities) {
     described_operator op{{}, {c.tensor(0, "input"), c.tensor(1, "target")}};
     shape const &scores = c.shape_of(op.operands[0]), &target = c.shape_of(op.operands[1]);
     std::string const reduction = c.text(6, "reduction", "mean");
     if (scores.empty()) return {};
-    loss_indices const indices(scores);
     bool const labels = target.size() + 1 == scores.size(), mean = reduction == "mean";
+    loss_indices const indices(scores, !labels ? "!c" : log_probabilities ? "c" : "~~c");
     std::vector<entries> operands{indices.scores, !labels ? indices.scores : mean ? blocked(target) : indices.target};
     if (auto const weight = c.find_tensor(2, "weight")) {
         op.operands.push_back(*weight);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Reads cluster files.
+/// @brief Reads and writes cluster files.
 #pragma once
 
 #include <heddle/cluster/cluster.hpp>
@@ -39,6 +39,52 @@ inline std::map<collective, collective_model> read_collectives(element const& ro
         auto const kind = value_of(collectives, name);
         if (!kind) e.fail("is no collective, expected one of " + listed(collectives));
         result.emplace(*kind, read_collective_model(e, strict));
+    }
+    return result;
+}
+
+/// What an operator class reaches: a rate, or an object. With `strict`, unknown fields are errors.
+inline class_speed read_class_speed(element const& e, bool strict) {
+    if (!e.value().is_object()) return {flops_per_second(e.positive()), {}, {}};
+    if (strict) e.allow_only({"rate", "bandwidth", "overhead"});
+    class_speed result;
+    if (auto const rate = e.find("rate")) result.rate = flops_per_second(rate->positive());
+    if (auto const bandwidth = e.find("bandwidth")) result.bandwidth = bytes_per_second(bandwidth->positive());
+    if (auto const overhead = e.find("overhead")) result.overhead = seconds(overhead->non_negative());
+    return result;
+}
+
+inline nlohmann::ordered_json to_json(class_speed const& speed) {
+    if (speed.rate && !speed.bandwidth && !speed.overhead) return speed.rate->value;
+    auto result = nlohmann::ordered_json::object();
+    if (speed.rate) result["rate"] = speed.rate->value;
+    if (speed.bandwidth) result["bandwidth"] = speed.bandwidth->value;
+    if (speed.overhead) result["overhead"] = speed.overhead->value;
+    return result;
+}
+
+inline nlohmann::ordered_json to_json(collective_model const& model) {
+    auto const line = [](collective_model::piece const& p) {
+        return nlohmann::ordered_json{{"latency", p.latency.value}, {"seconds_per_byte", p.slope.value}};
+    };
+    if (model.pieces.size() == 1) return line(model.pieces.front());
+    auto pieces = nlohmann::ordered_json::array();
+    for (auto const& p : model.pieces) pieces.push_back(line(p));
+    return {{"pieces", std::move(pieces)}};
+}
+
+inline nlohmann::ordered_json to_json(std::map<collective, collective_model> const& models) {
+    auto result = nlohmann::ordered_json::object();
+    for (auto const& [kind, model] : models) result[heddle::name(kind)] = to_json(model);
+    return result;
+}
+
+inline nlohmann::ordered_json to_json(device_type const& type) {
+    nlohmann::ordered_json result{{"name", type.name}, {"memory", type.memory.value}, {"bandwidth", type.bandwidth.value}, {"overhead", type.overhead.value}};
+    for (auto const& [element, table] : type.rates) {
+        auto& rates = result["rates"][std::string(name_of(element_types, element))];
+        rates["default"] = table.fallback.value;
+        for (auto const& [category, speed] : table.by_class) rates[std::string(name_of(operator_classes, category))] = to_json(speed);
     }
     return result;
 }
@@ -103,7 +149,7 @@ private:
             if (name == "default" || (strict_ && name.starts_with("x-"))) continue;
             auto const category = value_of(operator_classes, name);
             if (!category) rate.fail("is no operator class, expected default or one of " + listed(operator_classes));
-            table.by_class.emplace(*category, flops_per_second(rate.positive()));
+            table.by_class.emplace(*category, read_class_speed(rate, strict_));
         }
         return table;
     }
@@ -145,6 +191,21 @@ private:
 /// *Throws* `file_error` if it cannot be read, `input_error` naming the place if it is wrong.
 [[nodiscard]] inline cluster read_cluster(std::filesystem::path const& path) {
     return parse_cluster(detail::guarded(path.string(), [&] { return read_text(path); }), path.string());
+}
+
+/// The text of a cluster file; reading it back gives the same cluster.
+/// *Precondition:* `validate(c)` passed.
+[[nodiscard]] inline std::string to_text(cluster const& c) {
+    nlohmann::ordered_json root{{"format", "heddle.cluster"}, {"version", 1}, {"name", c.name}};
+    for (auto const& type : c.types) root["device_types"].push_back(detail::to_json(type));
+    for (auto const& m : c.machines) root["machines"].push_back({{"type", c.types[m.type].name}, {"devices", m.devices}, {"count", m.count}});
+    auto const put_link = [&](char const* place, std::optional<network_link> const& l) {
+        if (l) root["links"][place] = {{"bandwidth", l->bandwidth.value}, {"latency", l->latency.value}};
+    };
+    put_link("intra", c.intra);
+    put_link("inter", c.inter);
+    if (!c.measured.empty()) root["collectives"] = detail::to_json(c.measured);
+    return root.dump(2) + "\n";
 }
 
 } // namespace heddle::json

@@ -82,6 +82,39 @@ inline void write_all(std::filesystem::path const& path, std::string_view text, 
     return text;
 }
 
+namespace detail {
+
+/// Whether a place is something other than a file: a terminal, a pipe, a directory.
+inline bool is_no_file(std::filesystem::path const& path) {
+    std::error_code error;
+    auto const status = std::filesystem::status(path, error);
+    return std::filesystem::exists(status) && !std::filesystem::is_regular_file(status);
+}
+/// The file that a link names is replaced, not the link.
+inline std::filesystem::path behind_link(std::filesystem::path const& path) {
+    std::error_code error;
+    if (!std::filesystem::is_symlink(path, error)) return path;
+    auto resolved = std::filesystem::weakly_canonical(path, error);
+    return error ? path : resolved;
+}
+
+} // namespace detail
+
+/// Whether `write_file_atomically` can begin, so that nobody works for a file that cannot be written: tries with an empty file
+/// beside the place, which it removes. *Throws* `file_error` if not.
+inline void require_writable(std::filesystem::path const& path) {
+    std::error_code error;
+    if (std::filesystem::is_directory(path, error)) throw file_error(path.string() + ": cannot be written: it is a directory");
+    if (detail::is_no_file(path)) return;
+    auto const beside = detail::temporary_beside(detail::behind_link(path));
+    try {
+        detail::write_all(beside, {}, "wbxT");
+    } catch (file_error const&) {
+        throw file_error(path.string() + ": cannot be written: " + std::strerror(errno));
+    }
+    std::filesystem::remove(beside, error);
+}
+
 /// Writes a file beside the place and renames it there, so that nobody sees half of it; a failure
 /// leaves what was there. Compressed if the name ends in `.gz`. What is no regular file, such as a
 /// terminal or a pipe, is written directly.
@@ -90,11 +123,8 @@ inline void write_file_atomically(std::filesystem::path const& path, std::string
     namespace fs = std::filesystem;
     bool const compress = path.extension() == ".gz";
     std::error_code error;
-    fs::file_status const status = fs::status(path, error);
-    if (fs::exists(status) && !fs::is_regular_file(status)) return detail::write_all(path, text, compress ? "wb" : "wbT");
-    fs::path target = path;
-    if (fs::is_symlink(path, error)) // the file it names is replaced, not the link
-        if (fs::path const resolved = fs::weakly_canonical(path, error); !error) target = resolved;
+    if (detail::is_no_file(path)) return detail::write_all(path, text, compress ? "wb" : "wbT");
+    fs::path const target = detail::behind_link(path);
     fs::path const beside = detail::temporary_beside(target);
     try {
         detail::write_all(beside, text, compress ? "wbx" : "wbxT");

@@ -3,6 +3,7 @@
 /// @brief Reads and writes fitted models of collectives and rates.
 #pragma once
 
+#include <heddle/cluster/fitted.hpp>
 #include <heddle/json/cluster.hpp>
 #include <heddle/json/document.hpp>
 
@@ -13,26 +14,20 @@
 
 namespace heddle::json {
 
-struct fitted_models {
-    /// The number of ranks the collectives were measured on.
-    int ranks = 1;
-    std::map<collective, collective_model> collectives;
-    /// By device type, element type and operator class.
-    std::map<std::string, std::map<element_type, std::map<operator_class, flops_per_second>>> rates;
-};
+using heddle::fitted_models;
 
 namespace detail {
 
-inline std::map<element_type, std::map<operator_class, flops_per_second>> read_device_rates(element const& device) {
-    std::map<element_type, std::map<operator_class, flops_per_second>> result;
+inline fitted_models::device_speeds read_device_speeds(element const& device) {
+    fitted_models::device_speeds result;
     for (auto const& [type_name, table] : device.fields()) {
         auto const type = value_of(element_types, type_name);
         if (!type) table.fail("is no element type, expected one of " + listed(element_types));
-        auto& rates = result[*type];
-        for (auto const& [class_name, rate] : table.fields()) {
+        auto& speeds = result[*type];
+        for (auto const& [class_name, speed] : table.fields()) {
             auto const category = value_of(operator_classes, class_name);
-            if (!category) rate.fail("is no operator class, expected one of " + listed(operator_classes));
-            rates.emplace(*category, flops_per_second(rate.positive()));
+            if (!category) speed.fail("is no operator class, expected one of " + listed(operator_classes));
+            speeds.emplace(*category, read_class_speed(speed, false));
         }
     }
     return result;
@@ -43,18 +38,8 @@ inline fitted_models read_fitted(document const& file) {
     result.ranks = static_cast<int>(file.root().at("ranks").integer(1, 65536));
     result.collectives = read_collectives(file.root(), false);
     if (auto const rates = file.root().find("rates"))
-        for (auto const& [device, table] : rates->fields()) result.rates.emplace(device, read_device_rates(table));
+        for (auto const& [device, table] : rates->fields()) result.speeds.emplace(device, read_device_speeds(table));
     return result;
-}
-
-inline nlohmann::ordered_json to_json(collective_model const& model) {
-    auto const line = [](collective_model::piece const& p) {
-        return nlohmann::ordered_json{{"latency", p.latency.value}, {"seconds_per_byte", p.slope.value}};
-    };
-    if (model.pieces.size() == 1) return line(model.pieces.front());
-    auto pieces = nlohmann::ordered_json::array();
-    for (auto const& p : model.pieces) pieces.push_back(line(p));
-    return {{"pieces", std::move(pieces)}};
 }
 
 } // namespace detail
@@ -74,15 +59,12 @@ inline nlohmann::ordered_json to_json(collective_model const& model) {
 /// The text of a file of fitted models; reading it back gives the same numbers.
 [[nodiscard]] inline std::string to_text(fitted_models const& models) {
     nlohmann::ordered_json root{{"format", "heddle.fitted"}, {"version", 1}, {"ranks", models.ranks}};
-    auto& measured = root["collectives"] = nlohmann::ordered_json::object();
-    for (auto const& [kind, model] : models.collectives) measured[name(kind)] = detail::to_json(model);
+    root["collectives"] = detail::to_json(models.collectives);
     auto& rates = root["rates"] = nlohmann::ordered_json::object();
-    for (auto const& [device, types] : models.rates) {
-        auto& table = rates[device] = nlohmann::ordered_json::object();
+    for (auto const& [device, types] : models.speeds)
         for (auto const& [type, classes] : types)
-            for (auto const& [category, rate] : classes)
-                table[std::string(name_of(element_types, type))][std::string(name_of(operator_classes, category))] = rate.value;
-    }
+            for (auto const& [category, speed] : classes)
+                rates[device][std::string(name_of(element_types, type))][std::string(name_of(operator_classes, category))] = detail::to_json(speed);
     return root.dump(2) + "\n";
 }
 

@@ -184,6 +184,7 @@ private:
         add(result, "backward_transfers", s.step.backward_transfers);
         add(result, "deferred_transfers", s.step.deferred_transfers);
         add(result, "update_transfers", s.step.update_transfers);
+        add(result, "deferred", s.step.deferred);
         add(result, "update", s.step.update);
         add(result, "stored", s.step.stored);
         add(result, "saved", s.step.saved);
@@ -423,6 +424,8 @@ private:
             if (!has_grouped_kind(t.kind)) how->fail("is for gathers and scatters only");
             t.how = how->choice(unevens);
         }
+        if (t.kind == collective::all_gather && !t.from.is_split()) e.fail("lacks the field 'from', which says what each device sends");
+        if (t.kind == collective::reduce_scatter && !t.to.is_split()) e.fail("lacks the field 'to', which says what each device receives");
         return t;
     }
 
@@ -470,6 +473,7 @@ private:
             s.step.backward_transfers = read_transfers(e, "backward_transfers");
             s.step.deferred_transfers = read_transfers(e, "deferred_transfers");
             s.step.update_transfers = read_transfers(e, "update_transfers");
+            s.step.deferred = read_kernel(e, "deferred");
             s.step.update = read_holding(e, "update");
             s.step.stored = read_holding(e, "stored");
             s.step.saved = read_holding(e, "saved");

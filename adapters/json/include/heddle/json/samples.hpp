@@ -3,6 +3,7 @@
 /// @brief Reads measurements of collectives and operators (CSV).
 #pragma once
 
+#include <heddle/cluster/sample.hpp>
 #include <heddle/json/document.hpp>
 
 #include <array>
@@ -11,21 +12,11 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <variant>
 #include <vector>
 
 namespace heddle::json {
 
-/// One measurement of a collective on `ranks` ranks, or of an operator class on a device type.
-struct sample {
-    std::variant<collective, operator_class> what;
-    std::string device;
-    int ranks = 0;
-    std::optional<element_type> type;
-    flops work;
-    bytes size;
-    seconds time;
-};
+using heddle::sample;
 
 namespace detail {
 

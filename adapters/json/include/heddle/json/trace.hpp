@@ -86,7 +86,7 @@ private:
             arguments["bytes"] = std::llround(t.size.value);
         } else if (e.when == phase::update) {
             category = "update";
-            name = "update " + subject;
+            name = computes ? subject + " gradients from factors" : "update " + subject;
         } else {
             name = computes ? subject : local_work(i) + " " + subject;
             if (e.when != phase::forward) name += " backward";

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: BSL-1.0
+// heddle fit: measurements in; models of collectives and operators out, alone or in a cluster.
+#include "commands.hpp"
+
+#include <heddle/cluster/fit.hpp>
+#include <heddle/cost/cost_model.hpp>
+#include <heddle/json/all.hpp>
+#include <heddle/json/fit_report.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <iostream>
+
+namespace heddle::cli {
+
+namespace {
+
+/// The number of ranks whose collectives are written: the one asked for, the cluster's, or the only one.
+int choose_ranks(fit_arguments const& arguments, fit_report const& report, std::optional<cluster> const& base) {
+    auto const measured = rank_counts(report);
+    if (arguments.ranks) {
+        if (!measured.contains(*arguments.ranks))
+            throw input_error(arguments.samples, "has no collective on " + std::to_string(*arguments.ranks) + " ranks");
+        return *arguments.ranks;
+    }
+    if (measured.empty()) return 1;
+    if (base)
+        if (auto const devices = static_cast<int>(base->devices().size()); measured.contains(devices)) return devices;
+    if (measured.size() > 1 && !arguments.out.empty())
+        throw input_error(arguments.samples, "has collectives on " + std::to_string(*measured.begin()) + " and on " +
+                                                 std::to_string(*measured.rbegin()) + " ranks, expected one number or the option --ranks");
+    return *measured.rbegin();
+}
+
+/// Where the cluster predicts the samples worse than the fits do: what a fit leaves open is the device's.
+std::vector<std::string> check_in_cluster(fit_report const& report, cluster const& c) {
+    std::vector<std::string> warnings;
+    for (auto const& f : report.operators) {
+        auto const type = std::ranges::find(c.types, f.device, &device_type::name);
+        if (type == c.types.end()) continue;
+        cost_model const model(c, {{static_cast<std::size_t>(type - c.types.begin()), 1}}, f.type);
+        double worst = 0;
+        for (auto const& p : f.points) {
+            kernel const work{flops(p.work), bytes(p.size), bytes(0), true};
+            worst = std::max(worst, std::abs(model.time(work, 0, f.type, f.category, false, 1) / p.time - 1));
+        }
+        constexpr double much = 0.05;
+        if (worst > f.quality.in_sample.worst + much)
+            warnings.push_back(json::subject(f) + ": off by up to " + std::to_string(std::lround(100 * worst)) +
+                               " % in the cluster, where what was not fitted is the device's");
+    }
+    return warnings;
+}
+
+} // namespace
+
+int run_fit(fit_arguments const& arguments) {
+    auto const samples = json::read_samples(arguments.samples);
+    if (samples.empty()) throw input_error(arguments.samples, "has no sample, expected at least one line after the header");
+    std::optional<cluster> base;
+    if (!arguments.cluster.empty()) base = json::read_cluster(arguments.cluster);
+
+    auto const report = fit(samples);
+    auto warnings = json::warnings_of(report);
+    auto const models = models_of(report, choose_ranks(arguments, report, base));
+    if (base) {
+        auto const left_out = put_into(*base, models);
+        auto const worse = check_in_cluster(report, *base);
+        warnings.insert(warnings.end(), left_out.begin(), left_out.end());
+        warnings.insert(warnings.end(), worse.begin(), worse.end());
+    }
+    if (!arguments.out.empty()) json::write_file_atomically(arguments.out, base ? json::to_text(*base) : json::to_text(models));
+
+    if (arguments.json) {
+        std::cout << json::fit_summary(report, warnings) << '\n';
+    } else {
+        std::cout << json::fit_table(report);
+        for (auto const& w : warnings) std::cerr << "warning: " << w << '\n';
+    }
+    std::cout.flush();
+    if (!std::cout) throw file_error("standard output cannot be written");
+    return done;
+}
+
+} // namespace heddle::cli

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief Fits models of collectives and operators to measurements, and says how far to believe them.
+#pragma once
+
+#include <heddle/base/error.hpp>
+#include <heddle/cluster/fit_collective.hpp>
+#include <heddle/cluster/fit_operator.hpp>
+#include <heddle/cluster/fitted.hpp>
+#include <heddle/cluster/sample.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+namespace heddle {
+
+/// Magnitudes of relative errors, |predicted / measured - 1|.
+struct error_summary {
+    double median = 0, ninth_decile = 0, worst = 0;
+};
+
+/// How well a model fits. Errors are at the sizes, each with the median of its measurements.
+struct fit_quality {
+    std::size_t samples = 0, sizes = 0;
+    error_summary in_sample;
+    /// Of models fitted without the size they predict, choice of pieces included; absent below three sizes.
+    std::optional<error_summary> held_out;
+    std::vector<std::string> warnings;
+};
+
+struct collective_fit {
+    collective kind = collective::all_reduce;
+    int ranks = 1;
+    std::vector<timed_transfer> points;
+    collective_model model;
+    fit_quality quality;
+};
+
+struct operator_fit {
+    std::string device;
+    element_type type = element_type::float32;
+    operator_class category = operator_class::other;
+    std::vector<timed_kernel> points;
+    class_speed speed;
+    fit_quality quality;
+};
+
+struct fit_report {
+    std::vector<collective_fit> collectives;
+    std::vector<operator_fit> operators;
+};
+
+/// *Precondition:* there is an error.
+[[nodiscard]] inline error_summary summarise(std::vector<double> errors) {
+    std::ranges::sort(errors);
+    auto const quantile = [&](double part) { return errors[static_cast<std::size_t>(std::ceil(part * static_cast<double>(errors.size()))) - 1]; };
+    return {quantile(0.5), quantile(0.9), errors.back()};
+}
+
+namespace detail {
+
+inline void check(sample const& s, std::size_t number) {
+    auto const fail = [&](char const* column, char const* expected) {
+        throw input_error("sample " + std::to_string(number) + ", " + column, std::string("expected ") + expected);
+    };
+    auto const non_negative = [](double x) { return std::isfinite(x) && x >= 0; };
+    if (!std::isfinite(s.time.value) || s.time.value <= 0) fail("seconds", "a positive number");
+    if (!non_negative(s.size.value)) fail("bytes", "a number that is not negative");
+    if (!non_negative(s.work.value)) fail("flops", "a number that is not negative");
+    if (std::holds_alternative<collective>(s.what)) {
+        if (s.ranks < 1) fail("ranks", "at least 1");
+    } else {
+        if (s.device.empty()) fail("device", "the name of a device type");
+        if (!s.type) fail("dtype", "an element type");
+    }
+}
+
+inline double median(std::vector<double> values) {
+    std::ranges::sort(values);
+    auto const half = values.size() / 2;
+    return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
+}
+
+/// `fit` makes a model that has `time(point)`.
+template <class Point, class Fit>
+fit_quality judge(std::vector<Point> const& points, std::size_t samples, Fit const& fit) {
+    fit_quality result{samples, points.size(), {}, {}, {}};
+    auto const model = fit(points);
+    std::vector<double> errors;
+    for (auto const& p : points) errors.push_back(std::abs(model.time(p) / p.time - 1));
+    result.in_sample = summarise(errors);
+    if (points.size() >= 3) result.held_out = summarise(held_out_errors(points, fit));
+    if (points.size() == 1) result.warnings.emplace_back("one size: all of its time is taken to grow with size");
+    if (points.size() == 2) result.warnings.emplace_back("two sizes: nothing is left to judge the fit by");
+    constexpr double far = 0.5;
+    auto const misfits = std::ranges::count_if(errors, [](double e) { return e > far; });
+    if (misfits > 0)
+        result.warnings.push_back("off by more than 50 % at " + std::to_string(misfits) + " of " + std::to_string(points.size()) + " sizes");
+    else if (result.held_out && result.held_out->worst > far)
+        result.warnings.push_back("off by up to " + std::to_string(std::lround(100 * result.held_out->worst)) + " % at sizes held out: measure more of them");
+    return result;
+}
+
+inline collective_fit fit_one(collective kind, int ranks, std::map<double, std::vector<double>> const& times) {
+    collective_fit result{kind, ranks, {}, {}, {}};
+    std::size_t samples = 0;
+    for (auto const& [size, measured] : times) {
+        result.points.push_back({size, median(measured)});
+        samples += measured.size();
+    }
+    result.model = fit_collective(result.points);
+    result.quality = judge(result.points, samples, fit_lines);
+    return result;
+}
+
+inline operator_fit fit_one(std::string device, element_type type, operator_class category,
+                            std::map<std::pair<double, double>, std::vector<double>> const& times) {
+    operator_fit result{std::move(device), type, category, {}, {}, {}};
+    std::size_t samples = 0;
+    for (auto const& [key, measured] : times) {
+        result.points.push_back({key.first, key.second, median(measured)});
+        samples += measured.size();
+    }
+    std::ranges::sort(result.points, {}, [](timed_kernel const& p) { return std::tuple(p.intensity(), p.work, p.size); });
+    result.speed = fit_operator(result.points, category);
+    result.quality = judge(result.points, samples, [&](auto const& points) { return fit_roofline(points, category); });
+    if (!result.speed.rate && !result.speed.bandwidth)
+        result.quality.warnings.emplace_back("the time does not grow with size: there is neither rate nor bandwidth, and it is not written");
+    return result;
+}
+
+} // namespace detail
+
+/// Fits a model to each collective of each number of ranks, and to each operator class of each element type and device type.
+/// Repeated measurements of a size count once, with their median. Errors are relative to the measured time, so that a slow
+/// outlier has bounded weight: k times too slow, it pulls as one that is off by (1 - 1/k) / k, at most a quarter.
+/// *Throws* `input_error` if a sample cannot be.
+[[nodiscard]] inline fit_report fit(std::span<sample const> samples) {
+    std::map<std::pair<collective, int>, std::map<double, std::vector<double>>> collectives;
+    std::map<std::tuple<std::string, element_type, operator_class>, std::map<std::pair<double, double>, std::vector<double>>> operators;
+    for (std::size_t i = 0; i < samples.size(); ++i) {
+        sample const& s = samples[i];
+        detail::check(s, i);
+        auto& times = std::holds_alternative<collective>(s.what)
+                          ? collectives[{std::get<collective>(s.what), s.ranks}][s.size.value]
+                          : operators[{s.device, *s.type, std::get<operator_class>(s.what)}][{s.work.value, s.size.value}];
+        times.push_back(s.time.value);
+    }
+    fit_report report;
+    for (auto const& [key, times] : collectives) report.collectives.push_back(detail::fit_one(key.first, key.second, times));
+    for (auto const& [key, times] : operators) {
+        auto const& [device, type, category] = key;
+        report.operators.push_back(detail::fit_one(device, type, category, times));
+    }
+    return report;
+}
+
+/// The numbers of ranks that collectives were measured on, ascending.
+[[nodiscard]] inline std::set<int> rank_counts(fit_report const& report) {
+    std::set<int> result;
+    for (auto const& c : report.collectives) result.insert(c.ranks);
+    return result;
+}
+
+/// The models of a report, collectives on `ranks` ranks alone. An operator class without rate and bandwidth is left out.
+[[nodiscard]] inline fitted_models models_of(fit_report const& report, int ranks) {
+    fitted_models result;
+    result.ranks = ranks;
+    for (auto const& c : report.collectives)
+        if (c.ranks == ranks) result.collectives[c.kind] = c.model;
+    for (auto const& o : report.operators)
+        if (o.speed.rate || o.speed.bandwidth) result.speeds[o.device][o.type][o.category] = o.speed;
+    return result;
+}
+
+} // namespace heddle

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief Models fitted to measurements, and how they go into a cluster.
+#pragma once
+
+#include <heddle/cluster/cluster.hpp>
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace heddle {
+
+struct fitted_models {
+    using device_speeds = std::map<element_type, std::map<operator_class, class_speed>>;
+
+    /// The number of ranks the collectives were measured on.
+    int ranks = 1;
+    std::map<collective, collective_model> collectives{};
+    /// By name of the device type.
+    std::map<std::string, device_speeds> speeds{};
+};
+
+/// Puts models into a cluster, in place of its own. An element type that a device type lacks starts with
+/// the speeds that stand in for it: those of float32, or the first there are.
+/// Returns what was left out, for people: collectives of another number of ranks, devices that are not there.
+/// *Precondition:* `validate(c)` passed.
+inline std::vector<std::string> put_into(cluster& c, fitted_models const& models) {
+    std::vector<std::string> left_out;
+    auto const devices = c.devices().size();
+    if (static_cast<std::size_t>(models.ranks) == devices) {
+        for (auto const& [kind, model] : models.collectives) c.measured[kind] = model;
+    } else if (!models.collectives.empty()) {
+        left_out.push_back("the collectives were measured on " + std::to_string(models.ranks) + " ranks, the cluster has " + std::to_string(devices) +
+                           " devices: they are left out");
+    }
+    for (auto const& [name, by_type] : models.speeds) {
+        auto const type = std::ranges::find(c.types, name, &device_type::name);
+        if (type == c.types.end()) {
+            left_out.push_back("the cluster has no device type '" + name + "': its rates are left out");
+            continue;
+        }
+        auto const main = type->rates.find(element_type::float32);
+        rate_table const stand_in = main == type->rates.end() ? type->rates.begin()->second : main->second;
+        for (auto const& [element, by_class] : by_type) {
+            auto& table = type->rates.try_emplace(element, stand_in).first->second;
+            for (auto const& [category, speed] : by_class) table.by_class[category] = speed;
+        }
+    }
+    return left_out;
+}
+
+} // namespace heddle

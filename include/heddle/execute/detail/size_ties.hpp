@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief Which extents of a program depend on each other, and how small all of them can be together.
+#pragma once
+
+#include <heddle/cost/atoms.hpp>
+#include <heddle/program/indexed_program.hpp>
+#include <heddle/program/program.hpp>
+
+#include <algorithm>
+#include <initializer_list>
+#include <numeric>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace heddle::detail {
+
+/// Classes of factors that an index ties to one extent, and linear relations that kernels keep between dimensions beside
+/// their rules: a concatenation's sum, a window's reach.
+///
+/// Blocked dimensions of an operator that is not known here stay whole, and so do those that a relation contradicts.
+class size_ties {
+public:
+    size_ties(program const& p, indexed_program const& indexed, std::span<atom_class const> cuts) : program_(p), indexed_(indexed), refinement_(p) {
+        for (auto const& t : indexed.tensors) {
+            first_.push_back(original_.size());
+            for (auto const& f : t.factors) original_.push_back(f.extent);
+        }
+        parent_.resize(original_.size());
+        std::iota(parent_.begin(), parent_.end(), std::size_t{0});
+        least_.assign(original_.size(), 1);
+        atoms_.assign(original_.size(), 1);
+        whole_.assign(original_.size(), false);
+        for (operator_id o = 0; o < p.operator_count(); ++o) {
+            tie_indices(o);
+            relate(o);
+        }
+        for (auto const& cut : cuts)
+            for (auto const& m : cut.members) {
+                auto& atoms = atoms_[find(first_[m.tensor] + static_cast<std::size_t>(m.factor))];
+                atoms = std::lcm(atoms, cut.atoms);
+            }
+    }
+
+    /// An extent for every index of every operator.
+    [[nodiscard]] std::vector<std::vector<extent>> small_extents() {
+        while (!choose()) {} // each time more stays whole
+        std::vector<std::vector<extent>> extents;
+        for (operator_id o = 0; o < program_.operator_count(); ++o) {
+            auto& mine = extents.emplace_back();
+            for (std::size_t i = 0; i < program_.rule(o).indices.size(); ++i) {
+                extent size = 1;
+                for (auto const& piece : pieces_of(o, i)) size *= piece.members.empty() ? piece.size : value_[find(piece.members.front())];
+                mine.push_back(size);
+            }
+        }
+        return extents;
+    }
+
+private:
+    struct dimension { tensor_id tensor; std::size_t number; };
+    /// target = slope * (the sum of sources) + constant
+    struct relation {
+        dimension target;
+        std::vector<dimension> sources;
+        extent slope = 1, constant = 0;
+    };
+    /// What two cut points of an index bound: one factor wherever the index occurs, else of no members.
+    struct index_piece {
+        extent size;
+        std::vector<std::size_t> members;
+    };
+
+    // ---- classes of factors; a factor is numbered among all factors of all tensors
+
+    [[nodiscard]] std::size_t find(std::size_t n) const {
+        while (parent_[n] != n) n = parent_[n];
+        return n;
+    }
+    void tie(std::size_t a, std::size_t b) {
+        a = find(a);
+        b = find(b);
+        parent_[std::max(a, b)] = std::min(a, b);
+    }
+    [[nodiscard]] std::vector<std::size_t> members_of(dimension d) const {
+        std::vector<std::size_t> members;
+        auto const& factors = indexed_.tensors[d.tensor].factors;
+        for (std::size_t f = 0; f < factors.size(); ++f)
+            if (factors[f].dimension == d.number) members.push_back(first_[d.tensor] + f);
+        return members;
+    }
+    void keep_whole(dimension d) {
+        for (auto m : members_of(d)) whole_[m] = true;
+    }
+    void keep_at_least(dimension d, extent size) {
+        auto const members = members_of(d);
+        if (members.size() > 1) keep_whole(d);
+        else if (!members.empty()) least_[members[0]] = std::max(least_[members[0]], size);
+    }
+    void tie(dimension a, dimension b) {
+        auto const left = members_of(a), right = members_of(b);
+        if (left.size() == 1 && right.size() == 1) return tie(left[0], right[0]);
+        keep_whole(a);
+        keep_whole(b);
+    }
+    [[nodiscard]] extent size_of(dimension d) const {
+        extent size = 1;
+        for (auto m : members_of(d)) size *= value_[find(m)];
+        return size;
+    }
+
+    // ---- what rules tie
+
+    /// Calls `visit(dimension, its tensor's access)` wherever an operator has an index.
+    template <class Visitor>
+    void for_each_place(operator_id o, std::size_t index, Visitor&& visit) const {
+        auto const look = [&](std::span<tensor_id const> tensors, std::vector<indexed_access> const& accesses) {
+            for (std::size_t k = 0; k < accesses.size(); ++k)
+                for (std::size_t d = 0; d < accesses[k].size(); ++d)
+                    if (std::ranges::find(accesses[k][d], index) != accesses[k][d].end()) visit(dimension{tensors[k], d}, accesses[k]);
+        };
+        look(program_.operands(o), program_.rule(o).operands);
+        look(program_.results(o), program_.rule(o).results);
+    }
+    [[nodiscard]] std::vector<index_piece> pieces_of(operator_id o, std::size_t index) const {
+        auto const& rule = program_.rule(o);
+        auto const& strides = refinement_.index(o, index);
+        std::vector<index_piece> pieces;
+        extent high = rule.indices[index].extent;
+        for (auto stride = strides.rbegin(); high > 1;) {
+            extent const low = stride == strides.rend() ? 1 : *stride++;
+            auto& piece = pieces.emplace_back(index_piece{high / low, {}});
+            bool whole = true;
+            for_each_place(o, index, [&](dimension d, indexed_access const& access) {
+                auto const f = find_factor(rule, access, indexed_.tensors[d.tensor].factors, index, low, high, whole);
+                if (whole) piece.members.push_back(first_[d.tensor] + static_cast<std::size_t>(f));
+            });
+            if (!whole) piece.members.clear();
+            high = low;
+        }
+        return pieces;
+    }
+    void tie_indices(operator_id o) {
+        for (std::size_t i = 0; i < program_.rule(o).indices.size(); ++i)
+            for (auto const& piece : pieces_of(o, i)) {
+                for (auto m : piece.members) tie(m, piece.members.front());
+                if (piece.members.empty()) for_each_place(o, i, [&](dimension d, auto const&) { keep_whole(d); });
+            }
+    }
+
+    // ---- what kernels ask beside
+
+    [[nodiscard]] std::vector<extent> attribute(operator_id o, char const* name) const {
+        auto const found = program_.attributes(o).find(name);
+        return found == program_.attributes(o).end() ? std::vector<extent>{} : std::vector<extent>(found->second.begin(), found->second.end());
+    }
+    [[nodiscard]] dimension operand(operator_id o, std::size_t k, std::size_t d) const { return {program_.operands(o)[k], d}; }
+    [[nodiscard]] dimension result(operator_id o, std::size_t k, std::size_t d) const { return {program_.results(o)[k], d}; }
+    [[nodiscard]] std::size_t rank(operator_id o, std::size_t k) const { return program_.tensor(program_.operands(o)[k]).shape.size(); }
+
+    void relate(operator_id o) {
+        std::string_view const kind = program_.attributes(o).contains("unknown_arguments") ? std::string_view{} : program_.kind(o);
+        auto const among = [&](std::initializer_list<std::string_view> kinds) { return std::ranges::find(kinds, kind) != kinds.end(); };
+        if (among({"cat", "concat", "split", "chunk"})) add_sum(o);
+        else if (kind == "append_cls_token") relations_.push_back({result(o, 0, 1), {operand(o, 0, 1)}, 1, 1});
+        else if (among({"conv1d", "conv2d", "conv3d"})) slide_weight(o);
+        else if (among({"max_pool2d", "avg_pool2d"})) slide_pool(o);
+        else if (kind == "getitem") pick(o);
+        else if (among({"nll_loss", "cross_entropy"})) match_labels(o);
+        else if (among({"top_2_gating", "switch_gating"})) match_routes(o);
+        else if (!among({"adaptive_avg_pool2d", "get_cls_token"})) keep_lone_indices(o);
+        if (kind == "multi_head_attention_forward") whole_[members_of(operand(o, 3, 0)).front()] = true; // q, k and v are packed
+        if (kind == "embedding" && !attribute(o, "padding_idx").empty()) keep_at_least(operand(o, 1, 0), attribute(o, "padding_idx")[0] + 1);
+    }
+
+    /// A blocked index that occurs once: only the kernel knows what its extent has to do with others.
+    void keep_lone_indices(operator_id o) {
+        for (std::size_t i = 0; i < program_.rule(o).indices.size(); ++i) {
+            if (program_.rule(o).indices[i].kind != index_kind::blocked) continue;
+            std::vector<dimension> places;
+            for_each_place(o, i, [&](dimension d, auto const&) { places.push_back(d); });
+            if (places.size() == 1) keep_whole(places[0]);
+        }
+    }
+    void add_sum(operator_id o) {
+        if (attribute(o, "dim").empty()) return keep_lone_indices(o);
+        auto const d = static_cast<std::size_t>(attribute(o, "dim")[0]);
+        auto whole = program_.results(o), parts = program_.operands(o);
+        if (program_.kind(o) == "split" || program_.kind(o) == "chunk") std::swap(whole, parts);
+        auto& sum = relations_.emplace_back(relation{{whole[0], d}, {}});
+        for (auto t : parts) sum.sources.push_back({t, d});
+    }
+    /// The least input that windows need: (output - 1) * stride + dilation * (window - 1) + 1 - 2 * padding.
+    void slide(operator_id o, std::size_t first, std::vector<extent> const& window, extent absent_stride) {
+        auto const stride = attribute(o, "stride"), padding = attribute(o, "padding"), dilation = attribute(o, "dilation");
+        for (std::size_t w = 0; w < window.size(); ++w) {
+            auto const side = [&](std::vector<extent> const& list, extent absent) { return w < list.size() ? list[w] : absent; };
+            extent const slope = side(stride, absent_stride == 0 ? window[w] : absent_stride);
+            extent const reach = side(dilation, 1) * (window[w] - 1) + 1 - 2 * side(padding, 0);
+            relations_.push_back({operand(o, 0, first + w), {result(o, 0, first + w)}, slope, reach - slope});
+        }
+    }
+    void slide_weight(operator_id o) {
+        shape const& weight = program_.tensor(program_.operands(o)[1]).shape;
+        for (std::size_t d = 2; d < weight.size(); ++d) keep_whole(operand(o, 1, d));
+        if (program_.rule(o).operands[1][0].size() > 1) keep_whole(operand(o, 0, 1)); // groups are an attribute too
+        slide(o, 2, {weight.begin() + 2, weight.end()}, 1);
+    }
+    void slide_pool(operator_id o) {
+        auto const window = attribute(o, "kernel_size");
+        if (window.size() != 2 || rank(o, 0) < 2) return keep_lone_indices(o);
+        slide(o, rank(o, 0) - 2, window, 0);
+    }
+    /// What slices pick stays there, and stays as much.
+    void pick(operator_id o) {
+        auto const start = attribute(o, "start"), step = attribute(o, "step"), count = attribute(o, "count");
+        if (count.size() != rank(o, 0)) return keep_lone_indices(o);
+        for (std::size_t d = 0; d < count.size(); ++d) {
+            if (count[d] == 0) continue;
+            if (step[d] < 1) keep_whole(operand(o, 0, d));
+            else keep_at_least(operand(o, 0, d), start[d] + (count[d] - 1) * step[d] + 1);
+        }
+        auto const& access = program_.rule(o).results[0];
+        for (std::size_t d = 0; d < access.size(); ++d)
+            if (!access[d].empty() && program_.rule(o).indices[access[d][0]].kind == index_kind::blocked) keep_whole(result(o, 0, d));
+    }
+    /// Labels of a mean are whole and have no index in common with the scores.
+    void match_labels(operator_id o) {
+        std::size_t const classes = rank(o, 0) > 1 ? 1 : 0;
+        for (std::size_t d = 0, to = 0; rank(o, 1) < rank(o, 0) && d < rank(o, 0); ++d)
+            if (d != classes) tie(operand(o, 0, d), operand(o, 1, to++));
+        if (auto const weight = attribute(o, "weight"); !weight.empty()) tie(operand(o, 0, classes), operand(o, static_cast<std::size_t>(weight[0]), 0));
+        if (auto const ignored = attribute(o, "ignore_index"); !ignored.empty()) keep_at_least(operand(o, 0, classes), ignored[0] + 1);
+    }
+    /// Masks of (batch, sequence, expert, slot); there may be any number of slots.
+    void match_routes(operator_id o) {
+        tie(operand(o, 0, 2), operand(o, 1, 0));
+        for (std::size_t mask = 0; mask < 2; ++mask) {
+            tie(result(o, mask, 1), operand(o, 0, 1));
+            tie(result(o, mask, 2), operand(o, 1, 1));
+            tie(result(o, mask, 3), result(o, 0, 3));
+        }
+    }
+
+    // ---- choosing extents
+
+    /// Whether extents were found that all relations hold for; if not, what one contradicts will stay whole.
+    bool choose() {
+        constexpr extent small = 3; // a norm over two is a sign
+        for (std::size_t n = 0; n < whole_.size(); ++n) {
+            if (whole_[n]) whole_[find(n)] = true;
+            least_[find(n)] = std::max(least_[find(n)], least_[n]);
+        }
+        value_ = original_;
+        for (std::size_t n = 0; n < value_.size(); ++n) {
+            if (find(n) != n || whole_[n]) continue;
+            extent const least = std::max(least_[n], atoms_[n] > 1 ? extent{2} : small);
+            value_[n] = std::min(original_[n], (least + atoms_[n] - 1) / atoms_[n] * atoms_[n]);
+        }
+        std::vector<relation const*> owner(value_.size());
+        // What is set may be a source of others, at most once along every chain.
+        for (std::size_t pass = 0; pass <= relations_.size() + 1; ++pass) {
+            bool changed = false;
+            for (auto const& r : relations_) {
+                extent wanted = r.constant;
+                for (auto const& s : r.sources) wanted += r.slope * size_of(s);
+                if (size_of(r.target) == wanted || is_whole(r)) continue;
+                auto const members = members_of(r.target);
+                auto const c = members.size() == 1 ? find(members[0]) : 0;
+                bool const can_be_set = members.size() == 1 && !whole_[c] && atoms_[c] == 1 && (!owner[c] || owner[c] == &r) &&
+                                        wanted >= std::max(extent{2}, least_[c]) && wanted <= original_[c] && pass <= relations_.size();
+                if (!can_be_set) {
+                    keep_whole(r.target);
+                    for (auto const& s : r.sources) keep_whole(s);
+                    return false;
+                }
+                value_[c] = wanted;
+                owner[c] = &r;
+                changed = true;
+            }
+            if (!changed) return true;
+        }
+        return true;
+    }
+    /// As it is in the program, so it holds.
+    [[nodiscard]] bool is_whole(relation const& r) const {
+        auto const all = [&](dimension d) { return std::ranges::all_of(members_of(d), [&](auto m) { return static_cast<bool>(whole_[find(m)]); }); };
+        return all(r.target) && std::ranges::all_of(r.sources, all);
+    }
+
+    program const& program_;
+    indexed_program const& indexed_;
+    factor_refinement<program> refinement_;
+    std::vector<std::size_t> first_, parent_;
+    /// By factor; what is asked of a class is noted at its root when extents are chosen.
+    std::vector<extent> original_, least_, atoms_, value_;
+    std::vector<bool> whole_;
+    std::vector<relation> relations_;
+};
+
+} // namespace heddle::detail

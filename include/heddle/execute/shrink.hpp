@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief A plan and its program with smaller dimensions but all of their structure, so that models too large to run can be run.
+#pragma once
+
+#include <heddle/execute/detail/size_ties.hpp>
+#include <heddle/execute/size.hpp>
+#include <heddle/plan/verify.hpp>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace heddle {
+
+/// A program and a plan of it.
+struct planned_program {
+    heddle::program program;
+    heddle::plan plan;
+    /// Whether every cut has the atoms and counts it was planned with.
+    bool has_planned_counts = true;
+};
+
+struct shrink_options {
+    /// Where the planned atoms make it larger than this, the finest cuts are made coarser.
+    bytes memory{5e8};
+};
+
+namespace detail {
+
+/// Whether two programs differ in extents alone: factors, loops and derivatives are the same by number.
+[[nodiscard]] inline bool have_equal_structure(indexed_program const& a, indexed_program const& b) {
+    auto const same = [](auto const& left, auto const& right, auto&& equal) { return std::ranges::equal(left, right, equal); };
+    return same(a.tensors, b.tensors, [&](auto const& x, auto const& y) {
+               return x.has_cotangent == y.has_cotangent &&
+                      same(x.factors, y.factors, [](factor const& f, factor const& g) { return f.dimension == g.dimension; });
+           }) &&
+           same(a.operators, b.operators, [&](auto const& x, auto const& y) {
+               return same(x.loops, y.loops, [](split_loop const& l, split_loop const& m) {
+                   return l.is_reduction == m.is_reduction && l.operands == m.operands && l.results == m.results;
+               });
+           });
+}
+
+/// Cuts of at most `most` atoms, a divisor of what they have, with shares rounded; cuts with no divisor that leaves
+/// every device some atoms stay.
+[[nodiscard]] inline std::vector<atom_class> coarser(std::vector<atom_class> cuts, extent most) {
+    for (auto& cut : cuts) {
+        extent atoms = std::min(most, cut.atoms);
+        while (cut.atoms % atoms != 0) --atoms;
+        if (atoms == cut.atoms || atoms < 4 * static_cast<extent>(cut.counts.size())) continue;
+        std::vector<double> shares;
+        for (extent count : cut.counts) shares.push_back(static_cast<double>(count) / static_cast<double>(cut.atoms));
+        cut.atoms = atoms;
+        cut.counts = apportion(atoms, shares);
+    }
+    return cuts;
+}
+
+/// With as small extents as these cuts allow; nothing if the structure would change.
+[[nodiscard]] inline std::optional<planned_program> shrink_to(program const& p, indexed_program const& indexed, plan const& what, std::vector<atom_class> cuts) {
+    planned_program small{p.resized(size_ties(p, indexed, cuts).small_extents()), {}};
+    auto const after = index_program(small.program);
+    if (!have_equal_structure(indexed, after)) return {};
+    small.plan.provenance = what.provenance;
+    small.plan.devices = what.devices;
+    small.plan.operators = what.operators;
+    small.plan.ratios = what.ratios;
+    small.plan.cuts = std::move(cuts);
+    for (auto const& t : after.tensors) small.plan.tensors.push_back({t.info.name, t.info.shape, t.info.type, t.info.role, t.info.trainable, t.factors});
+    for (auto const& s : what.steps) small.plan.steps.push_back({s.instruction, make_step(after, s.instruction, what.provenance.training), s.saved});
+    if (!verify(after, small.plan)) return {};
+    return small;
+}
+
+} // namespace detail
+
+/// Scales dimensions down and keeps every operator, rule, form and conversion, and the atoms of every cut with their counts, so
+/// that ranks hold the same shares of everything. What a plan cuts into A atoms has the extent A, other dimensions
+/// shrink to 3 where nothing asks for more; those that kernels relate in ways that are not known stay whole.
+///
+/// The plan's predictions, which are of the large program, are left out.
+/// *Precondition:* `verify(p, what)`. `verify` accepts the result; where nothing can be shrunk it equals what was given.
+/// *Complexity.* That of indexing the program, times the dimensions that must stay whole for another's sake.
+[[nodiscard]] inline planned_program shrink(program const& p, plan const& what, shrink_options const& options = {}) {
+    auto const indexed = index_program(p);
+    extent most = 1;
+    for (auto const& cut : what.cuts) most = std::max(most, cut.atoms);
+    planned_program result{p, what};
+    for (bool planned = true; most > 0; most /= 2, planned = false) {
+        auto cuts = planned ? what.cuts : detail::coarser(what.cuts, most);
+        bool const changed = !std::ranges::equal(cuts, what.cuts, {}, &atom_class::atoms, &atom_class::atoms);
+        if (!planned && !changed) continue;
+        auto small = detail::shrink_to(p, indexed, what, std::move(cuts));
+        if (!small) break;
+        result = std::move(*small);
+        result.has_planned_counts = !changed;
+        if (size_of_execution(index_program(result.program), result.plan).memory <= options.memory) break;
+    }
+    return result;
+}
+
+} // namespace heddle

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief Degrees of pipeline, data and tensor parallelism, micro-batches, and which device does what.
+#pragma once
+
+#include <heddle/base/error.hpp>
+
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <string>
+#include <vector>
+
+namespace heddle {
+
+/// Stages, copies of the model, and devices that share a layer: a grid of as many devices as their product.
+struct parallel_degrees {
+    std::size_t pipeline = 1, data = 1, tensor = 1;
+
+    [[nodiscard]] std::size_t device_count() const { return pipeline * data * tensor; }
+    friend auto operator<=>(parallel_degrees const&, parallel_degrees const&) = default;
+};
+
+/// One way to spread a global batch over devices (AMP eq. (2), without placement and layers).
+struct parallel_shape {
+    parallel_degrees degrees;
+    /// Samples that one copy of the model processes at a time, and how often per iteration.
+    std::int64_t micro_batch_size = 1, micro_batches = 1;
+};
+
+/// The numbers that divide `n`, rising. *Precondition:* n > 0. *Complexity.* O(sqrt(n)).
+[[nodiscard]] inline std::vector<std::int64_t> divisors(std::int64_t n) {
+    std::vector<std::int64_t> low, high;
+    for (std::int64_t d = 1; d <= n / d; ++d) {
+        if (n % d != 0) continue;
+        low.push_back(d);
+        if (d != n / d) high.push_back(n / d);
+    }
+    low.insert(low.end(), high.rbegin(), high.rend());
+    return low;
+}
+
+/// All degrees that use exactly `devices` devices, in lexicographic order. *Throws* `input_error` if there are no devices.
+[[nodiscard]] inline std::vector<parallel_degrees> all_degrees(std::size_t devices) {
+    if (devices == 0) throw input_error("degrees", "0 devices, expected one at least");
+    std::vector<parallel_degrees> all;
+    for (auto const pipeline : divisors(static_cast<std::int64_t>(devices)))
+        for (auto const data : divisors(static_cast<std::int64_t>(devices) / pipeline)) {
+            auto const p = static_cast<std::size_t>(pipeline), d = static_cast<std::size_t>(data);
+            all.push_back({p, d, devices / p / d});
+        }
+    return all;
+}
+
+/// All degrees with all sizes of micro-batch that divide the batch evenly over copies and passes: by degrees, small
+/// micro-batches first. *Throws* `input_error`.
+[[nodiscard]] inline std::vector<parallel_shape> all_shapes(std::size_t devices, std::int64_t global_batch) {
+    if (global_batch < 1) throw input_error("global batch", std::to_string(global_batch) + " samples, expected one at least");
+    std::vector<parallel_shape> all;
+    for (auto const& degrees : all_degrees(devices)) {
+        auto const copies = static_cast<std::int64_t>(degrees.data);
+        if (global_batch % copies != 0) continue;
+        for (auto const size : divisors(global_batch / copies)) all.push_back({degrees, size, global_batch / copies / size});
+    }
+    return all;
+}
+
+/// Where every device of a grid stands.
+struct device_placement {
+    parallel_degrees degrees;
+    /// By rank: along a tensor group first, then along the copies, then along the stages.
+    std::vector<std::size_t> devices;
+
+    [[nodiscard]] std::size_t device(std::size_t stage, std::size_t copy, std::size_t part) const {
+        return devices[(stage * degrees.data + copy) * degrees.tensor + part];
+    }
+    /// The devices that share the layers of a stage in a copy.
+    [[nodiscard]] std::vector<std::size_t> tensor_group(std::size_t stage, std::size_t copy) const {
+        std::vector<std::size_t> group;
+        for (std::size_t part = 0; part < degrees.tensor; ++part) group.push_back(device(stage, copy, part));
+        return group;
+    }
+    /// The devices that hold the same parameters, one of each copy.
+    [[nodiscard]] std::vector<std::size_t> data_group(std::size_t stage, std::size_t part) const {
+        std::vector<std::size_t> group;
+        for (std::size_t copy = 0; copy < degrees.data; ++copy) group.push_back(device(stage, copy, part));
+        return group;
+    }
+    /// The devices that a copy's activations pass through, first stage first.
+    [[nodiscard]] std::vector<std::size_t> pipeline_group(std::size_t copy, std::size_t part) const {
+        std::vector<std::size_t> group;
+        for (std::size_t stage = 0; stage < degrees.pipeline; ++stage) group.push_back(device(stage, copy, part));
+        return group;
+    }
+};
+
+/// Megatron's heuristic: with devices numbered machine by machine, tensor groups are next to each other, hence inside
+/// machines where they fit, then copies, and stages are the furthest apart (AMP section 3.6).
+[[nodiscard]] inline device_placement megatron_placement(parallel_degrees degrees) {
+    device_placement placement{degrees, std::vector<std::size_t>(degrees.device_count())};
+    std::iota(placement.devices.begin(), placement.devices.end(), std::size_t{0});
+    return placement;
+}
+
+} // namespace heddle

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief Pipeline schedules: what the slowest stage costs, and how many micro-batches a stage holds.
+#pragma once
+
+#include <algorithm>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+
+namespace heddle {
+
+struct pipeline_shape {
+    std::size_t devices = 1;
+    std::int64_t micro_batches = 1;
+};
+
+/// How micro-batches pass through stages. An iteration takes
+/// `bottleneck_weight * (slowest stage) + (all stages) + (all boundaries)`, forward and backward together; where the
+/// tail counts, the slowest stage, k of 0 .. n - 1 and of equals the last, counts k times more, and the stages from k on
+/// are added once more.
+///
+/// *Notation.* `s` schedule, `x` shape, `i` stage. There are `x.devices * s.stages_per_device()` stages; stage `i` runs
+/// on device `i % x.devices`.
+/// *Axioms.* Where `s.can_run(x)`, `s.bottleneck_weight(x) >= 0` and
+/// `1 <= s.in_flight(i, x) <= x.micro_batches` is the most micro-batches whose activations stage `i` holds at one time.
+template <class Schedule>
+concept pipeline_schedule = requires(Schedule const& s, pipeline_shape x, std::size_t i) {
+    { Schedule::counts_tail } -> std::convertible_to<bool>;
+    { s.stages_per_device() } -> std::convertible_to<std::size_t>;
+    { s.can_run(x) } -> std::convertible_to<bool>;
+    { s.bottleneck_weight(x) } -> std::same_as<std::int64_t>;
+    { s.in_flight(i, x) } -> std::same_as<std::int64_t>;
+};
+
+/// All forward passes, then all backward passes (GPipe). The time is that of 1F1B, which GPipe's exceeds where the
+/// slowest forward and the slowest backward pass are of different stages.
+struct gpipe {
+    static constexpr bool counts_tail = false;
+
+    [[nodiscard]] std::size_t stages_per_device() const { return 1; }
+    [[nodiscard]] bool can_run(pipeline_shape) const { return true; }
+    [[nodiscard]] std::int64_t bottleneck_weight(pipeline_shape x) const { return x.micro_batches - 1; }
+    [[nodiscard]] std::int64_t in_flight(std::size_t, pipeline_shape x) const { return x.micro_batches; }
+};
+
+/// One forward, one backward pass in turn: AMP's eq. (5), Megatron's and DeepSpeed's schedule.
+///
+/// With v > 1 chunks a device holds v stages, one of every round (Megatron's interleaved schedule; Narayanan et al.
+/// 2021, section 2.2), and the number of micro-batches m must be a multiple of the number of devices k. Slots of the
+/// length of the slowest chunk are counted: m * v + k - 1 of them, of which k * v are the first micro-batch's pass and
+/// last as long as their own chunk. So the weight is v * (m - k) + k - 1 (m - 1 for v = 1), and with equal chunks the
+/// idle time is a v-th of the plain schedule's.
+struct one_f_one_b {
+    static constexpr bool counts_tail = false;
+    std::size_t chunks = 1;
+
+    [[nodiscard]] std::size_t stages_per_device() const { return chunks; }
+    [[nodiscard]] bool can_run(pipeline_shape x) const {
+        return chunks == 1 || (chunks > 1 && x.micro_batches % static_cast<std::int64_t>(x.devices) == 0);
+    }
+    [[nodiscard]] std::int64_t bottleneck_weight(pipeline_shape x) const {
+        auto const k = static_cast<std::int64_t>(x.devices), v = static_cast<std::int64_t>(chunks);
+        return v * (x.micro_batches - k) + k - 1;
+    }
+    /// Interleaved, stage i of n = k * v keeps an activation for 2 * (n - 1 - i) + 1 forward slots, of which the device
+    /// gives it k in every n.
+    [[nodiscard]] std::int64_t in_flight(std::size_t stage, pipeline_shape x) const {
+        auto const k = static_cast<std::int64_t>(x.devices), n = k * static_cast<std::int64_t>(chunks);
+        std::int64_t const after = n - 1 - static_cast<std::int64_t>(stage);
+        if (chunks == 1) return std::min(x.micro_batches, after + 1);
+        std::int64_t const slots = 2 * after + 1;
+        return std::min(x.micro_batches, slots / n * k + std::min(k, slots % n));
+    }
+};
+
+/// Oobleck's estimate T1 + T2 + T3 of 1F1B (Ditto eqs. (1)-(3)): all n stages, m - n + k slots of the slowest, and the
+/// stages from the slowest on.
+///
+/// It charges the stages behind the slowest their own time where 1F1B waits for the slowest, so it favours slivers of
+/// work at the end of the pipeline; with equal stages it is one slot more than `one_f_one_b`. With fewer micro-batches than
+/// stages its slots may be negative, and it cannot run.
+struct oobleck_estimate {
+    static constexpr bool counts_tail = true;
+    /// Added to the slots of the slowest stage: Ditto's eq. (2) counts stages from one and adds none.
+    std::int64_t more_slots = 0;
+
+    [[nodiscard]] std::size_t stages_per_device() const { return 1; }
+    [[nodiscard]] bool can_run(pipeline_shape x) const { return bottleneck_weight(x) >= 0; }
+    [[nodiscard]] std::int64_t bottleneck_weight(pipeline_shape x) const {
+        return x.micro_batches - static_cast<std::int64_t>(x.devices) + more_slots;
+    }
+    [[nodiscard]] std::int64_t in_flight(std::size_t stage, pipeline_shape x) const { return one_f_one_b{}.in_flight(stage, x); }
+};
+
+} // namespace heddle

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief Memory of consecutive layers on one device, and how many of them fit.
+#pragma once
+
+#include <heddle/base/quantity.hpp>
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace heddle {
+
+struct layer_memory {
+    /// Held all the time: parameters, gradients, optimizer state.
+    bytes kept;
+    /// Saved for the backward pass, per micro-batch in flight; its input included.
+    bytes saved;
+    /// Activations that enter the layer, per micro-batch.
+    bytes input;
+};
+
+/// The least that a stage would have to hold, the layers [first, end), does not fit it.
+struct memory_shortage {
+    std::size_t stage, first, end;
+    bytes needed, limit;
+};
+
+/// What ranges of layers need. Adding a layer to a range never makes it need less.
+class stage_memory {
+public:
+    /// With recomputation, of every micro-batch in flight the inputs of the layers are held, and of one layer at a time
+    /// what it saves.
+    stage_memory(std::span<layer_memory const> layers, bool recompute) : layers_(layers), recompute_(recompute), kept_(1), held_(1) {
+        for (auto const& layer : layers) {
+            kept_.push_back(kept_.back() + layer.kept);
+            held_.push_back(held_.back() + (recompute ? layer.input : layer.saved));
+        }
+        if (!recompute) return;
+        for (auto const& layer : layers) most_saved_.push_back(layer.saved);
+        for (std::size_t width = 1; 2 * width <= layers.size(); width *= 2) {
+            auto const row = most_saved_.size() - layers.size();
+            for (std::size_t l = 0; l < layers.size(); ++l)
+                most_saved_.push_back(std::max(most_saved_[row + l], most_saved_[row + std::min(l + width, layers.size() - 1)]));
+        }
+    }
+
+    /// *Complexity.* Constant. *Precondition:* first < end.
+    [[nodiscard]] bytes of(std::size_t first, std::size_t end, std::int64_t in_flight) const {
+        bytes sum = kept_[end] - kept_[first] + static_cast<double>(in_flight) * (held_[end] - held_[first]);
+        if (recompute_) {
+            auto const level = static_cast<std::size_t>(std::bit_width(end - first)) - 1;
+            auto const row = level * layers_.size();
+            sum += std::max(most_saved_[row + first], most_saved_[row + end - (std::size_t{1} << level)]);
+        }
+        return sum;
+    }
+
+    /// For every first layer, the end of the longest range that fits; where none does, the first layer itself.
+    [[nodiscard]] std::vector<std::size_t> reach(bytes limit, std::int64_t in_flight) const {
+        std::vector<std::size_t> ends(layers_.size() + 1, layers_.size());
+        std::size_t end = 0;
+        for (std::size_t first = 0; first < layers_.size(); ++first) {
+            end = std::max(end, first);
+            while (end < layers_.size() && of(first, end + 1, in_flight) <= limit) ++end;
+            ends[first] = end;
+        }
+        return ends;
+    }
+
+private:
+    std::span<layer_memory const> layers_;
+    bool recompute_;
+    /// Sums over the layers before each.
+    std::vector<bytes> kept_, held_;
+    /// Row n: the most saved by one of 2^n layers from each on.
+    std::vector<bytes> most_saved_;
+};
+
+} // namespace heddle

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief Simulated annealing: random steps between states, worse ones accepted ever more rarely.
+#pragma once
+
+#include <heddle/search/result.hpp>
+
+#include <chrono>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <stop_token>
+#include <utility>
+
+namespace heddle::search {
+
+/// Random numbers of a seed, the same on every platform: SplitMix64 (Steele, Lea and Flood 2014).
+class random_stream {
+public:
+    explicit random_stream(std::uint64_t seed) : state_(seed) {}
+
+    std::uint64_t bits() {
+        std::uint64_t x = state_ += 0x9e3779b97f4a7c15u;
+        x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+        x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+        return x ^ (x >> 31);
+    }
+    /// A number of [0, 1).
+    double unit() { return static_cast<double>(bits() >> 11) * 0x1p-53; }
+    /// One of 0 .. count - 1, all equally likely. *Precondition:* count > 0.
+    std::size_t below(std::size_t count) {
+        std::uint64_t const n = count, uneven = (0 - n) % n;
+        std::uint64_t x = bits();
+        while (x < uneven) x = bits();
+        return static_cast<std::size_t>(x % n);
+    }
+
+private:
+    std::uint64_t state_;
+};
+
+/// States to walk among.
+///
+/// *Notation.* `p` problem, `s` state, `r` source of random numbers.
+/// *Axioms.* `p.cost(s)` is not negative and not NaN, and infinite for a state that is no solution. `p.neighbour(s, r)`
+/// draws a state near `s`, or `s` itself, and depends on nothing but `s` and the numbers drawn. Every state can be
+/// reached from every other.
+template <class Problem>
+concept annealing_problem = requires(Problem const& p, typename Problem::state const& s, random_stream& r) {
+    { p.initial() } -> std::convertible_to<typename Problem::state>;
+    { p.neighbour(s, r) } -> std::convertible_to<typename Problem::state>;
+    { p.cost(s) } -> std::convertible_to<double>;
+};
+
+struct annealing_options {
+    std::uint64_t seed = 1;
+    std::size_t steps = 10'000;
+    /// As a fraction of the least cost met so far: a step that much worse is accepted with probability 1/e.
+    double temperature = 0.1;
+    /// What a step multiplies the temperature by. Unset: such that the last step has a thousandth of the first.
+    std::optional<double> cooling{};
+    /// A state that costs no more than this ends the search, and is optimal.
+    double lower_bound = 0;
+    std::optional<double> time_limit_seconds{};
+    std::stop_token stop{};
+};
+
+struct annealing_statistics {
+    std::size_t steps = 0;
+    /// Steps taken, and those of them that led to a new least cost.
+    std::size_t accepted = 0, improved = 0;
+    double seconds = 0;
+};
+
+template <class State>
+struct annealing_result {
+    /// `feasible` after all steps; `limit` where stopped, or where no state with a finite cost was met.
+    search::status status = search::status::limit;
+    limit_kind which_limit = limit_kind::none;
+    std::optional<double> cost;
+    /// That of the options.
+    double lower_bound = 0;
+    /// The first of those with the least cost.
+    std::optional<State> state;
+    annealing_statistics statistics;
+};
+
+/// A visitor may have `bool on_accept(state const&, double cost)`; false stops the search.
+struct no_annealing_visitor {};
+
+namespace detail {
+
+/// e^-x for x >= 0 within 1e-12, by sums and products alone: library functions differ in their last bits.
+[[nodiscard]] constexpr double decay(double x) {
+    if (!(x < 64)) return 0;
+    double const y = -x / 1024;
+    double power = 1 + y * (1 + y / 2 * (1 + y / 3 * (1 + y / 4 * (1 + y / 5 * (1 + y / 6)))));
+    for (int n = 0; n < 10; ++n) power *= power;
+    return power;
+}
+
+/// The factor that makes a thousandth of one in `steps` steps.
+[[nodiscard]] constexpr double cooling_to_a_thousandth(std::size_t steps) {
+    return decay(6.907755278982137 / static_cast<double>(steps > 1 ? steps - 1 : 1));
+}
+
+} // namespace detail
+
+/// Walks from state to state and keeps the cheapest met.
+///
+/// A step to a state that costs d more is taken with probability exp(-d / (temperature * least cost so far)); until a
+/// finite cost is met every step is taken. Nothing is proven but what `options.lower_bound` proves.
+/// *Complexity.* One neighbour and one cost per step. Deterministic unless a wall clock stops it.
+/// *Thread safety.* Uses the problem through const calls only.
+/// *Reference.* AMP, Algorithm 2, which accepts by exp(-d / t) with t in seconds.
+template <annealing_problem Problem, class Visitor = no_annealing_visitor>
+[[nodiscard]] annealing_result<typename Problem::state> anneal(Problem const& p, annealing_options const& o = {}, Visitor&& visitor = {}) {
+    using state_type = typename Problem::state;
+    auto const start = std::chrono::steady_clock::now();
+    auto const elapsed = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); };
+    annealing_result<state_type> out;
+    out.lower_bound = o.lower_bound;
+    random_stream random(o.seed);
+    double least = std::numeric_limits<double>::infinity();
+
+    std::optional<state_type> here;
+    double here_cost = least;
+    auto const accept = [&](state_type state, double cost) {
+        here = std::move(state);
+        here_cost = cost;
+        if (cost < least) {
+            least = cost;
+            out.state = here;
+        }
+        if constexpr (requires { { visitor.on_accept(*here, cost) } -> std::convertible_to<bool>; })
+            if (!visitor.on_accept(*here, cost)) out.which_limit = limit_kind::stopped;
+    };
+    {
+        state_type first = p.initial();
+        double const cost = p.cost(first);
+        accept(std::move(first), cost);
+    }
+    double const cooling = o.cooling.value_or(detail::cooling_to_a_thousandth(o.steps));
+    for (double temperature = o.temperature; out.statistics.steps < o.steps && least > o.lower_bound; temperature *= cooling) {
+        if (o.stop.stop_requested()) out.which_limit = limit_kind::stopped;
+        if (o.time_limit_seconds && out.statistics.steps % 64 == 0 && elapsed() >= *o.time_limit_seconds) out.which_limit = limit_kind::time;
+        if (out.which_limit != limit_kind::none) break;
+        ++out.statistics.steps;
+        state_type next = p.neighbour(*here, random);
+        double const cost = p.cost(next), chance = random.unit();
+        bool const take = cost <= here_cost || chance < detail::decay((cost - here_cost) / (temperature * least));
+        if (!take) continue;
+        ++out.statistics.accepted;
+        out.statistics.improved += cost < least;
+        accept(std::move(next), cost);
+    }
+    out.statistics.seconds = elapsed();
+    if (out.state) out.cost = least;
+    if (least <= o.lower_bound) {
+        out.status = status::optimal;
+        out.which_limit = limit_kind::none;
+    } else if (out.which_limit == limit_kind::none) {
+        out.status = out.cost ? status::feasible : status::limit;
+        if (!out.cost) out.which_limit = limit_kind::labels;
+    }
+    return out;
+}
+
+} // namespace heddle::search

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief What can be searched.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <utility>
+
+namespace heddle::search {
+
+/// A shortest-path problem whose path costs are labels.
+///
+/// *Notation.* `p` problem, `s`, `t` states, `a`, `b` labels.
+/// *Axioms.* `p.dominates` is a preorder on labels that every extension preserves, and
+/// `p.dominates(a, b)` implies `p.total(a) <= p.total(b)` at goals. `p.bound(s, a)` is at most the
+/// total of every completion from `(s, a)`.
+/// There are no infinite paths of bounded cost.
+/// *Optional.* `p.memory(s)` and `p.memory(a)`: bytes that a state or a label holds beyond its size.
+template <class Problem>
+concept problem = requires(Problem const& p, typename Problem::state const& s, typename Problem::label const& a) {
+    requires std::equality_comparable<typename Problem::state> && std::default_initializable<typename Problem::action>;
+    { p.initial() } -> std::convertible_to<std::pair<typename Problem::state, typename Problem::label>>;
+    { p.is_goal(s) } -> std::convertible_to<bool>;
+    { p.total(a) } -> std::convertible_to<double>;
+    { p.bound(s, a) } -> std::convertible_to<double>;
+    { p.dominates(a, a) } -> std::convertible_to<bool>;
+    p.for_each_successor(s, a, [](typename Problem::action const&, typename Problem::state, typename Problem::label) {});
+    { std::hash<typename Problem::state>{}(s) } -> std::convertible_to<std::size_t>;
+};
+
+/// A problem that can say that one state is at least as good as another, and has an index to find such states.
+///
+/// *Axioms.* `p.subsumes(s, t)` is a preorder; whatever completes `t` completes `s` with the same
+/// steps or fewer. For an index `i`, `i.insert(n, s)` numbers a state, and `i.candidates(t)` is a range of numbers inserted
+/// that should include those of the states that subsume `t`; what it misses costs time, nothing else.
+template <class Problem>
+concept subsuming_problem = problem<Problem> && requires(Problem const& p, typename Problem::state const& s, typename Problem::subsumption_index& i) {
+    { p.subsumes(s, s) } -> std::convertible_to<bool>;
+    i.insert(std::uint32_t{}, s);
+    i.candidates(s);
+};
+
+} // namespace heddle::search

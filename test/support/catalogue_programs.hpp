@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief Random programs of every operator of the catalogue.
+#pragma once
+
+#include <support/product_growth.hpp>
+
+#include <array>
+
+namespace heddle::test {
+
+/// Grows a program by recipes, one for each kind of operator.
+class catalogue_growth : public product_growth {
+public:
+    using product_growth::product_growth;
+
+    /// So many recipes, then a loss that depends on every value.
+    program build(int recipes) {
+        auto const& table = all_recipes();
+        auto const x = input(sizes(2 + random_.below(3)));
+        keep(random_.chance(0.5) ? same("mul", x, {T(trained_weight({dims(x).back()}))}) : product("linear", x, trained_weight({size(), dims(x).back()})));
+        for (int n = 0; n < recipes; ++n) {
+            auto const& [kind, recipe] = *std::next(table.begin(), static_cast<std::ptrdiff_t>(random_.below(table.size())));
+            (this->*recipe)(kind);
+        }
+        return builder_.finish(total_loss());
+    }
+
+    [[nodiscard]] static bool has_recipe(std::string const& kind) { return all_recipes().contains(kind); }
+
+private:
+    using self = catalogue_growth;
+    using recipe_table = std::map<std::string, void (catalogue_growth::*)(std::string const&)>;
+
+    static recipe_table const& all_recipes() {
+        static recipe_table const table = [] {
+            recipe_table made;
+            auto const add = [&](std::initializer_list<char const*> kinds, void (self::*recipe)(std::string const&)) {
+                for (auto const* kind : kinds) made[kind] = recipe;
+            };
+            add({"neg", "clone", "to", "float", "half", "bfloat16", "contiguous", "relu", "tanh", "sigmoid", "exp", "sqrt", "log", "gelu", "silu", "dropout"}, &self::unary);
+            add({"add", "sub", "mul", "multiply", "div", "truediv"}, &self::binary);
+            add({"linear"}, &self::linear);
+            add({"matmul", "mm", "bmm"}, &self::matmul);
+            add({"einsum"}, &self::einsum);
+            add({"conv1d", "conv2d", "conv3d"}, &self::convolution);
+            add({"multi_head_attention_forward"}, &self::multi_head);
+            add({"scaled_dot_product_attention"}, &self::dot_product);
+            add({"embedding"}, &self::embedding);
+            add({"softmax", "log_softmax"}, &self::softmax);
+            add({"layer_norm"}, &self::layer_norm);
+            add({"batch_norm"}, &self::batch_norm);
+            add({"sum", "mean"}, &self::reduce);
+            add({"max_pool2d", "avg_pool2d"}, &self::pool);
+            add({"adaptive_avg_pool2d"}, &self::adaptive_pool);
+            add({"nll_loss", "cross_entropy"}, &self::classification);
+            add({"mse_loss"}, &self::squared_error);
+            add({"transpose", "permute", "t", "getattr"}, &self::permute);
+            add({"reshape", "view", "flatten", "unflatten", "squeeze", "unsqueeze"}, &self::reshape);
+            add({"expand"}, &self::expand);
+            add({"cat", "concat"}, &self::concatenate);
+            add({"split", "chunk"}, &self::divide);
+            add({"getitem"}, &self::get_item);
+            add({"top_2_gating", "switch_gating"}, &self::gating);
+            add({"append_cls_token", "get_cls_token"}, &self::class_token);
+            return made;
+        }();
+        return table;
+    }
+
+    // ---- element by element
+
+    tensor_id positive(tensor_id x) { return call("add", {T(same("sigmoid", x)), real(0.5)}, dims(x)); }
+
+    void unary(std::string const& kind) {
+        if (kind == "relu") return keep(not_plain(same(kind, plain_operand())));
+        auto const x = operand();
+        if (kind == "to") return convert_type(x);
+        if (kind == "half") return keep(call(kind, {T(x)}, dims(x), {}, element_type::float16));
+        if (kind == "bfloat16") return keep(call(kind, {T(x)}, dims(x), {}, element_type::bfloat16));
+        if (kind == "float") return keep(call(kind, {T(x)}, dims(x), {}, element_type::float32));
+        if (kind == "exp") return keep(same(kind, same("tanh", x)));
+        if (kind == "sqrt" || kind == "log") return keep(same(kind, positive(x)));
+        if (kind == "gelu") return keep(same(kind, x, {}, {{"approximate", text(random_.chance(0.5) ? "tanh" : "none")}}));
+        if (kind == "dropout") return keep(not_plain(same(kind, x, {}, {{"p", real(0.4)}, {"training", flag(random_.chance(0.8))}})));
+        keep(same(kind, x));
+    }
+    /// Whole numbers of an input, counted in the loss by way of floating-point ones; or more precision.
+    void convert_type(tensor_id x) {
+        if (random_.chance(0.5)) return keep(call("to", {T(x)}, dims(x), {}, element_type::float64));
+        auto const x0 = input(sizes(2));
+        auto const data = call("mul", {T(x0), real(3)}, dims(x0));
+        auto const whole = call("to", {T(data)}, dims(data), {}, element_type::int64);
+        keep(not_plain(call("float", {T(whole)}, dims(whole), {}, element_type::float32)));
+    }
+
+    void binary(std::string const& kind) {
+        auto const x = operand();
+        bool const division = kind == "div" || kind == "truediv";
+        if (random_.chance(0.3)) {
+            bool const first = random_.chance(0.5);
+            auto const y = division && first ? positive(x) : x;
+            double const c = random_.chance(0.2) && !division ? 0 : 1.5;
+            auto const z = first ? call(kind, {real(c), T(y)}, dims(y)) : call(kind, {T(y), real(c)}, dims(y));
+            return keep(c == 0 ? not_plain(z) : z);
+        }
+        shape other = dims(x); // what broadcasts, or is equal
+        if (random_.chance(0.5)) {
+            for (auto& e : other)
+                if (random_.chance(0.4)) e = 1;
+            if (!other.empty() && random_.chance(0.3)) other.erase(other.begin());
+        }
+        std::vector<tensor_id> fitting;
+        for (auto t : values_)
+            if (dims(t) == other) fitting.push_back(t);
+        auto y = fitting.empty() || random_.chance(0.3) ? weight(other) : random_.of(fitting);
+        if (division) y = positive(y);
+        keywords named;
+        if ((kind == "add" || kind == "sub") && random_.chance(0.2)) named["alpha"] = real(2.5);
+        bool const swapped = !division && random_.chance(0.3);
+        auto const z = call(kind, {T(swapped ? y : x), T(swapped ? x : y)}, dims(x), named);
+        keep(x == y ? not_plain(z) : z);
+    }
+
+    // ---- over axes
+
+    void softmax(std::string const& kind) {
+        auto const x = at_least_rank(1);
+        keep(not_plain(same(kind, x, {axis(any_axis(x), rank(x))})));
+    }
+    void layer_norm(std::string const& kind) {
+        auto const x = at_least_rank(1);
+        auto const first = any_axis(x);
+        shape const tail(dims(x).begin() + static_cast<std::ptrdiff_t>(first), dims(x).end());
+        keep(norm(kind, x, tail, {{"normalized_shape", ints({tail.begin(), tail.end()})}}));
+    }
+    void batch_norm(std::string const& kind) {
+        auto const x = at_least_rank(2);
+        shape const channels{dims(x)[1]};
+        bool const training = random_.chance(0.5);
+        keywords named{{"training", flag(training)}};
+        if (!training)
+            for (char const* moment : {"running_mean", "running_var"}) named[moment] = T(builder_.buffer(fresh_name(moment), channels));
+        keep(norm(kind, x, channels, named));
+    }
+    tensor_id norm(std::string const& kind, tensor_id x, shape const& parameters, keywords named) {
+        for (char const* name : {"weight", "bias"})
+            if (random_.chance(0.6)) named[name] = T(weight(parameters));
+        return not_plain(same(kind, x, {}, named));
+    }
+    void reduce(std::string const& kind) {
+        auto const x = at_least_rank(1);
+        bool const keep_dims = random_.chance(0.3);
+        std::vector<std::int64_t> axes;
+        shape result;
+        for (std::size_t d = 0; d < rank(x); ++d) {
+            bool const reduced = random_.chance(0.4) || (d + 1 == rank(x) && axes.empty());
+            if (reduced) axes.push_back(static_cast<std::int64_t>(d));
+            if (!reduced || keep_dims) result.push_back(reduced ? 1 : dims(x)[d]);
+        }
+        keep(call(kind, {T(x), ints(axes)}, result, {{"keepdim", flag(keep_dims)}}));
+    }
+    void pool(std::string const& kind) {
+        bool const largest = kind == "max_pool2d";
+        auto const x = of_rank(3 + random_.below(2), largest);
+        shape y = dims(x);
+        std::array<std::vector<std::int64_t>, 4> sides; // window, stride, padding, dilation
+        for (std::size_t d = y.size() - 2; d < y.size(); ++d) {
+            extent const in = y[d], window = random_.between(1, static_cast<int>(std::min<extent>(in, 3)));
+            extent const padding = window > 1 ? random_.between(0, 1) : 0, stride = random_.between(1, 2);
+            extent const dilation = largest && padding == 0 && 2 * (window - 1) < in ? random_.between(1, 2) : 1;
+            y[d] = (in + 2 * padding - dilation * (window - 1) - 1) / stride + 1;
+            sides[0].push_back(window);
+            sides[1].push_back(stride);
+            sides[2].push_back(padding);
+            sides[3].push_back(dilation);
+        }
+        keywords named;
+        if (largest) named["dilation"] = ints(sides[3]);
+        else if (random_.chance(0.3)) named["divisor_override"] = number(3);
+        else named["count_include_pad"] = flag(random_.chance(0.5));
+        keep(not_plain(call(kind, {T(x), ints(sides[0]), ints(sides[1]), ints(sides[2])}, y, named)));
+    }
+    void adaptive_pool(std::string const& kind) {
+        auto const x = of_rank(3 + random_.below(2));
+        shape y = dims(x);
+        y[y.size() - 2] = size(3);
+        y.back() = size(3);
+        keep(not_plain(call(kind, {T(x), ints({y[y.size() - 2], y.back()})}, y)));
+    }
+
+    // ---- losses
+
+    void classification(std::string const& kind) { keep(not_plain(class_loss(kind, at_least_rank(1)))); }
+    tensor_id class_loss(std::string const& kind, tensor_id x) {
+        shape samples = dims(x);
+        std::size_t const at = samples.size() > 1 ? 1 : 0;
+        extent const classes = samples[at];
+        samples.erase(samples.begin() + static_cast<std::ptrdiff_t>(at));
+        auto const* const reduction = random_.of(std::vector<char const*>{"mean", "mean", "sum", "none"});
+        keywords named{{"reduction", text(reduction)}};
+        shape const result = reduction == std::string("none") ? samples : shape{};
+        bool const entropy = kind == "cross_entropy";
+        if (entropy && random_.chance(0.3)) named["label_smoothing"] = real(0.2);
+        if (entropy && random_.chance(0.2)) return call(kind, {T(x), T(weight(dims(x)))}, result, named);
+        if (random_.chance(0.5)) named["ignore_index"] = number(1);
+        if (random_.chance(0.3)) named["weight"] = T(builder_.buffer(fresh_name("class_weight"), {classes}));
+        return call(kind, {T(x), T(input(samples, element_type::int64))}, result, named);
+    }
+    void squared_error(std::string const& kind) { keep(squared_error_of(kind, operand())); }
+    tensor_id squared_error_of(std::string const& kind, tensor_id x) {
+        auto const* const reduction = random_.of(std::vector<char const*>{"mean", "sum", "none"});
+        return call(kind, {T(x), T(weight(dims(x)))}, reduction == std::string("none") ? dims(x) : shape{}, {{"reduction", text(reduction)}});
+    }
+    /// The sum of a scalar of every value that no operator uses.
+    tensor_id total_loss() {
+        std::optional<tensor_id> total;
+        for (std::size_t n = 0; n < values_.size(); ++n) {
+            auto x = values_[n];
+            if (used_.contains(x)) continue;
+            if (rank(x) > 0 && random_.chance(0.4)) x = random_.chance(0.3) ? squared_error_of("mse_loss", x) : class_loss(random_.chance(0.5) ? "nll_loss" : "cross_entropy", x);
+            if (rank(x) > 0) x = call(random_.chance(0.5) ? "sum" : "mean", {T(x)}, {});
+            total = total ? call("add", {T(*total), T(x)}, {}) : x;
+        }
+        if (!is_trained(*total)) total = call("mul", {T(*total), T(trained_weight({}))}, {});
+        return random_.chance(0.1) ? reshaped(*total, {1}, "unsqueeze") : *total;
+    }
+};
+
+/// A program of catalogue operators whose loss depends on a trained parameter.
+[[nodiscard]] inline program catalogue_program(random_source& random, int recipes) { return catalogue_growth(random).build(recipes); }
+
+} // namespace heddle::test

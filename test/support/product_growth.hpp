@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief Recipes for products, convolutions, attention, routing and embeddings.
+#pragma once
+
+#include <support/view_growth.hpp>
+
+#include <array>
+
+namespace heddle::test {
+
+class product_growth : public view_growth {
+public:
+    using view_growth::view_growth;
+
+protected:
+    tensor_id product(std::string const& kind, tensor_id x, tensor_id w, std::optional<tensor_id> bias = {}) {
+        shape result = dims(x);
+        result.back() = dims(w)[0];
+        std::vector<literal> arguments{T(x), T(w)};
+        if (bias) arguments.push_back(T(*bias));
+        return call(kind, arguments, result);
+    }
+    void linear(std::string const& kind) {
+        auto const x = at_least_rank(1);
+        auto const w = weight({random_.chance(0.4) ? dims(x).back() : size(), dims(x).back()});
+        keep(random_.chance(0.5) ? product(kind, x, w, weight({dims(w)[0]})) : product(kind, x, w));
+    }
+    void matmul(std::string const& kind) {
+        auto const x = kind == "matmul" ? at_least_rank(2) : of_rank(kind == "mm" ? 2 : 3);
+        shape other = dims(x), result = dims(x);
+        std::swap(other[other.size() - 1], other[other.size() - 2]);
+        other.back() = result.back() = random_.chance(0.5) ? other.back() : size();
+        if (kind == "matmul")
+            for (std::size_t d = 0; d + 2 < other.size(); ++d)
+                if (random_.chance(0.3)) other[d] = 1;
+        std::vector<tensor_id> fitting;
+        for (auto t : values_)
+            if (dims(t) == other) fitting.push_back(t);
+        keep(call(kind, {T(x), T(fitting.empty() ? weight(other) : random_.of(fitting))}, result));
+    }
+    void einsum(std::string const& kind) {
+        struct choice { char const *equation; std::size_t rank; };
+        static constexpr std::array<choice, 10> choices{{{"ab,cb->abc", 2}, {"ab,ab->a", 2}, {"ab,c->b", 2}, {"ab->ba", 2}, {"abc->cb", 3}, {"abc,cd->abd", 3},
+                                                        {"abc,adc->abd", 3}, {"abc,c,b->a", 3}, {"ab,ab,b->", 2}, {"ab,bb->ab", 2}}};
+        auto const& [equation, rank] = choices[random_.below(choices.size())];
+        auto const x = of_rank(rank);
+        auto const [letters, result] = heddle::detail::split_equation(equation);
+        std::map<char, extent> extents;
+        for (std::size_t d = 0; d < rank; ++d) extents[letters[0][d]] = dims(x)[d];
+        auto const shape_of = [&](std::string const& list) {
+            shape s;
+            for (char c : list) s.push_back(extents.try_emplace(c, size()).first->second);
+            return s;
+        };
+        std::vector<literal> arguments{text(equation), T(x)};
+        for (std::size_t k = 1; k < letters.size(); ++k) arguments.push_back(T(weight(shape_of(letters[k]))));
+        keep(call(kind, arguments, shape_of(result)));
+    }
+    void convolution(std::string const& kind) {
+        std::size_t const sides = static_cast<std::size_t>(kind[4] - '0');
+        auto const x = of_rank(sides + 2);
+        extent const channels = dims(x)[1];
+        extent groups = random_.chance(0.5) ? channels : channels % 2 == 0 ? 2 : 1;
+        shape w{groups * random_.between(1, 3), channels / groups}, y{dims(x)[0], w[0]};
+        bool const equal = random_.chance(0.2);
+        std::vector<std::int64_t> stride, padding, dilation;
+        for (std::size_t d = 0; d < sides; ++d) {
+            extent const in = dims(x)[d + 2];
+            w.push_back(random_.between(1, static_cast<int>(std::min<extent>(in, 3))));
+            padding.push_back(equal || w.back() == 1 ? 0 : random_.between(0, 1));
+            dilation.push_back(2 * (w.back() - 1) < in ? random_.between(1, 2) : 1);
+            stride.push_back(equal ? 1 : random_.between(1, 2));
+            y.push_back(equal ? in : (in + 2 * padding.back() - dilation.back() * (w.back() - 1) - 1) / stride.back() + 1);
+        }
+        keywords named{{"stride", ints(stride)}, {"dilation", ints(dilation)}, {"groups", number(groups)}, {"padding", equal ? text("same") : ints(padding)}};
+        if (random_.chance(0.5)) named["bias"] = T(weight({w[0]}));
+        keep(call(kind, {T(x), T(weight(w))}, y, named));
+    }
+    void multi_head(std::string const& kind) {
+        auto const x = of_rank(3); // sequence, batch, features
+        extent const s = dims(x)[0], b = dims(x)[1], e = dims(x)[2], heads = random_.between(1, 4), width = heads * random_.between(1, 2), out = size();
+        bool const self_attention = random_.chance(0.5);
+        extent const t = self_attention ? s : size();
+        auto const key = self_attention ? x : weight({t, b, e});
+        keywords named{{"query", T(x)}, {"key", T(key)}, {"value", T(random_.chance(0.5) ? key : weight({t, b, e}))}, {"num_heads", number(heads)},
+                       {"in_proj_weight", T(weight({3 * width, e}))}, {"out_proj_weight", T(weight({out, width}))}, {"dropout_p", real(random_.chance(0.3) ? 0.3 : 0)}};
+        if (random_.chance(0.5)) named["in_proj_bias"] = T(weight({3 * width}));
+        if (random_.chance(0.5)) named["out_proj_bias"] = T(weight({out}));
+        if (random_.chance(0.3)) named["key_padding_mask"] = T(random_.chance(0.5) ? input({b, t}, element_type::boolean) : input({b, t}));
+        if (random_.chance(0.3)) {
+            shape const mask = random_.chance(0.5) ? shape{s, t} : shape{b * heads, s, t};
+            named["attn_mask"] = T(random_.chance(0.5) ? input(mask, element_type::boolean) : weight(mask));
+        }
+        std::vector<shape> results{{s, b, out}};
+        if (random_.chance(0.2)) results.push_back({b, s, t});
+        for (auto y : call_multi(kind, {}, results, named, element_type::float32)) keep(not_plain(y));
+    }
+    void dot_product(std::string const& kind) {
+        auto const q = of_rank(3 + random_.below(2));
+        shape k = dims(q);
+        std::size_t const n = k.size();
+        bool const causal = random_.chance(0.3);
+        if (!causal) k[n - 2] = size();
+        if (random_.chance(0.3)) k[0] = 1;
+        shape v = k, y = dims(q);
+        v[n - 1] = y[n - 1] = size();
+        keywords named{{"is_causal", flag(causal)}};
+        if (random_.chance(0.3)) named["dropout_p"] = real(0.3);
+        keep(not_plain(call(kind, {T(q), T(k == dims(q) && random_.chance(0.5) ? q : weight(k)), T(weight(v))}, y, named)));
+    }
+    void gating(std::string const& kind) {
+        auto const x = of_rank(3, true);
+        extent const b = dims(x)[0], s = dims(x)[1], e = dims(x)[2], experts = random_.between(1, 4), slots = random_.between(1, 3), h = size(4);
+        shape const mask{b, s, experts, slots};
+        auto const masks = call_multi("heddle." + kind, {T(x), T(weight({e, experts}))}, {mask, mask});
+        auto const sent = call("einsum", {text("bsd,bsec->becd"), T(x), T(masks[0])}, {b, experts, slots, e});
+        auto const done = call("einsum", {text("becd,edh->bech"), T(sent), T(weight({experts, e, h}))}, {b, experts, slots, h});
+        keep(not_plain(call("einsum", {text("bech,bsec->bsh"), T(done), T(masks[1])}, {b, s, h})));
+    }
+    void embedding(std::string const& kind) {
+        shape result = sizes(1 + random_.below(2));
+        auto const ids = input(result, element_type::int64);
+        auto const table = weight({size(), size()});
+        result.push_back(dims(table)[1]);
+        keywords named;
+        if (random_.chance(0.3)) named["padding_idx"] = number(-1);
+        keep(not_plain(call(kind, {T(ids), T(table)}, result, named)));
+    }
+};
+
+} // namespace heddle::test

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief Recipes for the operators that move elements and compute nothing.
+#pragma once
+
+#include <support/program_growth.hpp>
+
+#include <numeric>
+
+namespace heddle::test {
+
+class view_growth : public program_growth {
+public:
+    using program_growth::program_growth;
+
+protected:
+    void permute(std::string const& kind) {
+        auto const x = operand();
+        std::vector<std::int64_t> order(rank(x));
+        std::iota(order.begin(), order.end(), 0);
+        std::vector<literal> arguments{T(x)};
+        if (kind == "permute") {
+            for (std::size_t d = order.size(); d > 1; --d) std::swap(order[d - 1], order[random_.below(d)]);
+            arguments.push_back(ints(order));
+        } else if (kind == "transpose") {
+            if (order.empty()) return;
+            std::size_t const a = any_axis(x), b = any_axis(x);
+            std::swap(order[a], order[b]);
+            arguments.insert(arguments.end(), {axis(a, order.size()), axis(b, order.size())});
+        } else {
+            std::ranges::reverse(order);
+            if (kind == "getattr") arguments.push_back(text("T"));
+        }
+        shape y;
+        for (auto d : order) y.push_back(dims(x)[static_cast<std::size_t>(d)]);
+        keep(call(kind, arguments, y));
+    }
+    void reshape(std::string const& kind) {
+        auto x = operand();
+        shape y = dims(x);
+        auto const place = [&](std::size_t d) { return y.begin() + static_cast<std::ptrdiff_t>(d); };
+        if (kind == "squeeze" && std::ranges::find(y, 1) == y.end()) {
+            y.push_back(1);
+            x = reshaped(x, y, "unsqueeze");
+        }
+        if (kind == "squeeze") {
+            y.erase(std::ranges::find(y, 1));
+        } else if (kind == "unsqueeze") {
+            y.insert(place(random_.below(y.size() + 1)), 1);
+        } else if (kind == "flatten") {
+            if (y.size() < 2) return;
+            std::size_t const first = random_.below(y.size() - 1);
+            for (std::size_t d = first + 1; d < y.size(); ++d) y[first] *= y[d];
+            y.resize(first + 1);
+        } else if (kind == "unflatten") {
+            auto const even = std::ranges::find_if(y, [](extent e) { return e % 2 == 0; });
+            if (even == y.end()) return;
+            *even /= 2;
+            y.insert(even, 2);
+        } else {
+            y = factors_of(builder_.tensor(x).elements());
+        }
+        keep(reshaped(x, y, kind));
+    }
+    /// Some ordered factors of a number.
+    shape factors_of(extent n) {
+        shape result;
+        while (n > 1) {
+            std::vector<extent> divisors;
+            for (extent d = 2; d <= n; ++d)
+                if (n % d == 0) divisors.push_back(d);
+            result.push_back(random_.of(divisors));
+            n /= result.back();
+        }
+        return result;
+    }
+    void expand(std::string const& kind) {
+        auto const x = operand();
+        shape y = dims(x);
+        for (auto& e : y)
+            if (e == 1) e = size(3);
+        if (y.size() < 3 && random_.chance(0.5)) y.insert(y.begin(), size(3));
+        keep(not_plain(call(kind, {T(x), ints({y.begin(), y.end()})}, y)));
+    }
+    void concatenate(std::string const& kind) {
+        auto const x = at_least_rank(1);
+        auto const d = any_axis(x);
+        std::vector<tensor_id> pieces{x};
+        for (int n = random_.between(1, 2); n-- > 0;) {
+            shape other = dims(x);
+            other[d] = size(3);
+            pieces.push_back(random_.chance(0.3) ? x : weight(other));
+        }
+        if (random_.chance(0.5)) std::swap(pieces.front(), pieces.back());
+        std::vector<literal> items;
+        shape y = dims(x);
+        y[d] = 0;
+        for (auto t : pieces) {
+            items.push_back(T(t));
+            y[d] += dims(t)[d];
+        }
+        keep(not_plain(call(kind, {list(items), axis(d, y.size())}, y)));
+    }
+    void divide(std::string const& kind) {
+        auto const x = at_least_rank(1);
+        auto const d = any_axis(x);
+        extent const all = dims(x)[d], piece = random_.between(1, static_cast<int>(all));
+        std::vector<shape> results;
+        for (extent at = 0; at < all; at += piece) {
+            results.push_back(dims(x));
+            results.back()[d] = std::min(piece, all - at);
+        }
+        extent const argument = kind == "split" ? piece : static_cast<extent>(results.size());
+        auto const pieces = call_multi(kind, {T(x), number(argument)}, results, {{"dim", axis(d, rank(x))}});
+        std::size_t const most = 3;
+        for (std::size_t n = 0; n < std::min(most, pieces.size()); ++n) keep(pieces[n]);
+    }
+    void get_item(std::string const& kind) {
+        auto const x = operand();
+        std::vector<literal> items;
+        shape y;
+        for (std::size_t d = 0; d < rank(x); ++d) {
+            extent const e = dims(x)[d];
+            if (random_.chance(0.15)) {
+                items.push_back(none());
+                y.push_back(1);
+            }
+            switch (random_.below(4)) {
+            case 0: items.push_back(number(random_.between(0, static_cast<int>(e) - 1) - (random_.chance(0.5) ? e : 0))); break;
+            case 1: {
+                extent const first = random_.between(0, static_cast<int>(e) - 1), step = random_.between(1, 2);
+                items.push_back(slice(first, {}, step));
+                y.push_back((e - first + step - 1) / step);
+                break;
+            }
+            default:
+                items.push_back(whole());
+                y.push_back(e);
+            }
+        }
+        if (items.empty() || random_.chance(0.2)) items.push_back({literal::ellipsis{}});
+        keep(call(kind, {T(x), list(items)}, y));
+    }
+    void class_token(std::string const& kind) {
+        auto const x = of_rank(3);
+        shape const& from = dims(x);
+        if (kind == "get_cls_token") return keep(call("heddle." + kind, {T(x)}, {from[0], from[2]}));
+        shape const token{1, 1, from[2]}, y{from[0], from[1] + 1, from[2]};
+        keep(not_plain(call("heddle." + kind, {T(x), T(weight(token))}, y)));
+    }
+};
+
+} // namespace heddle::test

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief One thing wrong with a distributed program.
+#pragma once
+
+#include <heddle/theory/theory.hpp>
+#include <support/random_programs.hpp>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace heddle::test {
+
+/// Changes a plan's instructions; says whether it found something to change.
+class instruction_mutation {
+public:
+    instruction_mutation(indexed_program const& program, random_source& random, std::vector<instruction>& list) : program_(program), random_(random), list_(list) {}
+
+    /// An operand in another form; where there is a way, it is brought in that form, so that it is held.
+    bool operand_form() {
+        auto const n = pick([](instruction const& i) { return i.what == computing && !i.operands.empty(); });
+        if (!n) return false;
+        auto& i = list_[*n];
+        std::size_t const k = random_.below(i.operands.size());
+        tensor_id const t = program_.operators[i.op].operands[k];
+        form const before = i.operands[k], after = other_form(t, before);
+        if (after == before) return false;
+        i.operands[k] = after;
+        if (random_.chance(0.7)) bring(*n, t, after);
+        return true;
+    }
+    /// A result in another form; where there is a way, it is turned into the form that was there.
+    bool result_form() {
+        auto const n = pick([](instruction const& i) { return i.what == computing; });
+        if (!n) return false;
+        auto& i = list_[*n];
+        std::size_t const k = random_.below(i.results.size());
+        tensor_id const t = program_.operators[i.op].results[k];
+        form const before = i.results[k], after = other_form(t, before);
+        if (after == before) return false;
+        i.results[k] = after;
+        if (random_.chance(0.7)) bring(*n + 1, t, before);
+        return true;
+    }
+    /// Everything about a computation at once, most of it as some loop asks for; what it needs is brought.
+    bool way() {
+        auto const n = pick([](instruction const& i) { return i.what == computing; });
+        if (!n) return false;
+        auto mutant = list_[*n];
+        auto const& op = program_.operators[mutant.op];
+        auto const loop = random_.between(-1, static_cast<int>(op.loops.size()) - 1);
+        mutant.loop = static_cast<std::int16_t>(loop);
+        form const whole = random_.chance(0.7) ? form::replicated() : form::mirrored();
+        bool const reduction = loop >= 0 && op.loops[static_cast<std::size_t>(loop)].is_reduction;
+        auto const form_for = [&](tensor_id t, factor_number f, form otherwise) {
+            form const asked = f == no_factor ? otherwise : form::shard(f);
+            form const taken = random_.chance(0.2) ? form::partial() : random_.chance(0.05) ? other_form(t, asked) : asked;
+            return canonical(is_possible(taken, program_.tensors[t]) ? taken : asked, program_.tensors[t]);
+        };
+        auto const factor_in = [&](std::vector<factor_number> split_loop::*side, std::size_t k) {
+            return loop < 0 ? no_factor : (op.loops[static_cast<std::size_t>(loop)].*side)[k];
+        };
+        for (std::size_t k = 0; k < op.operands.size(); ++k) mutant.operands[k] = form_for(op.operands[k], factor_in(&split_loop::operands, k), loop < 0 ? whole : form::replicated());
+        bool const partial = reduction || std::ranges::find(mutant.operands, form::partial()) != mutant.operands.end();
+        for (std::size_t k = 0; k < op.results.size(); ++k) mutant.results[k] = form_for(op.results[k], factor_in(&split_loop::results, k), partial ? form::partial() : whole);
+        if (mutant == list_[*n]) return false;
+        auto const before = std::exchange(list_[*n], mutant);
+        for (std::size_t k = 0; k < op.results.size(); ++k) bring(*n + 1, op.results[k], before.results[k]);
+        for (std::size_t k = 0; k < op.operands.size(); ++k) bring(place_of(mutant.op), op.operands[k], mutant.operands[k]);
+        return true;
+    }
+    bool factor() {
+        auto const n = pick([](instruction const& i) { return i.to.is_shard() || any_shard(i.operands) || any_shard(i.results); });
+        if (!n) return false;
+        auto& i = list_[*n];
+        std::vector<std::pair<tensor_id, form*>> shards;
+        auto const add = [&](tensor_id t, form& f) {
+            if (f.is_shard() && program_.tensors[t].factors.size() > 1) shards.emplace_back(t, &f);
+        };
+        if (i.what != computing) {
+            if (i.what != reading) add(i.tensor, i.from);
+            add(i.tensor, i.to);
+        }
+        for (std::size_t k = 0; k < i.operands.size(); ++k) add(program_.operators[i.op].operands[k], i.operands[k]);
+        for (std::size_t k = 0; k < i.results.size(); ++k) add(program_.operators[i.op].results[k], i.results[k]);
+        if (shards.empty()) return false;
+        auto const& [t, f] = random_.of(shards);
+        auto const count = program_.tensors[t].factors.size();
+        *f = form::shard(static_cast<factor_number>((static_cast<std::size_t>(f->factor()) + 1 + random_.below(count - 1)) % count));
+        return true;
+    }
+    bool conversion() {
+        auto const n = pick([](instruction const& i) { return i.what == instruction::kind::convert; });
+        if (!n) return false;
+        auto& i = list_[*n];
+        (random_.chance(0.5) ? i.from : i.to) = other_form(i.tensor, i.from);
+        return true;
+    }
+    bool read_form() {
+        auto const n = pick([](instruction const& i) { return i.what == reading; });
+        if (!n) return false;
+        auto& i = list_[*n];
+        form const before = i.to;
+        i.to = i.from = other_form(i.tensor, before);
+        if (random_.chance(0.5)) bring(*n + 1, tensor_id{i.tensor}, before);
+        return true;
+    }
+    bool drop() {
+        list_.erase(list_.begin() + static_cast<std::ptrdiff_t>(random_.below(list_.size())));
+        return true;
+    }
+    bool swap() {
+        std::swap(list_[random_.below(list_.size())], list_[random_.below(list_.size())]);
+        return true;
+    }
+    bool duplicate() {
+        std::size_t const from = random_.below(list_.size());
+        insert(from + random_.below(list_.size() - from + 1), instruction(list_[from]));
+        return true;
+    }
+    bool loop() {
+        auto const n = pick([&](instruction const& i) { return i.what == computing && !program_.operators[i.op].loops.empty(); });
+        if (!n) return false;
+        auto& i = list_[*n];
+        auto const before = i.loop;
+        i.loop = static_cast<std::int16_t>(random_.between(-1, static_cast<int>(program_.operators[i.op].loops.size())));
+        return i.loop != before;
+    }
+    bool tensor() {
+        auto const n = pick([](instruction const& i) { return i.what != computing; });
+        if (!n) return false;
+        auto const t = static_cast<tensor_id>(random_.below(program_.tensors.size()));
+        if (list_[*n].to.is_shard() || list_[*n].from.is_shard()) return false; // no such factor, most times
+        return std::exchange(list_[*n].tensor, t) != t;
+    }
+
+private:
+    static constexpr auto reading = instruction::kind::read;
+    static constexpr auto computing = instruction::kind::compute;
+
+    static bool any_shard(form_list const& forms) { return std::ranges::any_of(forms, &form::is_shard); }
+    template <class Good>
+    std::optional<std::size_t> pick(Good good) {
+        std::vector<std::size_t> fitting;
+        for (std::size_t n = 0; n < list_.size(); ++n)
+            if (good(list_[n])) fitting.push_back(n);
+        return fitting.empty() ? std::nullopt : std::optional(random_.of(fitting));
+    }
+    form other_form(tensor_id t, form f) {
+        form_list others;
+        for (std::uint16_t code = 0; code < 3 + program_.tensors[t].factors.size(); ++code)
+            if (form const g = form::from_code(code); g != f && is_possible(g, program_.tensors[t])) others.push_back(g);
+        return others.empty() ? f : random_.of(others);
+    }
+    void insert(std::size_t n, instruction i) { list_.insert(list_.begin() + static_cast<std::ptrdiff_t>(n), std::move(i)); }
+    [[nodiscard]] std::size_t place_of(operator_id op) const {
+        auto const at = std::ranges::find_if(list_, [&](instruction const& i) { return i.what == computing && i.op == op; });
+        return static_cast<std::size_t>(at - list_.begin());
+    }
+    /// Makes the tensor in a form before instruction `n`, if it is not there and one conversion or two lead there.
+    void bring(std::size_t n, tensor_id t, form f) {
+        form_list made;
+        for (std::size_t m = 0; m < std::min(n, list_.size()); ++m) {
+            auto const& i = list_[m];
+            if (i.what != computing && i.tensor == t) made.push_back(i.to);
+            for (std::size_t k = 0; k < i.results.size(); ++k)
+                if (program_.operators[i.op].results[k] == t) made.push_back(i.results[k]);
+        }
+        if (made.empty() || std::ranges::find(made, f) != made.end()) return;
+        auto const place = [&](form from, form to) {
+            for (std::size_t m = list_.size(); m-- > n;) // a form is made once
+                if (list_[m].what == instruction::kind::convert && list_[m].tensor == t && list_[m].to == to) list_.erase(list_.begin() + static_cast<std::ptrdiff_t>(m));
+            insert(n, instruction::convert(t, from, to));
+        };
+        for (form g : made)
+            if (find_conversion(g, f)) return place(g, f);
+        place(form::replicated(), f);
+        place(made.front(), form::replicated());
+    }
+
+    indexed_program const& program_;
+    random_source& random_;
+    std::vector<instruction>& list_;
+};
+
+} // namespace heddle::test

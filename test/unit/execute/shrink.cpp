@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: BSL-1.0
+// Shrunk plans: smaller, of the same structure and shares, and they still compute what their programs do.
+#include "kernels.hpp"
+
+#include <heddle/execute/prove.hpp>
+#include <heddle/execute/shrink.hpp>
+#include <support/random_plans.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+
+using namespace heddle;
+
+namespace {
+
+/// Images in patches behind a class token, mean of labels: all that relates extents beside rules.
+program image_program() {
+    program_builder builder;
+    auto const x = builder.input("x", {6, 4, 32, 32}), target = builder.input("target", {6}, element_type::int64);
+    auto const w = builder.parameter("patch.weight", {24, 4, 4, 4}), token = builder.parameter("token", {6, 1, 24}), head = builder.parameter("head.weight", {10, 24});
+    operator_options convolution;
+    convolution.results = {{6, 24, 8, 8}};
+    convolution.attributes = {{"stride", {4, 4}}, {"padding", {0, 0}}, {"dilation", {1, 1}}};
+    auto const patches = builder.apply("conv2d", "(b i _ _), (o i _ _) -> (b o _ _); 0*1", {x, w}, convolution);
+    operator_options pool;
+    pool.results = {{6, 24, 4, 4}};
+    pool.attributes = {{"kernel_size", {2, 2}}, {"stride", {}}, {"padding", {}}, {"dilation", {}}};
+    auto const pooled = builder.apply("max_pool2d", "(b c _ _) -> (b c _ _)", {patches}, pool);
+    auto const flat = builder.apply("flatten", "(b c h w) -> (b c (h w)); 0", {pooled}, {.is_view = true});
+    auto const sequence = builder.apply("transpose", "(b c s) -> (b s c); 0", {flat}, {.is_view = true});
+    operator_options joining;
+    joining.results = {{6, 17, 24}};
+    joining.attributes = {{"dim", {1}}};
+    auto const joined = builder.apply("cat", "(b _ c), (b _ c) -> (b _ c); 0 + 1", {token, sequence}, joining);
+    operator_options picking;
+    picking.is_view = true;
+    picking.attributes = {{"start", {0, 1, 0}}, {"step", {1, 1, 1}}, {"count", {0, 1, 0}}};
+    auto const picked = builder.apply("getitem", "(b _ c) -> (b c); 0", {joined}, picking);
+    auto const scores = builder.apply("linear", "(b k), (n k) -> (b n); 0*1", {picked, head});
+    operator_options labels;
+    labels.attributes = {{"ignore_index", {-100}}, {"mean", {1}}};
+    return builder.finish(builder.apply("cross_entropy", "(b !c), (_) -> ()", {scores, target}, labels));
+}
+
+tensor_info const& named(program const& p, std::string const& name) {
+    for (tensor_id t = 0; t < p.tensor_count(); ++t)
+        if (p.tensor(t).name == name) return p.tensor(t);
+    throw error("no tensor " + name);
+}
+
+void check_shrunk(program const& p, plan const& what, planned_program const& small) {
+    auto const checked = verify(small.program, small.plan);
+    INFO(checked.problem);
+    CHECK(checked);
+    REQUIRE(small.plan.steps.size() == what.steps.size());
+    for (std::size_t n = 0; n < what.steps.size(); ++n) CHECK(small.plan.steps[n].instruction == what.steps[n].instruction);
+    for (std::size_t k = 0; k < what.cuts.size(); ++k) CHECK(small.plan.cuts[k].counts == what.cuts[k].counts);
+    for (tensor_id t = 0; t < p.tensor_count(); ++t)
+        for (std::size_t d = 0; d < p.tensor(t).shape.size(); ++d) {
+            CHECK(small.program.tensor(t).shape[d] <= p.tensor(t).shape[d]);
+            CHECK((small.program.tensor(t).shape[d] > 1) == (p.tensor(t).shape[d] > 1));
+        }
+    auto const shown = prove(small.program, small.plan, test::kernels());
+    CHECK_MESSAGE(shown, shown.problem);
+}
+
+} // namespace
+
+TEST_CASE("random plans of random programs survive being shrunk") {
+    int smaller = 0;
+    for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+        test::random_source random(seed);
+        auto const p = test::random_program(random, {.least_operators = 3, .most_operators = 7, .most_extent = 12});
+        auto const plan = test::random_plan(index_program(p), static_cast<std::size_t>(random.between(1, 4)), random);
+        CAPTURE(seed);
+        INFO(test::describe(p));
+        auto const small = shrink(p, plan);
+        CHECK(small.has_planned_counts);
+        check_shrunk(p, plan, small);
+        for (tensor_id t = 0; t < p.tensor_count(); ++t) smaller += small.program.tensor(t).elements() < p.tensor(t).elements();
+    }
+    CHECK(smaller > 300);
+}
+
+TEST_CASE("windows, concatenations, slices and labels stay consistent") {
+    auto const p = image_program();
+    auto const indexed = index_program(p);
+    extent smallest = 32 * 32;
+    for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+        test::random_source random(seed);
+        CAPTURE(seed);
+        auto const plan = test::random_plan(indexed, static_cast<std::size_t>(random.between(1, 4)), random);
+        auto const small = shrink(p, plan);
+        check_shrunk(p, plan, small);
+        // Pools of 2 and patches of 4; a token beside the pools, which a plan may cut into all their 4 rows or columns.
+        auto const &x = named(small.program, "x").shape, &pools = named(small.program, "max_pool2d_1").shape;
+        for (std::size_t d : {2u, 3u}) {
+            CHECK((pools[d] == 3 || pools[d] == 4));
+            CHECK(x[d] == 8 * pools[d]);
+        }
+        CHECK(named(small.program, "cat_4").shape[1] == 1 + pools[2] * pools[3]);
+        smallest = std::min(smallest, x[2] * x[3]);
+        CHECK(named(small.program, "target").shape[0] == x[0]);
+        CHECK(named(small.program, "head.weight").shape[0] <= 10);
+    }
+    CHECK(smallest == 24 * 24);
+}
+
+TEST_CASE("what is not known of an operator stays whole") {
+    program_builder builder;
+    auto const x = builder.parameter("x", {20, 30});
+    auto const y = builder.apply("magic", "(a _) -> (a _)", {x}, {.results = {{20, 15}}});
+    auto const p = builder.finish(builder.apply("sum", "(a b) -> (); 0", {y}));
+    test::random_source random(1);
+    auto const small = shrink(p, test::random_plan(index_program(p), 1, random));
+    CHECK(named(small.program, "x").shape[1] == 30);
+    CHECK(named(small.program, "magic_0").shape[1] == 15);
+    CHECK(verify(small.program, small.plan));
+}
+
+TEST_CASE("atoms stay as planned while they fit, then shares are rounded") {
+    program_builder builder;
+    auto const x = builder.input("x", {640, 50}), w = builder.parameter("w", {50, 70});
+    auto const p = builder.finish(builder.apply("sum", "(a b) -> (); 0", {builder.apply("matmul", "(a k), (k b) -> (a b); 0*1", {x, w})}));
+    auto const indexed = index_program(p);
+    test::random_source random(3);
+    plan what;
+    do what = test::random_plan(indexed, 3, random);
+    while (std::ranges::none_of(what.cuts, [](auto const& cut) { return cut.atoms == 640; }));
+    CHECK(shrink(p, what).has_planned_counts);
+    auto const coarse = shrink(p, what, {.memory = bytes(20'000)});
+    CHECK_FALSE(coarse.has_planned_counts);
+    CHECK(verify(coarse.program, coarse.plan));
+    CHECK(size_of_execution(index_program(coarse.program), coarse.plan).memory <= bytes(20'000));
+    for (std::size_t k = 0; k < what.cuts.size(); ++k)
+        for (std::size_t d = 0; d < 3; ++d) {
+            auto const share = [&](atom_class const& cut) { return static_cast<double>(cut.counts[d]) / static_cast<double>(cut.atoms); };
+            CHECK(std::abs(share(coarse.plan.cuts[k]) - share(what.cuts[k])) <= 1.0 / static_cast<double>(coarse.plan.cuts[k].atoms));
+        }
+    CHECK(prove(coarse.program, coarse.plan, test::kernels()));
+}

@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: BSL-1.0
+// Small distributed programs, by hand, at the places where emulation is known to go wrong.
+#include "emulation.hpp"
+#include "trap.hpp"
+
+#include <heddle/plan/verify.hpp>
+#include <support/catalogue_programs.hpp>
+#include <support/random_plans.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+using namespace heddle;
+using test::trap;
+
+namespace {
+
+constexpr form whole = form::replicated(), partial = form::partial(), mirrored = form::mirrored();
+constexpr form cut(factor_number f) { return form::shard(f); }
+
+} // namespace
+
+TEST_CASE("trap: a dimension of one and a broadcast one are not cut") {
+    trap t;
+    auto const x = t.input({5, 3}), w = t.weight({1, 3});
+    auto const y = t.add("add", {x, w}, {5, 3});
+    t.finish(t.add("sum", {t.add("tanh", {y}, {5, 3})}, {}));
+    CHECK(t.indexed().tensors[w].factors.size() == 1);
+    t.read(x, cut(0)).read(w, whole).compute({cut(0), whole}, {cut(0)}).compute({cut(0)}, {cut(0)}).compute({cut(0)}, {partial}).emulates();
+    t.again().read(x, cut(0)).read(w, cut(0)).compute({cut(0), cut(0)}, {cut(0)}).along(0);
+    CHECK(t.is_refused_for("operand 1 of 'add3' does not have the form that the loop asks for"));
+}
+
+TEST_CASE("trap: dropout draws the same on replicas, and on shards what the whole draws") {
+    trap t;
+    auto const x = t.input({5, 4}), w = t.weight({4});
+    auto const y = t.add("mul", {x, w}, {5, 4});
+    auto const z = t.add("dropout", {y}, {5, 4}, {test::real(0.5)});
+    t.finish(t.add("sum", {t.add("tanh", {z}, {5, 4})}, {}));
+    t.read(x, whole).read(w, whole).compute({whole, whole}, {whole}).compute({whole}, {whole}).compute({whole}, {whole}).compute({whole}, {whole});
+    t.convert(t.indexed().loss, whole, mirrored).emulates();
+    for (factor_number f = 0; f < 2; ++f) {
+        t.again().read(x, cut(f)).read(w, f == 0 ? whole : cut(0)).compute({cut(f), f == 0 ? whole : cut(0)}, {cut(f)});
+        t.compute({cut(f)}, {cut(f)}).compute({cut(f)}, {cut(f)}).compute({cut(f)}, {partial}).emulates();
+    }
+    t.again().read(x, whole).read(w, partial).compute({whole, partial}, {partial}).compute({partial}, {partial});
+    t.convert(z, partial, cut(1)).compute({cut(1)}, {cut(1)}).compute({cut(1)}, {partial}).emulates();
+}
+
+TEST_CASE("trap: a mean over an unevenly split batch") {
+    trap t;
+    auto const x = t.input({7, 2}), w = t.weight({3, 2});
+    auto const y = t.add("linear", {x, w}, {7, 3});
+    t.finish(t.add("mean", {t.add("tanh", {y}, {7, 3})}, {}));
+    t.read(x, cut(0)).read(w, whole).compute({cut(0), whole}, {cut(0)}).compute({cut(0)}, {cut(0)}).compute({cut(0)}, {partial});
+    t.emulates({0.7, 0.1, 0.2});
+    t.emulates({0, 1, 0});
+}
+
+TEST_CASE("trap: a mean of likelihoods with ignored labels over an uneven batch") {
+    for (char const* target : {"cross_entropy", "nll_loss"}) {
+        trap t;
+        auto const x = t.input({7, 4}), w = t.weight({4}), labels = t.input({7}, element_type::int64);
+        auto const y = t.add("mul", {x, w}, {7, 4});
+        t.finish(t.add(target, {y, labels}, {}, {}, {{"ignore_index", test::number(1)}}));
+        t.read(x, cut(0)).read(w, whole).compute({cut(0), whole}, {cut(0)}).read(labels, whole).compute({cut(0), whole}, {partial});
+        t.emulates({0.6, 0.1, 0.3});
+        t.emulates({0, 0.5, 0.5});
+        t.again().read(x, cut(0)).read(w, whole).compute({cut(0), whole}, {cut(0)}).read(labels, cut(0)).compute({cut(0), cut(0)}, {partial}).along(0);
+        CHECK_FALSE(t.problem().empty()); // each would divide by its own count
+    }
+}
+
+TEST_CASE("trap: slots of experts are filled in the order of a whole batch row") {
+    for (char const* target : {"heddle.top_2_gating", "heddle.switch_gating"}) {
+        trap t;
+        auto const x = t.input({5, 4, 3}), gate = t.weight({3, 2});
+        auto const masks = t.add_multi(target, {x, gate}, {{5, 4, 2, 1}, {5, 4, 2, 1}});
+        t.finish(t.add("sum", {t.add("tanh", {t.add("mul", masks, {5, 4, 2, 1})}, {5, 4, 2, 1})}, {}));
+        t.read(x, cut(0)).read(gate, whole).compute({cut(0), whole}, {cut(0), cut(0)}).compute({cut(0), cut(0)}, {cut(0)}).compute({cut(0)}, {cut(0)});
+        t.compute({cut(0)}, {partial}).emulates();
+        t.again().read(x, cut(1)).read(gate, whole).compute({cut(1), whole}, {cut(1), cut(1)}).along(0);
+        CHECK(t.is_refused_for("does not have the form that the loop"));
+    }
+}
+
+TEST_CASE("trap: a reshape that mixes a cut dimension") {
+    trap t;
+    auto const x = t.input({6, 4}), w = t.weight({4});
+    auto const y = t.add("mul", {x, w}, {6, 4});
+    auto const z = t.add("reshape", {y}, {3, 8});
+    auto const u = t.add("reshape", {t.add("tanh", {z}, {3, 8})}, {24});
+    t.finish(t.add("sum", {t.add("tanh", {u}, {24})}, {}));
+    // 6 x 4 and 3 x 8 are 3 x 2 x 4: each is a factor of both, cut in strides where it is not the major one.
+    REQUIRE(t.indexed().tensors[y].factors.size() == 3);
+    REQUIRE(t.indexed().tensors[u].factors.size() == 3);
+    for (factor_number f = 0; f < 3; ++f) {
+        t.again().read(x, cut(f)).read(w, f == 2 ? cut(0) : whole).compute({cut(f), f == 2 ? cut(0) : whole}, {cut(f)}).compute({cut(f)}, {cut(f)});
+        t.compute({cut(f)}, {cut(f)}).compute({cut(f)}, {cut(f)}).compute({cut(f)}, {cut(f)}).compute({cut(f)}, {partial}).emulates();
+        auto const g = static_cast<factor_number>((f + 1) % 3);
+        t.again().read(x, cut(f)).read(w, f == 2 ? cut(0) : whole).compute({cut(f), f == 2 ? cut(0) : whole}, {cut(f)}).compute({cut(f)}, {cut(f)});
+        t.convert(z, cut(f), cut(g)).compute({cut(g)}, {cut(g)}).compute({cut(g)}, {cut(g)}).compute({cut(g)}, {cut(g)}).compute({cut(g)}, {partial}).emulates();
+    }
+    // 6 x 4 and 8 x 3 share but the major 2.
+    trap other;
+    auto const v = other.weight({6, 4});
+    auto const r = other.add("reshape", {v}, {8, 3});
+    other.finish(other.add("sum", {other.add("tanh", {r}, {8, 3})}, {}));
+    REQUIRE(other.indexed().operators[0].loops.size() == 1);
+    CHECK(other.indexed().operators[0].loops[0].extent == 2);
+    other.read(v, cut(0)).compute({cut(0)}, {cut(0)}).compute({cut(0)}, {cut(0)}).compute({cut(0)}, {partial}).emulates();
+    other.again().read(v, cut(1)).compute({cut(1)}, {cut(1)}).along(0);
+    CHECK(other.is_refused_for("does not have the form that the loop asks for"));
+}
+
+TEST_CASE("trap: a softmax over a cut axis normalises by whole rows; a layer norm over one is refused") {
+    for (char const* target : {"softmax", "log_softmax"}) {
+        trap t;
+        auto const x = t.weight({4, 6});
+        t.finish(t.add("sum", {t.add("tanh", {t.add(target, {x}, {4, 6}, {test::number(1)})}, {4, 6})}, {}));
+        t.read(x, cut(0)).compute({cut(0)}, {cut(0)}).compute({cut(0)}, {cut(0)}).compute({cut(0)}, {partial}).emulates();
+        t.again().read(x, cut(1)).compute({cut(1)}, {cut(1)}).compute({cut(1)}, {cut(1)}).compute({cut(1)}, {partial}).emulates();
+        t.emulates({0, 0.9, 0.1});
+        t.again().read(x, cut(1)).compute({cut(1)}, {cut(1)}).along(-1);
+        CHECK_FALSE(t.problem().empty());
+    }
+    trap t;
+    auto const x = t.weight({4, 6});
+    t.finish(t.add("sum", {t.add("tanh", {t.add("layer_norm", {x}, {4, 6}, {test::ints({6})})}, {4, 6})}, {}));
+    for (std::int16_t loop = -1; loop < 2; ++loop) {
+        t.again().read(x, cut(1)).compute({cut(1)}, {cut(1)}).along(loop);
+        CHECK_FALSE(t.problem().empty());
+    }
+    for (auto const& i : computations(t.indexed(), 0)) CHECK(i.operands[0] != cut(1));
+}
+
+TEST_CASE("trap: operands that a loop ties are rounded together") {
+    trap t;
+    auto const x = t.input({3, 2}), v = t.weight({5, 2}), w = t.weight({2, 5});
+    auto const y = t.add("linear", {x, v}, {3, 5});
+    auto const z = t.add("linear", {y, w}, {3, 2});
+    t.finish(t.add("sum", {t.add("tanh", {z}, {3, 2})}, {}));
+    t.read(x, whole).read(v, cut(0)).compute({whole, cut(0)}, {cut(1)}).read(w, cut(1)).compute({cut(1), cut(1)}, {partial});
+    t.convert(z, partial, whole).compute({whole}, {whole}).compute({whole}, {whole}).convert(t.indexed().loss, whole, mirrored);
+    t.emulates({0.5, 0.5});
+    auto apart = t.planned({0.5, 0.5});
+    REQUIRE(apart.cuts.size() == 1);
+    auto const last = std::ranges::find(apart.cuts[0].members, cut_factor{w, 1});
+    REQUIRE(last != apart.cuts[0].members.end());
+    apart.cuts.push_back({5, {*last}, {apart.cuts[0].counts[1], apart.cuts[0].counts[0]}});
+    apart.cuts[0].members.erase(last);
+    CHECK(verify(t.indexed(), apart).problem.find("cut at different points") != std::string::npos);
+}
+
+TEST_CASE("trap: a bias is added once, not once per rank") {
+    trap t;
+    auto const x = t.input({3, 5}), w = t.weight({4, 5}), bias = t.weight({4});
+    auto const y = t.add("linear", {x, w, bias}, {3, 4});
+    t.finish(t.add("sum", {t.add("tanh", {y}, {3, 4})}, {}));
+    t.read(x, cut(1)).read(w, cut(1)).read(bias, partial).compute({cut(1), cut(1), partial}, {partial}).convert(y, partial, cut(0));
+    t.compute({cut(0)}, {cut(0)}).compute({cut(0)}, {partial}).emulates();
+    t.again().read(x, cut(1)).read(w, cut(1)).read(bias, whole).compute({cut(1), cut(1), whole}, {partial});
+    CHECK(t.is_refused_for("would be added once per device"));
+    t.again().read(x, whole).read(w, partial).read(bias, whole).compute({whole, partial, whole}, {partial});
+    CHECK(t.is_refused_for("would be added once per device"));
+}
+
+TEST_CASE("trap: two consumers in two forms, and the gradient from both") {
+    trap t;
+    auto const x = t.input({5, 3}), w = t.weight({4, 3});
+    auto const y = t.add("linear", {x, w}, {5, 4});
+    auto const a = t.add("tanh", {y}, {5, 4}), b = t.add("softmax", {y}, {5, 4}, {test::number(0)});
+    auto const z = t.add("mul", {a, b}, {5, 4});
+    t.finish(t.add("sum", {z}, {}));
+    t.read(x, cut(0)).read(w, whole).compute({cut(0), whole}, {cut(0)}).compute({cut(0)}, {cut(0)}).convert(y, cut(0), cut(1)).compute({cut(1)}, {cut(1)});
+    t.convert(a, cut(0), whole).convert(b, cut(1), whole).compute({whole, whole}, {whole}).compute({whole}, {whole});
+    t.convert(t.indexed().loss, whole, mirrored).emulates();
+    t.again().read(x, whole).read(w, cut(0)).compute({whole, cut(0)}, {cut(1)}).convert(y, cut(1), mirrored).compute({mirrored}, {mirrored});
+    t.compute({cut(1)}, {cut(1)}).convert(a, mirrored, cut(1)).compute({cut(1), cut(1)}, {cut(1)}).compute({cut(1)}, {partial}).emulates();
+}
+
+TEST_CASE("trap: tied weights are stored once and their gradients add up") {
+    trap t;
+    auto const x = t.input({5, 4}), w = t.weight({4, 4});
+    auto const y = t.add("tanh", {t.add("linear", {x, w}, {5, 4})}, {5, 4});
+    auto const z = t.add("linear", {y, w}, {5, 4});
+    t.finish(t.add("sum", {t.add("tanh", {z}, {5, 4})}, {}));
+    // Cut along its outputs for the first use and along its inputs, by way of an all-to-all, for the second.
+    t.read(x, whole).read(w, cut(0)).compute({whole, cut(0)}, {cut(1)}).compute({cut(1)}, {cut(1)}).convert(w, cut(0), cut(1)).compute({cut(1), cut(1)}, {partial});
+    t.convert(z, partial, cut(0)).compute({cut(0)}, {cut(0)}).compute({cut(0)}, {partial}).emulates();
+    t.again().read(w, whole).read(w, whole);
+    CHECK(t.is_refused_for("a second time"));
+    // One operator that uses it twice.
+    trap twice;
+    auto const v = twice.weight({4, 3});
+    twice.finish(twice.add("sum", {twice.add("tanh", {twice.add("mul", {v, v}, {4, 3})}, {4, 3})}, {}));
+    twice.read(v, cut(0)).compute({cut(0), cut(0)}, {cut(0)}).compute({cut(0)}, {cut(0)}).compute({cut(0)}, {partial}).emulates();
+    twice.again().read(v, whole).convert(v, whole, partial).compute({partial, whole}, {partial}).convert(1, partial, mirrored);
+    twice.compute({mirrored}, {mirrored}).compute({mirrored}, {mirrored}).emulates();
+}
+
+TEST_CASE("trap: frozen parameters have no gradient and no cotangent") {
+    trap t;
+    auto const x = t.input({5, 3}), frozen = t.weight({4, 3}, false), w = t.weight({4});
+    auto const y = t.add("linear", {x, frozen}, {5, 4});
+    auto const z = t.add("mul", {y, w}, {5, 4});
+    t.finish(t.add("sum", {t.add("tanh", {z}, {5, 4})}, {}));
+    t.read(x, whole).read(frozen, cut(0)).compute({whole, cut(0)}, {cut(1)}).read(w, cut(0)).compute({cut(1), cut(0)}, {cut(1)});
+    t.compute({cut(1)}, {cut(1)}).compute({cut(1)}, {partial}).emulates();
+    t.again().read(x, whole).read(frozen, whole).compute({whole, whole}, {whole}).read(w, mirrored).compute({whole, mirrored}, {mirrored});
+    t.compute({mirrored}, {mirrored}).compute({mirrored}, {mirrored}).emulates();
+    t.again().read(frozen, partial);
+    CHECK(t.is_refused_for("only a trained parameter can be read partial"));
+}
+
+TEST_CASE("trap: a partial tensor may be scaled, not by another partial one") {
+    trap t;
+    auto const x = t.weight({4, 3}), y = t.weight({4, 3});
+    auto const z = t.add("mul", {x, y}, {4, 3});
+    t.finish(t.add("sum", {z}, {}));
+    t.read(x, partial).read(y, whole).compute({partial, whole}, {partial}).compute({partial}, {partial}).emulates();
+    t.again().read(x, partial).read(y, partial).compute({partial, partial}, {partial});
+    CHECK(t.is_refused_for("would be added once per device"));
+    t.again().read(x, partial).read(y, mirrored).compute({partial, mirrored}, {partial});
+    CHECK(t.is_refused_for("neither partial nor replicated"));
+    t.again().read(x, partial).read(y, cut(0)).compute({partial, cut(0)}, {partial}).along(0);
+    CHECK(t.is_refused_for("has a partial operand and a loop that is no reduction"));
+}
+
+TEST_CASE("trap: scalar parameters") {
+    trap t;
+    auto const x = t.input({5, 3}), scale = t.weight({}), shift = t.weight({});
+    auto const y = t.add("add", {t.add("mul", {x, scale}, {5, 3}), shift}, {5, 3});
+    t.finish(t.add("sum", {t.add("tanh", {y}, {5, 3})}, {}));
+    CHECK(t.indexed().tensors[scale].factors.empty());
+    auto const product = static_cast<tensor_id>(3);
+    t.read(x, cut(0)).read(scale, whole).compute({cut(0), whole}, {cut(0)}).read(shift, whole).compute({cut(0), whole}, {cut(0)});
+    t.compute({cut(0)}, {cut(0)}).compute({cut(0)}, {partial}).emulates({0.5, 0, 0.5});
+    t.again().read(x, whole).read(scale, partial).compute({whole, partial}, {partial}).read(shift, partial).compute({partial, partial}, {partial});
+    t.convert(product + 1, partial, mirrored).compute({mirrored}, {mirrored}).compute({mirrored}, {mirrored}).emulates();
+    // A loss that is a parameter's own product: no dimension anywhere.
+    trap alone;
+    auto const w = alone.weight({});
+    alone.finish(alone.add("mul", {w, w}, {}));
+    alone.read(w, mirrored).compute({mirrored, mirrored}, {mirrored}).emulates();
+    alone.again().read(w, whole).convert(w, whole, partial).compute({whole, partial}, {partial}).emulates();
+}
+
+TEST_CASE("trap: empty shards everywhere, and more ranks than atoms") {
+    for (std::size_t ranks : {2u, 5u, 7u})
+        for (std::uint64_t seed = 1; seed <= (test::sanitized ? 20 : 100); ++seed) {
+            test::random_source random(seed);
+            auto const p = test::catalogue_program(random, 4);
+            auto const indexed = index_program(p);
+            auto const instructions = test::theory_walk(indexed, random).instructions();
+            // All atoms on one rank, not the first; or one atom each on the last ranks.
+            std::vector<double> only(ranks), thin(ranks, 1.0 / static_cast<double>(ranks));
+            only[1] = 1;
+            for (auto const& ratios : {only, thin}) {
+                auto const plan = test::plan_of(indexed, instructions, ratios, [&](atom_class const& c) {
+                    auto counts = apportion(c.atoms, ratios);
+                    std::ranges::reverse(counts);
+                    return counts;
+                });
+                INFO(test::describe(p), test::describe(plan));
+                REQUIRE(verify(indexed, plan));
+                auto const shown = test::emulate(p, plan, seed);
+                CHECK_MESSAGE(shown, shown.problem);
+            }
+        }
+}
+
+TEST_CASE("trap: device groups reduce inside, across and inside") {
+    for (std::size_t inside : {1u, 2u, 3u})
+        for (std::uint64_t seed = 1; seed <= (test::sanitized ? 20 : 100); ++seed) {
+            test::random_source random(seed);
+            auto const p = test::catalogue_program(random, 4);
+            auto const indexed = index_program(p);
+            auto const plan = test::random_plan(indexed, 2, random);
+            INFO(test::describe(p), test::describe(plan));
+            CAPTURE(seed);
+            CHECK(test::error_on_groups(inside, p, plan, seed) < 1e-10);
+        }
+}

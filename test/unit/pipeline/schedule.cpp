@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <heddle/pipeline/schedule.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+#include <vector>
+
+namespace {
+
+using namespace heddle;
+static_assert(pipeline_schedule<gpipe>);
+static_assert(pipeline_schedule<one_f_one_b>);
+static_assert(pipeline_schedule<oobleck_estimate>);
+static_assert(!pipeline_schedule<pipeline_shape>);
+
+/// The most activations each stage holds when every device runs its passes in the published order, warm-up first.
+std::vector<std::int64_t> held(std::size_t k, std::size_t v, std::size_t m) {
+    std::vector<std::int64_t> most(k * v);
+    for (std::size_t d = 0; d < k; ++d) {
+        std::vector<std::pair<std::size_t, std::size_t>> forward; // chunk, micro-batch
+        for (std::size_t group = 0; group < m; group += k)
+            for (std::size_t c = 0; c < v; ++c)
+                for (std::size_t i = 0; i < k; ++i) forward.emplace_back(c, group + i);
+        if (v == 1) std::ranges::sort(forward);
+        auto backward = forward;
+        for (auto& [c, i] : backward) c = v - 1 - c;
+        std::size_t const warm_up = std::min(forward.size(), v == 1 ? k - d - 1 : 2 * (k - d - 1) + (v - 1) * k);
+        std::vector<std::int64_t> now(v);
+        auto const run = [&](std::size_t n) { most[forward[n].first * k + d] = std::max(most[forward[n].first * k + d], ++now[forward[n].first]); };
+        for (std::size_t n = 0; n < warm_up; ++n) run(n);
+        for (std::size_t n = 0; n < backward.size(); ++n) {
+            if (warm_up + n < forward.size()) run(warm_up + n);
+            --now[backward[n].first];
+        }
+    }
+    return most;
+}
+
+} // namespace
+
+TEST_CASE("1F1B holds a micro-batch per stage still to come") {
+    for (std::size_t k : {1u, 2u, 5u})
+        for (std::int64_t m : {1, 2, 3, 4, 5, 6, 20}) {
+            CAPTURE(k);
+            CAPTURE(m);
+            CHECK(one_f_one_b{}.bottleneck_weight({k, m}) == m - 1);
+            for (std::size_t s = 0; s < k; ++s) CHECK(one_f_one_b{}.in_flight(s, {k, m}) == std::min(m, static_cast<std::int64_t>(k - s)));
+        }
+    CHECK(gpipe{}.in_flight(3, {4, 7}) == 7);
+    CHECK(gpipe{}.bottleneck_weight({4, 7}) == 6);
+}
+
+TEST_CASE("interleaved 1F1B: the idle time is divided by the chunks") {
+    pipeline_shape const x{4, 8};
+    double const stage = 6; // seconds
+    for (std::size_t v : {1u, 2u, 3u}) {
+        auto const chunk = stage / static_cast<double>(v);
+        double const all = static_cast<double>(one_f_one_b{v}.bottleneck_weight(x)) * chunk + 4 * stage;
+        CHECK(all == doctest::Approx(8 * stage + 3 * chunk));
+    }
+    CHECK_FALSE(one_f_one_b{2}.can_run({4, 6}));
+    CHECK_FALSE(one_f_one_b{0}.can_run({4, 8}));
+    CHECK(one_f_one_b{1}.can_run({4, 6}));
+}
+
+TEST_CASE("interleaved 1F1B holds what its order of passes makes it hold") {
+    for (std::size_t k : {1u, 2u, 3u, 4u})
+        for (std::size_t v : {1u, 2u, 3u, 4u})
+            for (std::size_t m = k; m <= 12 * k; m += k) {
+                auto const most = held(k, v, m);
+                for (std::size_t s = 0; s < k * v; ++s) {
+                    CAPTURE(k);
+                    CAPTURE(v);
+                    CAPTURE(m);
+                    CAPTURE(s);
+                    auto const claimed = one_f_one_b{v}.in_flight(s, {k, static_cast<std::int64_t>(m)});
+                    CHECK(claimed >= most[s]);
+                    if (m >= 4 * k) CHECK(claimed == most[s]);
+                }
+            }
+}
