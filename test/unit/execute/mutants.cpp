@@ -56,12 +56,11 @@ bool mutate_cuts(plan& p, test::random_source& random) {
 bool mutate_ratios(plan& p, test::random_source& random) {
     auto& ratio = p.ratios[random.below(p.ratios.size())];
     switch (random.below(4)) {
-    case 0: p.ratios.pop_back(); break;
-    case 1: p.ratios.push_back(0); break;
-    case 2: ratio = -ratio; break;
-    default: ratio += 0.1;
+    case 0: p.ratios.pop_back(); return true;
+    case 1: p.ratios.push_back(0); return true;
+    case 2: ratio = -ratio; return ratio != 0;
+    default: ratio += 0.1; return true;
     }
-    return p.ratios.size() != p.devices.size() || ratio != 0;
 }
 
 /// The work that a step says it is.
