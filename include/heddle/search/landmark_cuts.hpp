@@ -90,7 +90,7 @@ private:
     /// Marks the actions of one way to the goal that costs nothing any more: backwards from the goal, for each property needed the action
     /// that meets cuts again for least. Whatever it meets once only, the weights pay for in full.
     void mark_way(landmark_cuts& cuts) const {
-        auto const order = reached_for_nothing();
+        auto const& order = free_.order;
         std::vector<std::uint32_t> place(task_.property_count(), static_cast<std::uint32_t>(order.size()));
         for (std::uint32_t n = 0; n < order.size(); ++n) place[order[n]] = n;
         std::vector<char> met(cuts.weights.size()), needed(task_.property_count());
@@ -113,35 +113,19 @@ private:
             for (auto p : task_.pre(*best)) needed[p] = 1;
         }
     }
-    /// Properties in an order in which actions that cost nothing any more reach them; those of the start first.
-    [[nodiscard]] std::vector<property> reached_for_nothing() const {
-        std::vector<property> order;
-        std::vector<char> held(task_.property_count());
-        std::vector<std::uint32_t> missing(task_.action_count());
-        auto const hold = [&](property p) {
-            if (!std::exchange(held[p], char{1})) order.push_back(p);
-        };
-        std::ranges::for_each(task_.initial(), hold);
-        for (action a = 0; a < task_.action_count(); ++a) {
-            missing[a] = static_cast<std::uint32_t>(task_.pre(a).size());
-            if (missing[a] == 0 && rest_[a] <= 0) std::ranges::for_each(task_.add(a), hold);
-        }
-        for (std::size_t n = 0; n < order.size(); ++n)
-            for (auto a : task_.users(order[n]))
-                if (--missing[a] == 0 && rest_[a] <= 0) std::ranges::for_each(task_.add(a), hold);
-        return order;
-    }
 
     /// What a subset of the actions reaches if nothing is ever removed.
     struct reached {
         std::vector<char> holds;
         /// By action, the preconditions that are not held.
         std::vector<std::uint32_t> missing;
-        std::vector<property> fresh;
+        /// Those of the start, then each after what an action that adds it needs; up to `spread`, their users have been told.
+        std::vector<property> order;
+        std::size_t spread = 0;
     };
     template <class Allowed>
     [[nodiscard]] reached reach(Allowed const& allowed) const {
-        reached r{std::vector<char>(task_.property_count()), std::vector<std::uint32_t>(task_.action_count()), {}};
+        reached r{std::vector<char>(task_.property_count()), std::vector<std::uint32_t>(task_.action_count()), {}, 0};
         for (auto p : task_.initial()) hold(r, p);
         for (action a = 0; a < task_.action_count(); ++a) {
             r.missing[a] = static_cast<std::uint32_t>(task_.pre(a).size());
@@ -151,19 +135,16 @@ private:
         return r;
     }
     static void hold(reached& r, property p) {
-        if (!std::exchange(r.holds[p], char{1})) r.fresh.push_back(p);
+        if (!std::exchange(r.holds[p], char{1})) r.order.push_back(p);
     }
     void hold_added(reached& r, action a) const {
         for (auto p : task_.add(a)) hold(r, p);
     }
     template <class Allowed>
     void spread(reached& r, Allowed const& allowed) const {
-        while (!r.fresh.empty()) {
-            auto const p = r.fresh.back();
-            r.fresh.pop_back();
-            for (auto a : task_.users(p))
+        while (r.spread < r.order.size())
+            for (auto a : task_.users(r.order[r.spread++]))
                 if (--r.missing[a] == 0 && allowed(a)) hold_added(r, a);
-        }
     }
 
     /// Visits the possible actions that add one of `zone` and need none of it; the zone may grow meanwhile.
