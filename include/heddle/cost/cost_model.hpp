@@ -127,18 +127,24 @@ public:
         for (std::size_t k = 0; k < class_count(); ++k) sum += classes_[k].count * model(collective::broadcast).time(t.size * share[k]).value;
         return sum;
     }
+    /// A transfer and its seconds.
+    struct timed_transfer {
+        transfer what;
+        double seconds = 0;
+    };
     /// The transfer in the way that is faster at these shares, padded if both are equal; as it is, if that is decided.
     template <class Shares>
-    [[nodiscard]] transfer decided(transfer t, Shares const& shares) const {
-        if (t.how || !has_grouped_kind(t.kind)) return t;
+    [[nodiscard]] timed_transfer decided(transfer t, Shares const& shares) const {
+        if (t.how || !has_grouped_kind(t.kind)) return {t, time(t, shares)};
         transfer grouped = t;
         t.how = uneven::padded;
         grouped.how = uneven::grouped;
-        return time(grouped, shares) < time(t, shares) ? grouped : t;
+        double const each = time(grouped, shares), padded = time(t, shares);
+        return each < padded ? timed_transfer{grouped, each} : timed_transfer{t, padded};
     }
     template <class Shares>
     [[nodiscard]] step decided(step s, Shares const& shares) const {
-        for_each_transfer(s, [&](transfer& t) { t = decided(t, shares); });
+        for_each_transfer(s, [&](transfer& t) { t = decided(t, shares).what; });
         return s;
     }
 
@@ -150,8 +156,8 @@ public:
             double together = 0; // what one list brings is there at once
             for (auto const& t : transfers) {
                 auto const chosen = decided(t, shares);
-                into += time(chosen, shares);
-                together += payload(chosen, ranks_, shares).value;
+                into += chosen.seconds;
+                together += payload(chosen.what, ranks_, shares).value;
             }
             cost.buffer = std::max(cost.buffer, together);
         };

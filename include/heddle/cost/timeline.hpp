@@ -47,7 +47,7 @@ template <class Shares>
     };
     auto const communicate = [&](std::size_t number, phase when, transfer_list const& transfers) {
         for (std::size_t which = 0; which < transfers.size(); ++which) {
-            double const duration = model.time(model.decided(transfers[which], shares), shares);
+            double const duration = model.decided(transfers[which], shares).seconds;
             if (duration <= 0) continue;
             double const start = std::ranges::max(clock);
             for (std::size_t d = 0; d < clock.size(); ++d) {

@@ -221,8 +221,9 @@ private:
     std::optional<ratio_solution> balance(move_list const& path, std::vector<double> const& ratios) {
         std::vector<step> steps;
         std::vector<holding> saved;
+        uniform_shares const shares(ratios);
         for (auto const& s : steps_of(path, space_, steps_)) {
-            steps.push_back(model_.decided(s.step, uniform_shares(ratios)));
+            steps.push_back(model_.decided(s.step, shares));
             for (auto const& [t, f] : s.saved) saved.push_back(held_bytes(space_.program().tensors[t], f));
         }
         auto solution = solver_.solve(make_ratio_problem(steps, saved, model_, proportional_));

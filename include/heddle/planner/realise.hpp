@@ -96,7 +96,8 @@ inline plan_cost relieve_memory(plan& p, cluster const& c) {
     apportion(p.cuts, p.ratios);
     auto cost = detail::relieve_memory(p, c);
     auto const model = per_device_model(c, main_type(p));
-    for (auto& s : p.steps) s.step = model.decided(std::move(s.step), shares_of(p));
+    auto const shares = shares_of(p);
+    for (auto& s : p.steps) s.step = model.decided(std::move(s.step), shares);
     p.time = cost.time;
     p.memory = cost.memory;
     return {std::move(p), std::move(cost)};

@@ -124,8 +124,8 @@ TEST_CASE("a gather is padded or grouped, whichever is faster at the shares it i
     CHECK(padded(0.5) == doctest::Approx(7 * 0.1 + 7.0 / 8 * 8 * 0.5 * 800 / 100));
     CHECK(grouped(0.125) == doctest::Approx(8 * 3 * 0.1 + 800 / 100.0));
     CHECK(grouped(0.5) == doctest::Approx(grouped(0.125)));
-    CHECK(model.decided(gather, cut(0.125)).how == uneven::padded);
-    CHECK(model.decided(gather, cut(0.5)).how == uneven::grouped);
+    CHECK(model.decided(gather, cut(0.125)).what.how == uneven::padded);
+    CHECK(model.decided(gather, cut(0.5)).what.how == uneven::grouped);
     step s;
     s.forward_transfers = {gather};
     s.backward_transfers = {{collective::all_reduce, bytes(800), {}, {}, {}}};

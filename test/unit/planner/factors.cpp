@@ -133,7 +133,7 @@ TEST_CASE("gathered factors: all are there at once, and their work follows the c
     uniform_shares const shares({0.75, 0.25});
     auto const cost = model.price(s, shares);
     double both = 0;
-    for (auto const& t : s.deferred_transfers) both += payload(model.decided(t, shares), 2, shares).value;
+    for (auto const& t : s.deferred_transfers) both += payload(model.decided(t, shares).what, 2, shares).value;
     CHECK(cost.buffer == both);
     CHECK(both >= 2 * 512);
     CHECK(cost.update[0] == doctest::Approx(model.time(s.deferred, 0, element_type::float32, operator_class::matmul, false, 1)));
