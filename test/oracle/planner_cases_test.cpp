@@ -5,6 +5,8 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -19,6 +21,21 @@ cluster two_devices(double first_memory, double second_memory) {
     c.machines = {{0, 1, 1}, {1, 1, 1}};
     c.inter = network_link{bytes_per_second(3e9), seconds(2e-5)};
     return c;
+}
+
+/// Eight layers whose weights and activations are of one size, wide enough that neither may be whole on a device of little memory.
+program wide_layers() {
+    program_builder b;
+    auto h = b.input("x", {16384, 4096});
+    for (int l = 0; l < 8; ++l) {
+        h = b.apply("linear", "(b k), (n k) -> (b n); 0*1", {h, b.parameter("w" + std::to_string(l), {4096, 4096})}, {.category = operator_class::matmul});
+        h = b.apply("relu", "(b n) -> (b n)", {h}, {.saved_results = {0}});
+    }
+    return b.finish(b.apply("sum", "(b n) -> (); 0", {h}));
+}
+
+std::size_t count(plan const& p, auto const& holds) {
+    return static_cast<std::size_t>(std::ranges::count_if(p.steps, [&](auto const& s) { return holds(s.instruction); }));
 }
 
 } // namespace
@@ -63,4 +80,85 @@ TEST_CASE("an operator of many parameters is planned without trying all ways to 
     REQUIRE(made.exists());
     CHECK(verify(p, made));
     CHECK_FALSE(made.warnings.empty()); // and it says that it did not try them all
+}
+
+TEST_CASE("the stages of ZeRO: memory and bytes") {
+    auto const p = index_program(wide_layers());
+    auto const c = two_devices(16e9, 16e9);
+    auto const model = per_device_model(c, element_type::float32);
+    std::vector const even{0.5, 0.5};
+    // In weights of one layer: value, gradient and two numbers of state; the first layer's backward pass does not read its weight.
+    struct expectation { parameter_storage storage; double values, gradients, state, passing, reduced, scattered, gathered; };
+    using enum parameter_storage;
+    for (auto const& e : {expectation{replicated, 8, 8, 16, 1, 8, 0, 0}, {sharded_state, 8, 8, 8, 1, 0, 8, 8}, {sharded_gradients, 4 + 7, 4, 8, 2, 0, 8, 8},
+                          {sharded, 4, 4, 8, 2, 0, 8, 8 + 7}}) {
+        CAPTURE(static_cast<int>(e.storage));
+        cut_space space(p);
+        space.restrict_to(data_parallel(p, e.storage));
+        auto const graph = search::explore(space);
+        std::vector<step> steps;
+        for (auto const& i : space.instructions()) steps.push_back(make_step(p, i, {}));
+        auto const bounds = improve_bounds(priced_graph(space, graph, steps, model, integral_shares(p, even)), 6);
+        REQUIRE(bounds.path);
+        auto const [made, cost] = realise(*bounds.path, space, steps, c, even);
+        auto const checked = verify(p, made);
+        CHECK_MESSAGE(checked, checked.problem);
+        double const weight = 4096.0 * 4096 * 4;
+        for (auto const& m : cost.memory) {
+            CHECK(m.parameters == e.values * weight);
+            CHECK(m.gradients == e.gradients * weight);
+            CHECK(m.optimizer == e.state * weight);
+            CHECK(m.communication == e.passing * weight);
+            for (std::size_t k = 0; k < 2; ++k) CHECK(cost.memory[k].total() == doctest::Approx(bounds.cost.memory[k]));
+        }
+        auto const charged = charged_traffic(made);
+        auto const of = [&](collective kind) { return charged[static_cast<std::size_t>(kind)].total().value; };
+        CHECK(of(collective::all_reduce) == e.reduced * weight);
+        CHECK(of(collective::reduce_scatter) == e.scattered * weight);
+        CHECK(of(collective::all_gather) == e.gathered * weight);
+    }
+}
+
+TEST_CASE("parameters are gathered twice where nothing else fits, and not where memory is loose") {
+    auto const p = wide_layers();
+    auto const at = [&](double memory) {
+        auto const made = find_plan(p, two_devices(memory, memory), clp::ratio_solver{});
+        if (made.exists()) {
+            auto const checked = verify(p, made);
+            CHECK_MESSAGE(checked, checked.problem);
+        }
+        return made;
+    };
+    auto const unshards = [](instruction const& i) { return i.what == instruction::kind::unshard; };
+    auto const loose = at(8e9), tight = at(2.6e9);
+    CHECK(loose.status == search::status::optimal);
+    CHECK(count(loose, unshards) == 0);
+    REQUIRE(tight.exists());
+    CHECK(count(tight, [](instruction const& i) { return i.is_resharded; }) == 7);
+    CHECK(tight.memory[0].total() <= 2.6e9);
+
+    // Without them nothing fits.
+    auto const indexed = index_program(p);
+    auto const c = two_devices(2.6e9, 2.6e9);
+    auto const model = per_device_model(c, element_type::float32);
+    cut_space space(indexed);
+    space.restrict_to([&](instruction const& i) { return !unshards(i); });
+    auto const graph = search::explore(space);
+    std::vector<step> steps;
+    for (auto const& i : space.instructions()) steps.push_back(make_step(indexed, i, {}));
+    CHECK(synthesise(priced_graph(space, graph, steps, model, integral_shares(indexed, {0.5, 0.5})), {}).status == search::status::infeasible);
+
+    double before = std::numeric_limits<double>::infinity();
+    for (double memory : {2.5e9, 2.6e9, 2.7e9, 2.8e9, 3.0e9, 3.2e9, 8e9}) {
+        auto const made = at(memory);
+        CAPTURE(memory);
+        for (auto const* name : {"DP-EV", "DP-CP", "ZeRO-1", "ZeRO-2", "fully sharded"}) CHECK(made.baselines.contains(name));
+        if (!made.exists()) continue;
+        CHECK(made.cost() <= before);
+        CHECK(made.lower_bound <= made.cost());
+        before = made.cost();
+    }
+    auto const between = at(2.8e9).baselines;
+    CHECK_FALSE(between.at("ZeRO-2"));
+    CHECK(between.at("fully sharded"));
 }

@@ -307,7 +307,8 @@ struct made_problem {
         double sum = 0;
         for (auto const& s : steps) sum += s.stored.whole.value + s.saved.whole.value + ratio * (s.stored.split.value + s.saved.split.value);
         for (auto const& h : saved) sum += h.whole.value + ratio * h.split.value;
-        double buffer = 0; // what one direction of a step sends whole at any ratio
+        double buffer = 0; // what one direction of a step sends, or unshards with its gradient, whole at any ratio
+        for (auto const& s : steps) buffer = std::max(buffer, 2 * s.transient.value);
         for (auto const& s : steps)
             for (auto const* list : {&s.forward_transfers, &s.backward_transfers, &s.deferred_transfers}) {
                 double together = 0;

@@ -24,7 +24,7 @@ struct outcome {
 };
 
 /// Prices actions with everything added up on two unequal devices, and searches.
-std::optional<outcome> solve(indexed_program const& p, theory<sequence> const& t, bool fill_unused) {
+std::optional<outcome> solve(indexed_program const& p, theory<sequence> const& t, bool fill_unused, std::size_t label_limit = 10'000) {
     static cluster const c = [] {
         cluster made;
         made.types = {{"a", bytes(1e12), bytes_per_second(400), seconds(0.01), {{element_type::float32, {flops_per_second(900)}}}}};
@@ -47,25 +47,44 @@ std::optional<outcome> solve(indexed_program const& p, theory<sequence> const& t
     }
     search::property_task const task(t.property_count, actions, t.initial, t.goal);
     search::property_space const space(task, search::additive_cost(costs), search::blind_bound{}, {.fill_unused = fill_unused, .one_order = false});
-    auto const result = search::best_first(space, {.label_limit = 10'000});
+    auto const result = search::best_first(space, {.label_limit = label_limit});
     if (result.status != search::status::optimal) return std::nullopt;
     return outcome{*result.cost, result.statistics.expanded};
 }
 
+theory<instruction> converting_once(indexed_program const& p, theory<instruction> const& whole) {
+    return convert_once(
+        whole, p.tensors.size(),
+        [](instruction const& i) { return i.what == instruction::kind::convert && i.from != i.to ? std::optional(i.tensor) : std::nullopt; },
+        [&](tensor_id t) { return p.tensors[t].is_source(); });
+}
+
 } // namespace
 
-TEST_CASE("fusing sources and filling in what is unused lose nothing; converting once may") {
-    int compared = 0, dearer = 0;
+TEST_CASE("converting once loses a partial sum that is wanted whole and in shards") {
+    program_builder b;
+    auto const x = b.input("x", {8, 1024}), w = b.parameter("w", {4, 1024}), v = b.buffer("v", {64});
+    auto const h = b.apply("linear", "(!b k), (!n k) -> (!b !n); 0*1", {x, w});
+    auto const split = b.apply("outer", "(b n), (!m) -> (b n !m); 0*1", {h, v});
+    auto const p = index_program(b.finish(b.apply("loss", "(b n !m), (!c !d) -> (); 0", {split, h})));
+    property_table const properties(p);
+    auto const all = make_theory(p, properties);
+    constexpr std::size_t most = 300'000;
+    auto const plain = solve(p, fuse_sources(as_sequences(all)), true, most), once = solve(p, fuse_sources(as_sequences(converting_once(p, all))), true, most);
+    REQUIRE(plain);
+    REQUIRE(once);
+    CHECK(once->cost > plain->cost * 1.01);
+}
+
+TEST_CASE("fusing sources and filling in what is unused lose nothing; converting once is never cheaper") {
+    int compared = 0;
     std::size_t plain_expanded = 0, filled_expanded = 0, once_expanded = 0, fused_expanded = 0;
     for (std::uint64_t seed = 1; seed <= 72; ++seed) {
         test::random_source random(seed);
         auto const p = index_program(test::random_program(random, {.least_operators = 2, .most_operators = 3}));
         property_table const properties(p);
         auto const whole = make_theory(p, properties);
-        auto const once = convert_once(
-            whole, p.tensors.size(),
-            [](instruction const& i) { return i.what == instruction::kind::convert && i.from != i.to ? std::optional(i.tensor) : std::nullopt; },
-            [&](tensor_id t) { return p.tensors[t].is_source(); });
+        auto const once = converting_once(p, whole);
         auto const plain = solve(p, as_sequences(whole), false);
         auto const filled = solve(p, as_sequences(whole), true);
         auto const fused = solve(p, fuse_sources(as_sequences(whole)), true);
@@ -78,18 +97,16 @@ TEST_CASE("fusing sources and filling in what is unused lose nothing; converting
         CHECK(fused->cost == doctest::Approx(plain->cost).epsilon(1e-9));
         CHECK(single->cost >= plain->cost * (1 - 1e-9));
         CHECK(reduced->cost == doctest::Approx(single->cost).epsilon(1e-9));
-        dearer += single->cost > plain->cost * (1 + 1e-9);
         plain_expanded += plain->expanded;
         filled_expanded += filled->expanded;
         once_expanded += single->expanded;
         fused_expanded += reduced->expanded;
     }
     MESSAGE(compared, " programs; expanded: ", plain_expanded, " plain, ", filled_expanded, " filled in, ", once_expanded, " converting once as well, ",
-            fused_expanded, " fused as well; dearer: ", dearer);
+            fused_expanded, " fused as well");
     CHECK(compared >= 45);
     CHECK(filled_expanded < plain_expanded);
     CHECK(once_expanded < filled_expanded);
     // Fusing pays where sources are not converted; else each fused conversion is one more triple.
     CHECK(fused_expanded < once_expanded);
-    CHECK(dearer > 0);
 }

@@ -4,7 +4,7 @@
 #pragma once
 
 #include <heddle/plan/plan.hpp>
-#include <heddle/theory/theory.hpp>
+#include <heddle/theory/cut_space.hpp>
 #include <support/random_programs.hpp>
 
 #include <algorithm>
@@ -22,18 +22,20 @@ template <class Counts>
     p.devices.resize(ratios.size(), {"device", bytes(1e12)});
     for (auto const& t : program.tensors) p.tensors.push_back({t.info.name, t.info.shape, t.info.type, t.info.role, t.info.trainable, t.factors});
     for (auto const& o : program.operators) p.operators.push_back(o.name);
-    // A parameter takes no further memory in the form it is stored in; whole copies are stored as one.
-    auto const whole = [](form f) { return f == form::replicated() || f == form::mirrored(); };
+    // A parameter takes no further memory in the form it is stored in; whole copies are stored as one. What is resharded is gathered again.
     std::map<tensor_id, form> stored;
+    std::set<std::pair<tensor_id, form>> resharded;
     for (auto const& i : instructions)
         if (i.what == instruction::kind::read && program.tensors[i.tensor].is_parameter()) stored.emplace(i.tensor, i.to);
+    for (auto const& i : instructions)
+        if (i.what == instruction::kind::reshard) resharded.insert({i.tensor, i.from});
     std::set<std::pair<tensor_id, form>> saved;
     for (auto const& i : instructions) {
         auto& s = p.steps.emplace_back(plan_step{i, make_step(program, i, {}), {}});
         for_each_saved(program, i, [&](tensor_id t, form f) {
             auto const home = stored.find(t);
-            bool const is_home = home != stored.end() && (home->second == f || (whole(home->second) && whole(f)));
-            if (!is_home && saved.insert({t, f}).second) s.saved.emplace_back(t, f);
+            bool const is_home = home != stored.end() && (home->second == f || (home->second.is_whole() && f.is_whole()));
+            if (!is_home && !resharded.contains({t, f}) && saved.insert({t, f}).second) s.saved.emplace_back(t, f);
         });
     }
     p.ratios = std::move(ratios);
@@ -51,8 +53,11 @@ public:
         for (operator_id o = 0; o < program_.operators.size(); ++o) {
             auto const i = computation(o);
             auto const& op = program_.operators[o];
-            for (std::size_t k = 0; k < i.operands.size(); ++k) bring(op.operands[k], i.operands[k]);
+            for (std::size_t k = 0; k < i.operands.size(); ++k)
+                if (!unshard(op.operands[k], i.operands[k], i)) bring(op.operands[k], i.operands[k]);
             emit(i);
+            for (auto& r : reshards_) emit(std::move(r));
+            reshards_.clear();
             for (std::size_t k = 0; k < i.results.size(); ++k) held_[op.results[k]].push_back(i.results[k]);
         }
         auto const& forms = held_[program_.loss];
@@ -77,6 +82,8 @@ private:
     void emit(instruction i) { result_.push_back(std::move(i)); }
     [[nodiscard]] bool holds(tensor_id t, form f) const { return std::ranges::find(held_[t], f) != held_[t].end(); }
 
+    factor_number random_factor(indexed_tensor const& tensor) { return static_cast<factor_number>(random_.below(tensor.factors.size())); }
+
     void read(tensor_id t, form f) {
         emit(instruction::read(t, f));
         held_[t].push_back(f);
@@ -84,6 +91,19 @@ private:
     void convert(tensor_id t, form from, form to) {
         emit(instruction::convert(t, from, to));
         held_[t].push_back(to);
+    }
+    /// Gathers a parameter for its one operator, now and then.
+    bool unshard(tensor_id t, form f, instruction const& computation) {
+        auto const& tensor = program_.tensors[t];
+        if (!tensor.is_parameter() || tensor.factors.empty() || !f.is_whole() || !is_used_once(program_, t) || !held_[t].empty()) return false;
+        if ((gathers_factors(computation) && f == form::mirrored()) || random_.chance(0.5)) return false;
+        form const shard = form::shard(random_factor(tensor));
+        read(t, shard);
+        bool const is_resharded = random_.chance(0.5);
+        emit(instruction::unshard(t, shard, f, is_resharded));
+        if (is_resharded) reshards_.push_back(instruction::reshard(t, f, shard));
+        else held_[t].push_back(f);
+        return true;
     }
     /// Reads the source again or converts what is held of it, now and then by a detour.
     void bring(tensor_id t, form f) {
@@ -94,7 +114,12 @@ private:
         if (may_read && (held_[t].empty() || random_.chance(0.4))) {
             bool const direct = std::ranges::find(readable, f) != readable.end() && random_.chance(0.6);
             form const first = direct ? f : random_.of(readable);
-            if (!holds(t, first)) read(t, first);
+            if (!holds(t, first)) {
+                bool const cuts_state = first.is_whole() && tensor.is_parameter() && tensor.has_cotangent && !tensor.factors.empty() && random_.chance(0.4);
+                if (cuts_state) emit(instruction::read(t, form::shard(random_factor(tensor)), first));
+                else emit(instruction::read(t, first));
+                held_[t].push_back(first);
+            }
             if (first == f) return;
         }
         form const from = random_.of(held_[t]);
@@ -113,7 +138,7 @@ private:
     indexed_program const& program_;
     random_source& random_;
     std::vector<form_list> held_;
-    std::vector<instruction> result_;
+    std::vector<instruction> reshards_, result_;
 };
 
 [[nodiscard]] inline std::vector<double> random_ratios(std::size_t ranks, random_source& random) {

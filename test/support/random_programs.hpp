@@ -352,8 +352,10 @@ struct cluster_limits {
         for (auto f : forms) out << ' ' << to_string(f);
     };
     switch (i.what) {
-    case instruction::kind::read: out << "read " << i.tensor << ' ' << to_string(i.to); break;
+    case instruction::kind::read: out << "read " << i.tensor << ' ' << to_string(i.to) << (i.from == i.to ? "" : ", state " + to_string(i.from)); break;
     case instruction::kind::convert: out << "convert " << i.tensor << ' ' << to_string(i.from) << " -> " << to_string(i.to); break;
+    case instruction::kind::unshard: out << "unshard " << i.tensor << ' ' << to_string(i.from) << " -> " << to_string(i.to) << (i.is_resharded ? ", twice" : ""); break;
+    case instruction::kind::reshard: out << "reshard " << i.tensor << ' ' << to_string(i.from) << " -> " << to_string(i.to); break;
     case instruction::kind::compute:
         out << "compute " << i.op << ':';
         list(i.operands);

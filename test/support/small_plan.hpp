@@ -31,8 +31,9 @@ class plan_writer {
 public:
     explicit plan_writer(indexed_program program) : program_(std::move(program)) {}
 
-    void read(tensor_id t, form to) { stored_.insert({t, to}); instructions_.push_back(instruction::read(t, to)); }
+    void read(tensor_id t, form to) { instructions_.push_back(instruction::read(t, to)); }
     void convert(tensor_id t, form from, form to) { instructions_.push_back(instruction::convert(t, from, to)); }
+    void add(instruction i) { instructions_.push_back(std::move(i)); }
     void compute(operator_id op, std::int16_t loop, form_list operands, form_list results) {
         instructions_.push_back({instruction::kind::compute, 0, {}, {}, op, std::move(operands), std::move(results), loop});
     }
@@ -42,7 +43,9 @@ public:
         for (auto type : c.devices()) p.devices.push_back({c.types[type].name, c.types[type].memory});
         for (auto const& t : program_.tensors) p.tensors.push_back({t.info.name, t.info.shape, t.info.type, t.info.role, t.info.trainable, t.factors});
         for (auto const& o : program_.operators) p.operators.push_back(o.name);
-        std::set<std::pair<tensor_id, form>> saved = stored_;
+        std::set<std::pair<tensor_id, form>> saved;
+        for (auto const& i : instructions_)
+            if (i.what == instruction::kind::read || i.is_resharded) saved.insert({i.tensor, i.to}); // nothing more stays of these
         for (auto const& i : instructions_) {
             auto& s = p.steps.emplace_back(plan_step{i, make_step(program_, i, {}), {}});
             for_each_saved(program_, i, [&](tensor_id t, form f) {
@@ -65,7 +68,6 @@ public:
 private:
     indexed_program program_;
     std::vector<instruction> instructions_;
-    std::set<std::pair<tensor_id, form>> stored_;
 };
 
 /// Three layers and a wide head: the batch is split first, the head's outputs at the end. The first weight is
@@ -133,6 +135,26 @@ inline plan tiny_plan() {
     p.trajectory = {{"DP-EV", {0.5, 0.5}, p.cost()}};
     p.statistics = {5, 20, 3, 2, 8, 0, 0.0015};
     return p;
+}
+
+/// Two products, the batch split: the state of the first weight is in shards, the second weight is gathered twice.
+inline plan zero_plan() {
+    constexpr auto rows = form::shard(0), whole = form::replicated();
+    program_builder b;
+    auto const x = b.input("x", {6, 4});
+    auto const v = b.parameter("v", {4, 4}), w = b.parameter("w", {2, 4});
+    auto const h = b.apply("linear", "(b k), (n k) -> (b n); 0*1", {x, v}, {.category = operator_class::matmul});
+    auto const y = b.apply("linear", "(b k), (n k) -> (b n); 0*1", {h, w}, {.category = operator_class::matmul});
+    plan_writer writer(index_program(b.finish(b.apply("sum", "(b n) -> (); 0", {y}))));
+    writer.read(x, rows);
+    writer.add(instruction::read(v, rows, whole));
+    writer.compute(0, 0, {rows, whole}, {rows});
+    writer.read(w, rows);
+    writer.add(instruction::unshard(w, rows, whole, true));
+    writer.compute(1, 0, {rows, whole}, {rows});
+    writer.add(instruction::reshard(w, whole, rows));
+    writer.compute(2, 0, {rows}, {form::partial()});
+    return writer.finish(two_devices(), {0.5, 0.5});
 }
 
 } // namespace heddle::test

@@ -108,7 +108,7 @@ plan odd_plan() {
 
 TEST_CASE("a plan that is written and read costs the same, bit for bit") {
     auto const c = versatile_devices();
-    for (auto const& p : {test::layers_plan(), test::tiny_plan(), odd_plan()}) {
+    for (auto const& p : {test::layers_plan(), test::tiny_plan(), test::zero_plan(), odd_plan()}) {
         auto const text = json::write_plan(p);
         CAPTURE(text);
         auto const q = json::parse_plan(text);
@@ -144,6 +144,8 @@ TEST_CASE("a plan that is written and read costs the same, bit for bit") {
             CHECK(q.steps[n].instruction == p.steps[n].instruction);
             CHECK(q.steps[n].saved == p.steps[n].saved);
             CHECK(q.steps[n].step.share == p.steps[n].step.share);
+            CHECK(q.steps[n].step.update_transfers == p.steps[n].step.update_transfers);
+            CHECK(q.steps[n].step.transient == p.steps[n].step.transient);
             CHECK(q.steps[n].step.deferred == p.steps[n].step.deferred);
             CHECK(same_bits(q.steps[n].step.forward.operations.value, p.steps[n].step.forward.operations.value));
             CHECK(same_bits(q.steps[n].step.stored.split.value, p.steps[n].step.stored.split.value));
@@ -350,6 +352,31 @@ TEST_CASE("what is wrong with a plan is said, and where") {
     CHECK(message_after(integers, "/steps/0/to", "partial") == "p.json: steps[0].to: is \"partial\", expected another form, since the tensor is not floating-point");
     CHECK_THROWS_WITH_AS(static_cast<void>(json::parse_plan("{\"format\":", "p.json")), doctest::Contains("p.json, line 1"), input_error);
     CHECK_THROWS_AS(static_cast<void>(json::parse_plan("{}", "p.json")), input_error);
+}
+
+TEST_CASE("what is wrong with parameters in shards is said, and where") {
+    auto const good = nlohmann::json::parse(json::write_plan(test::zero_plan()));
+    REQUIRE(message_after(good, "/meta", 1) == "");
+    // Tensors: 0 x, 1 and 2 weights. Steps: 1 reads the first, its state in shards; 4 unshards the second, 6 reshards it.
+    std::vector<change> const changes{
+        {"/steps/1/from", "mirrored", "steps[1].from: is \"mirrored\", expected a shard, of a trained parameter that is read whole"},
+        {"/steps/1/to", "shard(0)", "steps[1].from: is \"shard(0)\", expected a shard, of a trained parameter that is read whole"},
+        {"/steps/1/tensor", 0, "expected a shard, of a trained parameter that is read whole"},
+        {"/steps/1/update_transfers/0/bytes", -1, "steps[1].update_transfers[0].bytes: is -1"},
+        {"/steps/4/tensor", 0, "steps[4].tensor: is 0, expected a parameter"},
+        {"/steps/4/from", removed, "steps[4]: lacks the field 'from'"},
+        {"/steps/4/from", "partial", "steps[4].from: is \"partial\", expected a shard"},
+        {"/steps/4/to", "partial", "steps[4].to: cannot be made from shard(0) in one step"},
+        {"/steps/4/resharded", 1, "steps[4].resharded: is 1, expected true or false"},
+        {"/steps/4/transient", -1, "steps[4].transient: is -1"},
+        {"/steps/6/to", "partial", "steps[6].to: is \"partial\", expected a shard"},
+        {"/steps/6/from", "partial", "steps[6].from: is \"partial\", expected replicated or mirrored"},
+    };
+    for (auto const& [pointer, value, message] : changes) {
+        CAPTURE(pointer);
+        auto const said = message_after(good, pointer, value);
+        CHECK_MESSAGE(said.find(message) != std::string::npos, said);
+    }
 }
 
 TEST_CASE("a plan file of version 0 is read") {

@@ -131,6 +131,8 @@ public:
         add_transfers(s.forward_transfers, &forward_);
         add_transfers(s.backward_transfers, &backward_);
         add_transfers(s.deferred_transfers, nullptr);
+        add_transfers(s.update_transfers, nullptr);
+        buffer_ = std::max(buffer_, 2 * s.transient.value);
         for (std::size_t t = 0; t < model_.class_count(); ++t) {
             bool const split = s.share.is_split();
             add_kernel(s.forward, s, t, split, forward_[t]);

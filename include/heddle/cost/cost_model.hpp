@@ -60,6 +60,27 @@ struct step_cost {
     per_class memory;
     /// Largest communication buffer, bytes: of all transfers of one direction.
     double buffer = 0;
+    /// Copies unsharded for the next computation, bytes.
+    double transient = 0;
+};
+
+/// The most bytes that come and go in a program: the copies unsharded for one operator and, beside them,
+/// their gradients or a communication buffer. Steps are added in order.
+class momentary_memory {
+public:
+    void add(instruction::kind what, step_cost const& s) {
+        // A computation's group are the conversions before it and the reshards after it.
+        bool const is_reshard = what == instruction::kind::reshard;
+        if (computed_ && !is_reshard) copies_ = 0;
+        computed_ = what == instruction::kind::compute || (computed_ && is_reshard);
+        copies_ += s.transient;
+        most_ = std::max(most_, copies_ + std::max(s.buffer, copies_));
+    }
+    [[nodiscard]] double most() const { return most_; }
+
+private:
+    double copies_ = 0, most_ = 0;
+    bool computed_ = false;
 };
 
 /// Prices steps on a cluster. Holds per-class rates; cheap to copy, const calls are thread-safe.
@@ -121,8 +142,9 @@ public:
     template <class Shares>
     [[nodiscard]] double time(transfer const& t, Shares const& shares) const {
         if (ranks_ == 1) return 0;
-        if (t.how != uneven::grouped) return model(t.kind).time(payload(t, ranks_, shares)).value;
-        auto const& share = shares(t.kind == collective::all_gather ? t.from : t.to);
+        auto const cut = t.kind == collective::all_gather ? t.from : t.to;
+        if (t.how != uneven::grouped || !cut.is_split()) return model(t.kind).time(payload(t, ranks_, shares)).value;
+        auto const& share = shares(cut);
         double sum = 0;
         for (std::size_t k = 0; k < class_count(); ++k) sum += classes_[k].count * model(collective::broadcast).time(t.size * share[k]).value;
         return sum;
@@ -164,6 +186,8 @@ public:
         add(s.forward_transfers, cost.forward_transfer);
         add(s.backward_transfers, cost.backward_transfer);
         add(s.deferred_transfers, cost.deferred);
+        add(s.update_transfers, cost.deferred);
+        cost.transient = s.transient.value;
         bool const split = s.share.is_split();
         share_vector const* const share = split ? &shares(s.share) : nullptr;
         for (std::size_t k = 0; k < class_count(); ++k) {

@@ -58,12 +58,14 @@ public:
         auto const classes = model.class_count();
         for (auto const& move : space.moves()) {
             double transfers = 0;
+            momentary_memory momentary;
             std::size_t const at = work_.size();
             work_.resize(at + classes);
             memory_.resize(at + classes);
             for (auto i : move.instructions) {
                 auto const& cost = instructions_[i];
                 transfers += cost.forward_transfer + cost.backward_transfer + cost.deferred;
+                momentary.add(space.instructions()[i].what, cost);
                 for (std::size_t k = 0; k < classes; ++k) {
                     work_[at + k] += cost.forward[k] + cost.backward[k] + cost.update[k];
                     memory_[at + k] += cost.memory[k];
@@ -73,6 +75,7 @@ public:
                 for (std::size_t k = 0; k < classes; ++k)
                     memory_[at + k] += cost_model::at(held_bytes(space.program().tensors[t], f), f.is_shard() ? shares(share_ref{t, f.factor()})[k] : 1);
             transfers_.push_back(transfers);
+            buffers_.push_back(momentary.most());
         }
     }
 
@@ -84,6 +87,8 @@ public:
     }
     [[nodiscard]] step_cost const& instruction(std::uint32_t i) const { return instructions_[i]; }
     [[nodiscard]] std::span<double const> memory(cut_space::action a) const { return {memory_.data() + a * model_.class_count(), model_.class_count()}; }
+    /// The most bytes that come and go within a move.
+    [[nodiscard]] double buffer(cut_space::action a) const { return buffers_[a]; }
     [[nodiscard]] std::span<double const> work(cut_space::action a) const { return {work_.data() + a * model_.class_count(), model_.class_count()}; }
 
     [[nodiscard]] path_cost evaluate(move_list const& path) const {
@@ -92,10 +97,8 @@ public:
         path_cost cost{0, std::vector<double>(model_.class_count())};
         double buffer = 0;
         for (auto a : path) {
-            for (auto i : instructions_of(a)) {
-                clock.extend(label, instructions_[i]);
-                buffer = std::max(buffer, instructions_[i].buffer);
-            }
+            for (auto i : instructions_of(a)) clock.extend(label, instructions_[i]);
+            buffer = std::max(buffer, buffers_[a]);
             for (std::size_t k = 0; k < cost.memory.size(); ++k) cost.memory[k] += memory(a)[k];
         }
         for (auto& memory : cost.memory) memory += buffer;
@@ -109,17 +112,13 @@ public:
         return true;
     }
 
-    /// Solves the relaxation with these weights, over moves for which `allowed` holds.
-    template <class Allowed>
-    [[nodiscard]] relaxation relax(multipliers weights, Allowed const& allowed) const {
-        constexpr double infinite = std::numeric_limits<double>::infinity();
+    /// Solves the relaxation with these weights.
+    [[nodiscard]] relaxation relax(multipliers weights) const {
         auto const classes = model_.class_count();
         std::vector<double> price(transfers_);
-        for (std::size_t a = 0; a < price.size(); ++a) {
-            if (!allowed(static_cast<cut_space::action>(a))) { price[a] = infinite; continue; }
+        for (std::size_t a = 0; a < price.size(); ++a)
             for (std::size_t k = 0; k < classes; ++k)
                 price[a] += weights.clock[k] * work_[a * classes + k] + weights.memory[k] * memory_[a * classes + k];
-        }
         relaxation r{std::move(weights), search::paths_to_goal(graph_, [&](auto a) { return price[a]; }), 0};
         for (std::size_t k = 0; k < classes; ++k) r.credit += r.weights.memory[k] * model_.memory_limit(k);
         return r;
@@ -135,7 +134,7 @@ private:
     cut_graph const& graph_;
     cost_model const& model_;
     std::vector<step_cost> instructions_;
-    std::vector<double> transfers_, work_, memory_;
+    std::vector<double> transfers_, buffers_, work_, memory_;
 };
 
 /// The label search on a priced graph: serial clocks, memory within limits, bounded by relaxations.
@@ -187,10 +186,8 @@ public:
     void for_each_successor(state s, label const& l, Visit&& visit) const {
         for (auto const& edge : priced_.graph().out(s)) {
             label next = l;
-            for (auto i : priced_.instructions_of(edge.action)) {
-                clock_.extend(next.time, priced_.instruction(i));
-                next.buffer = std::max(next.buffer, priced_.instruction(i).buffer);
-            }
+            for (auto i : priced_.instructions_of(edge.action)) clock_.extend(next.time, priced_.instruction(i));
+            next.buffer = std::max(next.buffer, priced_.buffer(edge.action));
             auto const memory = priced_.memory(edge.action);
             for (std::size_t k = 0; k < next.memory.size(); ++k) next.memory[k] += memory[k];
             visit(edge.action, edge.to, std::move(next));

@@ -59,6 +59,8 @@ struct step {
     transfer_list forward_transfers, backward_transfers;
     /// Collectives of parameter gradients, or of their factors: run after the backward pass and close no stage.
     transfer_list deferred_transfers;
+    /// Collectives that bring whole copies up to date after the update.
+    transfer_list update_transfers;
     /// Work on what they bring, in full on every device.
     kernel deferred;
     /// Bytes the optimiser moves.
@@ -67,13 +69,15 @@ struct step {
     holding stored;
     /// Saved for the backward beside whole operands and results.
     holding saved;
+    /// Of an unsharded parameter: its copy, or its gradient, while its operator runs; see `momentary_memory`.
+    bytes transient;
     friend bool operator==(step const&, step const&) = default;
 };
 
 /// Visits the transfers of a step, forward ones first.
 template <class Step, class Visit>
 void for_each_transfer(Step& s, Visit&& visit) {
-    for (auto* list : {&s.forward_transfers, &s.backward_transfers, &s.deferred_transfers})
+    for (auto* list : {&s.forward_transfers, &s.backward_transfers, &s.deferred_transfers, &s.update_transfers})
         for (auto& t : *list) visit(t);
 }
 
@@ -102,24 +106,27 @@ inline heddle::kernel local_kernel(conversion_half::work work, bytes size) {
     return {};
 }
 
-inline step read_step(indexed_program const& p, tensor_id t, form to, training_options const& options) {
+/// `updated` is the part of the parameter that a device updates.
+inline step read_step(indexed_program const& p, tensor_id t, form updated, form to, training_options const& options) {
     auto const& tensor = p.tensors[t];
     step s;
     s.type = tensor.info.type;
-    if (to.is_shard()) s.share = {t, to.factor()};
+    if (updated.is_shard()) s.share = {t, updated.factor()};
     // A parameter read partial is stored whole.
-    holding const local = held_bytes(tensor, to);
-    s.stored = local;
+    holding const value = held_bytes(tensor, to), state = held_bytes(tensor, updated);
+    s.stored = value;
     if (!tensor.has_cotangent) return s;
     double const per_byte = options.optimizer_bytes_per_element / element_size(tensor.info.type);
-    s.stored = {local.whole * (2 + per_byte), local.split * (2 + per_byte)};
+    s.stored = {value.whole * 2 + state.whole * per_byte, value.split * 2 + state.split * per_byte};
     // Reads value, gradient and state; writes value and state.
-    s.update = {local.whole * (3 + 2 * per_byte), local.split * (3 + 2 * per_byte)};
+    s.update = {state.whole * (3 + 2 * per_byte), state.split * (3 + 2 * per_byte)};
     if (to == form::partial()) {
         s.forward = local_kernel(conversion_half::work::scale, tensor.info.size());
         s.category = operator_class::elementwise;
     }
-    if (to == form::replicated()) s.deferred_transfers.push_back({collective::all_reduce, tensor.info.size(), {}, {}, {}});
+    bool const is_cut = updated != to;
+    if (to == form::replicated()) s.deferred_transfers.push_back({is_cut ? collective::reduce_scatter : collective::all_reduce, tensor.info.size(), {}, s.share, {}});
+    if (is_cut) s.update_transfers.push_back({collective::all_gather, tensor.info.size(), s.share, {}, {}});
     return s;
 }
 
@@ -144,6 +151,23 @@ inline step convert_step(indexed_program const& p, tensor_id t, form from, form 
         // What is not yet reduced waits for the end of the backward pass.
         if (tensor.is_parameter()) s.saved = held_bytes(tensor, to);
     }
+    return s;
+}
+
+inline step unshard_step(indexed_program const& p, tensor_id t, form from, form to) {
+    step s = convert_step(p, t, from, to);
+    s.backward_transfers = std::exchange(s.deferred_transfers, {});
+    s.saved = {};
+    s.transient = p.tensors[t].info.size();
+    return s;
+}
+
+inline step reshard_step(indexed_program const& p, tensor_id t, form to) {
+    auto const& tensor = p.tensors[t];
+    step s;
+    s.type = tensor.info.type;
+    s.share = {t, to.factor()};
+    s.backward_transfers.push_back({collective::all_gather, tensor.info.size(), s.share, {}, {}});
     return s;
 }
 
@@ -242,9 +266,11 @@ inline step compute_step(indexed_program const& p, instruction const& i) {
 /// The costs of an instruction.
 [[nodiscard]] inline step make_step(indexed_program const& p, instruction const& i, training_options const& options) {
     switch (i.what) {
-    case instruction::kind::read: return detail::read_step(p, i.tensor, i.to, options);
+    case instruction::kind::read: return detail::read_step(p, i.tensor, i.from, i.to, options);
     case instruction::kind::convert: return detail::convert_step(p, i.tensor, i.from, i.to);
     case instruction::kind::compute: return detail::compute_step(p, i);
+    case instruction::kind::unshard: return detail::unshard_step(p, i.tensor, i.from, i.to);
+    case instruction::kind::reshard: return detail::reshard_step(p, i.tensor, i.to);
     }
     return {};
 }

@@ -69,6 +69,7 @@ template <class Shares>
     std::ranges::fill(clock, std::ranges::max(clock));
     for (std::size_t n = steps.size(); n-- > 0;) communicate(n, phase::gradient, steps[n].deferred_transfers);
     for (std::size_t n = 0; n < steps.size(); ++n) work(n, phase::update, costs[n].update);
+    for (std::size_t n = 0; n < steps.size(); ++n) communicate(n, phase::update, steps[n].update_transfers);
     result.total = std::ranges::max(clock);
     return result;
 }

@@ -37,7 +37,7 @@ public:
         : program_(p), indexed_(indexed), plan_(what), communicator_(communicator), backend_(backend), seed_(seed), layout_(indexed, what) {
         for (auto const& s : what.steps)
             if (s.instruction.what == instruction::kind::read && indexed.tensors[s.instruction.tensor].is_parameter())
-                stored_as_[s.instruction.tensor] = s.instruction.to.is_shard() ? s.instruction.to : form::replicated();
+                stored_as_[s.instruction.tensor] = s.instruction.from.is_shard() ? s.instruction.from : form::replicated();
     }
 
     /// Whole sources as this rank keeps them between iterations: parameters in the form they are stored in,
@@ -176,16 +176,22 @@ private:
         switch (i.what) {
         case instruction::kind::read: {
             auto const& stored = sources.at(i.tensor);
+            if (i.from != i.to) { // updated in shards: whole again for this iteration
+                values_[at(i.tensor, i.to)] = gathered(i.tensor, i.from, stored, way_of(s.step.update_transfers));
+                break;
+            }
             bool const is_cut_now = i.to.is_shard() && !stored_as_.contains(i.tensor);
             values_[at(i.tensor, i.to)] = is_cut_now ? cut(i.tensor, i.to, stored) : i.to == form::partial() ? scaled(stored) : stored;
             break;
         }
+        case instruction::kind::unshard:
         case instruction::kind::convert: values_[at(i.tensor, i.to)] = convert(i.tensor, i.from, i.to, values_.at(at(i.tensor, i.from)), way_of(s.step.forward_transfers)); break;
         case instruction::kind::compute: {
             auto results = backend_.forward(call(i), operands(i));
             for (std::size_t k = 0; k < results.size(); ++k) values_[at(program_.results(i.op)[k], i.results[k])] = std::move(results[k]);
             break;
         }
+        case instruction::kind::reshard: values_.erase(at(i.tensor, i.from)); break;
         }
     }
 
@@ -247,7 +253,9 @@ private:
     void backward(plan_step const& s) {
         auto const& i = s.instruction;
         switch (i.what) {
-        case instruction::kind::read: return finish_gradient(i);
+        case instruction::kind::read: return finish_gradient(i, way_of(s.step.deferred_transfers));
+        case instruction::kind::reshard: values_[at(i.tensor, i.from)] = gathered(i.tensor, i.to, values_.at(at(i.tensor, i.to)), way_of(s.step.backward_transfers)); return;
+        case instruction::kind::unshard:
         case instruction::kind::convert:
             if (auto const found = cotangents_.find(at(i.tensor, i.to)); found != cotangents_.end())
                 accumulate(i.tensor, i.from, transpose(i.tensor, i.from, i.to, found->second, way_of(s.step.deferred_transfers.empty() ? s.step.backward_transfers : s.step.deferred_transfers)));
@@ -309,12 +317,13 @@ private:
         return to == form::replicated() ? reduced(t, cotangent) : cotangent;
     }
 
-    void finish_gradient(instruction const& i) {
+    void finish_gradient(instruction const& i, uneven how) {
         if (!indexed_.tensors[i.tensor].has_cotangent) return;
         auto const found = cotangents_.find(at(i.tensor, i.to));
         form const stored = stored_as_.at(i.tensor);
-        tensor gradient = found != cotangents_.end() ? std::move(found->second) : tensor(layout_.held_shape(i.tensor, stored, communicator_.rank()));
-        if (i.to == form::replicated()) gradient = reduced(i.tensor, std::move(gradient));
+        tensor gradient = found != cotangents_.end() ? std::move(found->second) : tensor(layout_.held_shape(i.tensor, i.to, communicator_.rank()));
+        if (i.from != i.to) gradient = transpose(i.tensor, i.from, i.to, gradient, how);
+        else if (i.to == form::replicated()) gradient = reduced(i.tensor, std::move(gradient));
         result_.gradients.insert_or_assign(i.tensor, std::pair(stored, std::move(gradient)));
     }
 

@@ -34,7 +34,7 @@ namespace heddle {
 /// Bytes that a plan's cost charges for one kind of collective in one iteration, by direction.
 struct charged_bytes {
     bytes forward, backward;
-    /// Parameter gradients' collectives.
+    /// Parameter gradients' collectives, and those that bring whole copies up to date.
     bytes gradient;
     [[nodiscard]] bytes total() const { return forward + backward + gradient; }
 };
@@ -50,6 +50,7 @@ struct charged_bytes {
         add(s.step.forward_transfers, &charged_bytes::forward);
         add(s.step.backward_transfers, &charged_bytes::backward);
         add(s.step.deferred_transfers, &charged_bytes::gradient);
+        add(s.step.update_transfers, &charged_bytes::gradient);
     }
     return charged;
 }
@@ -73,14 +74,14 @@ struct plan_cost {
     cost.memory.resize(model.class_count());
     serial const clock(model.class_count());
     auto label = clock.initial();
-    double buffer = 0;
+    momentary_memory momentary;
     for (auto const& s : p.steps) {
         auto const price = model.price(s.step, shares);
         clock.extend(label, price);
         cost.time.forward_communication += price.forward_transfer;
         cost.time.backward_communication += price.backward_transfer;
         cost.time.gradient_communication += price.deferred;
-        buffer = std::max(buffer, price.buffer);
+        momentary.add(s.instruction.what, price);
         share_vector const* const split = s.step.share.is_split() ? &shares(s.step.share) : nullptr;
         for (std::size_t d = 0; d < model.class_count(); ++d) {
             double const share = split ? (*split)[d] : 1;
@@ -98,14 +99,14 @@ struct plan_cost {
             bool const is_gradient = s.instruction.what == instruction::kind::convert && p.tensors[s.instruction.tensor].role == tensor_role::parameter;
             (is_gradient ? memory.gradients : memory.activations) += cost_model::at(s.step.saved, share);
             for (auto const& [t, f] : s.saved)
-                memory.activations += p.tensors[t].size().value * (f.is_shard() ? shares({t, f.factor()})[d] : 1);
+                (p.tensors[t].role == tensor_role::parameter ? memory.parameters : memory.activations) += p.tensors[t].size().value * (f.is_shard() ? shares({t, f.factor()})[d] : 1);
         }
     }
     cost.time.update = std::ranges::max(label.update);
     cost.time.compute = clock.total(label) - cost.time.update - cost.time.forward_communication - cost.time.backward_communication -
                         cost.time.gradient_communication;
     for (std::size_t d = 0; d < model.class_count(); ++d) {
-        cost.memory[d].communication = buffer;
+        cost.memory[d].communication = momentary.most();
         cost.fits = cost.fits && cost.memory[d].total() <= model.memory_limit(d);
     }
     return cost;

@@ -232,10 +232,14 @@ private:
 
     /// How parameters are stored, and whether they are brought together for use.
     void add_parameters() {
-        constexpr std::array names{"replicated", "mirrored", "replicated, masked for use", "sharded", "sharded, gathered for use"};
-        std::vector<bool> gathered(plan_.tensors.size());
-        for (auto const& s : plan_.steps)
-            if (auto const& i = s.instruction; i.what == instruction::kind::convert && i.from.is_shard() && !i.to.is_shard()) gathered[i.tensor] = true;
+        constexpr std::array names{"replicated", "mirrored", "replicated, masked for use", "replicated, optimizer sharded", "mirrored, optimizer sharded",
+                                   "sharded", "sharded, gathered for use", "sharded, gathered once", "sharded, gathered twice"};
+        std::vector<std::size_t> gathered(plan_.tensors.size(), 5);
+        for (auto const& s : plan_.steps) {
+            auto const& i = s.instruction;
+            if (i.what == instruction::kind::convert && i.from.is_shard() && !i.to.is_shard()) gathered[i.tensor] = 6;
+            if (i.what == instruction::kind::unshard) gathered[i.tensor] = i.is_resharded ? 8 : 7;
+        }
         std::array<std::size_t, names.size()> tensors{};
         std::array<double, names.size()> sizes{};
         for (auto const& s : plan_.steps) {
@@ -244,7 +248,8 @@ private:
             std::size_t kind = 0;
             if (i.to == form::mirrored()) kind = 1;
             if (i.to == form::partial()) kind = 2;
-            if (i.to.is_shard()) kind = gathered[i.tensor] ? 4 : 3;
+            if (i.from.is_shard() && i.to.is_whole()) kind += 3;
+            if (i.to.is_shard()) kind = gathered[i.tensor];
             ++tensors[kind];
             sizes[kind] += plan_.tensors[i.tensor].size().value;
         }
@@ -314,7 +319,7 @@ private:
         };
         for (auto const& s : plan_.steps) {
             auto const& i = s.instruction;
-            if (i.what == instruction::kind::convert) {
+            if (i.what == instruction::kind::convert || i.what == instruction::kind::unshard) {
                 auto const& tensor = plan_.tensors[i.tensor];
                 std::string what = conversion_name(i);
                 auto found = std::ranges::find(before, what, &conversions::what);
@@ -333,6 +338,7 @@ private:
     static std::string megabytes(double size) { return fixed(size / 1e6, size < 1e6 ? 3 : size < 1e7 ? 2 : size < 1e8 ? 1 : 0) + " MB"; }
 
     static std::string conversion_name(instruction const& i) {
+        if (i.what == instruction::kind::unshard) return i.is_resharded ? "gather twice" : "unshard";
         auto const how = find_conversion(i.from, i.to);
         if (!how) return "convert";
         if (how->forward.collective) return name(*how->forward.collective);

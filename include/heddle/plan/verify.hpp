@@ -43,9 +43,14 @@ public:
             case instruction::kind::read: check_read(i); break;
             case instruction::kind::convert: check_convert(i); break;
             case instruction::kind::compute: check_compute(i); break;
+            case instruction::kind::unshard: check_unshard(i); break;
+            case instruction::kind::reshard: check_reshard(i); break;
             }
             check_step();
+            bool const goes_on = number_ + 1 < plan_.steps.size() && plan_.steps[number_ + 1].instruction.what == instruction::kind::reshard;
+            require(resharding_.empty() || goes_on, "what is to be resharded stays after its operator");
         }
+        require(unsharded_.empty(), "at the end a parameter is unsharded for no operator");
         require(held_.contains({program_.loss, form::partial().code()}) || held_.contains({program_.loss, form::mirrored().code()}),
                 "at the end the loss is neither partial nor mirrored");
     }
@@ -121,6 +126,10 @@ private:
         check_form(i.tensor, i.to);
         auto const& tensor = program_.tensors[i.tensor];
         require(tensor.is_source(), "reads '" + tensor.info.name + "', which is computed");
+        bool const cuts_state = i.from != i.to && i.from.is_shard() && (i.to == form::replicated() || i.to == form::mirrored());
+        check_form(i.tensor, i.from);
+        require(i.from == i.to || (cuts_state && tensor.is_parameter() && tensor.has_cotangent),
+                "only whole copies of a trained parameter can have their optimiser state in another form, a shard");
         bool const mask = i.to == form::partial();
         require(!mask || (tensor.is_parameter() && tensor.has_cotangent), "only a trained parameter can be read partial");
         if (tensor.is_parameter()) require(stored_.insert(i.tensor).second, "reads parameter '" + tensor.info.name + "' a second time");
@@ -133,7 +142,32 @@ private:
         require_held(i.tensor, i.from);
         bool const same = i.from == i.to, unreachable = i.from.is_shard() && i.to == form::partial();
         require(!same && !unreachable, "nothing turns " + to_string(i.from) + " into " + to_string(i.to));
+        require(!unsharded_.contains(i.tensor), "converts '" + program_.tensors[i.tensor].info.name + "', which is unsharded for the next operator");
         hold(i.tensor, i.to);
+    }
+
+    /// A parameter is unsharded between the operator before and the one that uses it, the only one.
+    void check_unshard(instruction const& i) {
+        check_form(i.tensor, i.from);
+        check_form(i.tensor, i.to);
+        require_held(i.tensor, i.from);
+        auto const& tensor = program_.tensors[i.tensor];
+        std::size_t uses = 0;
+        for (auto const& op : program_.operators) uses += static_cast<std::size_t>(std::ranges::count(op.operands, i.tensor));
+        require(tensor.is_parameter() && uses == 1, "unshards '" + tensor.info.name + "', which is not a parameter used once");
+        require(i.from.is_shard() && (i.to == form::replicated() || i.to == form::mirrored()), "unshards what is not a shard, or not to whole copies");
+        hold(i.tensor, i.to);
+        unsharded_.emplace(i.tensor, number_);
+    }
+
+    /// The instruction that made the copies, of those before the computation that was just done.
+    void check_reshard(instruction const& i) {
+        auto const made = resharding_.find(i.tensor);
+        require(made != resharding_.end(), "reshards what was not unsharded for the operator before, or is to stay");
+        auto const& unshard = plan_.steps[made->second].instruction;
+        require(i.from == unshard.to && i.to == unshard.from, "reshards other forms than were unsharded");
+        resharding_.erase(made);
+        held_.erase({i.tensor, i.from.code()});
     }
 
     void check_compute(instruction const& i) {
@@ -149,6 +183,14 @@ private:
         if (i.loop >= 0) check_split(i, op);
         else check_whole(i, op);
         for (std::size_t k = 0; k < i.results.size(); ++k) hold(op.results[k], i.results[k]);
+        for (auto const& [t, step] : unsharded_) {
+            auto const k = static_cast<std::size_t>(std::ranges::find(op.operands, t) - op.operands.begin());
+            auto const& unshard = plan_.steps[step].instruction;
+            require(k < i.operands.size() && i.operands[k] == unshard.to, "'" + program_.tensors[t].info.name + "' is unsharded, but not for '" + op.name + "'");
+            require(!gathers_factors(i) || unshard.to == form::replicated(), "'" + program_.tensors[t].info.name + "' is unsharded, but its gradient waits for the factors of '" + op.name + "'");
+            if (unshard.is_resharded) resharding_.emplace(t, step);
+        }
+        unsharded_.clear();
     }
 
     /// Whole copies: of replicated operands when that is what an undivided operand is.
@@ -254,7 +296,7 @@ private:
         require(stated_work == expected, "the work it carries is not that of its instruction");
         std::set<std::pair<tensor_id, std::uint16_t>> wanted;
         for_each_saved(program_, s.instruction, [&](tensor_id t, form f) {
-            if (program_.tensors[t].is_parameter() && is_stored(t, f)) return;
+            if (program_.tensors[t].is_parameter() && (is_stored(t, f) || resharding_.contains(t))) return;
             if (!saved_.contains({t, f.code()})) wanted.insert({t, f.code()});
         });
         std::set<std::pair<tensor_id, std::uint16_t>> stated;
@@ -277,6 +319,8 @@ private:
     std::size_t number_ = 0;
     std::set<std::pair<tensor_id, std::uint16_t>> held_, saved_;
     std::set<tensor_id> stored_;
+    /// By parameter, the step that unshards it for the next computation, or did for the one just done and is to be undone.
+    std::map<tensor_id, std::size_t> unsharded_, resharding_;
     std::set<operator_id> computed_;
     std::map<cut_factor, std::size_t> class_of_;
 };

@@ -7,6 +7,8 @@
 #include <heddle/theory/cut_space.hpp>
 
 #include <algorithm>
+#include <cstdint>
+#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
@@ -38,15 +40,21 @@ namespace heddle {
     return batch;
 }
 
-/// How a baseline stores its parameters.
-enum class parameter_storage : bool { replicated, sharded };
+/// How a data-parallel program keeps its parameters; ZeRO (Rajbhandari et al. 2020) cuts one more of optimiser state, gradients
+/// and values at each stage.
+enum class parameter_storage : std::uint8_t {
+    replicated,
+    sharded_state,     ///< ZeRO-1: the optimiser state
+    sharded_gradients, ///< ZeRO-2: gradients are scattered as soon as they are there; the values gathered for the forward pass stay for the backward pass
+    sharded            ///< ZeRO-3, fully sharded: values are gathered for each use
+};
 
-/// Which moves data parallelism may make: inputs and values cut along the batch alone, parameters
-/// replicated, or sharded and gathered for use (and kept gathered until the backward pass).
-[[nodiscard]] inline std::vector<bool> data_parallel_moves(cut_space const& space, std::set<cut_factor> const& batch, parameter_storage storage) {
-    auto const& p = space.program();
-    auto const is_batch = [&](tensor_id t, form f) { return f.is_shard() && batch.contains({t, f.factor()}); };
-    auto const allowed = [&](instruction const& i) {
+/// What data parallelism may do: inputs and values cut along the batch alone, parameters stored in one way. From ZeRO-2 on, what
+/// several operators use is gathered once and kept, and its gradient waits.
+[[nodiscard]] inline instruction_filter data_parallel(indexed_program const& p, parameter_storage storage) {
+    using enum parameter_storage;
+    return [&p, storage, batch = batch_factors(p)](instruction const& i) {
+        auto const is_batch = [&](tensor_id t, form f) { return f.is_shard() && batch.contains({t, f.factor()}); };
         if (i.what == instruction::kind::compute) {
             auto const& op = p.operators[i.op];
             auto const along_batch = [&](split_loop const& loop) {
@@ -61,20 +69,24 @@ enum class parameter_storage : bool { replicated, sharded };
             return std::ranges::none_of(op.loops, along_batch);
         }
         auto const& tensor = p.tensors[i.tensor];
-        if (tensor.is_parameter()) {
-            bool const whole = storage == parameter_storage::replicated || tensor.factors.empty();
-            if (i.what == instruction::kind::read) return whole ? i.to == form::replicated() : i.to.is_shard();
-            return !whole && i.from.is_shard() && i.to == form::replicated();
+        if (!tensor.is_parameter()) {
+            if (i.what == instruction::kind::read) return i.to == form::replicated() || is_batch(i.tensor, i.to);
+            return i.from == form::replicated() && (is_batch(i.tensor, i.to) || i.tensor == p.loss);
         }
-        if (i.what == instruction::kind::read) return i.to == form::replicated() || is_batch(i.tensor, i.to);
-        return i.from == form::replicated() && (is_batch(i.tensor, i.to) || i.tensor == p.loss);
+        bool const is_cut = storage != replicated && !tensor.factors.empty();
+        bool const unshards = is_cut && storage != sharded_state && is_used_once(p, i.tensor);
+        switch (i.what) {
+        case instruction::kind::read: {
+            bool const whole_between = storage == sharded_state && tensor.has_cotangent;
+            return is_cut ? i.from.is_shard() && (i.to == form::replicated()) == whole_between : i.from == form::replicated() && i.to == i.from;
+        }
+        case instruction::kind::convert: return is_cut && !unshards && i.from.is_shard() && i.to == form::replicated();
+        case instruction::kind::unshard: return unshards && i.to == form::replicated() && i.is_resharded == (storage == sharded && is_read_again(p, i.tensor));
+        case instruction::kind::reshard:
+        case instruction::kind::compute: break;
+        }
+        return true;
     };
-    std::vector<bool> good;
-    for (auto const& i : space.instructions()) good.push_back(allowed(i));
-    std::vector<bool> moves;
-    for (auto const& move : space.moves())
-        moves.push_back(std::ranges::all_of(move.instructions, [&](auto i) { return static_cast<bool>(good[i]); }));
-    return moves;
 }
 
 } // namespace heddle

@@ -45,17 +45,20 @@ template <ratio_solver Solver>
 class hap_run {
 public:
     hap_run(indexed_program const& program, cluster const& c, Solver& solver, hap_options const& options)
-        : cluster_(c), solver_(solver), options_(options), space_(program), graph_(search::explore(space_, options.width)),
-          types_(c), model_(c, types_.classes, main_type(program)), proportional_(compute_proportional(model_, main_type(program))) {
-        for (auto const& i : space_.instructions()) steps_.push_back(make_step(program, i, options.training));
-    }
+        : cluster_(c), solver_(solver), options_(options), space_(program), types_(c), model_(c, types_.classes, main_type(program)),
+          proportional_(compute_proportional(model_, main_type(program))) {}
 
     plan run() {
-        auto const even_ratios = even(model_);
-        run_baselines(even_ratios);
+        run_baselines();
+        graph_ = explore(fastest_programs(space_.program()));
         alternate("compute-proportional", proportional_);
-        alternate("even", even_ratios);
-        if (!best_ || memory_binds_) alternate("memory-proportional", memory_proportional());
+        alternate("even", even(model_));
+        if (memory_binds_ && widen()) {
+            which_limit_ = search::limit_kind::none;
+            alternate("compute-proportional, any storage", proportional_);
+            alternate("even, any storage", even(model_));
+            alternate("memory-proportional, any storage", memory_proportional());
+        }
         if (!best_) return infeasible();
         if (which_limit_ != search::limit_kind::none) search_longer();
         prove();
@@ -103,11 +106,28 @@ private:
         return ratios;
     }
 
-    /// Classes are device types here; each is priced as its device with the largest share.
-    [[nodiscard]] priced_graph price(std::vector<double> const& ratios) const {
-        largest_shares const shares(integral_shares(space_.program(), types_.per_device(ratios)), types_.of_device);
-        return {space_, graph_, steps_, model_, shares};
+    /// The programs of some instructions; `steps_` then has all instructions met.
+    [[nodiscard]] cut_graph explore(instruction_filter allowed) {
+        space_.restrict_to(std::move(allowed));
+        auto graph = search::explore(space_, options_.width);
+        while (steps_.size() < space_.instructions().size())
+            steps_.push_back(make_step(space_.program(), space_.instructions()[steps_.size()], options_.training));
+        return graph;
     }
+
+    /// Takes in programs that are never faster, only smaller. Returns whether they were missing.
+    bool widen() {
+        if (std::exchange(has_all_programs_, true)) return false;
+        graph_ = explore([](instruction const&) { return true; });
+        return true;
+    }
+
+    /// Classes are device types here; each is priced as its device with the largest share.
+    [[nodiscard]] priced_graph price(cut_graph const& graph, std::vector<double> const& ratios) const {
+        largest_shares const shares(integral_shares(space_.program(), types_.per_device(ratios)), types_.of_device);
+        return {space_, graph, steps_, model_, shares};
+    }
+    [[nodiscard]] priced_graph price(std::vector<double> const& ratios) const { return price(graph_, ratios); }
 
     /// Prices a pair on integral shares and keeps it if it is the best so far.
     std::optional<double> consider(std::string origin, move_list const& path, std::vector<double> const& ratios) {
@@ -124,22 +144,23 @@ private:
         return seconds;
     }
 
-    void run_baselines(std::vector<double> const& even_ratios) {
-        auto const batch = batch_factors(space_.program());
-        auto const replicated = data_parallel_moves(space_, batch, parameter_storage::replicated);
-        auto const sharded = data_parallel_moves(space_, batch, parameter_storage::sharded);
-        auto const at_even = price(even_ratios), at_proportional = price(proportional_);
-        auto const run = [&](std::string const& name, priced_graph const& priced, std::vector<double> const& ratios, std::vector<bool> const& moves) {
+    void run_baselines() {
+        using enum parameter_storage;
+        auto const run = [&](std::string const& name, parameter_storage storage, std::initializer_list<std::vector<double>> ratio_choices) {
+            auto const graph = explore(data_parallel(space_.program(), storage));
             auto& entry = baselines_[name];
-            auto const bounds = improve_bounds(priced, 6, [&](auto a) { return static_cast<bool>(moves[a]); });
-            if (!bounds.path) return;
-            auto const cost = consider(name, *bounds.path, ratios);
-            if (cost && (!entry || *cost < *entry)) entry = cost;
+            for (auto const& ratios : ratio_choices) {
+                auto const bounds = improve_bounds(price(graph, ratios), 6);
+                if (!bounds.path) continue;
+                auto const cost = consider(name, *bounds.path, ratios);
+                if (cost && (!entry || *cost < *entry)) entry = cost;
+            }
         };
-        run("DP-EV", at_even, even_ratios, replicated);
-        run("DP-CP", at_proportional, proportional_, replicated);
-        run("fully sharded", at_even, even_ratios, sharded);
-        run("fully sharded", at_proportional, proportional_, sharded);
+        run("DP-EV", replicated, {even(model_)});
+        run("DP-CP", replicated, {proportional_});
+        run("ZeRO-1", sharded_state, {even(model_), proportional_});
+        run("ZeRO-2", sharded_gradients, {even(model_), proportional_});
+        run("fully sharded", sharded, {even(model_), proportional_});
     }
 
     /// Program, ratios, program, ... until a pair repeats or rounds are over (HAP section 3.1).
@@ -179,9 +200,9 @@ private:
     /// The program of least memory, its communication buffers counted as if all were there at once, or not at all.
     [[nodiscard]] std::optional<move_list> least_memory(priced_graph const& priced, bool count_buffers) const {
         auto const paths = search::paths_to_goal(graph_, [&](auto a) {
-            double sum = 0, buffers = 0;
-            for (auto i : priced.instructions_of(a)) buffers += count_buffers ? priced.instruction(i).buffer : 0;
-            for (std::size_t k = 0; k < model_.class_count(); ++k) sum += (priced.memory(a)[k] + buffers) / model_.memory_limit(k);
+            double const buffer = count_buffers ? priced.buffer(a) : 0;
+            double sum = 0;
+            for (std::size_t k = 0; k < model_.class_count(); ++k) sum += (priced.memory(a)[k] + buffer) / model_.memory_limit(k);
             return sum;
         });
         if (!std::isfinite(paths.to_goal[0])) return std::nullopt;
@@ -235,9 +256,14 @@ private:
     /// taken up, and the bound taken anew.
     void prove() {
         for (int left = 4;; --left) {
+            if (memory_binds_) widen(); // a bound that prices memory is for programs of the graph alone
             auto const model = per_device_model(cluster_, main_type(space_.program()));
             priced_graph const priced(space_, graph_, steps_, model, integral_shares(space_.program(), best_->ratios, best_->cuts));
-            auto const bounds = improve_bounds(priced, 2 * options_.synthesis.relaxation_rounds, [](auto) { return true; });
+            auto const bounds = improve_bounds(priced, 2 * options_.synthesis.relaxation_rounds);
+            if (bounds.memory_binds && !has_all_programs_) {
+                memory_binds_ = true;
+                continue;
+            }
             double const cost = best_->cost();
             assert(bounds.lower_bound <= cost * (1 + 1e-9));
             best_->lower_bound = is_complete() ? std::min(std::max(bounds.lower_bound, 0.0), cost) : 0;
@@ -331,7 +357,7 @@ private:
     std::vector<trajectory_point> trajectory_;
     search::statistics statistics_;
     search::limit_kind which_limit_ = search::limit_kind::none;
-    bool memory_binds_ = false;
+    bool memory_binds_ = false, has_all_programs_ = false;
 };
 
 } // namespace detail

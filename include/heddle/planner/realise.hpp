@@ -21,8 +21,10 @@ namespace heddle {
     std::vector<plan_step> result;
     for (auto a : path) {
         auto const& move = space.moves()[a];
-        for (auto i : move.instructions) result.push_back({space.instructions()[i], steps[i], {}});
-        if (!move.saved.empty()) result.back().saved.assign(move.saved.begin(), move.saved.end());
+        for (auto i : move.instructions) {
+            result.push_back({space.instructions()[i], steps[i], {}});
+            if (result.back().instruction.what == instruction::kind::compute) result.back().saved.assign(move.saved.begin(), move.saved.end());
+        }
     }
     return result;
 }

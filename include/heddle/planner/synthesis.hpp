@@ -46,8 +46,7 @@ struct relaxation_bounds {
 /// and falls while it does, by ever smaller factors, and that shifts towards the class that is fullest.
 /// Every path met is evaluated as a program.
 /// *Complexity.* Linear in the graph, per round.
-template <class Allowed>
-[[nodiscard]] relaxation_bounds improve_bounds(priced_graph const& priced, int rounds, Allowed const& allowed) {
+[[nodiscard]] inline relaxation_bounds improve_bounds(priced_graph const& priced, int rounds) {
     auto const classes = priced.model().class_count();
     relaxation_bounds best;
     multipliers weights{std::vector<double>(classes, 1.0 / static_cast<double>(classes)), std::vector<double>(classes, 0.0)};
@@ -63,7 +62,7 @@ template <class Allowed>
         for (auto& s : shares) s /= sum;
     };
     for (int round = 0; round < rounds; ++round) {
-        auto current = priced.relax(weights, allowed);
+        auto current = priced.relax(weights);
         if (!std::isfinite(current.paths.to_goal[0])) return best;
         double const bound = current.bound();
         auto path = search::follow(priced.graph(), current.paths);
@@ -108,7 +107,7 @@ struct synthesis_options {
 /// *Thread safety.* Const calls only.
 [[nodiscard]] inline synthesis_result synthesise(priced_graph const& priced, synthesis_options const& options) {
     synthesis_result result;
-    auto bounds = improve_bounds(priced, options.relaxation_rounds, [](auto) { return true; });
+    auto bounds = improve_bounds(priced, options.relaxation_rounds);
     result.lower_bound = std::max(0.0, bounds.lower_bound);
     result.memory_binds = bounds.memory_binds;
     if (options.start)

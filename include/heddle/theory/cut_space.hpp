@@ -36,14 +36,33 @@ struct std::hash<heddle::cut_state> {
 
 namespace heddle {
 
-/// The factor of most atoms, the first of equals: a parameter that is gathered for use is stored along it.
-/// Nothing but the evenness of its shards depends on the choice, and few factors are more even than this. *Precondition:* there is a factor.
-[[nodiscard]] inline factor_number finest_factor(indexed_tensor const& tensor) {
-    return static_cast<factor_number>(std::ranges::max_element(tensor.factors, {}, &factor::extent) - tensor.factors.begin());
+/// Which instructions are to be considered.
+using instruction_filter = std::function<bool(instruction const&)>;
+
+/// Whether a tensor is one operand of one operator.
+[[nodiscard]] inline bool is_used_once(indexed_program const& p, tensor_id t) {
+    auto const& tensor = p.tensors[t];
+    return tensor.consumers.size() == 1 && std::ranges::count(p.operators[tensor.consumers[0]].operands, t) == 1;
+}
+
+/// Whether the backward pass of an operator that uses a tensor reads it. *Precondition:* `is_used_once(p, t)`.
+[[nodiscard]] inline bool is_read_again(indexed_program const& p, tensor_id t) {
+    auto const& op = p.operators[p.tensors[t].consumers[0]];
+    return std::ranges::any_of(op.work.saved_operands, [&](auto k) { return op.operands[k] == t; });
+}
+
+/// Programs as fast as any of `cut_space`, if not as small: what is used once, and whole, is whole between iterations, its
+/// optimiser state in shards or not. To gather it for its use takes the same transfers, and one of them closes a stage.
+[[nodiscard]] inline instruction_filter fastest_programs(indexed_program const& p) {
+    return [&p](instruction const& i) {
+        using enum instruction::kind;
+        if (i.what == unshard || i.what == reshard) return false;
+        return !(i.what == convert && i.from.is_shard() && i.to.is_whole() && p.tensors[i.tensor].is_parameter() && is_used_once(p, i.tensor));
+    };
 }
 
 /// What leads from one cut to the next: the sources read and conversions made for one operator, then
-/// the operator. Numbers refer to `cut_space::instructions()`.
+/// the operator, then what is resharded. Numbers refer to `cut_space::instructions()`.
 struct cut_move {
     boost::container::small_vector<std::uint32_t, 4> instructions;
     /// What is kept for the backward pass and was not kept before.
@@ -57,7 +76,8 @@ struct cut_move {
 /// Where costs add up, the order of independent instructions does not matter, so this space has a program
 /// as cheap as any of the theory that keeps to the following. Each operator is computed once. A conversion
 /// goes straight to a form its operator uses, or through a whole copy where nothing leads there straight. A
-/// parameter is stored in the form of its first use, or, gathered whole for it, along its finest factor.
+/// parameter is stored in the form of its first use or, where that is whole, along its finest factor; it may be unsharded
+/// if one operator uses it.
 /// Where a collective closes a stage, order matters a little; a bound from added costs holds for every order.
 class cut_space {
 public:
@@ -70,6 +90,9 @@ public:
         for (auto const& t : p.tensors) last_use_.push_back(t.consumers.empty() ? 0 : t.consumers.back() + 1);
         last_use_[p.loss] = static_cast<operator_id>(p.operators.size()) + 1;
     }
+
+    /// From now on `for_each_successor` keeps to instructions for which this holds.
+    void restrict_to(instruction_filter allowed) { allowed_ = std::move(allowed); }
 
     [[nodiscard]] std::size_t level_count() const { return program_.operators.size() + 2; }
     [[nodiscard]] state initial() const { return {}; }
@@ -86,6 +109,7 @@ public:
         if (level == program_.operators.size()) return finish(s, visit);
         auto const op = static_cast<operator_id>(level);
         for (auto const& computation : computations_[op]) {
+            if (!allowed_(computation)) continue;
             needs_.clear();
             for (std::size_t k = 0; k < computation.operands.size(); ++k) {
                 std::pair const wanted{program_.operators[op].operands[k], computation.operands[k]};
@@ -112,6 +136,7 @@ private:
         auto const with = [&](std::initializer_list<instruction> steps) {
             auto const path_size = path_.size();
             auto const gained_size = gained_.size();
+            if (!std::ranges::all_of(steps, allowed_)) return;
             for (auto const& i : steps) {
                 if (holds(s, t, i.to)) continue; // a whole copy on the way may be there for another operand
                 path_.push_back(number(i));
@@ -136,10 +161,19 @@ private:
         auto const readable = readable_forms(tensor);
         if (std::ranges::find(readable, f) != readable.end()) with({instruction::read(t, f)});
         else with({instruction::read(t, form::replicated()), instruction::convert(t, form::replicated(), f)});
-        if (tensor.is_parameter() && !tensor.factors.empty() && (f == form::replicated() || f == form::mirrored())) {
-            form const stored = form::shard(finest_factor(tensor));
-            with({instruction::read(t, stored), instruction::convert(t, stored, f)});
-        }
+        if (!tensor.is_parameter() || tensor.factors.empty() || !f.is_whole()) return;
+        form const stored = form::shard(finest_factor(tensor));
+        if (tensor.has_cotangent) with({instruction::read(t, stored, f)});
+        with({instruction::read(t, stored), instruction::convert(t, stored, f)});
+        // What gathers factors has its gradient after the backward pass only.
+        if (!is_used_once(program_, t) || (gathers_factors(computation) && f == form::mirrored())) return;
+        with({instruction::read(t, stored), instruction::unshard(t, stored, f, false)});
+        if (!is_read_again(program_, t)) return; // nothing stays of it
+        auto const unshard = instruction::unshard(t, stored, f, true);
+        if (!allowed_(unshard)) return;
+        resharded_.push_back(number(instruction::reshard(t, f, stored)));
+        with({instruction::read(t, stored), unshard});
+        resharded_.pop_back();
     }
 
     template <class Visit>
@@ -148,6 +182,7 @@ private:
         auto& move = move_;
         move.instructions.assign(path_.begin(), path_.end());
         move.instructions.push_back(number(computation));
+        move.instructions.insert(move.instructions.end(), resharded_.begin(), resharded_.end());
         move.saved.clear();
         auto& next = next_.held;
         next.clear();
@@ -166,6 +201,7 @@ private:
             keep(t, properties_.held(t, computation.results[k]));
         }
         for_each_saved(program_, computation, [&](tensor_id t, form f) {
+            if (std::ranges::any_of(resharded_, [&](auto i) { return instructions_[i].tensor == t; })) return;
             property_id const id = properties_.held(t, f) + saved_offset();
             bool const stored = std::ranges::any_of(path_, [&](auto i) {
                 auto const& read = instructions_[i];
@@ -188,10 +224,7 @@ private:
     }
 
     /// Whether a parameter read in form `read` takes no further memory in form `f`.
-    static bool is_stored(form read, form f) {
-        auto const whole = [](form g) { return g == form::replicated() || g == form::mirrored(); };
-        return read == f || (whole(read) && whole(f));
-    }
+    static bool is_stored(form read, form f) { return read == f || (read.is_whole() && f.is_whole()); }
 
     [[nodiscard]] bool holds(state const& s, tensor_id t, form f) const {
         return std::ranges::find(s.held, properties_.held(t, f)) != s.held.end() ||
@@ -200,9 +233,9 @@ private:
     [[nodiscard]] property_id saved_offset() const { return static_cast<property_id>(properties_.size()); }
 
     std::uint32_t number(instruction const& i) {
-        std::uint64_t const key = (std::uint64_t{static_cast<std::uint8_t>(i.what)} << 62) |
+        std::uint64_t const key = (std::uint64_t{static_cast<std::uint8_t>(i.what)} << 60) |
             (i.what == instruction::kind::compute ? (std::uint64_t{i.op} << 24) | static_cast<std::uint64_t>(&i - computations_[i.op].data())
-                                                  : (std::uint64_t{i.tensor} << 28) | (std::uint64_t{i.from.code()} << 14) | i.to.code());
+                                                  : (std::uint64_t{i.tensor} << 28) | (std::uint64_t{i.from.code()} << 14) | i.to.code()) | (std::uint64_t{i.is_resharded} << 63);
         auto const [slot, is_new] = instruction_number_.try_emplace(key, static_cast<std::uint32_t>(instructions_.size()));
         if (is_new) instructions_.push_back(i);
         return slot->second;
@@ -235,12 +268,13 @@ private:
     std::unordered_map<std::uint64_t, std::uint32_t> instruction_number_;
     std::vector<cut_move> moves_;
     std::unordered_map<std::vector<std::uint32_t>, action, hash_key> move_number_;
+    instruction_filter allowed_ = [](instruction const&) { return true; };
     // What is under way, kept for its memory.
     static constexpr std::size_t most_ways = 4096;
     bool is_complete_ = true;
     std::size_t ways_ = 0;
     std::vector<need> needs_, gained_;
-    std::vector<std::uint32_t> path_, key_;
+    std::vector<std::uint32_t> path_, resharded_, key_;
     cut_move move_;
     cut_state next_;
 };

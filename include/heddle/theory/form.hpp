@@ -34,6 +34,8 @@ public:
 
     [[nodiscard]] constexpr kind type() const { return code_ < 3 ? static_cast<kind>(code_) : kind::shard; }
     [[nodiscard]] constexpr bool is_shard() const { return code_ >= 3; }
+    /// Whether every device has all of it.
+    [[nodiscard]] constexpr bool is_whole() const { return *this == replicated() || *this == mirrored(); }
     /// *Precondition:* `is_shard()`.
     [[nodiscard]] constexpr factor_number factor() const { return static_cast<factor_number>(code_ - 3); }
     [[nodiscard]] constexpr std::uint16_t code() const { return code_; }

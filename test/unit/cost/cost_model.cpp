@@ -208,6 +208,74 @@ TEST_CASE("what reads cost: memory, the update, and the sum of a whole parameter
     CHECK(input.update == holding{});
 }
 
+TEST_CASE("what the stages of ZeRO cost: the state in shards, then the gradient, then the value") {
+    small_program const s;
+    transfer const gather{collective::all_gather, bytes(72), {s.w, 1}, {}, {}}, scatter{collective::reduce_scatter, bytes(72), {}, {s.w, 1}, {}};
+    auto const state = s.of(instruction::read(s.w, S1, R)), mirrored = s.of(instruction::read(s.w, S1, M));
+    // Value and gradient are whole; a device has the state of its shard, and updates that.
+    CHECK(state.stored == holding{bytes(72 * 2), bytes(72 * 2)});
+    CHECK(state.update == holding{bytes(0), bytes(72 * 7)});
+    CHECK(state.share == share_ref{s.w, 1});
+    CHECK(state.forward_transfers.empty());
+    CHECK(state.backward_transfers.empty());
+    CHECK(state.deferred_transfers == transfer_list{scatter});
+    CHECK(state.update_transfers == transfer_list{gather});
+    CHECK(mirrored.stored == state.stored);
+    CHECK(mirrored.deferred_transfers.empty());
+    CHECK(mirrored.update_transfers == transfer_list{gather});
+
+    auto const kept = s.of(instruction::convert(s.w, S1, R));
+    CHECK(kept.saved == holding{bytes(72), bytes(0)}); // the gradient, until the end
+    CHECK(kept.transient == bytes(0));
+    for (bool const is_resharded : {false, true}) {
+        auto const unshard = s.of(instruction::unshard(s.w, S1, R, is_resharded));
+        CHECK(unshard.forward_transfers == transfer_list{gather});
+        CHECK(unshard.backward_transfers == transfer_list{scatter});
+        CHECK(unshard.deferred_transfers.empty());
+        CHECK(unshard.saved == holding{});
+        CHECK(unshard.transient == bytes(72));
+    }
+    auto const reshard = s.of(instruction::reshard(s.w, R, S1));
+    CHECK(reshard.forward_transfers.empty());
+    CHECK(reshard.backward_transfers == transfer_list{gather});
+    CHECK(s.of(instruction::unshard(s.w, S1, M, true)).backward == kernel{flops(0), bytes(0), bytes(2 * 72), true}); // every device has the gradient
+}
+
+TEST_CASE("what comes and goes: an operator's whole copies, with their gradients or a buffer") {
+    using enum instruction::kind;
+    auto const step = [](double buffer, double transient) { return step_cost{0, 0, 0, {}, {}, {}, {}, buffer, transient}; };
+    momentary_memory m;
+    m.add(convert, step(150, 0));
+    CHECK(m.most() == 150);
+    m.add(compute, step(0, 0));
+    m.add(read, step(0, 0));
+    m.add(unshard, step(100, 80)); // the copy and a padded buffer
+    CHECK(m.most() == 180);
+    m.add(unshard, step(12, 10));
+    CHECK(m.most() == 180); // two copies and two gradients
+    m.add(compute, step(0, 0));
+    m.add(reshard, step(100, 0)); // both copies, the first of them just gathered again
+    CHECK(m.most() == 190);
+    m.add(reshard, step(12, 0));
+    m.add(unshard, step(90, 90)); // those before are gone
+    CHECK(m.most() == 190);
+    m.add(compute, step(0, 0));
+    m.add(convert, step(95, 0));
+    CHECK(m.most() == 190);
+}
+
+TEST_CASE("an unsharded parameter closes a stage before its operator's backward work and one after it") {
+    serial const clock(2);
+    auto l = clock.initial();
+    per_class const none(2, 0.0);
+    clock.extend(l, {2, 3, 0, none, none, none, none, 0}); // unshard: gather, and backward scatter
+    clock.extend(l, {0, 0, 0, {4, 1}, {5, 1}, none, none, 0});
+    clock.extend(l, {0, 2, 0, none, none, none, none, 0}); // reshard: backward gather
+    clock.extend(l, {0, 0, 0, none, {1, 6}, none, none, 0});
+    // Gather; then forward work 4 and 1 with the last operator's backward work 1 and 6; gather; backward work 5 and 1; scatter.
+    CHECK(clock.total(l) == 2 + 7 + 2 + 5 + 3);
+}
+
 TEST_CASE("what a computation costs") {
     small_program const s;
     for (auto const& i : computations(s.p, 0)) {

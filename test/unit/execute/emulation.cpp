@@ -27,7 +27,9 @@ void count(tally& seen, program const& p, indexed_program const& indexed, plan c
     for (auto const& s : what.steps) {
         auto const& i = s.instruction;
         for_each_transfer(s.step, [&](transfer const& t) { ++seen[name(t.kind) + (t.how ? " " + std::string(name(*t.how)) : "")]; });
-        if (i.what == instruction::kind::read) ++seen["read " + word(i.to)];
+        if (i.what == instruction::kind::read) ++seen["read " + word(i.to) + (i.from == i.to ? "" : ", state in shards")];
+        else if (i.what == instruction::kind::unshard) ++seen["unshard, " + word(i.to)];
+        else if (i.what == instruction::kind::reshard) ++seen["reshard, " + word(i.from)];
         else if (i.what == instruction::kind::convert) ++seen[word(i.from) + " to " + word(i.to)];
         else {
             bool const partial = std::ranges::find(i.operands, form::partial()) != i.operands.end();
@@ -88,7 +90,8 @@ TEST_CASE("random plans compute what the single device does and carry what they 
     }));
     if (chosen) return; // so many and such cases as somebody wants to see
     std::vector<std::string> wanted{"compute split", "compute split, summed", "compute split, partial added", "compute partial", "compute replicated", "compute mirrored", "compute with factors", "compute with statistics",
-                                    "read shard", "read replicated", "read mirrored", "read partial", "all_reduce", "all_gather padded", "all_gather grouped", "reduce_scatter padded", "reduce_scatter grouped", "all_to_all",
+                                    "read shard", "read replicated", "read mirrored", "read partial", "read replicated, state in shards", "read mirrored, state in shards",
+                                    "unshard, replicated", "unshard, mirrored", "reshard, replicated", "reshard, mirrored", "all_reduce", "all_gather padded", "all_gather grouped", "reduce_scatter padded", "reduce_scatter grouped", "all_to_all",
                                     "used in several forms", "tied parameter", "frozen parameter", "integer input", "empty shard"};
     for (char const* from : {"replicated", "partial", "mirrored", "shard"})
         for (char const* to : {"replicated", "partial", "mirrored", "shard"})

@@ -243,6 +243,28 @@ TEST_CASE("ways to store a parameter") {
     CHECK(!contains(text, "  replicated    "));
 }
 
+TEST_CASE("ways to update a parameter in shards") {
+    constexpr form cut = form::shard(0), whole = form::replicated();
+    auto p = test::layers_plan();
+    std::size_t reads = 0, first = 0;
+    for (std::size_t n = 0; n < p.steps.size(); ++n) {
+        auto& i = p.steps[n].instruction;
+        if (i.what == instruction::kind::convert && i.from == cut && i.tensor == 1) first = n;
+        if (i.what == instruction::kind::read && i.to == whole) i = instruction::read(i.tensor, cut, reads++ ? form::mirrored() : whole);
+    }
+    auto const stored = [&](instruction const& i) {
+        p.steps[first].instruction = i;
+        return table_of(p);
+    };
+    auto const once = stored(instruction::unshard(1, cut, whole, false)), twice = stored(instruction::unshard(1, cut, whole, true));
+    CHECK(contains(once, "  replicated, optimizer sharded        1  0.268\n"));
+    CHECK(contains(once, "  mirrored, optimizer sharded          1  0.268\n"));
+    CHECK(contains(once, "  sharded, gathered once               1  0.268\n"));
+    CHECK(contains(once, "unshard ..s.0.weight, 268 MB"));
+    CHECK(contains(twice, "  sharded, gathered twice              1  0.268\n"));
+    CHECK(contains(twice, "gather twice "));
+}
+
 TEST_CASE("strange names and numbers keep the layout") {
     auto p = test::layers_plan();
     std::string const long_name = "a/very\nlong name with \xc3\xa4\xc3\xb6\xc3\xbc " + std::string(150, 'x') + "\xc3\x9f tail";

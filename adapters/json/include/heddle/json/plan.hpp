@@ -36,7 +36,8 @@ inline constexpr std::array limits{named{"labels", search::limit_kind::labels}, 
                                    named{"stopped", search::limit_kind::stopped}};
 
 inline constexpr std::array actions{named{"read", instruction::kind::read}, named{"convert", instruction::kind::convert},
-                                    named{"compute", instruction::kind::compute}};
+                                    named{"compute", instruction::kind::compute}, named{"unshard", instruction::kind::unshard},
+                                    named{"reshard", instruction::kind::reshard}};
 
 class plan_writer {
 public:
@@ -170,8 +171,9 @@ private:
             if (i.loop >= 0) result["loop"] = i.loop;
         } else {
             result["tensor"] = i.tensor;
-            if (i.what == instruction::kind::convert) result["from"] = to_string(i.from);
+            if (i.what != instruction::kind::read || i.from != i.to) result["from"] = to_string(i.from);
             result["to"] = to_string(i.to);
+            if (i.is_resharded) result["resharded"] = true;
         }
         if (s.step.category != operator_class::other) result["class"] = name_of(operator_classes, s.step.category);
         result["dtype"] = name_of(element_types, s.step.type);
@@ -181,10 +183,12 @@ private:
         add(result, "forward_transfers", s.step.forward_transfers);
         add(result, "backward_transfers", s.step.backward_transfers);
         add(result, "deferred_transfers", s.step.deferred_transfers);
+        add(result, "update_transfers", s.step.update_transfers);
         add(result, "deferred", s.step.deferred);
         add(result, "update", s.step.update);
         add(result, "stored", s.step.stored);
         add(result, "saved", s.step.saved);
+        if (!is_default(s.step.transient.value)) result["transient"] = number(s.step.transient.value);
         if (!s.saved.empty())
             result["saved_tensors"] = list(s.saved, [](auto const& pair) { return value::array({pair.first, to_string(pair.second)}); });
         return result;
@@ -438,11 +442,22 @@ private:
         form const to = read_form(e.at("to"), t);
         if (what == instruction::kind::read) {
             if (plan_.tensors[t].role == tensor_role::value) e.at("tensor").expected("an input, a parameter or a buffer");
-            return instruction::read(t, to);
+            auto const state = e.find("from");
+            if (!state) return instruction::read(t, to);
+            form const from = read_form(*state, t);
+            if (!from.is_shard() || !to.is_whole() || !plan_.tensors[t].trainable) state->expected("a shard, of a trained parameter that is read whole");
+            return instruction::read(t, from, to);
         }
         form const from = read_form(e.at("from"), t);
         if (!find_conversion(from, to)) e.at("to").fail("cannot be made from " + to_string(from) + " in one step");
-        return instruction::convert(t, from, to);
+        if (what == instruction::kind::convert) return instruction::convert(t, from, to);
+        if (plan_.tensors[t].role != tensor_role::parameter) e.at("tensor").expected("a parameter");
+        bool const is_reshard = what == instruction::kind::reshard;
+        if (!(is_reshard ? to : from).is_shard()) e.at(is_reshard ? "to" : "from").expected("a shard");
+        if (!(is_reshard ? from : to).is_whole()) e.at(is_reshard ? "from" : "to").expected("replicated or mirrored");
+        if (is_reshard) return instruction::reshard(t, from, to);
+        auto const resharded = e.find("resharded");
+        return instruction::unshard(t, from, to, resharded && resharded->boolean());
     }
 
     void read_steps() {
@@ -457,10 +472,12 @@ private:
             s.step.forward_transfers = read_transfers(e, "forward_transfers");
             s.step.backward_transfers = read_transfers(e, "backward_transfers");
             s.step.deferred_transfers = read_transfers(e, "deferred_transfers");
+            s.step.update_transfers = read_transfers(e, "update_transfers");
             s.step.deferred = read_kernel(e, "deferred");
             s.step.update = read_holding(e, "update");
             s.step.stored = read_holding(e, "stored");
             s.step.saved = read_holding(e, "saved");
+            s.step.transient = bytes(optional_number(e, "transient"));
             if (auto const saved = e.find("saved_tensors"))
                 saved->for_each([&](element const& pair) {
                     exactly(pair, 2, "a tensor and its form");

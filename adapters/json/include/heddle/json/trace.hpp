@@ -9,6 +9,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <array>
 #include <cmath>
 #include <map>
 #include <optional>
@@ -76,10 +77,12 @@ private:
         std::string name, category = "compute";
         nlohmann::ordered_json arguments{{"step", e.step}};
         if (e.transfer) {
-            auto const& transfers = e.when == phase::forward ? s.step.forward_transfers : e.when == phase::backward ? s.step.backward_transfers : s.step.deferred_transfers;
-            auto const& t = transfers.at(*e.transfer);
+            std::array const lists{&s.step.forward_transfers, &s.step.backward_transfers, &s.step.deferred_transfers, &s.step.update_transfers};
+            auto const& t = lists.at(static_cast<std::size_t>(e.when))->at(*e.transfer);
+            // A reshard's backward brings the value again.
+            bool const is_value = e.when == phase::forward || e.when == phase::update || i.what == instruction::kind::reshard;
             category = "communication";
-            name = std::string(heddle::name(t.kind)) + (e.when == phase::forward ? " " : " gradient of ") + subject;
+            name = std::string(heddle::name(t.kind)) + (is_value ? " " : " gradient of ") + subject;
             arguments["bytes"] = std::llround(t.size.value);
         } else if (e.when == phase::update) {
             category = "update";
@@ -92,7 +95,7 @@ private:
             arguments["operands"] = forms(i.operands);
             arguments["results"] = forms(i.results);
         } else {
-            if (i.what == instruction::kind::convert) arguments["from"] = to_string(i.from);
+            if (i.from != i.to) arguments["from"] = to_string(i.from);
             arguments["to"] = to_string(i.to);
         }
         return {quoted(name), std::move(category), dump(arguments)};
