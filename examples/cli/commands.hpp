@@ -18,7 +18,7 @@ struct plan_arguments {
     std::optional<double> time_limit, memory_limit;
     std::size_t label_limit = 10'000;
     double optimizer_bytes = 8;
-    bool json = false, times = true;
+    bool overlap = true, json = false, times = true;
 };
 int run_plan(plan_arguments const& arguments);
 

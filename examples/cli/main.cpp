@@ -38,6 +38,7 @@ int run(int argc, char** argv) {
     plan_command->add_option("--memory-limit", plan.memory_limit, "Bytes that a device may use at most")->check(CLI::PositiveNumber);
     plan_command->add_option("--optimizer-bytes", plan.optimizer_bytes, "Bytes of optimizer state per parameter element")
         ->check(CLI::Range(0.0, 1024.0))->capture_default_str();
+    plan_command->add_flag("!--no-gradient-overlap", plan.overlap, "Reduce gradients after the backward pass, not beside it");
     plan_command->add_option("--out", plan.out, "Write the plan to this file");
     plan_command->add_option("--trace", plan.trace, "Write the timeline of one iteration to this file (Chrome trace)");
     plan_command->add_flag("--json", plan.json, "Print one JSON object instead of the table");

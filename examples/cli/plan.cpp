@@ -23,6 +23,7 @@ int run_plan(plan_arguments const& arguments) {
 
     hap_options options;
     options.training.optimizer_bytes_per_element = arguments.optimizer_bytes;
+    options.training.overlaps_gradients = arguments.overlap;
     options.synthesis.search.label_limit = arguments.label_limit;
     options.last_search.label_limit = 20 * arguments.label_limit;
     options.time_limit_seconds = arguments.time_limit;

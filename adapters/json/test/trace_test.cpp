@@ -40,14 +40,15 @@ TEST_CASE("a trace has an event for every event of the timeline") {
         auto const events = run_serial(p, cluster);
         auto const trace = complete_events(json::write_trace(p, events));
         REQUIRE(trace.size() == events.events.size());
-        std::vector<double> expected(p.devices.size());
-        std::vector<std::int64_t> sum(p.devices.size()), last(p.devices.size());
+        std::size_t const devices = p.devices.size();
+        std::vector<double> expected(2 * devices); // each device's own line, then each one's gradients beside it
+        std::vector<std::int64_t> sum(2 * devices), last(2 * devices);
         std::map<std::string, double> by_category, expected_by_category;
         for (std::size_t n = 0; n < trace.size(); ++n) {
             auto const& e = trace[n];
             auto const& t = events.events[n];
             auto const d = e.at("tid").get<std::size_t>();
-            REQUIRE(d == t.device);
+            REQUIRE(d == t.device + (t.when == timeline_event::phase::gradient ? devices : 0));
             CHECK(e.at("pid") == 0);
             std::int64_t const start = nanoseconds(e.at("ts")), duration = nanoseconds(e.at("dur"));
             CHECK(std::abs(static_cast<double>(start) - t.start * 1e9) <= 1);
@@ -61,7 +62,7 @@ TEST_CASE("a trace has an event for every event of the timeline") {
             CHECK(e.at("cat") == category);
             CHECK(e.at("args").at("step") == t.step);
         }
-        for (std::size_t d = 0; d < p.devices.size(); ++d) CHECK(std::abs(static_cast<double>(sum[d]) - expected[d] * 1e9) <= static_cast<double>(trace.size()));
+        for (std::size_t d = 0; d < 2 * devices; ++d) CHECK(std::abs(static_cast<double>(sum[d]) - expected[d] * 1e9) <= static_cast<double>(trace.size()));
         CHECK(std::abs(static_cast<double>(std::ranges::max(last)) - events.total * 1e9) <= 1);
     }
 }
@@ -86,7 +87,7 @@ TEST_CASE("events are named for people") {
         if (e.at("name") == "thread_name") threads[e.at("tid").get<int>()] = e.at("args").at("name").get<std::string>();
         if (e.at("name") == "process_name") process = e.at("args").at("name").get<std::string>();
     }
-    CHECK(threads == std::map<int, std::string>{{0, "0 fast"}, {1, "1 slow"}});
+    CHECK(threads == std::map<int, std::string>{{0, "0 fast"}, {1, "1 slow"}, {2, "0 gradients"}, {3, "1 gradients"}});
     CHECK(process == "layers on one fast, one slow");
 }
 

@@ -54,7 +54,7 @@ template <class Shares>
 /// A step's costs in seconds and bytes. Communication is one number, local work one per class.
 struct step_cost {
     double forward_transfer = 0, backward_transfer = 0, deferred = 0;
-    /// `update` is all that follows the deferred transfers.
+    /// `update` is the work that follows the deferred transfers.
     per_class forward, backward, update;
     /// Memory that stays: stored and saved beside whole tensors.
     per_class memory;
@@ -62,6 +62,8 @@ struct step_cost {
     double buffer = 0;
     /// Copies unsharded for the next computation, bytes.
     double transient = 0;
+    /// Transfers after the update.
+    double refresh = 0;
 };
 
 /// The most bytes that come and go in a program: the copies unsharded for one operator and, beside them,
@@ -186,7 +188,7 @@ public:
         add(s.forward_transfers, cost.forward_transfer);
         add(s.backward_transfers, cost.backward_transfer);
         add(s.deferred_transfers, cost.deferred);
-        add(s.update_transfers, cost.deferred);
+        add(s.update_transfers, cost.refresh);
         cost.transient = s.transient.value;
         bool const split = s.share.is_split();
         share_vector const* const share = split ? &shares(s.share) : nullptr;

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <heddle/cost/cost_model.hpp>
+#include <heddle/cost/relaxation_weights.hpp>
 #include <heddle/cost/serial.hpp>
 #include <heddle/search/best_first.hpp>
 #include <heddle/search/state_graph.hpp>
@@ -28,19 +29,18 @@ struct path_cost {
     std::vector<double> memory;
 };
 
-/// Weights that turn the costs of a step into one number. Clocks' weights sum to one.
+/// Weights that turn the costs of a move into one number.
 struct multipliers {
-    std::vector<double> clock;
+    relaxation_weights time;
     /// Seconds per byte of memory above the limit.
     std::vector<double> memory;
 };
 
 /// A relaxation: shortest paths under added costs.
 ///
-/// For any weights, `closed + max_j` of the clocks is at least `closed +` their weighted mean, and
-/// memory within the limit earns no more than nothing; so a shortest path under
-/// `transfers + sum_j w_j work_j + sum_j l_j memory_j`, less `sum_j l_j limit_j`, bounds every program
-/// of the theory, whatever the order of its instructions.
+/// Under the weights of an accumulator costs add up to no more than its total, and memory within the limit earns no more
+/// than nothing; so a shortest path under `weights.time.price + sum_j l_j memory_j`, less `sum_j l_j limit_j`, bounds every
+/// program of the theory, whatever the order of its instructions.
 struct relaxation {
     multipliers weights;
     search::shortest_paths paths;
@@ -57,17 +57,21 @@ public:
         for (auto const& s : steps) instructions_.push_back(model.price(s, shares));
         auto const classes = model.class_count();
         for (auto const& move : space.moves()) {
-            double transfers = 0;
+            move_transfers transfers;
             momentary_memory momentary;
-            std::size_t const at = work_.size();
+            std::size_t const at = memory_.size();
             work_.resize(at + classes);
+            backward_work_.resize(at + classes);
             memory_.resize(at + classes);
             for (auto i : move.instructions) {
                 auto const& cost = instructions_[i];
-                transfers += cost.forward_transfer + cost.backward_transfer + cost.deferred;
+                transfers.forward += cost.forward_transfer + cost.refresh;
+                transfers.backward += cost.backward_transfer;
+                transfers.gradients += cost.deferred;
                 momentary.add(space.instructions()[i].what, cost);
                 for (std::size_t k = 0; k < classes; ++k) {
-                    work_[at + k] += cost.forward[k] + cost.backward[k] + cost.update[k];
+                    work_[at + k] += cost.forward[k] + cost.update[k];
+                    backward_work_[at + k] += cost.backward[k];
                     memory_[at + k] += cost.memory[k];
                 }
             }
@@ -89,10 +93,29 @@ public:
     [[nodiscard]] std::span<double const> memory(cut_space::action a) const { return {memory_.data() + a * model_.class_count(), model_.class_count()}; }
     /// The most bytes that come and go within a move.
     [[nodiscard]] double buffer(cut_space::action a) const { return buffers_[a]; }
-    [[nodiscard]] std::span<double const> work(cut_space::action a) const { return {work_.data() + a * model_.class_count(), model_.class_count()}; }
+    /// Seconds of a path's work per class, and of all it does in the backward pass and beside it, as `weights` count the classes.
+    struct path_loads {
+        std::vector<double> clock;
+        double backward = 0, gradients = 0;
+    };
+    [[nodiscard]] path_loads loads(move_list const& path, relaxation_weights const& weights) const {
+        auto const classes = model_.class_count();
+        path_loads sum{std::vector<double>(classes), 0, 0};
+        for (auto a : path) {
+            sum.backward += transfers_[a].backward;
+            sum.gradients += transfers_[a].gradients;
+            for (std::size_t k = 0; k < classes; ++k) {
+                double const backward = backward_work_[a * classes + k];
+                sum.clock[k] += work_[a * classes + k] + weights.backward * backward;
+                sum.backward += weights.clock[k] * backward;
+            }
+        }
+        return sum;
+    }
 
+    template <class Accumulator = serial>
     [[nodiscard]] path_cost evaluate(move_list const& path) const {
-        serial const clock(model_.class_count());
+        Accumulator const clock(model_.class_count());
         auto label = clock.initial();
         path_cost cost{0, std::vector<double>(model_.class_count())};
         double buffer = 0;
@@ -115,10 +138,15 @@ public:
     /// Solves the relaxation with these weights.
     [[nodiscard]] relaxation relax(multipliers weights) const {
         auto const classes = model_.class_count();
-        std::vector<double> price(transfers_);
-        for (std::size_t a = 0; a < price.size(); ++a)
-            for (std::size_t k = 0; k < classes; ++k)
-                price[a] += weights.clock[k] * work_[a * classes + k] + weights.memory[k] * memory_[a * classes + k];
+        auto const& w = weights.time;
+        std::vector<double> price;
+        for (std::size_t a = 0; a < transfers_.size(); ++a) {
+            auto const& t = transfers_[a];
+            double sum = t.forward + w.backward * t.backward + w.gradients * t.gradients;
+            for (std::size_t k = 0, at = a * classes; k < classes; ++k, ++at)
+                sum += w.clock[k] * (work_[at] + w.backward * backward_work_[at]) + weights.memory[k] * memory_[at];
+            price.push_back(sum);
+        }
         relaxation r{std::move(weights), search::paths_to_goal(graph_, [&](auto a) { return price[a]; }), 0};
         for (std::size_t k = 0; k < classes; ++k) r.credit += r.weights.memory[k] * model_.memory_limit(k);
         return r;
@@ -134,16 +162,24 @@ private:
     cut_graph const& graph_;
     cost_model const& model_;
     std::vector<step_cost> instructions_;
-    std::vector<double> transfers_, buffers_, work_, memory_;
+    /// Seconds by which weight counts them; those of the forward pass are never weighted.
+    struct move_transfers {
+        double forward = 0, backward = 0, gradients = 0;
+    };
+    std::vector<move_transfers> transfers_;
+    /// Work of the forward pass and the update, and of the backward pass, per move and class.
+    std::vector<double> work_, backward_work_;
+    std::vector<double> buffers_, memory_;
 };
 
-/// The label search on a priced graph: serial clocks, memory within limits, bounded by relaxations.
+/// The label search on a priced graph: time as an accumulator has it, memory within limits, bounded by relaxations.
+template <class Accumulator = serial>
 class priced_graph_problem {
 public:
     using state = std::uint32_t;
     using action = cut_space::action;
     struct label {
-        serial::label time;
+        typename Accumulator::label time;
         per_class memory;
         double buffer = 0;
     };
@@ -199,9 +235,8 @@ private:
         if (is_goal(s)) return total(l);
         double best = 0;
         for (auto const& r : relaxations_) {
-            double value = l.time.closed + l.time.deferred + r.paths.to_goal[s] - r.credit;
-            for (std::size_t k = 0; k < l.memory.size(); ++k)
-                value += r.weights.clock[k] * (l.time.forward[k] + l.time.backward[k] + l.time.update[k]) + r.weights.memory[k] * l.memory[k];
+            double value = Accumulator::relaxed(l.time, r.weights.time) + r.paths.to_goal[s] - r.credit;
+            for (std::size_t k = 0; k < l.memory.size(); ++k) value += r.weights.memory[k] * l.memory[k];
             best = std::max(best, value);
         }
         return best;
@@ -209,7 +244,7 @@ private:
 
     priced_graph const& priced_;
     std::span<relaxation const> relaxations_;
-    serial clock_;
+    Accumulator clock_;
     bool memory_matters_;
     mutable double least_without_memory_ = std::numeric_limits<double>::infinity();
     std::vector<std::vector<double>> least_memory_;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/cost/cost_model.hpp>
+#include <heddle/cost/relaxation_weights.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -18,6 +19,7 @@ namespace heddle {
 class serial {
 public:
     struct label {
+        /// Deferred: the gradients' collectives and those after the update.
         double closed = 0, deferred = 0;
         /// Open forward work, open backward work and update work, per class.
         per_class forward, backward, update;
@@ -33,7 +35,7 @@ public:
     void extend(label& l, step_cost const& s) const {
         close(l.closed, l.forward, s.forward_transfer);
         close(l.closed, l.backward, s.backward_transfer);
-        l.deferred += s.deferred;
+        l.deferred += s.deferred + s.refresh;
         for (std::size_t k = 0; k < class_count_; ++k) {
             l.forward[k] += s.forward[k];
             l.backward[k] += s.backward[k];
@@ -52,6 +54,14 @@ public:
     [[nodiscard]] bool dominates(label const& a, label const& b) const {
         return a.closed + most(a.forward, b.forward) + most(a.backward, b.backward) + (a.deferred - b.deferred) +
                most(a.update, b.update) <= b.closed;
+    }
+
+    /// Whatever the clocks' weights, the time is no less than the weighted mean of the clocks.
+    static constexpr bool overlaps_gradients = false;
+    [[nodiscard]] static double relaxed(label const& l, relaxation_weights const& w) {
+        double sum = l.closed + l.deferred;
+        for (std::size_t k = 0; k < w.clock.size(); ++k) sum += w.clock[k] * (l.forward[k] + l.backward[k] + l.update[k]);
+        return sum;
     }
 
 private:

@@ -37,7 +37,7 @@ public:
     [[nodiscard]] std::size_t relaxation_count() const { return class_count_; }
     [[nodiscard]] double relaxed_cost(std::size_t k, std::size_t action) const {
         double sum = 0;
-        for (auto const& s : steps_[action]) sum += s.forward_transfer + s.backward_transfer + s.deferred + s.forward[k] + s.backward[k] + s.update[k];
+        for (auto const& s : steps_[action]) sum += s.forward_transfer + s.backward_transfer + s.deferred + s.refresh + s.forward[k] + s.backward[k] + s.update[k];
         return sum;
     }
     /// At least: what is closed and deferred, and the slowest class's open work with all that is left for it.

@@ -85,6 +85,8 @@ void for_each_transfer(Step& s, Visit&& visit) {
 struct training_options {
     /// Bytes of optimiser state per parameter element (8: Adam in float32).
     double optimizer_bytes_per_element = 8;
+    /// Gradients are reduced while the backward pass goes on, else after it.
+    bool overlaps_gradients = true;
     friend bool operator==(training_options const&, training_options const&) = default;
 };
 

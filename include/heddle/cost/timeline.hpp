@@ -31,10 +31,11 @@ struct timeline {
 };
 
 /// Runs steps forward, their adjoints backward, the deferred collectives and the update, each device on
-/// its own clock; a collective starts when the last device reaches it. `model` has one class per device.
-/// The total is that of `serial` up to rounding.
+/// its own clock; a collective starts when the last device reaches it. Deferred ones follow the backward pass or, overlapped,
+/// queue on a channel of their own as their step's adjoint is done. `model` has one class per device.
+/// The total is that of `serial` or `overlapped` up to rounding.
 template <class Shares>
-[[nodiscard]] timeline run_serial(std::span<step const> steps, cost_model const& model, Shares const& shares) {
+[[nodiscard]] timeline run_serial(std::span<step const> steps, cost_model const& model, Shares const& shares, bool overlaps_gradients = false) {
     using phase = timeline_event::phase;
     timeline result;
     std::vector<double> clock(model.class_count(), 0.0);
@@ -45,15 +46,16 @@ template <class Shares>
             clock[d] += durations[d];
         }
     };
+    double channel = 0; // when it is free
     auto const communicate = [&](std::size_t number, phase when, transfer_list const& transfers) {
+        bool const is_beside = overlaps_gradients && when == phase::gradient;
         for (std::size_t which = 0; which < transfers.size(); ++which) {
             double const duration = model.decided(transfers[which], shares).seconds;
             if (duration <= 0) continue;
-            double const start = std::ranges::max(clock);
-            for (std::size_t d = 0; d < clock.size(); ++d) {
-                result.events.push_back({number, d, when, which, start, duration});
-                clock[d] = start + duration;
-            }
+            double const ready = std::ranges::max(clock), start = is_beside ? std::max(ready, channel) : ready;
+            if (is_beside) channel = start + duration;
+            else std::ranges::fill(clock, start + duration);
+            for (std::size_t d = 0; d < clock.size(); ++d) result.events.push_back({number, d, when, which, start, duration});
         }
     };
     std::vector<step_cost> costs;
@@ -65,9 +67,11 @@ template <class Shares>
     for (std::size_t n = steps.size(); n-- > 0;) {
         work(n, phase::backward, costs[n].backward);
         communicate(n, phase::backward, steps[n].backward_transfers);
+        if (overlaps_gradients) communicate(n, phase::gradient, steps[n].deferred_transfers);
     }
-    std::ranges::fill(clock, std::ranges::max(clock));
-    for (std::size_t n = steps.size(); n-- > 0;) communicate(n, phase::gradient, steps[n].deferred_transfers);
+    std::ranges::fill(clock, std::max(channel, std::ranges::max(clock)));
+    if (!overlaps_gradients)
+        for (std::size_t n = steps.size(); n-- > 0;) communicate(n, phase::gradient, steps[n].deferred_transfers);
     for (std::size_t n = 0; n < steps.size(); ++n) work(n, phase::update, costs[n].update);
     for (std::size_t n = 0; n < steps.size(); ++n) communicate(n, phase::update, steps[n].update_transfers);
     result.total = std::ranges::max(clock);

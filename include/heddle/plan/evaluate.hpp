@@ -3,6 +3,7 @@
 /// @brief What a plan costs on a cluster, device by device, on its integral shares.
 #pragma once
 
+#include <heddle/cost/overlapped.hpp>
 #include <heddle/cost/serial.hpp>
 #include <heddle/cost/timeline.hpp>
 #include <heddle/plan/plan.hpp>
@@ -10,6 +11,7 @@
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -55,6 +57,32 @@ struct charged_bytes {
     return charged;
 }
 
+namespace detail {
+
+template <class Accumulator>
+[[nodiscard]] time_terms time_of(Accumulator const& clock, std::span<step_cost const> steps) {
+    time_terms time;
+    auto label = clock.initial(), without_gradients = label;
+    per_class update(label.update.size(), 0.0);
+    double refresh = 0;
+    for (auto s : steps) {
+        clock.extend(label, s);
+        time.forward_communication += s.forward_transfer;
+        time.backward_communication += s.backward_transfer;
+        refresh += s.refresh;
+        for (std::size_t k = 0; k < update.size(); ++k) update[k] += s.update[k];
+        s.deferred = 0;
+        clock.extend(without_gradients, s);
+    }
+    double const rest = clock.total(without_gradients);
+    time.gradient_communication = clock.total(label) - rest;
+    time.update = std::ranges::max(update) + refresh;
+    time.compute = rest - time.forward_communication - time.backward_communication - time.update;
+    return time;
+}
+
+} // namespace detail
+
 struct plan_cost {
     time_terms time;
     std::vector<memory_terms> memory;
@@ -72,15 +100,10 @@ struct plan_cost {
     auto const shares = shares_of(p);
     plan_cost cost;
     cost.memory.resize(model.class_count());
-    serial const clock(model.class_count());
-    auto label = clock.initial();
+    std::vector<step_cost> prices;
     momentary_memory momentary;
     for (auto const& s : p.steps) {
-        auto const price = model.price(s.step, shares);
-        clock.extend(label, price);
-        cost.time.forward_communication += price.forward_transfer;
-        cost.time.backward_communication += price.backward_transfer;
-        cost.time.gradient_communication += price.deferred;
+        auto const& price = prices.emplace_back(model.price(s.step, shares));
         momentary.add(s.instruction.what, price);
         share_vector const* const split = s.step.share.is_split() ? &shares(s.step.share) : nullptr;
         for (std::size_t d = 0; d < model.class_count(); ++d) {
@@ -102,9 +125,8 @@ struct plan_cost {
                 (p.tensors[t].role == tensor_role::parameter ? memory.parameters : memory.activations) += p.tensors[t].size().value * (f.is_shard() ? shares({t, f.factor()})[d] : 1);
         }
     }
-    cost.time.update = std::ranges::max(label.update);
-    cost.time.compute = clock.total(label) - cost.time.update - cost.time.forward_communication - cost.time.backward_communication -
-                        cost.time.gradient_communication;
+    bool const overlaps = p.provenance.training.overlaps_gradients;
+    cost.time = overlaps ? detail::time_of(overlapped(model.class_count()), prices) : detail::time_of(serial(model.class_count()), prices);
     for (std::size_t d = 0; d < model.class_count(); ++d) {
         cost.memory[d].communication = momentary.most();
         cost.fits = cost.fits && cost.memory[d].total() <= model.memory_limit(d);
@@ -116,7 +138,7 @@ struct plan_cost {
 [[nodiscard]] inline timeline run_serial(plan const& p, cluster const& c) {
     std::vector<step> steps;
     for (auto const& s : p.steps) steps.push_back(s.step);
-    return run_serial(steps, per_device_model(c, main_type(p)), shares_of(p));
+    return run_serial(steps, per_device_model(c, main_type(p)), shares_of(p), p.provenance.training.overlaps_gradients);
 }
 
 } // namespace heddle

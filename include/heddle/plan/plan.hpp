@@ -48,7 +48,9 @@ struct time_terms {
     double compute = 0;
     double forward_communication = 0;
     double backward_communication = 0;
+    /// What of the gradients' collectives the backward pass does not hide.
     double gradient_communication = 0;
+    /// With the collectives that bring whole copies up to date.
     double update = 0;
     [[nodiscard]] double total() const { return compute + forward_communication + backward_communication + gradient_communication + update; }
 };

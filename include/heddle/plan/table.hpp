@@ -187,7 +187,7 @@ private:
         row("compute", plan_.time.compute);
         row("forward communication", plan_.time.forward_communication);
         row("backward communication", plan_.time.backward_communication);
-        row("gradient communication", plan_.time.gradient_communication);
+        row(plan_.provenance.training.overlaps_gradients ? "exposed gradient communication" : "gradient communication", plan_.time.gradient_communication);
         row("update", plan_.time.update);
         row("total", total);
         text_ += table.print(2, 0);

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <heddle/balance/ratio_problem.hpp>
+#include <heddle/cost/overlapped.hpp>
 #include <heddle/planner/baselines.hpp>
 #include <heddle/planner/realise.hpp>
 #include <heddle/planner/synthesis.hpp>
@@ -19,6 +20,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -41,7 +43,7 @@ struct hap_options {
 namespace detail {
 
 /// The run of one planning task; see `plan_hap`.
-template <ratio_solver Solver>
+template <class Accumulator, ratio_solver Solver>
 class hap_run {
 public:
     hap_run(indexed_program const& program, cluster const& c, Solver& solver, hap_options const& options)
@@ -131,7 +133,7 @@ private:
 
     /// Prices a pair on integral shares and keeps it if it is the best so far.
     std::optional<double> consider(std::string origin, move_list const& path, std::vector<double> const& ratios) {
-        auto [p, cost] = realise(path, space_, steps_, cluster_, types_.per_device(ratios));
+        auto [p, cost] = realise(path, space_, steps_, cluster_, types_.per_device(ratios), options_.training);
         std::optional<double> seconds;
         if (cost.fits) seconds = p.cost();
         trajectory_.push_back({std::move(origin), p.ratios, seconds});
@@ -144,23 +146,33 @@ private:
         return seconds;
     }
 
+    /// The strategies that trainers offer, each at its best. Data parallelism without gradient overlap is told apart, if the plan overlaps.
     void run_baselines() {
-        using enum parameter_storage;
-        auto const run = [&](std::string const& name, parameter_storage storage, std::initializer_list<std::vector<double>> ratio_choices) {
-            auto const graph = explore(data_parallel(space_.program(), storage));
-            auto& entry = baselines_[name];
-            for (auto const& ratios : ratio_choices) {
-                auto const bounds = improve_bounds(price(graph, ratios), 6);
-                if (!bounds.path) continue;
-                auto const cost = consider(name, *bounds.path, ratios);
-                if (cost && (!entry || *cost < *entry)) entry = cost;
-            }
-        };
-        run("DP-EV", replicated, {even(model_)});
-        run("DP-CP", replicated, {proportional_});
-        run("ZeRO-1", sharded_state, {even(model_), proportional_});
-        run("ZeRO-2", sharded_gradients, {even(model_), proportional_});
-        run("fully sharded", sharded, {even(model_), proportional_});
+        for (auto const& b : baselines_of(space_.program())) {
+            auto const graph = explore(b.allowed);
+            auto const run = [&](std::vector<double> const& ratios) {
+                auto const bounds = improve_bounds<Accumulator>(price(graph, ratios), 6);
+                if (!bounds.path || !has_instruction(*bounds.path, b.witness)) return;
+                bool const differs = Accumulator::overlaps_gradients && b.also_without_overlap;
+                keep_least(differs ? b.name + ", overlapped" : b.name, consider(b.name, *bounds.path, ratios));
+                if (!differs) return;
+                auto apart = options_.training;
+                apart.overlaps_gradients = false;
+                auto const [p, cost] = realise(*bounds.path, space_, steps_, cluster_, types_.per_device(ratios), apart);
+                keep_least(b.name, cost.fits ? std::optional(p.cost()) : std::nullopt);
+            };
+            if (b.at_even) run(even(model_));
+            if (b.at_proportional) run(proportional_);
+        }
+    }
+    void keep_least(std::string const& name, std::optional<double> cost) {
+        auto& entry = baselines_[name];
+        if (cost && (!entry || *cost < *entry)) entry = cost;
+    }
+    [[nodiscard]] bool has_instruction(move_list const& path, instruction_filter const& wanted) const {
+        return std::ranges::any_of(path, [&](auto a) {
+            return std::ranges::any_of(space_.moves()[a].instructions, [&](auto i) { return wanted(space_.instructions()[i]); });
+        });
     }
 
     /// Program, ratios, program, ... until a pair repeats or rounds are over (HAP section 3.1).
@@ -190,7 +202,7 @@ private:
 
     synthesis_result synthesise_at(std::vector<double> const& ratios, synthesis_options options) {
         if (options_.time_limit_seconds) options.search.time_limit_seconds = std::max(0.0, *options_.time_limit_seconds - elapsed());
-        auto found = synthesise(price(ratios), options);
+        auto found = synthesise<Accumulator>(price(ratios), options);
         statistics_ += found.statistics;
         if (found.which_limit != search::limit_kind::none) which_limit_ = found.which_limit;
         memory_binds_ |= found.memory_binds;
@@ -259,7 +271,7 @@ private:
             if (memory_binds_) widen(); // a bound that prices memory is for programs of the graph alone
             auto const model = per_device_model(cluster_, main_type(space_.program()));
             priced_graph const priced(space_, graph_, steps_, model, integral_shares(space_.program(), best_->ratios, best_->cuts));
-            auto const bounds = improve_bounds(priced, 2 * options_.synthesis.relaxation_rounds);
+            auto const bounds = improve_bounds<Accumulator>(priced, 2 * options_.synthesis.relaxation_rounds);
             if (bounds.memory_binds && !has_all_programs_) {
                 memory_binds_ = true;
                 continue;
@@ -268,7 +280,7 @@ private:
             assert(bounds.lower_bound <= cost * (1 + 1e-9));
             best_->lower_bound = is_complete() ? std::min(std::max(bounds.lower_bound, 0.0), cost) : 0;
             if (left == 0 || !bounds.path || bounds.cost.seconds >= cost * (1 - 1e-9)) return;
-            auto [p, found] = realise(*bounds.path, space_, steps_, cluster_, best_->ratios);
+            auto [p, found] = realise(*bounds.path, space_, steps_, cluster_, best_->ratios, options_.training);
             if (!found.fits || p.cost() >= cost) return;
             trajectory_.push_back({"integral shares, round " + std::to_string(5 - left), p.ratios, p.cost()});
             best_ = std::move(p);
@@ -294,7 +306,6 @@ private:
         p.statistics = statistics_;
         p.provenance.planner = "hap";
         p.provenance.cluster = cluster_.name;
-        p.provenance.training = options_.training;
         if (!is_complete())
             p.warnings.push_back("programs were left out, by the width bound of " + std::to_string(options_.width) +
                                  " states per cut or because an operator has too many operands; no lower bound is proven");
@@ -304,8 +315,9 @@ private:
     plan infeasible() {
         auto const ratios = memory_proportional();
         plan result;
+        result.provenance.training = options_.training;
         if (auto const path = least_memory(price(ratios), true)) {
-            auto [p, cost] = realise(*path, space_, steps_, cluster_, types_.per_device(ratios));
+            auto [p, cost] = realise(*path, space_, steps_, cluster_, types_.per_device(ratios), options_.training);
             result.reason = memory_reason(p);
             result.devices = p.devices;
         } else {
@@ -373,7 +385,9 @@ template <single_device_program Program, ratio_solver Solver>
 [[nodiscard]] plan plan_hap(Program const& program, cluster const& c, Solver&& solver, hap_options const& options = {}) {
     validate(c);
     indexed_program const indexed = index_program(program);
-    return detail::hap_run(indexed, c, solver, options).run();
+    using solver_type = std::remove_reference_t<Solver>;
+    if (options.training.overlaps_gradients) return detail::hap_run<overlapped, solver_type>(indexed, c, solver, options).run();
+    return detail::hap_run<serial, solver_type>(indexed, c, solver, options).run();
 }
 
 /// The one call for the common case.

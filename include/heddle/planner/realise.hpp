@@ -84,8 +84,9 @@ inline plan_cost relieve_memory(plan& p, cluster const& c) {
 /// A plan for a path at ratios per device: atoms apportioned, memory relieved, cost re-evaluated device
 /// by device. Status and bound are left to the caller.
 [[nodiscard]] inline std::pair<plan, plan_cost> realise(move_list const& path, cut_space const& space, std::span<step const> steps,
-                                                        cluster const& c, std::vector<double> ratios) {
+                                                        cluster const& c, std::vector<double> ratios, training_options const& training) {
     plan p;
+    p.provenance.training = training;
     auto const& program = space.program();
     for (auto type : c.devices()) p.devices.push_back({c.types[type].name, c.types[type].memory});
     for (auto const& t : program.tensors) p.tensors.push_back({t.info.name, t.info.shape, t.info.type, t.info.role, t.info.trainable, t.factors});

@@ -42,35 +42,40 @@ struct relaxation_bounds {
 };
 
 /// Improves the weights of the relaxation for a number of rounds: clocks by exponentiated subgradient
-/// steps towards the class that works longest; memory by a price that rises while the path does not fit
-/// and falls while it does, by ever smaller factors, and that shifts towards the class that is fullest.
+/// steps towards the class that works longest, likewise the backward pass against gradients reduced beside it; memory by a
+/// price that rises while the path does not fit and falls while it does, by ever smaller factors, and that shifts towards
+/// the class that is fullest.
 /// Every path met is evaluated as a program.
 /// *Complexity.* Linear in the graph, per round.
-[[nodiscard]] inline relaxation_bounds improve_bounds(priced_graph const& priced, int rounds) {
+template <class Accumulator = serial>
+[[nodiscard]] relaxation_bounds improve_bounds(priced_graph const& priced, int rounds) {
     auto const classes = priced.model().class_count();
     relaxation_bounds best;
-    multipliers weights{std::vector<double>(classes, 1.0 / static_cast<double>(classes)), std::vector<double>(classes, 0.0)};
-    std::vector<double> fullness(classes, 1.0 / static_cast<double>(classes));
+    std::vector<double> const evenly(classes, 1.0 / static_cast<double>(classes));
+    multipliers weights{{evenly}, std::vector<double>(classes, 0.0)};
+    std::vector<double> fullness = evenly, sides{0.5, 0.5};
     double price = 0, factor = 4, rate = 2;
     std::optional<bool> fitted_before;
     auto const price_turned = [&](bool fits) { return std::exchange(fitted_before, fits).value_or(fits) != fits; };
-    auto const shift = [classes](std::vector<double>& shares, std::vector<double> const& loads, double speed) {
+    auto const shift = [](std::vector<double>& shares, std::vector<double> const& loads, double speed) {
         double const most = std::ranges::max(loads), mean = std::inner_product(loads.begin(), loads.end(), shares.begin(), 0.0);
         if (most <= 0) return;
         double sum = 0;
-        for (std::size_t k = 0; k < classes; ++k) sum += shares[k] *= std::exp(speed * (loads[k] - mean) / most);
+        for (std::size_t k = 0; k < shares.size(); ++k) sum += shares[k] *= std::exp(speed * (loads[k] - mean) / most);
         for (auto& s : shares) s /= sum;
     };
     for (int round = 0; round < rounds; ++round) {
+        if constexpr (Accumulator::overlaps_gradients) {
+            weights.time.backward = sides[0];
+            weights.time.gradients = sides[1];
+        }
         auto current = priced.relax(weights);
         if (!std::isfinite(current.paths.to_goal[0])) return best;
         double const bound = current.bound();
         auto path = search::follow(priced.graph(), current.paths);
-        auto cost = priced.evaluate(path);
+        auto cost = priced.evaluate<Accumulator>(path);
         bool const fits = priced.fits(cost);
-        std::vector<double> work(classes);
-        for (auto a : path)
-            for (std::size_t k = 0; k < classes; ++k) work[k] += priced.work(a)[k];
+        auto const loads = priced.loads(path, weights.time);
         std::vector<double> usage(classes);
         for (std::size_t k = 0; k < classes; ++k) usage[k] = cost.memory[k] / priced.model().memory_limit(k);
         if (fits && cost.seconds < best.cost.seconds) { best.cost = std::move(cost); best.path = std::move(path); }
@@ -84,7 +89,8 @@ struct relaxation_bounds {
         }
         if (best.lower_bound >= best.cost.seconds * (1 - 1e-12)) break;
 
-        shift(weights.clock, work, rate);
+        shift(weights.time.clock, loads.clock, rate);
+        if constexpr (Accumulator::overlaps_gradients) shift(sides, {loads.backward, loads.gradients}, rate);
         if (price == 0 && fits) continue;
         price = price == 0 ? 0.1 * std::max(bound, 1e-9) : fits ? price / factor : price * factor;
         if (price_turned(fits)) factor = std::max(1.01, std::sqrt(factor));
@@ -105,13 +111,14 @@ struct synthesis_options {
 /// *Returns* `optimal` if its cost is proven least over the theory in any order, `feasible` if the search
 /// ended with a bound below the cost, `limit` if a limit ended it, `infeasible` if no program fits.
 /// *Thread safety.* Const calls only.
-[[nodiscard]] inline synthesis_result synthesise(priced_graph const& priced, synthesis_options const& options) {
+template <class Accumulator = serial>
+[[nodiscard]] synthesis_result synthesise(priced_graph const& priced, synthesis_options const& options) {
     synthesis_result result;
-    auto bounds = improve_bounds(priced, options.relaxation_rounds);
+    auto bounds = improve_bounds<Accumulator>(priced, options.relaxation_rounds);
     result.lower_bound = std::max(0.0, bounds.lower_bound);
     result.memory_binds = bounds.memory_binds;
     if (options.start)
-        if (auto cost = priced.evaluate(*options.start); priced.fits(cost) && cost.seconds < bounds.cost.seconds) {
+        if (auto cost = priced.evaluate<Accumulator>(*options.start); priced.fits(cost) && cost.seconds < bounds.cost.seconds) {
             bounds.cost = std::move(cost);
             bounds.path = options.start;
         }
@@ -120,7 +127,7 @@ struct synthesis_options {
     bool stopped = false;
     // First as if memory were no criterion; again with it if that turns out to matter.
     for (bool memory_matters = bounds.memory_binds; bounds.lower_bound < bounds.cost.seconds * (1 - 1e-9); memory_matters = true) {
-        priced_graph_problem const problem(priced, bounds.tightest, memory_matters);
+        priced_graph_problem<Accumulator> const problem(priced, bounds.tightest, memory_matters);
         auto search_options = options.search;
         search_options.cutoff = bounds.cost.seconds;
         auto found = search::best_first(problem, search_options);
@@ -128,7 +135,7 @@ struct synthesis_options {
         result.which_limit = found.which_limit;
         stopped = found.status == search::status::limit;
         if (found.cost) {
-            bounds.cost = priced.evaluate(found.actions);
+            bounds.cost = priced.evaluate<Accumulator>(found.actions);
             bounds.path = std::move(found.actions);
         }
         bool const binds = problem.least_without_memory() < bounds.cost.seconds * (1 - 1e-9);

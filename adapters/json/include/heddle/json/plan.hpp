@@ -66,7 +66,8 @@ public:
         auto const& from = plan_.provenance;
         result["provenance"] = {{"planner", from.planner}, {"model", from.model}, {"model_digest", from.model_digest},
                                 {"cluster", from.cluster}, {"cluster_digest", from.cluster_digest}, {"heddle", from.version},
-                                {"optimizer_bytes_per_element", number(from.training.optimizer_bytes_per_element)}};
+                                {"optimizer_bytes_per_element", number(from.training.optimizer_bytes_per_element)},
+                                {"overlaps_gradients", from.training.overlaps_gradients}};
         result["time"] = {{"compute", number(plan_.time.compute)},
                           {"forward_communication", number(plan_.time.forward_communication)},
                           {"backward_communication", number(plan_.time.backward_communication)},
@@ -259,6 +260,8 @@ private:
         plan_.provenance = {optional_text(from, "planner"), optional_text(from, "model"), optional_text(from, "model_digest"),
                             optional_text(from, "cluster"), optional_text(from, "cluster_digest"), optional_text(from, "heddle"), {}};
         plan_.provenance.training.optimizer_bytes_per_element = from.at("optimizer_bytes_per_element").non_negative();
+        auto const overlaps = from.find("overlaps_gradients");
+        plan_.provenance.training.overlaps_gradients = overlaps && overlaps->boolean();
     }
 
     /// One ratio per device, summing to one.

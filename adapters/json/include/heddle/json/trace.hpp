@@ -36,16 +36,17 @@ public:
         std::string const title = (from.model.empty() ? "plan" : from.model) + (from.cluster.empty() ? "" : " on " + from.cluster);
         std::string out = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n"
                           "{\"ph\":\"M\",\"pid\":0,\"name\":\"process_name\",\"args\":{\"name\":" + quoted(title) + "}}";
+        bool const overlaps = from.training.overlaps_gradients;
         for (std::size_t d = 0; d < plan_.devices.size(); ++d) {
-            std::string const start = ",\n{\"ph\":\"M\",\"pid\":0,\"tid\":" + std::to_string(d) + ",\"name\":\"thread_";
-            out += start + "name\",\"args\":{\"name\":" + quoted(std::to_string(d) + " " + plan_.devices[d].type) + "}}";
-            out += start + "sort_index\",\"args\":{\"sort_index\":" + std::to_string(d) + "}}";
+            name_line(out, d, std::to_string(d) + " " + plan_.devices[d].type);
+            if (overlaps) name_line(out, channel(d), std::to_string(d) + " gradients");
         }
         for (auto const& e : timeline_.events) {
             auto const& label = label_of(e);
+            std::size_t const line = overlaps && e.when == timeline_event::phase::gradient ? channel(e.device) : e.device;
             // The end is rounded, not the duration, so that events which follow each other never overlap.
             std::int64_t const start = nanoseconds(e.start), end = nanoseconds(e.start + e.duration);
-            out += ",\n{\"ph\":\"X\",\"pid\":0,\"tid\":" + std::to_string(e.device) + ",\"ts\":" + microseconds(start) +
+            out += ",\n{\"ph\":\"X\",\"pid\":0,\"tid\":" + std::to_string(line) + ",\"ts\":" + microseconds(start) +
                    ",\"dur\":" + microseconds(end - start) + ",\"name\":" + label.name + ",\"cat\":\"" + label.category +
                    "\",\"args\":" + label.arguments + "}";
         }
@@ -53,6 +54,15 @@ public:
     }
 
 private:
+    /// The line of gradients that are reduced beside a device's work.
+    [[nodiscard]] std::size_t channel(std::size_t device) const { return plan_.devices.size() + device; }
+    /// Names a line; a device's own comes before its channel.
+    void name_line(std::string& out, std::size_t line, std::string const& title) const {
+        std::size_t const devices = plan_.devices.size();
+        std::string const start = ",\n{\"ph\":\"M\",\"pid\":0,\"tid\":" + std::to_string(line) + ",\"name\":\"thread_";
+        out += start + "name\",\"args\":{\"name\":" + quoted(title) + "}}";
+        out += start + "sort_index\",\"args\":{\"sort_index\":" + std::to_string(line < devices ? 2 * line : 2 * (line - devices) + 1) + "}}";
+    }
     static std::int64_t nanoseconds(double seconds) { return seconds < 9e9 ? std::llround(seconds * 1e9) : std::int64_t{9'000'000'000'000'000'000}; }
     static std::string microseconds(std::int64_t nanoseconds) {
         auto const rest = std::to_string(1000 + nanoseconds % 1000);

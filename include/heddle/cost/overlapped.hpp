@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief The accumulator of gradient overlap: `serial`, but parameter gradients' collectives run on a channel of their own.
+#pragma once
+
+#include <heddle/cost/cost_model.hpp>
+#include <heddle/cost/relaxation_weights.hpp>
+
+#include <algorithm>
+#include <cstddef>
+
+namespace heddle {
+
+/// Time of a program whose gradients are reduced while the backward pass goes on, as data-parallel trainers do: the deferred
+/// collectives queue on a second channel in the order of the backward pass, each from the moment the last device has
+/// the gradient. The update follows the channel and the backward pass; then whole copies are brought up to date.
+///
+/// Steps are added in forward order, so each is put before all others in the backward pass. With one class, backward work `g`
+/// and a gradient's collective `s`, the channel's end moves by `X <- max(g + X, g + s + S); S <- S + s`.
+class overlapped {
+public:
+    struct label {
+        /// Closed stages of either direction; all gradients' collectives; what follows the update.
+        double forward_closed = 0, backward_closed = 0, gradients = 0, refresh = 0;
+        /// Open forward work, open backward work and update work, per class.
+        per_class forward, backward, update;
+        /// End of the channel, as class k's work puts it: seconds from the start of the open backward stage.
+        per_class channel;
+    };
+
+    explicit overlapped(std::size_t class_count) : class_count_(class_count) {}
+
+    [[nodiscard]] label initial() const {
+        per_class const zero(class_count_, 0.0);
+        return {0, 0, 0, 0, zero, zero, zero, zero};
+    }
+
+    void extend(label& l, step_cost const& s) const {
+        if (s.forward_transfer != 0) {
+            l.forward_closed += std::ranges::max(l.forward) + s.forward_transfer;
+            std::ranges::fill(l.forward, 0.0);
+        }
+        if (s.deferred != 0) {
+            l.gradients += s.deferred;
+            for (auto& end : l.channel) end = std::max(end, l.gradients);
+        }
+        if (s.backward_transfer != 0) {
+            l.backward_closed += std::ranges::max(l.backward) + s.backward_transfer;
+            std::ranges::fill(l.backward, 0.0);
+            std::ranges::fill(l.channel, std::ranges::max(l.channel) + s.backward_transfer);
+        }
+        l.refresh += s.refresh;
+        for (std::size_t k = 0; k < class_count_; ++k) {
+            l.forward[k] += s.forward[k];
+            l.backward[k] += s.backward[k];
+            l.channel[k] += s.backward[k];
+            l.update[k] += s.update[k];
+        }
+    }
+
+    [[nodiscard]] double total(label const& l) const {
+        double last = 0;
+        for (std::size_t k = 0; k < class_count_; ++k) last = std::max(last, l.forward[k] + std::max(l.backward_closed + l.backward[k], l.channel[k]));
+        return l.forward_closed + last + std::ranges::max(l.update) + l.refresh;
+    }
+    /// Sound: where it holds, every continuation costs at most as much after `a` as after `b`. Backward pass, channel and queue
+    /// move together under all that can follow, so the one that `a` is furthest behind in decides.
+    [[nodiscard]] bool dominates(label const& a, label const& b) const {
+        double behind = a.gradients - b.gradients;
+        for (std::size_t k = 0; k < class_count_; ++k)
+            behind = std::max({behind, a.backward_closed + a.backward[k] - b.backward_closed - b.backward[k], a.channel[k] - b.channel[k]});
+        return a.forward_closed + most(a.forward, b.forward) + behind + most(a.update, b.update) + a.refresh <= b.forward_closed + b.refresh;
+    }
+
+    /// The backward pass ends neither before its work nor before the gradients' collectives: any mean of the two is a bound.
+    static constexpr bool overlaps_gradients = true;
+    [[nodiscard]] static double relaxed(label const& l, relaxation_weights const& w) {
+        double sum = l.forward_closed + l.refresh + w.backward * l.backward_closed + w.gradients * l.gradients;
+        for (std::size_t k = 0; k < w.clock.size(); ++k) sum += w.clock[k] * (l.forward[k] + w.backward * l.backward[k] + l.update[k]);
+        return sum;
+    }
+
+private:
+    [[nodiscard]] double most(per_class const& a, per_class const& b) const {
+        double result = a[0] - b[0];
+        for (std::size_t k = 1; k < class_count_; ++k) result = std::max(result, a[k] - b[k]);
+        return result;
+    }
+
+    std::size_t class_count_;
+};
+
+} // namespace heddle
