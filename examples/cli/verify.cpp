@@ -28,7 +28,7 @@ planned_program what_to_run(verify_arguments const& arguments, program const& p,
     if (what.devices.size() > most_ranks)
         throw input_error(arguments.plan, "is for " + std::to_string(what.devices.size()) + " devices, at most " + std::to_string(most_ranks) + " can be run; see --no-run");
     auto result = arguments.shrink ? shrink(p, what) : planned_program{p, what};
-    auto const size = size_of_execution(index_program(result.program), result.plan);
+    auto const size = size_of_execution(index_program(result.program, result.plan.segments), result.plan);
     if (size.memory <= most.memory && size.work <= most.work) return result;
     char text[160];
     std::snprintf(text, sizeof text, "running it takes about %.3g GB and %.3g Gflop, more than %.3g GB or %.3g Gflop; %s", size.memory.value / 1e9,

@@ -230,7 +230,7 @@ void check_plan(program const& made, cluster const& c, plan const& p) {
     for (auto const& point : p.trajectory)
         if (point.cost) CHECK(p.cost() <= *point.cost);
     CHECK(run_serial(p, c).total == doctest::Approx(p.cost()).epsilon(1e-9));
-    CHECK(std::accumulate(p.ratios.begin(), p.ratios.end(), 0.0) == doctest::Approx(1));
+    CHECK(std::accumulate(p.ratios[0].begin(), p.ratios[0].end(), 0.0) == doctest::Approx(1));
     for (auto const& cut : p.cuts) CHECK(std::accumulate(cut.counts.begin(), cut.counts.end(), extent{0}) == cut.atoms);
     auto const checked = verify(index_program(made), p);
     CHECK_MESSAGE(checked.valid, checked.problem);
@@ -349,7 +349,7 @@ TEST_CASE("a plan's bound holds for every program at its integral shares") {
         auto const model = per_device_model(c, element_type::float32);
         auto const steps = steps_of_space(space);
         // Without a plan, no program fits at even shares.
-        auto const ratios = p.exists() ? p.ratios : std::vector<double>(c.devices().size(), 1.0 / static_cast<double>(c.devices().size()));
+        auto const ratios = p.exists() ? p.ratios[0] : std::vector<double>(c.devices().size(), 1.0 / static_cast<double>(c.devices().size()));
         priced_graph const priced(space, graph, steps, model, integral_shares(indexed, ratios, p.cuts));
         double best = std::numeric_limits<double>::infinity();
         move_list path;

@@ -17,9 +17,9 @@ namespace heddle::test {
 
 /// A plan of instructions: the records that follow from them, and no times. `counts(cut)` gives each device's atoms.
 template <class Counts>
-[[nodiscard]] plan plan_of(indexed_program const& program, std::vector<instruction> const& instructions, std::vector<double> ratios, Counts counts) {
+[[nodiscard]] plan plan_of(indexed_program const& program, std::vector<instruction> const& instructions, ratio_table ratios, Counts counts) {
     plan p;
-    p.devices.resize(ratios.size(), {"device", bytes(1e12)});
+    p.devices.resize(ratios[0].size(), {"device", bytes(1e12)});
     for (auto const& t : program.tensors) p.tensors.push_back({t.info.name, t.info.shape, t.info.type, t.info.role, t.info.trainable, t.factors});
     for (auto const& o : program.operators) p.operators.push_back(o.name);
     // A parameter takes no further memory in the form it is stored in; whole copies are stored as one. What is resharded is gathered again.
@@ -39,6 +39,8 @@ template <class Counts>
         });
     }
     p.ratios = std::move(ratios);
+    if (segment_count(program) > 1)
+        for (auto const& o : program.operators) p.segments.push_back(o.segment);
     p.cuts = atom_classes(program, instructions);
     for (auto& cut : p.cuts) cut.counts = counts(cut);
     return p;
@@ -150,14 +152,26 @@ private:
     return ratios;
 }
 
+/// One segment, or some, of operators in a row or here and there.
+[[nodiscard]] inline std::vector<segment_number> random_segments(program const& p, random_source& random) {
+    if (random.chance(0.6)) return {};
+    std::vector<segment_number> segments(p.operator_count());
+    int const count = random.between(2, 3);
+    bool const in_a_row = random.chance(0.5);
+    for (std::size_t o = 0; o < segments.size(); ++o)
+        segments[o] = static_cast<segment_number>(in_a_row ? o * static_cast<std::size_t>(count) / segments.size() : random.below(static_cast<std::size_t>(count)));
+    return segments;
+}
+
 /// A plan at random ratios, some zero; its cuts are apportioned, or divided at random, and its shards move in random ways.
 [[nodiscard]] inline plan random_plan(indexed_program const& program, std::size_t ranks, random_source& random) {
-    auto ratios = random_ratios(ranks, random);
+    ratio_table ratios;
+    for (std::size_t s = 0; s < segment_count(program); ++s) ratios.push_back(s > 0 && random.chance(0.2) ? ratios[0] : random_ratios(ranks, random));
     auto const instructions = theory_walk(program, random).instructions();
     bool const apportioned = random.chance(0.6);
-    std::vector<double> carry(ranks);
+    ratio_table carry(ratios.size(), std::vector<double>(ranks));
     auto p = plan_of(program, instructions, ratios, [&](atom_class const& cut) {
-        return apportion(cut.atoms, apportioned ? ratios : random_ratios(ranks, random), apportioned ? &carry : nullptr);
+        return apportion(cut.atoms, apportioned ? ratios[cut.segment] : random_ratios(ranks, random), apportioned ? &carry[cut.segment] : nullptr);
     });
     for (auto& s : p.steps)
         for_each_transfer(s.step, [&](transfer& t) {

@@ -52,7 +52,7 @@ public:
                 if (saved.insert({t, f}).second) s.saved.emplace_back(t, f);
             });
         }
-        p.ratios = std::move(ratios);
+        p.ratios = {std::move(ratios)};
         p.cuts = atom_classes(program_, instructions_);
         apportion(p.cuts, p.ratios);
         auto const cost = evaluate(p, c);
@@ -132,7 +132,7 @@ inline plan tiny_plan() {
     plan p = writer.finish(two_devices(), {0.7, 0.3});
     p.provenance.model = "tiny";
     p.baselines = {{"DP-EV", p.cost()}, {"fully sharded", std::nullopt}};
-    p.trajectory = {{"DP-EV", {0.5, 0.5}, p.cost()}};
+    p.trajectory = {{"DP-EV", {{0.5, 0.5}}, p.cost()}};
     p.statistics = {5, 20, 3, 2, 8, 0, 0.0015};
     return p;
 }

@@ -99,7 +99,7 @@ plan odd_plan() {
     p.time.compute = -0.0;
     p.memory[0].inputs = std::numeric_limits<double>::denorm_min();
     p.lower_bound = 0;
-    p.ratios = {0.1 + 0.2, 0.7};
+    p.ratios = {{0.1 + 0.2, 0.7}};
     p.trajectory.push_back({"nowhere", {}, {}});
     return p;
 }
@@ -125,7 +125,7 @@ TEST_CASE("a plan that is written and read costs the same, bit for bit") {
         for (std::size_t d = 0; d < before.memory.size(); ++d) {
             check_same_bits(before.memory[d], after.memory[d]);
             check_same_bits(p.memory[d], q.memory[d]);
-            CHECK(same_bits(p.ratios[d], q.ratios[d]));
+            CHECK(same_bits(p.ratios[0][d], q.ratios[0][d]));
             CHECK(q.devices[d].type == p.devices[d].type);
         }
         CHECK(same_bits(p.cost(), q.cost()));
@@ -160,7 +160,7 @@ TEST_CASE("plans without a program are written and read") {
     CHECK(json::parse_plan(json::write_plan(p)).reason == p.reason);
     CHECK(json::write_plan(json::parse_plan(json::write_plan(p))) == json::write_plan(p));
     p.devices = {{"big", bytes(2e9)}, {"small", bytes(1e9)}};
-    p.trajectory = {{"DP-EV", {0.5, 0.5}, {}}};
+    p.trajectory = {{"DP-EV", {{0.5, 0.5}}, {}}};
     p.baselines["DP-EV"] = std::nullopt;
     CHECK(json::write_plan(json::parse_plan(json::write_plan(p))) == json::write_plan(p));
     p.status = search::status::limit;

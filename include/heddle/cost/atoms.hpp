@@ -34,7 +34,11 @@ struct atom_class {
     extent atoms = 0;
     std::vector<cut_factor> members;
     std::vector<extent> counts;
+    segment_number segment = 0;
 };
+
+/// By segment, one ratio per device.
+using ratio_table = std::vector<std::vector<double>>;
 
 /// The classes of what a program shards: factors tied by the loop a computation is split along.
 /// Atoms are the greatest common divisor of the members' extents. In order of first use.
@@ -80,8 +84,10 @@ struct atom_class {
         auto const [slot, is_new] = class_of.try_emplace(find(n), classes.size());
         if (is_new) classes.emplace_back();
         auto& c = classes[slot->second];
+        auto const& cut = p.tensors[factors[n].tensor].factors[static_cast<std::size_t>(factors[n].factor)];
         c.members.push_back(factors[n]);
-        c.atoms = std::gcd(c.atoms, p.tensors[factors[n].tensor].factors[static_cast<std::size_t>(factors[n].factor)].extent);
+        c.atoms = std::gcd(c.atoms, cut.extent);
+        c.segment = cut.segment; // of all members: what ties them is of one segment
     }
     return classes;
 }
@@ -111,9 +117,10 @@ struct atom_class {
 
 /// Apportions class after class and carries remainders along, so that they do not always fall on the
 /// same devices.
-inline void apportion(std::vector<atom_class>& classes, std::span<double const> ratios) {
-    std::vector<double> carry(ratios.size(), 0.0);
-    for (auto& c : classes) c.counts = apportion(c.atoms, ratios, &carry);
+inline void apportion(std::vector<atom_class>& classes, ratio_table const& ratios) {
+    ratio_table carry;
+    for (auto const& row : ratios) carry.emplace_back(row.size(), 0.0);
+    for (auto& c : classes) c.counts = apportion(c.atoms, ratios.at(c.segment), &carry[c.segment]);
 }
 
 /// The shares of factors on each device, in whole atoms: those of a class that cuts the factor, else
@@ -121,25 +128,28 @@ inline void apportion(std::vector<atom_class>& classes, std::span<double const> 
 /// *Thread safety.* Remembers what it has computed: one thread at a time.
 class integral_shares {
 public:
-    integral_shares(std::vector<double> ratios, std::span<atom_class const> classes = {}) : ratios_(std::move(ratios)) {
+    integral_shares(ratio_table ratios, std::span<atom_class const> classes = {}) : ratios_(std::move(ratios)) {
         for (auto const& c : classes) {
             auto const shares = fractions(c.counts, c.atoms);
             for (auto const& m : c.members) cut_[m] = shares;
         }
     }
     /// As above, for factors of `program` that no class cuts.
-    integral_shares(indexed_program const& program, std::vector<double> ratios, std::span<atom_class const> classes = {})
+    integral_shares(indexed_program const& program, ratio_table ratios, std::span<atom_class const> classes = {})
         : integral_shares(std::move(ratios), classes) {
         program_ = &program;
     }
+    /// As above, with the same ratios in every segment.
+    integral_shares(indexed_program const& program, std::vector<double> const& ratios, std::span<atom_class const> classes = {})
+        : integral_shares(program, ratio_table(segment_count(program), ratios), classes) {}
 
     /// Throws `input_error` if no class cuts the factor and there is no program.
     [[nodiscard]] share_vector const& operator()(share_ref ref) const {
         if (auto const found = cut_.find({ref.tensor, ref.factor}); found != cut_.end()) return found->second;
         if (!program_) throw input_error("tensor " + std::to_string(ref.tensor), "no cut says how its factor " + std::to_string(ref.factor) + " is sharded");
-        extent const atoms = program_->tensors[ref.tensor].factors[static_cast<std::size_t>(ref.factor)].extent;
-        auto const [slot, is_new] = alone_.try_emplace(atoms);
-        if (is_new) slot->second = fractions(apportion(atoms, ratios_), atoms);
+        factor const& cut = program_->tensors[ref.tensor].factors[static_cast<std::size_t>(ref.factor)];
+        auto const [slot, is_new] = alone_.try_emplace({cut.segment, cut.extent});
+        if (is_new) slot->second = fractions(apportion(cut.extent, ratios_.at(cut.segment)), cut.extent);
         return slot->second;
     }
 
@@ -151,9 +161,9 @@ private:
     }
 
     indexed_program const* program_ = nullptr;
-    std::vector<double> ratios_;
+    ratio_table ratios_;
     std::map<cut_factor, share_vector> cut_;
-    mutable std::map<extent, share_vector> alone_;
+    mutable std::map<std::pair<segment_number, extent>, share_vector> alone_;
 };
 
 /// Integral shares by class of devices: the largest that a device of the class has.

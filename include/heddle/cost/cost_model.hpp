@@ -43,10 +43,16 @@ using per_class = boost::container::small_vector<double, 4>;
     return t.size;
 }
 
-/// As above; `shares(ref)` gives the shares of a split quantity. One rank has nothing to send.
+/// Whether nothing moves: one rank has nothing to send, nor has a redistribution to the shares that are there.
+template <class Shares>
+[[nodiscard]] bool is_idle(transfer const& t, int ranks, Shares const& shares) {
+    return ranks == 1 || (t.redistributes && std::ranges::equal(shares(t.from), shares(t.to)));
+}
+
+/// As above; `shares(ref)` gives the shares of a split quantity.
 template <class Shares>
 [[nodiscard]] bytes payload(transfer const& t, int ranks, Shares const& shares) {
-    if (ranks == 1) return bytes(0);
+    if (is_idle(t, ranks, shares)) return bytes(0);
     auto const largest = [&](share_ref ref) { return ref.is_split() ? std::ranges::max(shares(ref)) : 1; };
     return payload(t, ranks, largest(t.from), largest(t.to));
 }
@@ -143,7 +149,7 @@ public:
     /// split quantity. A reduction to one rank is charged as a broadcast from it.
     template <class Shares>
     [[nodiscard]] double time(transfer const& t, Shares const& shares) const {
-        if (ranks_ == 1) return 0;
+        if (is_idle(t, ranks_, shares)) return 0;
         auto const cut = t.kind == collective::all_gather ? t.from : t.to;
         if (t.how != uneven::grouped || !cut.is_split()) return model(t.kind).time(payload(t, ranks_, shares)).value;
         auto const& share = shares(cut);

@@ -39,6 +39,8 @@ struct transfer {
     share_ref from, to;
     /// How uneven shards are moved; undecided: the way that is faster at the shares it is priced at.
     std::optional<uneven> how{};
+    /// From a factor to the same factor, cut at other points; nothing moves where the points are the same.
+    bool redistributes = false;
     friend bool operator==(transfer const&, transfer const&) = default;
 };
 
@@ -144,11 +146,13 @@ inline step convert_step(indexed_program const& p, tensor_id t, form from, form 
     share_ref const after = to.is_shard() ? share_ref{t, to.factor()} : share_ref{};
     s.share = after.is_split() ? after : before;
     s.forward = local_kernel(how->forward.local, size);
-    if (how->forward.collective) s.forward_transfers.push_back({*how->forward.collective, size, before, after, {}});
+    auto const factor_of = [&](form f) -> auto& { return tensor.factors[static_cast<std::size_t>(f.factor())]; };
+    bool const redistributes = from.is_shard() && to.is_shard() && is_same_place(factor_of(from), factor_of(to));
+    if (how->forward.collective) s.forward_transfers.push_back({*how->forward.collective, size, before, after, {}, redistributes});
     if (!tensor.has_cotangent) return s;
     s.backward = local_kernel(how->backward.local, size);
     if (how->backward.collective) {
-        transfer const back{*how->backward.collective, size, after, before, {}};
+        transfer const back{*how->backward.collective, size, after, before, {}, redistributes};
         (tensor.is_parameter() ? s.deferred_transfers : s.backward_transfers).push_back(back);
         // What is not yet reduced waits for the end of the backward pass.
         if (tensor.is_parameter()) s.saved = held_bytes(tensor, to);

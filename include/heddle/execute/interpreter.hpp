@@ -139,6 +139,7 @@ private:
         auto const rank = communicator_.rank();
         auto const &f = factor_of(t, from), &g = factor_of(t, to);
         auto const before = layout_.places(t, from), after = layout_.places(t, to);
+        if (is_same_place(f, g)) return redistributed(t, f, before, after, part);
         std::vector<std::size_t> send_sizes, receive_sizes;
         std::vector<Scalar> send;
         for (std::size_t r = 0; r < before.size(); ++r) {
@@ -157,6 +158,44 @@ private:
             auto const local = within(f, g, after[rank]);
             auto const next = at + static_cast<std::ptrdiff_t>(receive_sizes[r]);
             if (at != next) put(result, local, layout_.begin_of(before, r), before[r], tensor(part_shape(result.dims, local, before[r]), std::vector<Scalar>(at, next)));
+            at = next;
+        }
+        return result;
+    }
+    /// The same factor, other places: each rank sends what others have of its part from now on.
+    [[nodiscard]] tensor redistributed(tensor_id t, factor const& f, std::vector<extent> const& before, std::vector<extent> const& after, tensor const& part) {
+        if (before == after) return part;
+        auto const rank = communicator_.rank();
+        struct range { extent begin, count; };
+        auto mine = f, now = f; // as they are in this rank's parts
+        mine.extent = before[rank];
+        now.extent = after[rank];
+        // What rank r has before that rank s has after.
+        auto const common = [&](std::size_t r, std::size_t s) {
+            extent const from = layout_.begin_of(before, r), to = layout_.begin_of(after, s);
+            extent const begin = std::max(from, to), end = std::min(from + before[r], to + after[s]);
+            return range{begin, std::max<extent>(0, end - begin)};
+        };
+        std::vector<std::size_t> send_sizes, receive_sizes;
+        std::vector<Scalar> send;
+        for (std::size_t r = 0; r < before.size(); ++r) {
+            auto const given = common(rank, r);
+            if (given.count > 0) {
+                auto const piece = take(part, mine, given.begin - layout_.begin_of(before, rank), given.count);
+                send.insert(send.end(), piece.data.begin(), piece.data.end());
+            }
+            send_sizes.push_back(send.size());
+            receive_sizes.push_back(static_cast<std::size_t>(count_elements(part_shape(whole_shape(t), f, common(r, rank).count))));
+        }
+        std::adjacent_difference(send_sizes.begin(), send_sizes.end(), send_sizes.begin());
+        tensor result(part_shape(whole_shape(t), f, after[rank]));
+        std::vector<Scalar> receive(result.data.size());
+        communicator_.all_to_all_v(std::span<Scalar const>(send), send_sizes, std::span<Scalar>(receive), receive_sizes);
+        auto at = receive.begin();
+        for (std::size_t r = 0; r < before.size(); ++r) {
+            auto const got = common(r, rank);
+            auto const next = at + static_cast<std::ptrdiff_t>(receive_sizes[r]);
+            if (at != next) put(result, now, got.begin - layout_.begin_of(after, rank), got.count, tensor(part_shape(result.dims, now, got.count), std::vector<Scalar>(at, next)));
             at = next;
         }
         return result;

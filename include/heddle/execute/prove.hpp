@@ -155,7 +155,7 @@ template <kernel_backend<double> Backend>
     if constexpr (requires(kernel_call const& call) { { backend.can_run(call) } -> std::convertible_to<bool>; })
         for (operator_id o = 0; o < p.operator_count(); ++o)
             if (!backend.can_run(whole_call(p, o))) throw input_error("operator '" + p.name(o) + "'", "no kernel computes '" + p.kind(o) + "' with these arguments");
-    auto const indexed = index_program(p);
+    auto const indexed = index_program(p, what.segments);
     auto const sources = random_sources<double>(p, options.seed);
     auto const expected = run_single_device(p, sources, backend, options.seed);
     source_values<double> gradients;

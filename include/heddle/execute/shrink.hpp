@@ -60,12 +60,13 @@ namespace detail {
 
 /// With as small extents as these cuts allow; nothing if the structure would change.
 [[nodiscard]] inline std::optional<planned_program> shrink_to(program const& p, indexed_program const& indexed, plan const& what, std::vector<atom_class> cuts) {
-    planned_program small{p.resized(size_ties(p, indexed, cuts).small_extents()), {}};
-    auto const after = index_program(small.program);
+    planned_program small{p.resized(size_ties(p, cuts).small_extents()), {}};
+    auto const after = index_program(small.program, what.segments);
     if (!have_equal_structure(indexed, after)) return {};
     small.plan.provenance = what.provenance;
     small.plan.devices = what.devices;
     small.plan.operators = what.operators;
+    small.plan.segments = what.segments;
     small.plan.ratios = what.ratios;
     small.plan.cuts = std::move(cuts);
     for (auto const& t : after.tensors) small.plan.tensors.push_back({t.info.name, t.info.shape, t.info.type, t.info.role, t.info.trainable, t.factors});
@@ -84,7 +85,7 @@ namespace detail {
 /// *Precondition:* `verify(p, what)`. `verify` accepts the result; where nothing can be shrunk it equals what was given.
 /// *Complexity.* That of indexing the program, times the dimensions that must stay whole for another's sake.
 [[nodiscard]] inline planned_program shrink(program const& p, plan const& what, shrink_options const& options = {}) {
-    auto const indexed = index_program(p);
+    auto const indexed = index_program(p, what.segments);
     extent most = 1;
     for (auto const& cut : what.cuts) most = std::max(most, cut.atoms);
     planned_program result{p, what};
@@ -96,7 +97,7 @@ namespace detail {
         if (!small) break;
         result = std::move(*small);
         result.has_planned_counts = !changed;
-        if (size_of_execution(index_program(result.program), result.plan).memory <= options.memory) break;
+        if (size_of_execution(index_program(result.program, what.segments), result.plan).memory <= options.memory) break;
     }
     return result;
 }

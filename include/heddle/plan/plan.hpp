@@ -69,7 +69,7 @@ struct memory_terms {
 /// One pair of program and ratios that the planner priced on the way.
 struct trajectory_point {
     std::string origin;
-    std::vector<double> ratios;
+    ratio_table ratios;
     /// Re-evaluated on integral shares; none if it does not fit.
     std::optional<double> cost;
 };
@@ -90,8 +90,9 @@ struct plan {
     std::vector<plan_tensor> tensors;
     std::vector<std::string> operators;
     std::vector<plan_step> steps;
-    /// One ratio per device.
-    std::vector<double> ratios;
+    /// Of each operator; none: the program is one segment.
+    std::vector<segment_number> segments;
+    ratio_table ratios;
     std::vector<atom_class> cuts;
 
     search::status status = search::status::infeasible;

@@ -117,6 +117,7 @@ public:
         if (plan_.exists()) {
             add_times();
             add_devices();
+            add_segments();
         }
         add_baselines();
         if (plan_.exists()) {
@@ -201,12 +202,12 @@ private:
             auto const gigabytes = [](double value) { return fixed(value / 1e9, value < 1e12 ? 3 : 0); };
             auto const& m = plan_.memory[d];
             double const limit = plan_.devices[d].memory_limit.value;
-            return std::vector<std::string>{plan_.devices[d].type,   fixed(plan_.ratios[d], 4),   gigabytes(m.parameters),
+            return std::vector<std::string>{plan_.devices[d].type,   ratio(d),   gigabytes(m.parameters),
                                             gigabytes(m.gradients),  gigabytes(m.optimizer),      gigabytes(m.inputs),
                                             gigabytes(m.activations), gigabytes(m.communication), gigabytes(m.total()),
                                             gigabytes(limit),        fixed(limit > 0 ? 100 * m.total() / limit : 0, 1)};
         };
-        std::size_t const known = std::min({plan_.devices.size(), plan_.memory.size(), plan_.ratios.size()});
+        std::size_t const known = plan_.ratios.empty() ? 0 : std::min({plan_.devices.size(), plan_.memory.size(), plan_.ratios[0].size()});
         for (std::size_t first = 0; first < known;) {
             auto row = cells(first);
             std::size_t end = first + 1;
@@ -216,6 +217,28 @@ private:
             first = end;
         }
         text_ += table.print(2, 1);
+    }
+
+    /// Of all segments.
+    [[nodiscard]] std::string ratio(std::size_t d) const {
+        auto const [least, most] = std::ranges::minmax(plan_.ratios, {}, [d](auto const& row) { return row[d]; });
+        return fixed(least[d], 4) + (least[d] == most[d] ? "" : "-" + fixed(most[d], 4));
+    }
+
+    void add_segments() {
+        if (plan_.ratios.size() < 2) return;
+        section("Segments (ratios by device)");
+        text_columns table("rlrl");
+        table.add({"segment", "first operator", "operators", "ratios"});
+        for (std::size_t s = 0; s < plan_.ratios.size(); ++s) {
+            auto const first = std::ranges::find(plan_.segments, s);
+            if (first == plan_.segments.end()) continue;
+            std::string ratios;
+            for (double r : plan_.ratios[s]) ratios += (ratios.empty() ? "" : " ") + fixed(r, 4);
+            table.add({std::to_string(s), clip(plan_.operators[static_cast<std::size_t>(first - plan_.segments.begin())], 24),
+                       std::to_string(std::ranges::count(plan_.segments, s)), clip(ratios, 72)});
+        }
+        text_ += table.print(2, 2);
     }
 
     void add_baselines() {

@@ -72,20 +72,26 @@ private:
                         mine.role == theirs.info.role && mine.trainable == theirs.info.trainable && mine.factors == theirs.factors,
                     "tensor " + std::to_string(t) + " is '" + mine.name + "' in the plan and '" + theirs.info.name + "' in the model, or of another shape");
         }
-        for (std::size_t o = 0; o < plan_.operators.size(); ++o)
+        require(plan_.segments.empty() || plan_.segments.size() == plan_.operators.size(), "there is not one segment per operator");
+        for (std::size_t o = 0; o < plan_.operators.size(); ++o) {
+            require(program_.operators[o].segment == (plan_.segments.empty() ? 0 : plan_.segments[o]), "operator " + std::to_string(o) + " is in another segment");
             require(plan_.operators[o] == program_.operators[o].name, "operator " + std::to_string(o) + " is '" + plan_.operators[o] +
                     "' in the plan and '" + program_.operators[o].name + "' in the model");
+        }
     }
 
     /// Ratios are shares of one. Shards are whole, of one class per factor, and cover the factor.
     void check_cuts() {
-        require(plan_.ratios.size() == plan_.devices.size(), "there is not one ratio per device");
-        double total = 0;
-        for (double ratio : plan_.ratios) {
-            require(ratio >= 0, "a ratio is negative or no number");
-            total += ratio;
+        require(plan_.ratios.size() == segment_count(program_), "there are not ratios for each segment");
+        for (auto const& ratios : plan_.ratios) {
+            require(ratios.size() == plan_.devices.size(), "there is not one ratio per device");
+            double total = 0;
+            for (double ratio : ratios) {
+                require(ratio >= 0, "a ratio is negative or no number");
+                total += ratio;
+            }
+            require(std::abs(total - 1) <= 1e-6, "the ratios add up to " + std::to_string(total) + ", not to one");
         }
-        require(std::abs(total - 1) <= 1e-6, "the ratios add up to " + std::to_string(total) + ", not to one");
         for (std::size_t c = 0; c < plan_.cuts.size(); ++c) {
             auto const& cut = plan_.cuts[c];
             std::string const place = "cut " + std::to_string(c);
@@ -99,8 +105,9 @@ private:
             for (auto const& m : cut.members) {
                 require(m.tensor < program_.tensors.size() && m.factor >= 0 &&
                             m.factor < static_cast<factor_number>(program_.tensors[m.tensor].factors.size()), place + " names a factor that is not there");
-                require(program_.tensors[m.tensor].factors[static_cast<std::size_t>(m.factor)].extent % cut.atoms == 0,
-                        place + " does not divide the extent of a member");
+                auto const& member = program_.tensors[m.tensor].factors[static_cast<std::size_t>(m.factor)];
+                require(member.extent % cut.atoms == 0, place + " does not divide the extent of a member");
+                require(member.segment == cut.segment, place + " is not of the segment of a member");
                 require(class_of_.try_emplace({m.tensor, m.factor}, c).second, place + " has a member that another cut has too");
             }
         }
@@ -342,7 +349,7 @@ private:
 
 template <single_device_program Program>
 [[nodiscard]] verification verify(Program const& program, plan const& p) {
-    return verify(index_program(program), p);
+    return verify(index_program(program, p.segments), p);
 }
 
 } // namespace heddle

@@ -46,7 +46,8 @@ namespace heddle {
         auto const& tensor = p.tensors[t];
         if (tensor.info.role != tensor_role::input || tensor.factors.empty() || tensor.factors[0].dimension != 0) continue;
         if (!size) size = tensor.factors[0].extent;
-        if (tensor.factors[0].extent == *size) batch.insert({t, 0});
+        for (std::size_t f = 0; f < tensor.factors.size(); ++f)
+            if (tensor.factors[0].extent == *size && is_same_place(tensor.factors[f], tensor.factors[0])) batch.insert({t, static_cast<factor_number>(f)});
     }
     return tied_factors(p, std::move(batch));
 }

@@ -82,9 +82,9 @@ private:
                 else ++found->count;
             }
         }
-        [[nodiscard]] std::vector<double> per_device(std::vector<double> const& per_type) const {
-            std::vector<double> result;
-            for (auto k : of_device) result.push_back(per_type[k]);
+        [[nodiscard]] ratio_table per_device(std::vector<double> const& per_type) const {
+            ratio_table result(1);
+            for (auto k : of_device) result[0].push_back(per_type[k]);
             return result;
         }
     };

@@ -84,7 +84,7 @@ inline plan_cost relieve_memory(plan& p, cluster const& c) {
 /// A plan for a path at ratios per device: atoms apportioned, memory relieved, cost re-evaluated device
 /// by device. Status and bound are left to the caller.
 [[nodiscard]] inline std::pair<plan, plan_cost> realise(move_list const& path, cut_space const& space, std::span<step const> steps,
-                                                        cluster const& c, std::vector<double> ratios, training_options const& training) {
+                                                        cluster const& c, ratio_table ratios, training_options const& training) {
     plan p;
     p.provenance.training = training;
     auto const& program = space.program();
@@ -94,6 +94,8 @@ inline plan_cost relieve_memory(plan& p, cluster const& c) {
     p.steps = steps_of(path, space, steps);
     std::vector<instruction> instructions;
     for (auto const& s : p.steps) instructions.push_back(s.instruction);
+    if (segment_count(program) > 1)
+        for (auto const& o : program.operators) p.segments.push_back(o.segment);
     p.ratios = std::move(ratios);
     p.cuts = atom_classes(program, instructions);
     apportion(p.cuts, p.ratios);

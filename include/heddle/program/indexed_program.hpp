@@ -14,20 +14,31 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 namespace heddle {
 
+/// Part of a program whose shards follow ratios of their own.
+using segment_number = std::uint16_t;
+
 /// One factor of a dimension. Cutting the major factor gives contiguous shards, any other strided ones.
+/// A tensor that several segments touch has all its factors once for each of them in turn, since each cuts at points of its own.
 struct factor {
     std::uint16_t dimension = 0;
     heddle::extent extent = 1;
     /// Elements of the dimension that one step of the factor spans.
     heddle::extent stride = 1;
+    segment_number segment = 0;
     friend bool operator==(factor const&, factor const&) = default;
 };
+
+/// Whether two factors are the same elements, whatever the segments.
+[[nodiscard]] inline bool is_same_place(factor const& a, factor const& b) {
+    return a.dimension == b.dimension && a.extent == b.extent && a.stride == b.stride;
+}
 
 /// Position of a factor in a tensor's list, or `no_factor`.
 using factor_number = std::int16_t;
@@ -64,6 +75,7 @@ struct indexed_operator {
     std::vector<tensor_id> results;
     std::vector<split_loop> loops;
     std::vector<std::vector<std::uint8_t>> terms;
+    segment_number segment = 0;
 };
 
 /// Refined view of a program; owns copies of names and numbers, not of the program.
@@ -72,6 +84,13 @@ struct indexed_program {
     std::vector<indexed_operator> operators;
     tensor_id loss = 0;
 };
+
+/// One more than the highest segment of an operator.
+[[nodiscard]] inline std::size_t segment_count(indexed_program const& p) {
+    std::size_t count = 1;
+    for (auto const& op : p.operators) count = std::max<std::size_t>(count, op.segment + std::size_t{1});
+    return count;
+}
 
 namespace detail {
 
@@ -181,13 +200,13 @@ inline std::vector<factor> factors_of(shape const& dims, auto&& strides_of) {
 /// The factor that the piece [low, high) of an index is in an access; `no_factor` if the access lacks
 /// the index. Clears `whole` if the piece is there but no factor, or occurs twice.
 inline factor_number find_factor(index_rule const& rule, indexed_access const& access, std::vector<factor> const& factors,
-                                 std::size_t index, extent low, extent high, bool& whole) {
+                                 segment_number segment, std::size_t index, extent low, extent high, bool& whole) {
     factor_number found = no_factor;
     for (std::size_t d = 0; d < access.size(); ++d) {
         extent base = 1;
         for (auto i = access[d].rbegin(); i != access[d].rend(); ++i) {
             if (*i == index) {
-                auto const match = std::ranges::find(factors, factor{static_cast<std::uint16_t>(d), high / low, base * low});
+                auto const match = std::ranges::find(factors, factor{static_cast<std::uint16_t>(d), high / low, base * low, segment});
                 if (match == factors.end() || found != no_factor) whole = false;
                 else found = static_cast<factor_number>(match - factors.begin());
             }
@@ -195,6 +214,23 @@ inline factor_number find_factor(index_rule const& rule, indexed_access const& a
         }
     }
     return found;
+}
+
+/// The segments that make or use each tensor, ascending; one at least.
+template <class Program>
+[[nodiscard]] std::vector<boost::container::flat_set<segment_number>> segments_of_tensors(Program const& p, std::span<segment_number const> segments) {
+    using access = program_access<Program>;
+    std::vector<boost::container::flat_set<segment_number>> touching(static_cast<std::size_t>(access::tensor_count(p)));
+    auto const operators = static_cast<std::size_t>(access::operator_count(p));
+    if (!segments.empty() && segments.size() != operators)
+        throw input_error("segments", "there are " + std::to_string(segments.size()) + ", expected one for each of " + std::to_string(operators) + " operators");
+    for (operator_id o = 0; o < segments.size(); ++o) {
+        for (tensor_id t : access::operands(p, o)) touching.at(t).insert(segments[o]);
+        for (tensor_id t : access::results(p, o)) touching.at(t).insert(segments[o]);
+    }
+    for (auto& list : touching)
+        if (list.empty()) list.insert(segment_number{0});
+    return touching;
 }
 
 /// Whether an access of a rule describes a tensor of this shape.
@@ -242,12 +278,14 @@ void check_rules(Program const& p) {
 ///
 /// An index is split into the pieces its dimensions' factors give it; a piece is a loop if it is
 /// not blocked and is one whole factor wherever it occurs.
+/// `segments` are the operators', one each; none: the program is one segment.
 /// *Complexity.* Linear in the program where no dimension has factors.
 /// *Throws* `input_error` if operators are not in topological order or a rule does not fit.
 template <single_device_program Program>
-[[nodiscard]] indexed_program index_program(Program const& p) {
+[[nodiscard]] indexed_program index_program(Program const& p, std::span<segment_number const> segments = {}) {
     using access = program_access<Program>;
     detail::check_rules(p);
+    auto const touching = detail::segments_of_tensors(p, segments);
     detail::factor_refinement<Program> const refinement(p);
     indexed_program result;
     result.loss = access::loss(p);
@@ -255,7 +293,12 @@ template <single_device_program Program>
     for (tensor_id t = 0; t < static_cast<std::size_t>(access::tensor_count(p)); ++t) {
         auto& tensor = result.tensors.emplace_back();
         tensor.info = access::tensor(p, t);
-        tensor.factors = detail::factors_of(tensor.info.shape, [&](std::size_t d) -> auto& { return refinement.dimension(t, d); });
+        auto const factors = detail::factors_of(tensor.info.shape, [&](std::size_t d) -> auto& { return refinement.dimension(t, d); });
+        for (auto segment : touching[t])
+            for (auto f : factors) {
+                f.segment = segment;
+                tensor.factors.push_back(f);
+            }
         tensor.has_cotangent = tensor.info.trainable;
         defined.push_back(tensor.is_source());
     }
@@ -265,6 +308,7 @@ template <single_device_program Program>
         op.name = access::name(p, o);
         op.work = access::work(p, o);
         op.terms = rule.terms;
+        if (!segments.empty()) op.segment = segments[o];
         bool has_cotangent = false;
         for (tensor_id t : access::operands(p, o)) {
             auto& tensor = result.tensors.at(t);
@@ -291,9 +335,9 @@ template <single_device_program Program>
                 split_loop loop{high / low, index.kind == index_kind::reduction, {}, {}, index.forward_statistics, index.backward_statistics, {}};
                 bool whole = true;
                 for (std::size_t k = 0; k < op.operands.size(); ++k)
-                    loop.operands.push_back(detail::find_factor(rule, rule.operands[k], result.tensors[op.operands[k]].factors, i, low, high, whole));
+                    loop.operands.push_back(detail::find_factor(rule, rule.operands[k], result.tensors[op.operands[k]].factors, op.segment, i, low, high, whole));
                 for (std::size_t k = 0; k < op.results.size(); ++k)
-                    loop.results.push_back(detail::find_factor(rule, rule.results[k], result.tensors[op.results[k]].factors, i, low, high, whole));
+                    loop.results.push_back(detail::find_factor(rule, rule.results[k], result.tensors[op.results[k]].factors, op.segment, i, low, high, whole));
                 if (index.forward_statistics + index.backward_statistics > 0)
                     if (auto const k = std::ranges::find_if(loop.operands, [](auto f) { return f != no_factor; }); k != loop.operands.end()) {
                         auto const elements = result.tensors[op.operands[static_cast<std::size_t>(k - loop.operands.begin())]].info.elements();

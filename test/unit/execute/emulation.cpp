@@ -30,7 +30,10 @@ void count(tally& seen, program const& p, indexed_program const& indexed, plan c
         if (i.what == instruction::kind::read) ++seen["read " + word(i.to) + (i.from == i.to ? "" : ", state in shards")];
         else if (i.what == instruction::kind::unshard) ++seen["unshard, " + word(i.to)];
         else if (i.what == instruction::kind::reshard) ++seen["reshard, " + word(i.from)];
-        else if (i.what == instruction::kind::convert) ++seen[word(i.from) + " to " + word(i.to)];
+        else if (i.what == instruction::kind::convert) {
+            bool const redistributes = std::ranges::any_of(s.step.forward_transfers, &transfer::redistributes);
+            ++seen[redistributes ? "shard to the same factor in another segment" : word(i.from) + " to " + word(i.to)];
+        }
         else {
             bool const partial = std::ranges::find(i.operands, form::partial()) != i.operands.end();
             bool const reduction = i.loop >= 0 && indexed.operators[i.op].loops[static_cast<std::size_t>(i.loop)].is_reduction;
@@ -54,6 +57,7 @@ void count(tally& seen, program const& p, indexed_program const& indexed, plan c
     }
     for (auto const& cut : what.cuts)
         if (std::ranges::find(cut.counts, 0) != cut.counts.end()) ++seen["empty shard"];
+    if (what.ratios.size() > 1) ++seen["several segments"];
     ++seen[std::to_string(what.devices.size()) + " ranks"];
 }
 
@@ -61,7 +65,7 @@ void count(tally& seen, program const& p, indexed_program const& indexed, plan c
 std::string check_plan(std::uint64_t seed, int recipes, std::size_t ranks, tally& seen) {
     test::random_source random(seed);
     auto const p = test::catalogue_program(random, recipes);
-    auto const indexed = index_program(p);
+    auto const indexed = index_program(p, test::random_segments(p, random));
     auto const plan = test::random_plan(indexed, ranks, random);
     auto const told = [&](std::string const& problem) { return problem + "\n" + test::describe(p) + test::describe(plan); };
     if (auto const verified = verify(indexed, plan); !verified) return told("refused: " + verified.problem);
@@ -92,7 +96,7 @@ TEST_CASE("random plans compute what the single device does and carry what they 
     std::vector<std::string> wanted{"compute split", "compute split, summed", "compute split, partial added", "compute partial", "compute replicated", "compute mirrored", "compute with factors", "compute with statistics",
                                     "read shard", "read replicated", "read mirrored", "read partial", "read replicated, state in shards", "read mirrored, state in shards",
                                     "unshard, replicated", "unshard, mirrored", "reshard, replicated", "reshard, mirrored", "all_reduce", "all_gather padded", "all_gather grouped", "reduce_scatter padded", "reduce_scatter grouped", "all_to_all",
-                                    "used in several forms", "tied parameter", "frozen parameter", "integer input", "empty shard"};
+                                    "used in several forms", "several segments", "shard to the same factor in another segment", "tied parameter", "frozen parameter", "integer input", "empty shard"};
     for (char const* from : {"replicated", "partial", "mirrored", "shard"})
         for (char const* to : {"replicated", "partial", "mirrored", "shard"})
             if (std::string const a = from, b = to; (a != b || a == "shard") && !(a == "shard" && b == "partial")) wanted.push_back(a + " to " + b);

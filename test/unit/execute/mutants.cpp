@@ -54,11 +54,14 @@ bool mutate_cuts(plan& p, test::random_source& random) {
 }
 
 bool mutate_ratios(plan& p, test::random_source& random) {
-    auto& ratio = p.ratios[random.below(p.ratios.size())];
-    switch (random.below(4)) {
-    case 0: p.ratios.pop_back(); return true;
-    case 1: p.ratios.push_back(0); return true;
-    case 2: ratio = -ratio; return ratio != 0;
+    auto& ratios = p.ratios[random.below(p.ratios.size())];
+    auto& ratio = ratios[random.below(ratios.size())];
+    switch (random.below(6)) {
+    case 0: ratios.pop_back(); return true;
+    case 1: ratios.push_back(0); return true;
+    case 2: p.ratios.pop_back(); return true;
+    case 3: p.ratios.push_back(ratios); return true;
+    case 4: ratio = -ratio; return ratio != 0;
     default: ratio += 0.1; return true;
     }
 }
@@ -140,7 +143,7 @@ TEST_CASE("a mutant of a plan is refused or computes the same") {
     for (std::uint64_t seed = 1; mutants < wanted; ++seed) {
         test::random_source random(seed);
         auto const p = test::catalogue_program(random, random.between(1, 3));
-        auto const indexed = index_program(p);
+        auto const indexed = index_program(p, test::random_segments(p, random));
         auto const original = test::random_plan(indexed, static_cast<std::size_t>(random.between(2, 4)), random);
         plan mutant = original;
         std::string kind;
@@ -153,8 +156,8 @@ TEST_CASE("a mutant of a plan is refused or computes the same") {
             auto const cuts = original.cuts;
             mutant = test::plan_of(indexed, list, original.ratios, [&](atom_class const& c) {
                 for (auto const& old : cuts)
-                    if (old.atoms == c.atoms) return old.counts;
-                return apportion(c.atoms, original.ratios);
+                    if (old.atoms == c.atoms && old.segment == c.segment) return old.counts;
+                return apportion(c.atoms, original.ratios[c.segment]);
             });
             if (random.chance(0.2)) mutant.cuts = cuts;
         } else {

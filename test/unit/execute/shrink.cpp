@@ -72,7 +72,7 @@ TEST_CASE("random plans of random programs survive being shrunk") {
     for (std::uint64_t seed = 1; seed <= 300; ++seed) {
         test::random_source random(seed);
         auto const p = test::random_program(random, {.least_operators = 3, .most_operators = 7, .most_extent = 12});
-        auto const plan = test::random_plan(index_program(p), static_cast<std::size_t>(random.between(1, 4)), random);
+        auto const plan = test::random_plan(index_program(p, test::random_segments(p, random)), static_cast<std::size_t>(random.between(1, 4)), random);
         CAPTURE(seed);
         INFO(test::describe(p));
         auto const small = shrink(p, plan);

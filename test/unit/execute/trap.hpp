@@ -64,7 +64,7 @@ public:
     }
 
     [[nodiscard]] plan planned(std::vector<double> ratios) const {
-        return plan_of(indexed_, list_, ratios, [&](atom_class const& c) { return apportion(c.atoms, ratios); });
+        return plan_of(indexed_, list_, {ratios}, [&](atom_class const& c) { return apportion(c.atoms, ratios); });
     }
     /// Accepted, and equal to the single device on three seeds.
     void emulates(std::vector<double> ratios = {0.5, 0.3, 0.2}) const {

@@ -261,7 +261,7 @@ TEST_CASE("trap: empty shards everywhere, and more ranks than atoms") {
             std::vector<double> only(ranks), thin(ranks, 1.0 / static_cast<double>(ranks));
             only[1] = 1;
             for (auto const& ratios : {only, thin}) {
-                auto const plan = test::plan_of(indexed, instructions, ratios, [&](atom_class const& c) {
+                auto const plan = test::plan_of(indexed, instructions, {ratios}, [&](atom_class const& c) {
                     auto counts = apportion(c.atoms, ratios);
                     std::ranges::reverse(counts);
                     return counts;

@@ -43,7 +43,7 @@ struct two_layers {
     [[nodiscard]] std::string problem(std::vector<instruction> const& list, bool saves) const {
         plan made;
         made.devices = {{"a", bytes(1e9)}, {"b", bytes(1e9)}};
-        made.ratios = {0.5, 0.5};
+        made.ratios = {{0.5, 0.5}};
         for (auto const& t : p.tensors) made.tensors.push_back({t.info.name, t.info.shape, t.info.type, t.info.role, t.info.trainable, t.factors});
         for (auto const& o : p.operators) made.operators.push_back(o.name);
         for (auto const& i : list) {
@@ -100,7 +100,7 @@ TEST_CASE("a tied parameter is not unsharded") {
     auto const p = index_program(b.finish(b.apply("sum", "(i j) -> (); 0", {b.apply("gram", "(i !k), (j !k) -> (i j); 0*1", {w, w})})));
     plan made;
     made.devices = {{"a", bytes(1e9)}, {"b", bytes(1e9)}};
-    made.ratios = {0.5, 0.5};
+    made.ratios = {{0.5, 0.5}};
     for (auto const& t : p.tensors) made.tensors.push_back({t.info.name, t.info.shape, t.info.type, t.info.role, t.info.trainable, t.factors});
     for (auto const& o : p.operators) made.operators.push_back(o.name);
     std::vector const list{instruction::read(w, rows), instruction::unshard(w, rows, whole, false)};

@@ -24,8 +24,9 @@ namespace heddle::detail {
 /// Blocked dimensions of an operator that is not known here stay whole, and so do those that a relation contradicts.
 class size_ties {
 public:
-    size_ties(program const& p, indexed_program const& indexed, std::span<atom_class const> cuts) : program_(p), indexed_(indexed), refinement_(p) {
-        for (auto const& t : indexed.tensors) {
+    /// Segments do not matter here: a factor's copies for them are one.
+    size_ties(program const& p, std::span<atom_class const> cuts) : program_(p), indexed_(index_program(p)), refinement_(p) {
+        for (auto const& t : indexed_.tensors) {
             first_.push_back(original_.size());
             for (auto const& f : t.factors) original_.push_back(f.extent);
         }
@@ -40,7 +41,8 @@ public:
         }
         for (auto const& cut : cuts)
             for (auto const& m : cut.members) {
-                auto& atoms = atoms_[find(first_[m.tensor] + static_cast<std::size_t>(m.factor))];
+                std::size_t const place = static_cast<std::size_t>(m.factor) % indexed_.tensors[m.tensor].factors.size();
+                auto& atoms = atoms_[find(first_[m.tensor] + place)];
                 atoms = std::lcm(atoms, cut.atoms);
             }
     }
@@ -135,7 +137,7 @@ private:
             auto& piece = pieces.emplace_back(index_piece{high / low, {}});
             bool whole = true;
             for_each_place(o, index, [&](dimension d, indexed_access const& access) {
-                auto const f = find_factor(rule, access, indexed_.tensors[d.tensor].factors, index, low, high, whole);
+                auto const f = find_factor(rule, access, indexed_.tensors[d.tensor].factors, 0, index, low, high, whole);
                 if (whole) piece.members.push_back(first_[d.tensor] + static_cast<std::size_t>(f));
             });
             if (!whole) piece.members.clear();
@@ -292,7 +294,7 @@ private:
     }
 
     program const& program_;
-    indexed_program const& indexed_;
+    indexed_program indexed_;
     factor_refinement<program> refinement_;
     std::vector<std::size_t> first_, parent_;
     /// By factor; what is asked of a class is noted at its root when extents are chosen.

@@ -74,7 +74,8 @@ public:
                           {"gradient_communication", number(plan_.time.gradient_communication)},
                           {"update", number(plan_.time.update)}};
         result["devices"] = list(plan_.devices, [](plan_device const& d) { return value(d.type); });
-        result["ratios"] = list(plan_.ratios, number);
+        result["ratios"] = ratios(plan_.ratios);
+        if (!plan_.segments.empty()) result["segments"] = plan_.segments;
         return result;
     }
 
@@ -107,6 +108,11 @@ private:
         bool const whole = std::abs(v) < 9007199254740992.0 && v == std::trunc(v) && !(v == 0 && std::signbit(v));
         return whole ? value(static_cast<std::int64_t>(v)) : value(v);
     }
+    /// Of one segment as one list.
+    static value ratios(ratio_table const& table) {
+        auto const row = [](std::vector<double> const& r) { return list(r, number); };
+        return table.size() == 1 ? row(table[0]) : list(table, row);
+    }
     static value optional(std::optional<double> v) { return v ? number(*v) : value(); }
     static bool is_default(double v) { return v == 0 && !std::signbit(v); }
 
@@ -122,7 +128,7 @@ private:
                 {"inputs", number(m.inputs)}, {"activations", number(m.activations)}, {"communication", number(m.communication)}};
     }
     static value write_point(trajectory_point const& t) {
-        return {{"origin", t.origin}, {"cost", optional(t.cost)}, {"ratios", list(t.ratios, number)}};
+        return {{"origin", t.origin}, {"cost", optional(t.cost)}, {"ratios", ratios(t.ratios)}};
     }
     static value write_cut(atom_class const& c) {
         return {{"atoms", c.atoms}, {"counts", c.counts},
@@ -131,7 +137,9 @@ private:
     static value write_tensor(plan_tensor const& t) {
         value result{{"name", t.name}, {"shape", t.shape}, {"dtype", name_of(element_types, t.type)}, {"role", name_of(roles, t.role)}};
         if (t.trainable) result["trainable"] = true;
-        result["factors"] = list(t.factors, [](factor const& f) { return value::array({f.dimension, f.extent, f.stride}); });
+        result["factors"] = list(t.factors, [](factor const& f) {
+            return f.segment == 0 ? value::array({f.dimension, f.extent, f.stride}) : value::array({f.dimension, f.extent, f.stride, f.segment});
+        });
         return result;
     }
 
@@ -264,8 +272,17 @@ private:
         plan_.provenance.training.overlaps_gradients = overlaps && overlaps->boolean();
     }
 
+    /// Of one segment as one list, of several as a list of lists.
+    ratio_table read_ratios(element const& e) const {
+        bool const is_one = segment_count_ == 1 && !(e.size() == 1 && e.item(0).value().is_array());
+        ratio_table result;
+        if (is_one) result.push_back(read_row(e));
+        else exactly(e, segment_count_, "one list per segment").for_each([&](element const& row) { result.push_back(read_row(row)); });
+        return result;
+    }
     /// One ratio per device, summing to one.
-    std::vector<double> read_ratios(element const& e) const {
+    std::vector<double> read_row(element const& e) const {
+        if (!plan_.devices.empty()) exactly(e, plan_.devices.size(), "one per device");
         std::vector<double> result;
         double sum = 0;
         e.for_each([&](element const& entry) {
@@ -282,9 +299,10 @@ private:
         if (count > 65536) devices.expected("at most 65536 devices");
         element const memory_limits = exactly(root_.at("memory_limit_bytes"), count, "one per device");
         for (std::size_t d = 0; d < count; ++d) plan_.devices.push_back({devices.item(d).text(), bytes(memory_limits.item(d).positive())});
+        read_segments();
         bool const found = root_.at("steps").size() > 0;
         if (found && count == 0) devices.expected("at least one");
-        if (element const ratios = root_.at("ratios"); found || ratios.size() > 0) plan_.ratios = read_ratios(exactly(ratios, count, "one per device"));
+        if (element const ratios = root_.at("ratios"); found || ratios.size() > 0) plan_.ratios = read_ratios(ratios);
         element const memory = root_.at("memory");
         if (found || memory.size() > 0) exactly(memory, count, "one per device");
         memory.for_each([&](element const& e) {
@@ -298,7 +316,16 @@ private:
         root_.at("trajectory").for_each([&](element const& e) {
             element const ratios = e.at("ratios");
             auto& point = plan_.trajectory.emplace_back(trajectory_point{e.at("origin").text(), {}, number_or_null(e.at("cost"))});
-            if (ratios.size() > 0) point.ratios = read_ratios(count == 0 ? ratios : exactly(ratios, count, "one per device"));
+            if (ratios.size() > 0) point.ratios = read_ratios(ratios);
+        });
+    }
+
+    void read_segments() {
+        auto const segments = root_.find("segments");
+        if (!segments) return;
+        exactly(*segments, root_.at("operators").size(), "one per operator").for_each([&](element const& e) {
+            plan_.segments.push_back(static_cast<segment_number>(e.integer(0, 65534)));
+            segment_count_ = std::max<std::size_t>(segment_count_, plan_.segments.back() + std::size_t{1});
         });
     }
 
@@ -320,13 +347,14 @@ private:
             element const factors = e.at("factors");
             if (factors.size() > static_cast<std::size_t>(most_factors)) factors.expected("at most " + std::to_string(most_factors));
             factors.for_each([&](element const& f) {
-                exactly(f, 3, "dimension, extent and stride");
+                if (f.size() != 4) exactly(f, 3, "dimension, extent and stride");
                 if (t.shape.empty()) f.fail("is there, but the tensor has no dimensions");
                 auto const rank = static_cast<std::int64_t>(t.shape.size());
                 auto const dimension = static_cast<std::uint16_t>(f.item(0).integer(0, std::min<std::int64_t>(rank, 65536) - 1));
                 extent const whole = t.shape[dimension], count = f.item(1).integer(1, whole), stride = f.item(2).integer(1, whole / count);
                 if (whole % (count * stride) != 0) f.fail("does not divide the dimension's extent, " + std::to_string(whole));
-                t.factors.push_back({dimension, count, stride});
+                segment_number const segment = f.size() == 4 ? static_cast<segment_number>(f.item(3).integer(0, static_cast<std::int64_t>(segment_count_) - 1)) : segment_number{0};
+                t.factors.push_back({dimension, count, stride, segment});
             });
             widest_ = std::max(widest_, t.factors.size());
         });
@@ -361,8 +389,11 @@ private:
             if (sum != cut.atoms) counts.fail("sum to " + std::to_string(sum) + ", expected atoms, " + std::to_string(cut.atoms));
             e.at("members").for_each([&](element const& member) {
                 cut_factor const m = read_factor(member);
-                if (extent const size = plan_.tensors[m.tensor].factors[static_cast<std::size_t>(m.factor)].extent; size % cut.atoms != 0)
-                    member.fail("has extent " + std::to_string(size) + ", expected a multiple of atoms, " + std::to_string(cut.atoms));
+                factor const& place = plan_.tensors[m.tensor].factors[static_cast<std::size_t>(m.factor)];
+                if (place.extent % cut.atoms != 0)
+                    member.fail("has extent " + std::to_string(place.extent) + ", expected a multiple of atoms, " + std::to_string(cut.atoms));
+                if (cut.members.empty()) cut.segment = place.segment;
+                else if (place.segment != cut.segment) member.fail("is of segment " + std::to_string(place.segment) + ", expected " + std::to_string(cut.segment) + ", the first member's");
                 if (!cut_.insert(m).second) member.fail("is cut a second time");
                 cut.members.push_back(m);
             });
@@ -427,6 +458,8 @@ private:
             if (!has_grouped_kind(t.kind)) how->fail("is for gathers and scatters only");
             t.how = how->choice(unevens);
         }
+        auto const place = [&](share_ref s) { return plan_.tensors[s.tensor].factors[static_cast<std::size_t>(s.factor)]; };
+        t.redistributes = t.from.is_split() && t.to.is_split() && t.from.tensor == t.to.tensor && is_same_place(place(t.from), place(t.to));
         if (t.kind == collective::all_gather && !t.from.is_split()) e.fail("lacks the field 'from', which says what each device sends");
         if (t.kind == collective::reduce_scatter && !t.to.is_split()) e.fail("lacks the field 'to', which says what each device receives");
         return t;
@@ -506,6 +539,7 @@ private:
     plan plan_;
     /// Most factors of one tensor.
     std::size_t widest_ = 0;
+    std::size_t segment_count_ = 1;
     std::set<cut_factor> cut_;
 };
 
