@@ -99,8 +99,12 @@ inline void number_machines(template_problem const& p, std::vector<template_stag
     }
 }
 
-/// Why no template holds the layers, where one layer alone is too much for every stage.
-inline void explain_memory(template_problem const& p, stage_kinds const& kinds, std::int64_t in_flight, pipeline_template& out) {
+/// Why no template holds the layers.
+inline void explain(template_problem const& p, stage_kinds const& kinds, std::int64_t in_flight, pipeline_template& out) {
+    if (p.machine_count() > p.layer_count()) {
+        out.reason = std::to_string(p.machine_count()) + " machines for " + std::to_string(p.layer_count()) + " layers: every stage needs one";
+        return;
+    }
     stage_memory const memory(p.memory, false);
     bytes most(-1);
     stage_kind largest;
@@ -116,6 +120,24 @@ inline void explain_memory(template_problem const& p, stage_kinds const& kinds, 
         return;
     }
     out.reason = "no order of the machines has memory for all layers in its stages";
+}
+
+/// What an iteration takes with stages of these times, by the schedule's formula.
+template <pipeline_schedule Schedule>
+[[nodiscard]] double iteration_time(std::span<double const> times, std::int64_t micro_batches, Schedule const& schedule) {
+    double sum = 0, slowest = -1, tail = 0;
+    std::size_t behind = 0;
+    for (double const t : times) {
+        ++behind;
+        if (t >= slowest) {
+            slowest = t;
+            tail = 0;
+            behind = 0;
+        }
+        tail += t;
+        sum += t;
+    }
+    return sum + static_cast<double>(slots_of_slowest(schedule, micro_batches, behind)) * slowest + (Schedule::counts_tail ? tail : 0);
 }
 
 } // namespace detail

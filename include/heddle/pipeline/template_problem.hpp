@@ -48,7 +48,7 @@ struct template_problem {
     [[nodiscard]] std::size_t layer_count() const { return memory.size(); }
     [[nodiscard]] std::size_t machine_count() const {
         std::size_t n = 0;
-        for (auto const& t : types) n += t.machines;
+        for (auto const& t : types) n += t.device_count() > 0 ? t.machines : 0;
         return n;
     }
     [[nodiscard]] std::size_t device_count() const {

@@ -349,9 +349,8 @@ private:
     }
 
     void explain(pipeline_template& out) const {
-        if (fewest_.back() > layers_) out.reason = std::to_string(problem_.machine_count()) + " machines for " + std::to_string(layers_) + " layers: every stage needs one";
-        else if (options_.cutoff.value < std::numeric_limits<double>::infinity()) out.reason = "no template takes less than " + std::to_string(options_.cutoff.value) + " s";
-        else explain_memory(problem_, kinds_, in_flight(0), out);
+        if (options_.cutoff.value < std::numeric_limits<double>::infinity()) out.reason = "no template takes less than " + std::to_string(options_.cutoff.value) + " s";
+        else detail::explain(problem_, kinds_, in_flight(0), out);
     }
 
     template_problem const& problem_;

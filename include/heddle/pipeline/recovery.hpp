@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief From a folded cluster back to its devices: coin change over folded devices.
+#pragma once
+
+#include <heddle/pipeline/folding.hpp>
+#include <heddle/pipeline/schedule.hpp>
+#include <heddle/pipeline/stage_kinds.hpp>
+#include <heddle/pipeline/template_plan.hpp>
+#include <heddle/pipeline/template_problem.hpp>
+#include <heddle/pipeline/template_space.hpp>
+#include <heddle/search/pareto_dp.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+
+namespace heddle {
+
+struct recovery_options {
+    /// So many orders of devices are followed for each number of folded devices.
+    std::size_t beam = 64;
+    /// A stage may stand for so many folded devices more or fewer than its devices are worth. Where nothing is found, more are tried.
+    std::size_t slack = 0;
+    /// The cutoff and the memory limit are not used.
+    template_options limits{};
+};
+
+namespace detail {
+
+/// Takes stages for a template: the layers re-cut exactly for their devices in their order.
+template <pipeline_schedule Schedule>
+void accept(template_problem const& p, std::vector<template_stage> stages, template_options const& o, Schedule const& schedule, pipeline_template& out) {
+    out.status = search::status::feasible;
+    auto const best = assign_layers(p, stages, {.time_limit_seconds = o.time_limit_seconds, .stop = o.stop}, schedule);
+    for (std::size_t s = 0; s < stages.size() && best.cost; ++s) {
+        stages[s].first = best.cuts[s];
+        stages[s].end = best.cuts[s + 1];
+    }
+    out.cost = cost_of(p, stages, schedule);
+    out.stages = std::move(stages);
+    if (out.cost->total <= out.lower_bound * (1 + 1e-12)) {
+        out.status = search::status::optimal;
+        out.lower_bound = out.cost->total;
+    }
+}
+
+} // namespace detail
+
+/// Recovers a template from a folded cluster: its folded devices share the work evenly, and each group of real devices takes
+/// over as many of them as it is worth, in the order that a dynamic programme finds best.
+///
+/// The key of the programme holds the devices used as well as the folded devices done; merged stages cost what their layers
+/// cost, need not have equal shares, and must fit their memory. Then the layers are cut anew for the order found.
+/// *Returns* `feasible` with a bound over all templates, `optimal` where they meet, `infeasible` where no order fits however many
+/// folded devices a group stands for, or `limit`. *Throws* `input_error`.
+/// *Complexity.* O(folded devices * beam * kinds) labels, and one `assign_layers`.
+/// *Reference.* Ditto section 6.2, Algorithm 2, which keeps one set of devices per number of folded ones.
+template <pipeline_schedule Schedule = one_f_one_b>
+[[nodiscard]] pipeline_template recover(template_problem const& p, folding const& f, recovery_options const& o = {}, Schedule const& schedule = {}) {
+    detail::check(p, schedule);
+    stage_kinds const kinds(p);
+    device_walk const walk(p);
+    pipeline_template out;
+    out.lower_bound = template_lower_bound(p, kinds, walk, schedule);
+    template_cuts cuts{folded_cuts(p, f), {}};
+    for (std::size_t slack = o.slack; out.status == search::status::infeasible; slack = 2 * slack + 1) {
+        cuts.spans.clear();
+        for (auto const& k : kinds.all()) {
+            auto const worth = k.devices * f.factors[k.type];
+            cuts.spans.emplace_back(worth - std::min(worth - 1, slack), worth + slack);
+        }
+        template_space const space(p, kinds, walk, cuts, schedule);
+        search::pareto_options options;
+        options.beam = o.beam;
+        options.label_limit = std::min(options.label_limit, o.limits.label_limit);
+        options.time_limit_seconds = o.limits.time_limit_seconds;
+        options.stop = o.limits.stop;
+        auto const found = search::pareto_dp(space, options);
+        out.statistics.states += found.statistics.expanded;
+        out.statistics.cells += found.statistics.kept;
+        out.statistics.seconds += found.statistics.seconds;
+        if (found.cost) {
+            auto stages = space.stages_of(found.actions);
+            detail::number_machines(p, stages);
+            detail::accept(p, std::move(stages), o.limits, schedule, out);
+        } else if (found.status == search::status::limit && (found.which_limit != search::limit_kind::labels || slack >= f.devices)) {
+            out.status = search::status::limit;
+            out.which_limit = found.which_limit;
+        } else if (slack >= f.devices || p.machine_count() > p.layer_count()) {
+            detail::explain(p, kinds, schedule.in_flight(0, {1, p.micro_batches}), out);
+            break;
+        }
+    }
+    return out;
+}
+
+} // namespace heddle
