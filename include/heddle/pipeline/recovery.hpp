@@ -19,30 +19,83 @@ namespace heddle {
 
 struct recovery_options {
     /// So many orders of devices are followed for each number of folded devices.
-    std::size_t beam = 64;
+    std::size_t beam = 16;
     /// A stage may stand for so many folded devices more or fewer than its devices are worth. Where nothing is found, more are tried.
     std::size_t slack = 0;
+    /// Afterwards so many exchanges of two machines are tried at the most, as long as one helps.
+    std::size_t exchanges = 48;
     /// The cutoff and the memory limit are not used.
     template_options limits{};
 };
 
 namespace detail {
 
+/// Says `optimal` where a template meets its bound.
+inline void settle(pipeline_template& t) {
+    if (t.cost->total > t.lower_bound * (1 + 1e-12)) return;
+    t.status = search::status::optimal;
+    t.lower_bound = t.cost->total;
+}
+
+inline void cut(std::vector<template_stage>& stages, layer_assignment const& found) {
+    for (std::size_t s = 0; s < stages.size(); ++s) {
+        stages[s].first = found.cuts[s];
+        stages[s].end = found.cuts[s + 1];
+    }
+}
+
 /// Takes stages for a template: the layers re-cut exactly for their devices in their order.
 template <pipeline_schedule Schedule>
 void accept(template_problem const& p, std::vector<template_stage> stages, template_options const& o, Schedule const& schedule, pipeline_template& out) {
     out.status = search::status::feasible;
-    auto const best = assign_layers(p, stages, {.time_limit_seconds = o.time_limit_seconds, .stop = o.stop}, schedule);
-    for (std::size_t s = 0; s < stages.size() && best.cost; ++s) {
-        stages[s].first = best.cuts[s];
-        stages[s].end = best.cuts[s + 1];
-    }
+    if (auto const best = assign_layers(p, stages, {.time_limit_seconds = o.time_limit_seconds, .stop = o.stop}, schedule); best.cost) cut(stages, best);
     out.cost = cost_of(p, stages, schedule);
     out.stages = std::move(stages);
-    if (out.cost->total <= out.lower_bound * (1 + 1e-12)) {
-        out.status = search::status::optimal;
-        out.lower_bound = out.cost->total;
+    settle(out);
+}
+
+/// Exchanges the places of two machines that are not shared out alike as long as the template gets faster, with the layers
+/// re-cut exactly each time: pairs in lexicographic order, round and round.
+/// *Precondition:* the stages of a machine follow each other.
+template <pipeline_schedule Schedule>
+void exchange_machines(template_problem const& p, std::size_t most, template_options const& o, Schedule const& schedule, pipeline_template& t) {
+    using block = std::vector<template_stage>;
+    auto const blocks_of = [](std::vector<template_stage> const& stages) {
+        std::vector<block> blocks;
+        for (auto const& s : stages) {
+            bool const same = !blocks.empty() && blocks.back().back().type == s.type && blocks.back().back().machine == s.machine;
+            if (!same) blocks.emplace_back();
+            blocks.back().push_back(s);
+        }
+        return blocks;
+    };
+    auto const alike = [](block const& a, block const& b) {
+        return std::ranges::equal(a, b, [](auto const& x, auto const& y) { return x.type == y.type && x.devices == y.devices; });
+    };
+    auto blocks = blocks_of(t.stages);
+    // So many pairs in a row without a gain is all of them.
+    std::size_t const pairs = blocks.size() * (blocks.size() - 1) / 2;
+    for (std::size_t i = 0, j = 1, idle = 0; most > 0 && idle < pairs && !o.stop.stop_requested(); ++idle) {
+        if (!alike(blocks[i], blocks[j])) {
+            --most;
+            std::swap(blocks[i], blocks[j]);
+            std::vector<template_stage> stages;
+            for (auto const& b : blocks) stages.insert(stages.end(), b.begin(), b.end());
+            auto const found = assign_layers(fixed_devices(p, stages), {.time_limit_seconds = o.time_limit_seconds, .cutoff = t.cost->total * (1 - 1e-9), .stop = o.stop}, schedule);
+            if (found.cost) {
+                cut(stages, found);
+                t.cost = found.cost;
+                t.stages = std::move(stages);
+                idle = 0;
+            } else {
+                std::swap(blocks[i], blocks[j]);
+            }
+        }
+        if (++j < blocks.size()) continue;
+        i = i + 2 < blocks.size() ? i + 1 : 0;
+        j = i + 1;
     }
+    number_machines(p, t.stages);
 }
 
 } // namespace detail
@@ -54,7 +107,7 @@ void accept(template_problem const& p, std::vector<template_stage> stages, templ
 /// cost, need not have equal shares, and must fit their memory. Then the layers are cut anew for the order found.
 /// *Returns* `feasible` with a bound over all templates, `optimal` where they meet, `infeasible` where no order fits however many
 /// folded devices a group stands for, or `limit`. *Throws* `input_error`.
-/// *Complexity.* O(folded devices * beam * kinds) labels, and one `assign_layers`.
+/// *Complexity.* O(folded devices * beam * kinds) labels, and one `assign_layers` and one more per exchange.
 /// *Reference.* Ditto section 6.2, Algorithm 2, which keeps one set of devices per number of folded ones.
 template <pipeline_schedule Schedule = one_f_one_b>
 [[nodiscard]] pipeline_template recover(template_problem const& p, folding const& f, recovery_options const& o = {}, Schedule const& schedule = {}) {
@@ -84,6 +137,8 @@ template <pipeline_schedule Schedule = one_f_one_b>
             auto stages = space.stages_of(found.actions);
             detail::number_machines(p, stages);
             detail::accept(p, std::move(stages), o.limits, schedule, out);
+            detail::exchange_machines(p, o.exchanges, o.limits, schedule, out);
+            detail::settle(out);
         } else if (found.status == search::status::limit && (found.which_limit != search::limit_kind::labels || slack >= f.devices)) {
             out.status = search::status::limit;
             out.which_limit = found.which_limit;

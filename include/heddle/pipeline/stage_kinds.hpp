@@ -31,21 +31,46 @@ template <pipeline_schedule Schedule>
     return schedule.bottleneck_weight({behind + 1, micro_batches});
 }
 
+namespace detail {
+
+/// *Precondition:* there are machines.
+[[nodiscard]] inline std::size_t any_type(template_problem const& p) {
+    std::size_t type = 0;
+    while (p.types[type].device_count() == 0) ++type;
+    return type;
+}
+
+/// The least that a device of a type needs for a unit of work, over all layers that have work.
+[[nodiscard]] inline double inverse_speed(template_problem const& p, std::size_t type, std::span<double const> work) {
+    double least = std::numeric_limits<double>::infinity();
+    for (std::size_t l = 0; l < work.size(); ++l)
+        if (work[l] > 0) least = std::min(least, p.time_on(type, l, 1).value / work[l]);
+    return least;
+}
+
+} // namespace detail
+
+/// What one micro-batch costs at the least where many keep all devices busy, whoever does which layer of it.
+/// *Precondition:* `detail::check(p)` passed. *Complexity.* O(types * layers).
+[[nodiscard]] inline seconds least_time_per_micro_batch(template_problem const& p) {
+    std::vector<double> work;
+    double all = 0, capacity = 0;
+    for (std::size_t l = 0; l < p.layer_count(); ++l) all += work.emplace_back(p.time_on(detail::any_type(p), l, 1).value);
+    for (std::size_t t = 0; t < p.types.size(); ++t)
+        if (auto const n = p.types[t].device_count()) capacity += static_cast<double>(n) / detail::inverse_speed(p, t, work);
+    return seconds(capacity > 0 ? all / capacity : 0);
+}
+
 /// All kinds of stages, with the times of all layers.
 class stage_kinds {
 public:
     /// *Precondition:* `detail::check(p)` passed.
     explicit stage_kinds(template_problem const& p) : problem_(&p), layers_(p.layer_count()), numbers_(p.types.size()), inverse_speed_(p.types.size()) {
-        std::size_t reference = 0;
-        while (p.types[reference].device_count() == 0) ++reference;
-        for (std::size_t l = 0; l < layers_; ++l) work_.push_back(p.time_on(reference, l, 1).value);
+        for (std::size_t l = 0; l < layers_; ++l) work_.push_back(p.time_on(detail::any_type(p), l, 1).value);
         for (std::size_t t = 0; t < p.types.size(); ++t) {
             auto const& type = p.types[t];
             if (type.device_count() == 0) continue;
-            double least = std::numeric_limits<double>::infinity();
-            for (std::size_t l = 0; l < layers_; ++l)
-                if (work_[l] > 0) least = std::min(least, p.time_on(t, l, 1).value / work_[l]);
-            inverse_speed_[t] = least;
+            inverse_speed_[t] = detail::inverse_speed(p, t, work_);
             numbers_[t].resize(type.devices_per_machine + 1);
             for (std::size_t group = 1; group <= type.devices_per_machine; ++group) {
                 if (!is_used(t, group)) continue;
