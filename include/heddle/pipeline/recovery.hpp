@@ -20,7 +20,8 @@ namespace heddle {
 struct recovery_options {
     /// So many orders of devices are followed for each number of folded devices.
     std::size_t beam = 16;
-    /// A stage may stand for so many folded devices more or fewer than its devices are worth. Where nothing is found, more are tried.
+    /// A stage may stand for so many folded devices more or fewer than its devices are worth. Where nothing is found, more are
+    /// tried, and in the end cuts at any layer.
     std::size_t slack = 0;
     /// Afterwards so many exchanges of two machines are tried at the most, as long as one helps.
     std::size_t exchanges = 48;
@@ -105,8 +106,8 @@ void exchange_machines(template_problem const& p, std::size_t most, template_opt
 ///
 /// The key of the programme holds the devices used as well as the folded devices done; merged stages cost what their layers
 /// cost, need not have equal shares, and must fit their memory. Then the layers are cut anew for the order found.
-/// *Returns* `feasible` with a bound over all templates, `optimal` where they meet, `infeasible` where no order fits however many
-/// folded devices a group stands for, or `limit`. *Throws* `input_error`.
+/// *Returns* `feasible` with a bound over all templates, `optimal` where they meet, `infeasible` where no template fits, or
+/// `limit`, also where the beam left out all that might fit. *Throws* `input_error`.
 /// *Complexity.* O(folded devices * beam * kinds) labels, and one `assign_layers` and one more per exchange.
 /// *Reference.* Ditto section 6.2, Algorithm 2, which keeps one set of devices per number of folded ones.
 template <pipeline_schedule Schedule = one_f_one_b>
@@ -118,11 +119,13 @@ template <pipeline_schedule Schedule = one_f_one_b>
     out.lower_bound = template_lower_bound(p, kinds, walk, schedule);
     template_cuts cuts{folded_cuts(p, f), {}};
     for (std::size_t slack = o.slack; out.status == search::status::infeasible; slack = 2 * slack + 1) {
+        bool const is_last = slack >= f.devices || p.machine_count() > p.layer_count();
         cuts.spans.clear();
         for (auto const& k : kinds.all()) {
             auto const worth = k.devices * f.factors[k.type];
             cuts.spans.emplace_back(worth - std::min(worth - 1, slack), worth + slack);
         }
+        if (is_last) cuts = template_cuts::all(p.layer_count(), kinds);
         template_space const space(p, kinds, walk, cuts, schedule);
         search::pareto_options options;
         options.beam = o.beam;
@@ -139,10 +142,10 @@ template <pipeline_schedule Schedule = one_f_one_b>
             detail::accept(p, std::move(stages), o.limits, schedule, out);
             detail::exchange_machines(p, o.exchanges, o.limits, schedule, out);
             detail::settle(out);
-        } else if (found.status == search::status::limit && (found.which_limit != search::limit_kind::labels || slack >= f.devices)) {
+        } else if (found.status == search::status::limit && (found.which_limit != search::limit_kind::labels || is_last)) {
             out.status = search::status::limit;
             out.which_limit = found.which_limit;
-        } else if (slack >= f.devices || p.machine_count() > p.layer_count()) {
+        } else if (is_last) {
             detail::explain(p, kinds, schedule.in_flight(0, {1, p.micro_batches}), out);
             break;
         }

@@ -70,7 +70,7 @@ public:
 
     [[nodiscard]] std::vector<sized_template> const& templates() const { return templates_; }
 
-    /// The fastest combination for the machines of each type that are left; without templates where none can hold the model.
+    /// The fastest combination for the machines of each type that are left, of equally fast ones one that uses most; without templates where none can hold the model.
     /// *Throws* `input_error` if these are not machines of the cluster. *Complexity.* O(types + machines).
     [[nodiscard]] template_combination find(std::span<std::size_t const> survivors) const {
         if (survivors.size() != limits_.size())
@@ -94,7 +94,7 @@ private:
     /// A set's best combination: a template and that of the rest; without one, all machines are idle.
     struct entry {
         double rate = 0;
-        std::size_t number = none, rest = 0;
+        std::size_t used = 0, number = none, rest = 0;
     };
 
     [[nodiscard]] std::vector<std::size_t> machines_of(std::size_t set) const {
@@ -110,7 +110,10 @@ private:
             for (std::size_t n = 0; n < templates_.size() && numbers[n] <= set; ++n) {
                 if (!std::ranges::equal(templates_[n].machines, machines, std::less_equal())) continue;
                 auto const rest = set - numbers[n];
-                if (double const rate = rates_[n] + best_[rest].rate; rate > best_[set].rate) best_[set] = {rate, n, rest};
+                std::size_t used = best_[rest].used;
+                for (auto const m : templates_[n].machines) used += m;
+                entry const found{rates_[n] + best_[rest].rate, used, n, rest};
+                if (std::pair(found.rate, used) > std::pair(best_[set].rate, best_[set].used)) best_[set] = found;
             }
         }
     }

@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -90,11 +91,11 @@ struct replicated_template {
     seconds lower_bound{0};
 };
 
-/// Divides a cluster into equal copies of a smaller one and plans that: the least number of copies that makes them small
-/// enough, its double and so on, whichever is the fastest. What the copies have to tell each other is not counted.
+/// Divides a cluster into equal copies of a smaller one and plans that: every set of machines that is small enough, in as many
+/// copies as there can be, whichever is the fastest. What the copies have to tell each other is not counted.
 ///
 /// The status is that of `each`; without copies, `each` says why. *Throws* `input_error`.
-/// *Complexity.* A `plan_ditto` per number of copies tried, at most log2(machines) of them.
+/// *Complexity.* A `plan_ditto` per set of machines tried, at most `most_machines` of them.
 template <pipeline_schedule Schedule = one_f_one_b>
 [[nodiscard]] replicated_template plan_copies(template_problem const& p, replication_options const& o = {}, Schedule const& schedule = {}) {
     detail::check(p);
@@ -106,7 +107,11 @@ template <pipeline_schedule Schedule = one_f_one_b>
     replicated_template best;
     std::size_t copies = 1;
     while (count(copies) > o.most_machines && count(copies + 1) > 0) ++copies;
-    for (; count(copies) > 0; copies *= 2) {
+    for (; count(copies) > 0; ++copies) {
+        auto most = std::numeric_limits<std::size_t>::max(); // with the same machines in each
+        for (auto const& t : p.types)
+            if (t.device_count() > 0 && t.machines >= copies) most = std::min(most, t.machines / (t.machines / copies));
+        copies = most;
         replicated_template r{copies, {}, {}, {}, {}};
         auto q = p;
         for (auto& t : q.types) {
