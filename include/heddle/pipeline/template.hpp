@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief The fastest pipeline template for machines of several types, exactly.
+#pragma once
+
+#include <heddle/base/quantity.hpp>
+#include <heddle/pipeline/layer_assignment.hpp>
+#include <heddle/pipeline/schedule.hpp>
+#include <heddle/pipeline/template_plan.hpp>
+#include <heddle/pipeline/template_problem.hpp>
+#include <heddle/pipeline/template_search.hpp>
+
+#include <span>
+
+namespace heddle {
+
+/// The fastest template that uses all devices: the order of machines, how each is shared out, and the layers of each stage.
+/// Of equally fast ones the same every time.
+///
+/// *Returns* `optimal`, `infeasible` with the reason, or `limit` with the best template met, if any, and a bound.
+/// Optimal up to rounding times to a grid at most 2^-59 of a bound on any template's time apart.
+/// *Throws* `input_error` before work starts: also where the schedule cannot run as many stages as there may be (Oobleck's
+/// estimate with fewer micro-batches than stages).
+/// *Complexity.* See `detail::template_search`.
+/// *Reference.* Ditto section 3, whose recursion over all halves of all subsets takes O((L - n) L^3 (n M + 1)^m).
+template <pipeline_schedule Schedule = one_f_one_b>
+[[nodiscard]] pipeline_template plan_template(template_problem const& p, template_options const& o = {}, Schedule const& schedule = {}) {
+    detail::check(p, schedule);
+    return detail::template_search<Schedule>(p, schedule, o).run();
+}
+
+} // namespace heddle

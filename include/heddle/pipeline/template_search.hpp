@@ -1,0 +1,384 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief The search behind `plan_template`: subsets of devices and layers, for intervals of the slowest stage's time.
+#pragma once
+
+#include <heddle/pipeline/device_walk.hpp>
+#include <heddle/pipeline/schedule.hpp>
+#include <heddle/pipeline/stage_kinds.hpp>
+#include <heddle/pipeline/stage_memory.hpp>
+#include <heddle/pipeline/template_plan.hpp>
+#include <heddle/pipeline/template_problem.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <queue>
+#include <utility>
+#include <vector>
+
+namespace heddle::detail {
+
+/// Branches on the interval in which the slowest stage's time lies.
+///
+/// Relaxed, some chosen stage's time lies in the interval and is charged as if it were the slowest, and none is above the
+/// interval: a shortest path over (devices taken from the end, layers held by them, whether the chosen stage is among them),
+/// and the number of stages where that matters. It never charges too much, for the same template is charged its time with its
+/// slowest stage chosen. Where the chosen stage of the cheapest is not the slowest, splitting between the two rules that
+/// template out on both sides. The interval with the least relaxed time goes first.
+///
+/// For an interval, what devices can reach from either end with no stage above it bounds the layers that have to be looked at
+/// for a subset of devices: near the optimum that is a few.
+/// *Complexity.* O(subsets * kinds * layers * range of stages behind) an interval and O(subsets * layers * range) memory, with a
+/// monotone queue over the ends of a stage; tens of intervals as a rule.
+/// Numbers are whole ticks, so small that no template takes 2^60 of them: equal stages are equal wherever they are.
+template <pipeline_schedule Schedule>
+class template_search {
+    using ticks = std::int64_t;
+    static constexpr ticks infinite = std::numeric_limits<ticks>::max();
+    static constexpr ticks tail_factor = Schedule::counts_tail ? 2 : 1;
+
+public:
+    template_search(template_problem const& p, Schedule const& schedule, template_options const& o)
+        : problem_(p), schedule_(schedule), options_(o), layers_(p.layer_count()), walk_(p), kinds_(p) {
+        for (auto const& t : p.types) is_limited_ |= t.device_count() > 0 && t.memory_limit.value < std::numeric_limits<double>::infinity();
+        auto const most_stages = std::min(p.device_count(), layers_);
+        double sum = 0;
+        for (std::size_t l = 0; l < layers_; ++l) {
+            double most = 0;
+            for (std::size_t k = 0; k < kinds_.all().size(); ++k) most = std::max(most, time(k, l));
+            sum += most;
+        }
+        int exponent = 0;
+        std::frexp(sum * static_cast<double>(slots(0) + static_cast<ticks>(most_stages) + 3), &exponent);
+        ticks_per_second_ = std::ldexp(1.0, std::min(60 - exponent, 1000));
+        for (std::size_t k = 0; k < kinds_.all().size(); ++k) {
+            auto& before = before_.emplace_back(1, 0);
+            for (std::size_t l = 0; l < layers_; ++l) before.push_back(before.back() + static_cast<ticks>(time(k, l) * ticks_per_second_ + 0.5));
+        }
+        if (o.cutoff.value * ticks_per_second_ < 0x1p61) best_ = static_cast<ticks>(o.cutoff.value * ticks_per_second_ + 0.5);
+        if (!is_limited_) return;
+        stage_memory const memory(p.memory, false);
+        for (auto const& k : kinds_.all()) {
+            auto& rows = reach_.emplace_back();
+            for (std::size_t behind = 0; behind < most_stages; ++behind)
+                rows.push_back(memory.reach(p.types[k.type].memory_limit * static_cast<double>(k.devices), in_flight(behind)));
+        }
+    }
+
+    pipeline_template run() {
+        pipeline_template out;
+        auto const bound = template_lower_bound(problem_, kinds_, walk_, schedule_);
+        if (!prepare()) {
+            statistics_.seconds = elapsed();
+            out.status = search::status::limit;
+            out.which_limit = search::limit_kind::memory;
+            out.lower_bound = std::min(bound, options_.cutoff);
+            out.statistics = statistics_;
+            return out;
+        }
+        branch();
+        statistics_.seconds = elapsed();
+        out.statistics = statistics_;
+        out.which_limit = which_limit_;
+        bool const stopped = which_limit_ != search::limit_kind::none;
+        if (!stages_.empty()) {
+            number_machines(problem_, stages_);
+            out.stages = std::move(stages_);
+            out.cost = cost_of(problem_, out.stages, schedule_);
+        } else if (!stopped) {
+            explain(out);
+        }
+        out.status = stopped ? search::status::limit : out.cost ? search::status::optimal : search::status::infeasible;
+        if (stopped) out.lower_bound = std::min(std::max(bound, seconds(in_seconds(std::min(proven_, best_)))), out.cost ? out.cost->total : options_.cutoff);
+        else out.lower_bound = out.cost ? out.cost->total : options_.cutoff;
+        return out;
+    }
+
+private:
+    struct edge {
+        std::uint32_t from, kind;
+    };
+    /// Templates whose slowest stage lies in (above, upto], relaxed.
+    struct node {
+        ticks cost, above, upto;
+        /// In the cheapest of them: of the chosen stage, and of the slowest.
+        ticks chosen, slowest;
+        friend bool operator<(node const& a, node const& b) { return a.cost != b.cost ? a.cost > b.cost : a.upto > b.upto; }
+    };
+
+    [[nodiscard]] double time(std::size_t kind, std::size_t layer) const {
+        auto const& k = kinds_.all()[kind];
+        return problem_.time_on(k.type, layer, k.devices).value;
+    }
+    [[nodiscard]] double elapsed() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
+    [[nodiscard]] double in_seconds(ticks x) const { return static_cast<double>(x) / ticks_per_second_; }
+    [[nodiscard]] ticks slots(std::size_t behind) const { return slots_of_slowest(schedule_, problem_.micro_batches, behind); }
+    [[nodiscard]] std::int64_t in_flight(std::size_t behind) const { return schedule_.in_flight(0, {behind + 1, problem_.micro_batches}); }
+    [[nodiscard]] bool counts_stages() const { return Schedule::counts_tail || is_limited_; }
+    [[nodiscard]] std::size_t row(std::size_t subset, std::size_t stages) const {
+        return offset_[subset] + (counts_stages() ? stages - fewest_[subset] : 0) * (layers_ + 1);
+    }
+
+    /// Numbers the subsets that can be taken from the end and completed; false where the tables would be too large.
+    bool prepare() {
+        auto const total = walk_.count();
+        if (total > options_.memory_limit_bytes / 64) return false;
+        std::vector<std::uint32_t> number(total, 0);
+        std::vector<device_walk::state> open{device_walk::none()};
+        number[device_walk::none()] = 1;
+        // Every subset met can be completed: whatever is taken, the rest can be taken one by one or machine by machine.
+        for (std::size_t n = 0; n < open.size(); ++n)
+            walk_.for_each_choice(open[n], [&](std::size_t, std::size_t, device_walk::state next) {
+                if (std::exchange(number[next], 1) == 0) open.push_back(next);
+            });
+        std::ranges::sort(open);
+        for (std::uint32_t n = 0; n < open.size(); ++n) number[open[n]] = n;
+        into_.resize(open.size());
+        fewest_.assign(open.size(), std::numeric_limits<std::size_t>::max());
+        most_.assign(open.size(), 0);
+        fewest_[0] = 0;
+        std::size_t cells = 0;
+        for (std::uint32_t n = 0; n < open.size(); ++n) {
+            most_[n] = std::min(most_[n], layers_);
+            fewest_[n] = std::min(fewest_[n], most_[n] + 1);
+            offset_.push_back(cells);
+            cells += (layers_ + 1) * (counts_stages() ? most_[n] + 1 - fewest_[n] : 1);
+            walk_.for_each_choice(open[n], [&](std::size_t type, std::size_t devices, device_walk::state next) {
+                auto const to = number[next];
+                into_[to].push_back({n, static_cast<std::uint32_t>(kinds_.number(type, devices))});
+                fewest_[to] = std::min(fewest_[to], fewest_[n] + 1);
+                most_[to] = std::max(most_[to], most_[n] + 1);
+            });
+            if (cells > options_.memory_limit_bytes / (2 * sizeof(ticks))) return false;
+        }
+        head_.assign(cells, infinite);
+        tail_.assign(cells, infinite);
+        window_.resize(layers_ + 1);
+        earliest_.resize(open.size());
+        latest_.resize(open.size());
+        statistics_.states = open.size();
+        return true;
+    }
+
+    void branch() {
+        std::priority_queue<node> open;
+        auto const explore = [&](ticks above, ticks upto) {
+            if (node n{0, above, upto, 0, 0}; above < upto && !is_stopped() && evaluate(n) && n.cost < best_) open.push(n);
+        };
+        proven_ = 0;
+        // The least time that all stages may keep to, memory aside.
+        ticks least = -1, most = before_most();
+        if (!bound_layers(most)) return;
+        while (most - least > 1) {
+            auto const middle = least + (most - least) / 2;
+            if (bound_layers(middle)) most = middle;
+            else least = middle;
+        }
+        // First what is likely to have the optimum.
+        ticks const likely = most + most / 16;
+        explore(least, likely);
+        explore(likely, infinite / 4);
+        while (!open.empty()) {
+            if (is_stopped()) return;
+            auto const n = open.top();
+            proven_ = n.cost;
+            if (n.cost >= best_) return;
+            open.pop();
+            if (n.chosen < n.slowest) {
+                ticks const middle = n.chosen + (n.slowest - n.chosen) / 2;
+                explore(n.above, middle);
+                explore(middle, n.upto);
+            } else { // a later stage is as slow
+                explore(n.above, n.slowest - 1);
+                explore(n.slowest - 1, n.slowest);
+                explore(n.slowest, n.upto);
+            }
+        }
+    }
+    [[nodiscard]] ticks before_most() const {
+        ticks most = 0;
+        for (auto const& before : before_) most = std::max(most, before.back());
+        return most;
+    }
+
+    /// Fills, by subset, the earliest layer at which the stages behind may begin and the latest that those before may reach,
+    /// no stage above `upto`; false where they cannot hold all layers.
+    bool bound_layers(ticks upto) {
+        std::ranges::fill(earliest_, layers_);
+        std::ranges::fill(latest_, std::size_t{0});
+        for (std::size_t n = 1; n < into_.size(); ++n)
+            for (auto const& e : into_[n]) {
+                auto const& before = before_[e.kind];
+                auto const end = earliest_[e.from];
+                auto const first = std::lower_bound(before.begin(), before.begin() + static_cast<std::ptrdiff_t>(end), before[end] - upto) - before.begin();
+                earliest_[n] = std::min(earliest_[n], static_cast<std::size_t>(first));
+            }
+        if (earliest_.back() > 0) return false;
+        for (std::size_t n = into_.size(); n-- > 1;)
+            for (auto const& e : into_[n]) {
+                auto const& before = before_[e.kind];
+                auto const end = std::upper_bound(before.begin() + static_cast<std::ptrdiff_t>(latest_[n]), before.end(), before[latest_[n]] + upto) - before.begin() - 1;
+                latest_[e.from] = std::max(latest_[e.from], static_cast<std::size_t>(end));
+            }
+        return latest_.front() == layers_;
+    }
+
+    /// Lowers `to[first]` for every stage [first, end) in (above, upto] to `factor * its time + from[end]`.
+    void relax(std::size_t subset, edge e, std::size_t behind, ticks const* from, ticks factor, ticks above, ticks upto, ticks* to) {
+        auto const& before = before_[e.kind];
+        std::size_t const lowest = earliest_[e.from], highest = latest_[e.from];
+        std::size_t front = 0, back = 0, pushed = highest + 1, last = highest;
+        for (std::size_t first = std::min(latest_[subset], highest == 0 ? 0 : highest - 1) + 1; first-- > earliest_[subset];) {
+            if (is_limited_) last = std::min(last, reach_[e.kind][behind][first]);
+            while (last > first && before[last] - before[first] > upto) --last;
+            if (last <= first || last < lowest) {
+                if (last < lowest) return;
+                front = back;
+                continue;
+            }
+            for (std::size_t const stop = std::max(first + 1, lowest); pushed > stop && before[pushed - 1] - before[first] > above;) {
+                --pushed;
+                if (pushed > last || from[pushed] == infinite) continue;
+                ticks const cost = from[pushed] + factor * before[pushed];
+                while (back > front && window_[back - 1].first >= cost) --back;
+                window_[back++] = {cost, pushed};
+            }
+            while (front < back && window_[front].second > last) ++front;
+            if (front < back) to[first] = std::min(to[first], window_[front].first - factor * before[first]);
+        }
+    }
+
+    /// Finds the cheapest of the relaxed templates, and takes it as a template.
+    bool evaluate(node& n) {
+        ++statistics_.intervals;
+        if (!bound_layers(n.upto)) return false;
+        // Of equally slow stages the last counts: where only one time is left for it, those behind it are faster.
+        ticks const tail_upto = Schedule::counts_tail && n.upto - n.above == 1 ? n.above : n.upto;
+        for (std::size_t subset = 0; subset < into_.size(); ++subset) {
+            if (subset % 256 == 255 && is_stopped()) return false;
+            auto const rows = counts_stages() ? most_[subset] + 1 - fewest_[subset] : 1;
+            std::fill_n(head_.begin() + static_cast<std::ptrdiff_t>(offset_[subset]), rows * (layers_ + 1), infinite);
+            std::fill_n(tail_.begin() + static_cast<std::ptrdiff_t>(offset_[subset]), rows * (layers_ + 1), infinite);
+            if (subset == 0) tail_[layers_] = 0;
+            if (subset == 0 || earliest_[subset] > latest_[subset]) continue;
+            statistics_.cells += rows * (latest_[subset] + 1 - earliest_[subset]);
+            for (auto const& e : into_[subset])
+                for (auto behind = fewest_[e.from]; behind <= (counts_stages() ? most_[e.from] : fewest_[e.from]); ++behind) {
+                    if (counts_stages() && behind + 1 > most_[subset]) break;
+                    auto const from = row(e.from, behind), to = row(subset, behind + 1);
+                    relax(subset, e, behind, &head_[from], 1, -1, n.upto, &head_[to]);
+                    relax(subset, e, behind, &tail_[from], slots(behind) + tail_factor, n.above, n.upto, &head_[to]);
+                    relax(subset, e, behind, &tail_[from], tail_factor, -1, tail_upto, &tail_[to]);
+                }
+        }
+        n.cost = infinite;
+        std::size_t const full = into_.size() - 1;
+        std::size_t stages = fewest_[full];
+        for (auto s = fewest_[full]; s <= (counts_stages() ? most_[full] : fewest_[full]); ++s)
+            if (head_[row(full, s)] < n.cost) {
+                n.cost = head_[row(full, s)];
+                stages = s;
+            }
+        if (n.cost == infinite) return false;
+        follow(n, stages, tail_upto);
+        return true;
+    }
+
+    /// Walks back through the tables along an equality that holds at every step.
+    void follow(node& n, std::size_t stages, ticks tail_upto) {
+        std::vector<template_stage> found;
+        std::vector<ticks> times;
+        bool in_tail = false;
+        for (std::size_t subset = into_.size() - 1, first = 0; subset != 0;) {
+            ticks const value = (in_tail ? tail_ : head_)[row(subset, stages) + first];
+            auto const step = [&] {
+                for (auto const& e : into_[subset]) {
+                    if (counts_stages() && (stages - 1 < fewest_[e.from] || stages - 1 > most_[e.from])) continue;
+                    std::size_t const behind = counts_stages() ? stages - 1 : fewest_[e.from];
+                    std::size_t const end_limit = is_limited_ ? reach_[e.kind][behind][first] : layers_;
+                    auto const from = row(e.from, behind);
+                    for (std::size_t end = std::max(first + 1, earliest_[e.from]); end <= std::min(latest_[e.from], end_limit); ++end) {
+                        ticks const t = before_[e.kind][end] - before_[e.kind][first];
+                        if (t > (in_tail ? tail_upto : n.upto)) break;
+                        auto const is = [&](std::vector<ticks> const& rest, ticks factor) { return rest[from + end] != infinite && rest[from + end] + factor * t == value; };
+                        bool const chosen = !in_tail && t > n.above && is(tail_, slots(behind) + tail_factor);
+                        if (!chosen && !is(in_tail ? tail_ : head_, in_tail ? tail_factor : 1)) continue;
+                        auto const& kind = kinds_.all()[e.kind];
+                        found.push_back({kind.type, 0, kind.devices, first, end});
+                        times.push_back(t);
+                        if (chosen) n.chosen = t;
+                        in_tail |= chosen;
+                        subset = e.from;
+                        first = end;
+                        stages = behind;
+                        return true;
+                    }
+                }
+                return false;
+            };
+            if (!step()) throw error("template search: a table contradicts itself");
+        }
+        ticks all = 0, tail = 0;
+        std::size_t slowest = 0;
+        n.slowest = 0;
+        for (std::size_t s = 0; s < times.size(); ++s) {
+            if (times[s] >= n.slowest) {
+                n.slowest = times[s];
+                slowest = s;
+                tail = 0;
+            }
+            tail += times[s];
+            all += times[s];
+        }
+        ticks const cost = all + slots(times.size() - 1 - slowest) * n.slowest + (Schedule::counts_tail ? tail : 0);
+        if (cost >= best_) return;
+        best_ = cost;
+        stages_ = std::move(found);
+    }
+
+    bool is_stopped() {
+        if (which_limit_ != search::limit_kind::none) return true;
+        if (options_.stop.stop_requested()) which_limit_ = search::limit_kind::stopped;
+        else if (statistics_.cells >= options_.label_limit) which_limit_ = search::limit_kind::labels;
+        else if (options_.time_limit_seconds && elapsed() >= *options_.time_limit_seconds) which_limit_ = search::limit_kind::time;
+        return which_limit_ != search::limit_kind::none;
+    }
+
+    void explain(pipeline_template& out) const {
+        if (options_.cutoff.value < std::numeric_limits<double>::infinity()) out.reason = "no template takes less than " + std::to_string(options_.cutoff.value) + " s";
+        else detail::explain(problem_, kinds_, in_flight(0), out);
+    }
+
+    template_problem const& problem_;
+    Schedule const& schedule_;
+    template_options const& options_;
+    std::size_t layers_;
+    device_walk walk_;
+    stage_kinds kinds_;
+    bool is_limited_ = false;
+    double ticks_per_second_ = 1;
+    /// By kind, sums of times over the layers before each.
+    std::vector<std::vector<ticks>> before_;
+    /// By kind, stages behind and first layer, where memory ends the stage at the latest.
+    std::vector<std::vector<std::vector<std::size_t>>> reach_;
+
+    /// By subset of devices, in topological order: the steps into it, how many stages it may make, and where its rows begin.
+    std::vector<std::vector<edge>> into_;
+    std::vector<std::size_t> fewest_, most_, offset_;
+    /// Least cost by subset, stages and first layer: with the chosen stage among them, or still to come in front.
+    std::vector<ticks> head_, tail_;
+    std::vector<std::size_t> earliest_, latest_;
+    std::vector<std::pair<ticks, std::size_t>> window_;
+
+    ticks best_ = infinite, proven_ = 0;
+    std::vector<template_stage> stages_;
+    search::limit_kind which_limit_ = search::limit_kind::none;
+    template_statistics statistics_;
+    std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+} // namespace heddle::detail

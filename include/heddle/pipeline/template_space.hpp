@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief Pipeline templates as a search problem, built from the last stage to the first.
+#pragma once
+
+#include <heddle/pipeline/device_walk.hpp>
+#include <heddle/pipeline/schedule.hpp>
+#include <heddle/pipeline/stage_kinds.hpp>
+#include <heddle/pipeline/stage_memory.hpp>
+#include <heddle/pipeline/template_problem.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <utility>
+#include <vector>
+
+namespace heddle {
+
+struct template_search_state {
+    device_walk::state devices = 0;
+    /// The stages behind begin here.
+    std::size_t position = 0;
+    friend bool operator==(template_search_state const&, template_search_state const&) = default;
+};
+
+/// Where stages may be cut, and how long they may be. Positions are counted, not layers.
+struct template_cuts {
+    /// By position, the layer there: from 0 to the number of layers, never falling.
+    std::vector<std::size_t> layers;
+    /// By kind of stage, the fewest and most positions a stage spans.
+    std::vector<std::pair<std::size_t, std::size_t>> spans;
+
+    /// Every layer a position, stages as long as they like.
+    static template_cuts all(std::size_t layers, stage_kinds const& kinds) {
+        template_cuts cuts;
+        for (std::size_t l = 0; l <= layers; ++l) cuts.layers.push_back(l);
+        cuts.spans.assign(kinds.all().size(), {1, layers});
+        return cuts;
+    }
+};
+
+/// A levelled problem whose goals are the templates that use all devices and end at the given cuts.
+///
+/// A label has the sum of the stages, the slowest with the cost it would have as the slowest, and their number. A stage in
+/// front is the slowest only if it is slower than all behind it, and then it costs the same whatever was the slowest before.
+template <pipeline_schedule Schedule>
+class template_space {
+public:
+    using state = template_search_state;
+    struct label {
+        double sum = 0, slowest = 0, cost = 0;
+        std::size_t stages = 0;
+    };
+    struct action {
+        std::size_t kind = 0, first = 0, end = 0;
+    };
+
+    /// Keeps references. *Precondition:* `detail::check(p, schedule)` passed.
+    template_space(template_problem const& p, stage_kinds const& kinds, device_walk const& walk, template_cuts const& cuts, Schedule const& schedule)
+        : problem_(p), kinds_(kinds), walk_(walk), cuts_(cuts), schedule_(schedule), memory_(p.memory, false),
+          least_slots_(slots(std::min(p.device_count(), p.layer_count()) - 1)) {
+        for (auto const& t : p.types) is_limited_ |= t.memory_limit.value < std::numeric_limits<double>::infinity();
+    }
+
+    [[nodiscard]] std::pair<state, label> initial() const { return {{device_walk::none(), cuts_.layers.size() - 1}, {}}; }
+    [[nodiscard]] bool is_goal(state const& s) const { return s.position == 0 && s.devices == walk_.all(); }
+    [[nodiscard]] std::size_t level(state const& s) const { return cuts_.layers.size() - 1 - s.position; }
+    [[nodiscard]] double total(label const& l) const { return l.cost; }
+
+    [[nodiscard]] double bound(state const& s, label const& l) const {
+        auto const end = cuts_.layers[s.position];
+        double const slowest = std::max(l.slowest, kinds_.least_slowest(end, walk_, s.devices));
+        return (l.sum + kinds_.least_sum(end) + (least_slots_ + (Schedule::counts_tail ? 1 : 0)) * slowest) * (1 - 1e-13);
+    }
+
+    /// Where the tail counts, a faster slowest stage is no advantage by itself: stages in front that are between the two
+    /// replace the one and not the other, and slots count less with more stages behind. The last condition covers that.
+    [[nodiscard]] bool dominates(label const& a, label const& b) const {
+        if (a.sum > b.sum || a.slowest > b.slowest || (is_limited_ && a.stages > b.stages)) return false;
+        if (!Schedule::counts_tail) return true;
+        if (a.cost > b.cost || a.stages < b.stages) return false;
+        return a.slowest == b.slowest || (slots(a.stages) + tail_factor - 1) * b.slowest + tail_factor * a.sum <= b.cost;
+    }
+
+    template <class Visit>
+    void for_each_successor(state const& s, label const& l, Visit&& visit) const {
+        walk_.for_each_choice(s.devices, [&](std::size_t type, std::size_t devices, device_walk::state next) {
+            auto const kind = kinds_.number(type, devices);
+            auto const [least, most] = cuts_.spans[kind];
+            auto const limit = problem_.types[type].memory_limit * static_cast<double>(devices);
+            for (std::size_t span = least; span <= std::min(most, s.position); ++span) {
+                auto const first = cuts_.layers[s.position - span], end = cuts_.layers[s.position];
+                if (first == end) continue;
+                if (is_limited_ && memory_.of(first, end, in_flight(l.stages)) > limit) break;
+                double const time = kinds_.time(kind, first, end);
+                label longer{l.sum + time, l.slowest, l.cost + time, l.stages + 1};
+                if (l.stages == 0 || time > l.slowest) {
+                    longer.slowest = time;
+                    longer.cost = (slots(l.stages) + tail_factor) * time + tail_factor * l.sum;
+                }
+                visit(action{kind, first, end}, state{next, s.position - span}, longer);
+            }
+        });
+    }
+
+    /// The stages of a path, first stage first.
+    [[nodiscard]] std::vector<template_stage> stages_of(std::vector<action> const& actions) const {
+        std::vector<template_stage> stages;
+        for (auto a = actions.rbegin(); a != actions.rend(); ++a) {
+            auto const& kind = kinds_.all()[a->kind];
+            stages.push_back({kind.type, 0, kind.devices, a->first, a->end});
+        }
+        return stages;
+    }
+
+private:
+    static constexpr double tail_factor = Schedule::counts_tail ? 2 : 1;
+    [[nodiscard]] double slots(std::size_t behind) const { return static_cast<double>(slots_of_slowest(schedule_, problem_.micro_batches, behind)); }
+    [[nodiscard]] std::int64_t in_flight(std::size_t behind) const { return schedule_.in_flight(0, {behind + 1, problem_.micro_batches}); }
+
+    template_problem const& problem_;
+    stage_kinds const& kinds_;
+    device_walk const& walk_;
+    template_cuts const& cuts_;
+    Schedule const& schedule_;
+    stage_memory memory_;
+    double least_slots_;
+    bool is_limited_ = false;
+};
+
+} // namespace heddle
+
+template <>
+struct std::hash<heddle::template_search_state> {
+    std::size_t operator()(heddle::template_search_state const& s) const noexcept {
+        return (s.devices * 0x9e3779b97f4a7c15u) ^ (s.position * 0xbf58476d1ce4e5b9u);
+    }
+};

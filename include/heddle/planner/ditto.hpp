@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief Ditto's planner: fold, plan, recover; the exact optimum as far as time allows; copies of a template for large clusters.
+#pragma once
+
+#include <heddle/base/quantity.hpp>
+#include <heddle/pipeline/folding.hpp>
+#include <heddle/pipeline/recovery.hpp>
+#include <heddle/pipeline/schedule.hpp>
+#include <heddle/pipeline/template.hpp>
+#include <heddle/pipeline/template_plan.hpp>
+#include <heddle/pipeline/template_problem.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace heddle {
+
+enum class template_method : std::uint8_t {
+    recover, ///< fold, plan, recover
+    exact,   ///< the optimum alone
+    both     ///< recover, then look for something better within the limits
+};
+
+struct ditto_options {
+    template_method method = template_method::both;
+    folding_options folding{};
+    recovery_options recovery{};
+    /// Of the exact search.
+    template_options exact{};
+};
+
+struct ditto_plan {
+    /// With its bound and, by `gap()`, how far it may be from the optimum.
+    pipeline_template best;
+    /// Unless `exact` alone was asked for: the folding, and the time of what was recovered from it.
+    std::optional<heddle::folding> folded{};
+    std::optional<seconds> recovered{};
+};
+
+/// Plans a pipeline over machines of several types that uses all devices.
+///
+/// *Returns* `recover`'s result, `plan_template`'s result, or the better of the two with the better bound: `optimal` where the
+/// exact search ends. *Throws* `input_error` before work starts.
+/// *Reference.* Ditto sections 3, 5 and 6.
+template <pipeline_schedule Schedule = one_f_one_b>
+[[nodiscard]] ditto_plan plan_ditto(template_problem const& p, ditto_options const& o = {}, Schedule const& schedule = {}) {
+    if (o.method == template_method::exact) return {plan_template(p, o.exact, schedule)};
+    auto const folded = fold(p, o.folding);
+    ditto_plan out{recover(p, folded, o.recovery, schedule), folded};
+    if (out.best.cost) out.recovered = out.best.cost->total;
+    if (o.method == template_method::recover || out.best.status == search::status::optimal) return out;
+
+    auto limits = o.exact;
+    if (out.recovered) limits.cutoff = std::min(limits.cutoff, *out.recovered);
+    auto better = plan_template(p, limits, schedule);
+    better.statistics += out.best.statistics;
+    if (better.cost || !out.recovered) {
+        better.lower_bound = std::max(better.lower_bound, out.best.lower_bound);
+        out.best = std::move(better);
+        return out;
+    }
+    out.best.statistics = better.statistics;
+    out.best.which_limit = better.which_limit;
+    out.best.lower_bound = std::min(*out.recovered, std::max(out.best.lower_bound, better.lower_bound));
+    out.best.status = better.status == search::status::limit ? search::status::limit
+                      : limits.cutoff < *out.recovered       ? search::status::feasible
+                                                             : search::status::optimal;
+    return out;
+}
+
+struct replication_options {
+    /// A copy has no more machines than that.
+    std::size_t most_machines = 32;
+    ditto_options plan{.method = template_method::recover};
+};
+
+/// Copies of one template side by side, which share the micro-batches evenly.
+struct replicated_template {
+    std::size_t copies = 0;
+    /// Machines of each type in a copy, and those in none.
+    std::vector<std::size_t> machines, idle;
+    /// What one copy does, with its part of the micro-batches rounded up.
+    pipeline_template each;
+    /// Nothing that these machines can do with all micro-batches takes less, pipelines or not.
+    seconds lower_bound{0};
+};
+
+/// Divides a cluster into equal copies of a smaller one and plans that: every set of machines that is small enough, in as many
+/// copies as there can be, whichever is the fastest. What the copies have to tell each other is not counted.
+///
+/// The status is that of `each`; without copies, `each` says why. *Throws* `input_error`.
+/// *Complexity.* A `plan_ditto` per set of machines tried, at most `most_machines` of them.
+template <pipeline_schedule Schedule = one_f_one_b>
+[[nodiscard]] replicated_template plan_copies(template_problem const& p, replication_options const& o = {}, Schedule const& schedule = {}) {
+    detail::check(p);
+    auto const count = [&](std::size_t copies) {
+        std::size_t sum = 0;
+        for (auto const& t : p.types) sum += t.device_count() > 0 ? t.machines / copies : 0;
+        return sum;
+    };
+    replicated_template best;
+    std::size_t copies = 1;
+    while (count(copies) > o.most_machines && count(copies + 1) > 0) ++copies;
+    for (; count(copies) > 0; ++copies) {
+        auto most = std::numeric_limits<std::size_t>::max(); // with the same machines in each
+        for (auto const& t : p.types)
+            if (t.device_count() > 0 && t.machines >= copies) most = std::min(most, t.machines / (t.machines / copies));
+        copies = most;
+        replicated_template r{copies, {}, {}, {}, {}};
+        auto q = p;
+        for (auto& t : q.types) {
+            r.idle.push_back(t.machines % copies);
+            r.machines.push_back(t.machines /= copies);
+        }
+        q.micro_batches = (p.micro_batches + static_cast<std::int64_t>(copies) - 1) / static_cast<std::int64_t>(copies);
+        if (!schedule.can_run({std::min(q.device_count(), q.layer_count()), q.micro_batches})) continue;
+        r.each = plan_ditto(q, o.plan, schedule).best;
+        bool const is_better = r.each.cost && (!best.each.cost || r.each.cost->total < best.each.cost->total);
+        if (is_better || best.copies == 0) best = std::move(r);
+    }
+    if (best.copies == 0) best.each.reason = "the schedule can run on no number of copies";
+    if (!best.each.cost) best.copies = 0;
+    best.lower_bound = static_cast<double>(p.micro_batches) * least_time_per_micro_batch(p);
+    return best;
+}
+
+} // namespace heddle

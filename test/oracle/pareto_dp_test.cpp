@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: BSL-1.0
+// `pareto_dp` against all paths and against `best_first`, on random graphs in levels with costs of two parts.
+#include <heddle/search/best_first.hpp>
+#include <heddle/search/pareto_dp.hpp>
+
+#include <support/random_programs.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace {
+
+using namespace heddle;
+using test::random_source;
+
+/// States 0 .. n - 1, arcs to higher ones; a path costs its sum and so many times its largest arc.
+struct graph {
+    using state = std::uint32_t;
+    struct label { double sum = 0, largest = 0; };
+    using action = std::uint32_t; // number of an arc
+    struct arc { state from, to; double cost; };
+    state count = 2;
+    double weight = 0;
+    std::vector<arc> arcs;
+    /// What the rest of the path sums to at the least, scaled down.
+    std::vector<double> rest;
+
+    [[nodiscard]] std::pair<state, label> initial() const { return {0, {}}; }
+    [[nodiscard]] bool is_goal(state s) const { return s + 1 == count; }
+    [[nodiscard]] std::size_t level(state s) const { return s / 2; }
+    [[nodiscard]] double total(label const& l) const { return l.sum + weight * l.largest; }
+    [[nodiscard]] double bound(state s, label const& l) const { return total(l) + rest[s]; }
+    [[nodiscard]] bool dominates(label const& a, label const& b) const { return a.sum <= b.sum && a.largest <= b.largest; }
+    template <class Visit>
+    void for_each_successor(state s, label const& l, Visit&& visit) const {
+        for (std::uint32_t a = 0; a < arcs.size(); ++a)
+            if (arcs[a].from == s) visit(a, arcs[a].to, label{l.sum + arcs[a].cost, std::max(l.largest, arcs[a].cost)});
+    }
+
+    [[nodiscard]] std::optional<double> try_all(state s, label const& l) const {
+        if (is_goal(s)) return total(l);
+        std::optional<double> best;
+        for_each_successor(s, l, [&](action, state next, label const& longer) {
+            if (auto const t = try_all(next, longer); t && (!best || *t < *best)) best = t;
+        });
+        return best;
+    }
+    [[nodiscard]] double cost_of(std::vector<action> const& path) const {
+        label l;
+        state s = 0;
+        for (auto a : path) {
+            REQUIRE(arcs[a].from == s);
+            l = {l.sum + arcs[a].cost, std::max(l.largest, arcs[a].cost)};
+            s = arcs[a].to;
+        }
+        REQUIRE(is_goal(s));
+        return total(l);
+    }
+    [[nodiscard]] std::string text() const {
+        std::ostringstream out;
+        out << count << " states, weight " << weight;
+        for (auto const& a : arcs) out << "\n" << a.from << " -> " << a.to << ": " << a.cost;
+        return out.str();
+    }
+};
+
+/// Small whole numbers, so that sums are exact and ties common. Arcs lead to a higher level.
+graph random_graph(random_source& random) {
+    graph g;
+    g.count = static_cast<graph::state>(random.between(2, 12));
+    g.weight = random.between(0, 5);
+    for (int n = random.between(1, 30); n-- > 0;) {
+        auto const from = static_cast<graph::state>(random.below(g.count)), to = static_cast<graph::state>(random.below(g.count));
+        if (g.level(from) < g.level(to)) g.arcs.push_back({from, to, static_cast<double>(random.between(0, 9))});
+    }
+    g.rest.assign(g.count, 0);
+    if (random.chance(0.5)) {
+        std::vector<double> least(g.count, 1e9);
+        least.back() = 0;
+        for (auto s = g.count - 1; s-- > 0;)
+            for (auto const& a : g.arcs)
+                if (a.from == s) least[s] = std::min(least[s], a.cost + least[a.to]);
+        double const scale = random.chance(0.5) ? 1 : 0.5;
+        for (std::size_t s = 0; s < least.size(); ++s) g.rest[s] = scale * least[s];
+    }
+    return g;
+}
+
+} // namespace
+
+TEST_CASE("pareto_dp costs what the cheapest of all paths costs, as best_first does") {
+    std::size_t feasible = 0;
+    for (std::uint64_t seed = 1; seed <= 3000; ++seed) {
+        random_source random(seed);
+        auto const g = random_graph(random);
+        CAPTURE(seed);
+        INFO(g.text());
+        auto const best = g.try_all(0, {});
+        feasible += best.has_value();
+        auto const found = search::pareto_dp(g);
+        auto const other = search::best_first(g);
+        CHECK(found.cost == best);
+        CHECK(other.cost == best);
+        CHECK(found.status == other.status);
+        CHECK(found.status == (best ? search::status::optimal : search::status::infeasible));
+        if (best) {
+            CHECK(g.cost_of(found.actions) == *best);
+            CHECK(found.lower_bound == *best);
+        }
+        search::pareto_options o;
+        o.beam = static_cast<std::size_t>(random.between(1, 3));
+        auto const narrow = search::pareto_dp(g, o);
+        if (best) CHECK(narrow.lower_bound <= *best);
+        if (narrow.cost) {
+            CHECK(*narrow.cost >= *best);
+            CHECK(g.cost_of(narrow.actions) == *narrow.cost);
+            if (narrow.status == search::status::optimal) CHECK(*narrow.cost == *best);
+        } else if (best) {
+            CHECK(narrow.status == search::status::limit);
+        }
+        search::pareto_options few;
+        few.label_limit = static_cast<std::size_t>(random.between(1, 12));
+        auto const stopped = search::pareto_dp(g, few);
+        if (best) CHECK(stopped.lower_bound <= *best);
+        if (stopped.status == search::status::optimal) CHECK(stopped.cost == best);
+        if (stopped.status == search::status::infeasible) CHECK_FALSE(best);
+    }
+    CHECK(feasible > 1000);
+    CHECK(feasible < 2900);
+}

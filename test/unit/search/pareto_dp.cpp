@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <heddle/search/pareto_dp.hpp>
+
+#include <doctest/doctest.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <stop_token>
+#include <utility>
+#include <vector>
+
+namespace {
+
+using namespace heddle;
+
+/// Steps in a row, each quick and dear or slow and cheap; what counts is the money, if the time is kept.
+struct errands {
+    using state = std::uint32_t;
+    struct label { int minutes = 0, money = 0; };
+    using action = int; // minutes
+    std::uint32_t count = 6;
+    int most_minutes = 12;
+
+    [[nodiscard]] std::pair<state, label> initial() const { return {0, {}}; }
+    [[nodiscard]] bool is_goal(state s) const { return s == count; }
+    [[nodiscard]] std::size_t level(state s) const { return s; }
+    [[nodiscard]] double total(label l) const { return l.money; }
+    [[nodiscard]] double bound(state, label l) const { return l.money; }
+    [[nodiscard]] bool dominates(label a, label b) const { return a.minutes <= b.minutes && a.money <= b.money; }
+    template <class Visit>
+    void for_each_successor(state s, label l, Visit&& visit) const {
+        int const i = static_cast<int>(s);
+        if (l.minutes + 1 <= most_minutes) visit(1, s + 1, label{l.minutes + 1, l.money + 3 + i});
+        if (l.minutes + 3 <= most_minutes) visit(3, s + 1, label{l.minutes + 3, l.money + 1});
+    }
+};
+static_assert(search::levelled_problem<errands>);
+
+struct without_levels : errands {
+    void level(state) const;
+};
+static_assert(search::problem<without_levels>);
+static_assert(!search::levelled_problem<without_levels>);
+
+} // namespace
+
+TEST_CASE("a front of labels per state finds what no single label would") {
+    auto const r = search::pareto_dp(errands{});
+    CHECK(r.status == search::status::optimal);
+    CHECK(r.cost == 3 + 4 + 5 + 3); // three slow ones have the time, the dearest
+    CHECK(r.actions == std::vector{1, 1, 1, 3, 3, 3});
+    CHECK(r.lower_bound == *r.cost);
+    CHECK(search::best_first(errands{}).cost == r.cost);
+    CHECK(r.statistics.dominated > 0);
+}
+
+TEST_CASE("no path, a cutoff, and limits are told apart") {
+    auto const none = search::pareto_dp(errands{6, 5});
+    CHECK(none.status == search::status::infeasible);
+    CHECK_FALSE(none.cost);
+
+    search::pareto_options o;
+    o.cutoff = 15;
+    CHECK(search::pareto_dp(errands{}, o).status == search::status::infeasible);
+    o.cutoff = 15.5;
+    CHECK(search::pareto_dp(errands{}, o).status == search::status::optimal);
+
+    search::pareto_options few;
+    few.label_limit = 5;
+    auto const stopped = search::pareto_dp(errands{}, few);
+    CHECK(stopped.status == search::status::limit);
+    CHECK(stopped.which_limit == search::limit_kind::labels);
+    CHECK(stopped.lower_bound <= 15);
+
+    std::stop_source source;
+    source.request_stop();
+    search::pareto_options stop;
+    stop.stop = source.get_token();
+    CHECK(search::pareto_dp(errands{}, stop).which_limit == search::limit_kind::stopped);
+    stop.stop = {};
+    stop.time_limit_seconds = 0.0;
+    CHECK(search::pareto_dp(errands{}, stop).which_limit == search::limit_kind::time);
+    stop.time_limit_seconds.reset();
+    stop.memory_limit_bytes = 1;
+    CHECK(search::pareto_dp(errands{}, stop).which_limit == search::limit_kind::memory);
+}
+
+TEST_CASE("a beam leaves labels out and says how much that may cost") {
+    search::pareto_options o;
+    o.beam = 1;
+    auto const narrow = search::pareto_dp(errands{}, o); // the cheapest so far uses up the time
+    CHECK(narrow.status == search::status::limit);
+    CHECK(narrow.which_limit == search::limit_kind::labels);
+    CHECK(narrow.lower_bound <= 15);
+    auto const lucky = search::pareto_dp(errands{6, 18}, o); // all slow
+    CHECK(lucky.status == search::status::feasible);
+    CHECK(lucky.cost == 6);
+    CHECK(lucky.lower_bound <= 6);
+    o.beam = 100;
+    CHECK(search::pareto_dp(errands{}, o).status == search::status::optimal);
+}
+
+TEST_CASE("a visitor sees every expansion and may stop") {
+    struct visitor_type {
+        std::size_t expanded = 0, solutions = 0, most = 1000;
+        bool on_expand(search::progress const&) { return ++expanded <= most; }
+        void on_solution(search::progress const& p) { solutions += p.incumbent.has_value(); }
+    } all, three;
+    auto const r = search::pareto_dp(errands{}, {}, all);
+    CHECK(all.expanded == r.statistics.expanded);
+    CHECK(all.solutions >= 1);
+    three.most = 3;
+    auto const stopped = search::pareto_dp(errands{}, {}, three);
+    CHECK(stopped.which_limit == search::limit_kind::stopped);
+    CHECK(stopped.statistics.expanded == 3);
+}
