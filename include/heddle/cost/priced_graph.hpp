@@ -7,6 +7,7 @@
 #include <heddle/cost/cost_model.hpp>
 #include <heddle/cost/serial.hpp>
 #include <heddle/search/best_first.hpp>
+#include <heddle/search/numbering.hpp>
 #include <heddle/search/state_graph.hpp>
 #include <heddle/theory/cut_space.hpp>
 
@@ -45,37 +46,28 @@ struct relaxation {
     multipliers weights;
     search::shortest_paths paths;
     double credit = 0;
-    [[nodiscard]] double bound() const { return paths.to_goal[0] - credit; }
+    [[nodiscard]] double bound() const { return paths.to_goal() - credit; }
 };
 
-/// Prices of all moves at given shares. Keeps references to the space, the graph and the model.
+/// Prices of all moves at given shares, made once for the levels of one kind on which the shares are the same.
+/// Keeps references to the space, the graph and the model.
 class priced_graph {
 public:
+    /// `steps`, of the space's instructions. `shares.is_by_extent()`, if it has that, tells whether factors of equal extent have
+    /// equal shares.
     template <class Shares>
     priced_graph(cut_space const& space, cut_graph const& graph, std::span<step const> steps, cost_model const& model, Shares const& shares)
-        : space_(space), graph_(graph), model_(model) {
-        for (auto const& s : steps) instructions_.push_back(model.price(s, shares));
-        auto const classes = model.class_count();
-        for (auto const& move : space.moves()) {
-            double transfers = 0;
-            momentary_memory momentary;
-            std::size_t const at = work_.size();
-            work_.resize(at + classes);
-            memory_.resize(at + classes);
-            for (auto i : move.instructions) {
-                auto const& cost = instructions_[i];
-                transfers += cost.forward_transfer + cost.backward_transfer + cost.deferred;
-                momentary.add(space.instructions()[i].what, cost);
-                for (std::size_t k = 0; k < classes; ++k) {
-                    work_[at + k] += cost.forward[k] + cost.backward[k] + cost.update[k];
-                    memory_[at + k] += cost.memory[k];
-                }
+        : space_(space), graph_(graph), model_(model), number_in_kind_(steps.size()) {
+        auto const moves = moves_by_kind();
+        search::numbering<std::vector<std::uint32_t>, search::list_hash<std::uint32_t>> numbers;
+        share_numbers const same(space, shares);
+        for (std::size_t level = 0; level + 1 < space.level_count(); ++level) {
+            auto const [number, is_new] = numbers.insert(same(level));
+            if (is_new) {
+                variants_.push_back({static_cast<std::uint32_t>(prices_.size()), static_cast<std::uint32_t>(instructions_.size())});
+                price_level(level, moves[space.kind(level)], steps, shares);
             }
-            for (auto const& [t, f] : move.saved)
-                for (std::size_t k = 0; k < classes; ++k)
-                    memory_[at + k] += cost_model::at(held_bytes(space.program().tensors[t], f), f.is_shard() ? shares(share_ref{t, f.factor()})[k] : 1);
-            transfers_.push_back(transfers);
-            buffers_.push_back(momentary.most());
+            variant_of_level_.push_back(number);
         }
     }
 
@@ -85,23 +77,30 @@ public:
         auto const& list = space_.moves()[a].instructions;
         return {list.data(), list.size()};
     }
-    [[nodiscard]] step_cost const& instruction(std::uint32_t i) const { return instructions_[i]; }
-    [[nodiscard]] std::span<double const> memory(cut_space::action a) const { return {memory_.data() + a * model_.class_count(), model_.class_count()}; }
+    [[nodiscard]] step_cost const& instruction(std::size_t level, std::uint32_t i) const {
+        return instructions_[variants_[variant_of_level_[level]].first_instruction + number_in_kind_[i]];
+    }
+    [[nodiscard]] std::span<double const> memory(std::size_t level, cut_space::action a) const {
+        return {memory_.data() + place(level, a) * model_.class_count(), model_.class_count()};
+    }
     /// The most bytes that come and go within a move.
-    [[nodiscard]] double buffer(cut_space::action a) const { return buffers_[a]; }
-    [[nodiscard]] std::span<double const> work(cut_space::action a) const { return {work_.data() + a * model_.class_count(), model_.class_count()}; }
+    [[nodiscard]] double buffer(std::size_t level, cut_space::action a) const { return prices_[place(level, a)].buffer; }
+    [[nodiscard]] std::span<double const> work(std::size_t level, cut_space::action a) const {
+        return {work_.data() + place(level, a) * model_.class_count(), model_.class_count()};
+    }
 
     [[nodiscard]] path_cost evaluate(move_list const& path) const {
         serial const clock(model_.class_count());
         auto label = clock.initial();
         path_cost cost{0, std::vector<double>(model_.class_count())};
-        double buffer = 0;
-        for (auto a : path) {
-            for (auto i : instructions_of(a)) clock.extend(label, instructions_[i]);
-            buffer = std::max(buffer, buffers_[a]);
-            for (std::size_t k = 0; k < cost.memory.size(); ++k) cost.memory[k] += memory(a)[k];
+        double most = 0;
+        for (std::size_t level = 0; level < path.size(); ++level) {
+            auto const a = path[level];
+            for (auto i : instructions_of(a)) clock.extend(label, instruction(level, i));
+            most = std::max(most, buffer(level, a));
+            for (std::size_t k = 0; k < cost.memory.size(); ++k) cost.memory[k] += memory(level, a)[k];
         }
-        for (auto& memory : cost.memory) memory += buffer;
+        for (auto& memory : cost.memory) memory += most;
         cost.seconds = clock.total(label);
         return cost;
     }
@@ -112,35 +111,134 @@ public:
         return true;
     }
 
+    /// Shortest paths under a number for each price, `number(transfers, work, memory, buffer)`.
+    template <class Number>
+    [[nodiscard]] search::shortest_paths shortest_under(Number const& number) const {
+        auto const classes = model_.class_count();
+        move_costs costs{*this, {}};
+        for (std::size_t at = 0; at < prices_.size(); ++at)
+            costs.of_place.push_back(number(prices_[at].transfers, std::span(work_).subspan(at * classes, classes), std::span(memory_).subspan(at * classes, classes), prices_[at].buffer));
+        return search::paths_to_goal(graph_, costs);
+    }
+
     /// Solves the relaxation with these weights.
     [[nodiscard]] relaxation relax(multipliers weights) const {
-        auto const classes = model_.class_count();
-        std::vector<double> price(transfers_);
-        for (std::size_t a = 0; a < price.size(); ++a)
-            for (std::size_t k = 0; k < classes; ++k)
-                price[a] += weights.clock[k] * work_[a * classes + k] + weights.memory[k] * memory_[a * classes + k];
-        relaxation r{std::move(weights), search::paths_to_goal(graph_, [&](auto a) { return price[a]; }), 0};
-        for (std::size_t k = 0; k < classes; ++k) r.credit += r.weights.memory[k] * model_.memory_limit(k);
-        return r;
+        auto paths = shortest_under([&](double transfers, auto work, auto memory, double) {
+            double sum = transfers;
+            for (std::size_t k = 0; k < work.size(); ++k) sum += weights.clock[k] * work[k] + weights.memory[k] * memory[k];
+            return sum;
+        });
+        double credit = 0;
+        for (std::size_t k = 0; k < model_.class_count(); ++k) credit += weights.memory[k] * model_.memory_limit(k);
+        return {std::move(weights), std::move(paths), credit};
     }
 
     /// Least memory of class `k` from every node to the end.
-    [[nodiscard]] std::vector<double> least_memory(std::size_t k) const {
-        return search::paths_to_goal(graph_, [&](auto a) { return memory(a)[k]; }).to_goal;
+    [[nodiscard]] search::shortest_paths least_memory(std::size_t k) const {
+        return shortest_under([k](double, auto, auto memory, double) { return memory[k]; });
     }
 
 private:
+    struct price { double transfers = 0, buffer = 0; };
+    struct variant { std::uint32_t first_price, first_instruction; };
+    struct move_costs {
+        priced_graph const& priced;
+        std::vector<double> of_place;
+        double operator()(std::size_t level, cut_space::action a) const { return of_place[priced.place(level, a)]; }
+        [[nodiscard]] std::uint64_t alike(std::size_t level) const { return priced.variant_of_level_[level]; }
+    };
+
+    /// What tells whether two levels have equal prices: their kind and, where shares differ between equal extents, the shares.
+    template <class Shares>
+    class share_numbers {
+    public:
+        share_numbers(cut_space const& space, Shares const& shares) : space_(space), shares_(shares) {
+            if constexpr (requires { shares.is_by_extent(); }) is_by_extent_ = shares.is_by_extent();
+            for (std::size_t level = 0; level + 1 < space.level_count(); ++level) is_repeated_.push_back(false), is_repeated_[space.kind(level)] = space.kind(level) != level;
+        }
+        std::vector<std::uint32_t> operator()(std::size_t level) const {
+            std::vector<std::uint32_t> key{space_.kind(level)};
+            if (is_by_extent_ || !is_repeated_[space_.kind(level)]) return key;
+            auto const& op = space_.program().operators[level];
+            for (std::size_t k = 0; k < op.operands.size() + op.results.size(); ++k) {
+                tensor_id const t = tensor_at(op, k);
+                for (std::size_t f = 0; f < space_.program().tensors[t].factors.size(); ++f)
+                    key.push_back(numbers_.insert(shares_(share_ref{t, static_cast<factor_number>(f)})).first);
+            }
+            return key;
+        }
+
+    private:
+        cut_space const& space_;
+        Shares const& shares_;
+        bool is_by_extent_ = false;
+        std::vector<bool> is_repeated_;
+        mutable search::numbering<share_vector, search::list_hash<double>> numbers_;
+    };
+
+    /// By kind, its moves. Numbers moves and instructions within their kind.
+    std::vector<std::vector<cut_space::action>> moves_by_kind() {
+        std::vector<std::vector<cut_space::action>> result(space_.level_count());
+        std::vector<std::uint32_t> instruction_count(space_.level_count());
+        constexpr std::uint32_t none = ~std::uint32_t{0};
+        std::ranges::fill(number_in_kind_, none);
+        for (cut_space::action a = 0; a < space_.moves().size(); ++a) {
+            auto const& move = space_.moves()[a];
+            move_in_kind_.push_back(static_cast<std::uint32_t>(result[move.kind].size()));
+            result[move.kind].push_back(a);
+            for (auto i : move.instructions)
+                if (number_in_kind_[i] == none) number_in_kind_[i] = instruction_count[move.kind]++;
+        }
+        return result;
+    }
+
+    template <class Shares>
+    void price_level(std::size_t level, std::vector<cut_space::action> const& moves, std::span<step const> steps, Shares const& shares) {
+        auto const classes = model_.class_count();
+        auto const first = instructions_.size();
+        auto const here = [&](share_ref ref) -> decltype(auto) { return shares(share_ref{space_.at(level, ref.tensor), ref.factor}); };
+        for (auto a : moves) {
+            auto const& move = space_.moves()[a];
+            auto& p = prices_.emplace_back();
+            momentary_memory momentary;
+            std::size_t const at = work_.size();
+            work_.resize(at + classes);
+            memory_.resize(at + classes);
+            for (auto i : move.instructions) {
+                if (first + number_in_kind_[i] == instructions_.size()) instructions_.push_back(model_.price(steps[i], here));
+                auto const& cost = instructions_[first + number_in_kind_[i]];
+                p.transfers += cost.forward_transfer + cost.backward_transfer + cost.deferred;
+                momentary.add(space_.instructions()[i].what, cost);
+                for (std::size_t k = 0; k < classes; ++k) {
+                    work_[at + k] += cost.forward[k] + cost.backward[k] + cost.update[k];
+                    memory_[at + k] += cost.memory[k];
+                }
+            }
+            for (auto const& [t, f] : move.saved)
+                for (std::size_t k = 0; k < classes; ++k)
+                    memory_[at + k] += cost_model::at(held_bytes(space_.program().tensors[t], f), f.is_shard() ? here(share_ref{t, f.factor()})[k] : 1);
+            p.buffer = momentary.most();
+        }
+    }
+
+    [[nodiscard]] std::size_t place(std::size_t level, cut_space::action a) const { return variants_[variant_of_level_[level]].first_price + move_in_kind_[a]; }
+
     cut_space const& space_;
     cut_graph const& graph_;
     cost_model const& model_;
+    /// Of instructions and moves, among those of their kind, in the order of moves.
+    std::vector<std::uint32_t> number_in_kind_, move_in_kind_;
+    std::vector<variant> variants_;
+    std::vector<std::uint32_t> variant_of_level_;
     std::vector<step_cost> instructions_;
-    std::vector<double> transfers_, buffers_, work_, memory_;
+    std::vector<price> prices_;
+    std::vector<double> work_, memory_;
 };
 
 /// The label search on a priced graph: serial clocks, memory within limits, bounded by relaxations.
 class priced_graph_problem {
 public:
-    using state = std::uint32_t;
+    using state = search::graph_node;
     using action = cut_space::action;
     struct label {
         serial::label time;
@@ -156,15 +254,15 @@ public:
     }
 
     [[nodiscard]] std::pair<state, label> initial() const {
-        return {0, {clock_.initial(), per_class(priced_.model().class_count(), 0.0), 0}};
+        return {{}, {clock_.initial(), per_class(priced_.model().class_count(), 0.0), 0}};
     }
-    [[nodiscard]] bool is_goal(state s) const { return priced_.graph().is_last(s); }
+    [[nodiscard]] bool is_goal(state s) const { return s.level + 1 == priced_.graph().level_count(); }
     [[nodiscard]] double total(label const& l) const { return clock_.total(l.time); }
 
     [[nodiscard]] double bound(state s, label const& l) const {
         double const time = bound_of_time(s, l);
         for (std::size_t k = 0; k < l.memory.size(); ++k)
-            if (l.memory[k] + least_memory_[k][s] + l.buffer > priced_.model().memory_limit(k)) {
+            if (l.memory[k] + least_memory_[k].to_goal(s) + l.buffer > priced_.model().memory_limit(k)) {
                 least_without_memory_ = std::min(least_without_memory_, time);
                 return std::numeric_limits<double>::infinity();
             }
@@ -184,13 +282,13 @@ public:
 
     template <class Visit>
     void for_each_successor(state s, label const& l, Visit&& visit) const {
-        for (auto const& edge : priced_.graph().out(s)) {
+        for (auto const& edge : priced_.graph().from_level(s.level).out(s.position)) {
             label next = l;
-            for (auto i : priced_.instructions_of(edge.action)) clock_.extend(next.time, priced_.instruction(i));
-            next.buffer = std::max(next.buffer, priced_.buffer(edge.action));
-            auto const memory = priced_.memory(edge.action);
+            for (auto i : priced_.instructions_of(edge.action)) clock_.extend(next.time, priced_.instruction(s.level, i));
+            next.buffer = std::max(next.buffer, priced_.buffer(s.level, edge.action));
+            auto const memory = priced_.memory(s.level, edge.action);
             for (std::size_t k = 0; k < next.memory.size(); ++k) next.memory[k] += memory[k];
-            visit(edge.action, edge.to, std::move(next));
+            visit(edge.action, state{s.level + 1, edge.to}, std::move(next));
         }
     }
 
@@ -199,7 +297,7 @@ private:
         if (is_goal(s)) return total(l);
         double best = 0;
         for (auto const& r : relaxations_) {
-            double value = l.time.closed + l.time.deferred + r.paths.to_goal[s] - r.credit;
+            double value = l.time.closed + l.time.deferred + r.paths.to_goal(s) - r.credit;
             for (std::size_t k = 0; k < l.memory.size(); ++k)
                 value += r.weights.clock[k] * (l.time.forward[k] + l.time.backward[k] + l.time.update[k]) + r.weights.memory[k] * l.memory[k];
             best = std::max(best, value);
@@ -212,7 +310,7 @@ private:
     serial clock_;
     bool memory_matters_;
     mutable double least_without_memory_ = std::numeric_limits<double>::infinity();
-    std::vector<std::vector<double>> least_memory_;
+    std::vector<search::shortest_paths> least_memory_;
 };
 
 } // namespace heddle

@@ -45,7 +45,7 @@ template <ratio_solver Solver>
 class hap_run {
 public:
     hap_run(indexed_program const& program, cluster const& c, Solver& solver, hap_options const& options)
-        : cluster_(c), solver_(solver), options_(options), space_(program), types_(c), model_(c, types_.classes, main_type(program)),
+        : cluster_(c), solver_(solver), options_(options), space_(program, operator_kinds(program)), types_(c), model_(c, types_.classes, main_type(program)),
           proportional_(compute_proportional(model_, main_type(program))) {}
 
     plan run() {
@@ -118,7 +118,7 @@ private:
     /// Takes in programs that are never faster, only smaller. Returns whether they were missing.
     bool widen() {
         if (std::exchange(has_all_programs_, true)) return false;
-        graph_ = explore([](instruction const&) { return true; });
+        graph_ = explore(instruction_filter::everything());
         return true;
     }
 
@@ -199,13 +199,12 @@ private:
 
     /// The program of least memory, its communication buffers counted as if all were there at once, or not at all.
     [[nodiscard]] std::optional<move_list> least_memory(priced_graph const& priced, bool count_buffers) const {
-        auto const paths = search::paths_to_goal(graph_, [&](auto a) {
-            double const buffer = count_buffers ? priced.buffer(a) : 0;
+        auto const paths = priced.shortest_under([&](double, auto, auto memory, double buffer) {
             double sum = 0;
-            for (std::size_t k = 0; k < model_.class_count(); ++k) sum += (priced.memory(a)[k] + buffer) / model_.memory_limit(k);
+            for (std::size_t k = 0; k < memory.size(); ++k) sum += (memory[k] + (count_buffers ? buffer : 0)) / model_.memory_limit(k);
             return sum;
         });
-        if (!std::isfinite(paths.to_goal[0])) return std::nullopt;
+        if (!std::isfinite(paths.to_goal())) return std::nullopt;
         return search::follow(graph_, paths);
     }
 

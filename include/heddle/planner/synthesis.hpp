@@ -63,14 +63,14 @@ struct relaxation_bounds {
     };
     for (int round = 0; round < rounds; ++round) {
         auto current = priced.relax(weights);
-        if (!std::isfinite(current.paths.to_goal[0])) return best;
+        if (!std::isfinite(current.paths.to_goal())) return best;
         double const bound = current.bound();
         auto path = search::follow(priced.graph(), current.paths);
         auto cost = priced.evaluate(path);
         bool const fits = priced.fits(cost);
         std::vector<double> work(classes);
-        for (auto a : path)
-            for (std::size_t k = 0; k < classes; ++k) work[k] += priced.work(a)[k];
+        for (std::size_t level = 0; level < path.size(); ++level)
+            for (std::size_t k = 0; k < classes; ++k) work[k] += priced.work(level, path[level])[k];
         std::vector<double> usage(classes);
         for (std::size_t k = 0; k < classes; ++k) usage[k] = cost.memory[k] / priced.model().memory_limit(k);
         if (fits && cost.seconds < best.cost.seconds) { best.cost = std::move(cost); best.path = std::move(path); }
