@@ -18,18 +18,18 @@ using namespace heddle;
 class layer_builder {
 public:
     program build(int count) {
-        auto x = b_.input("x", {256, 65, width});
+        auto x = b_.input("x", {batch, tokens, width});
         for (; number_ < count; ++number_) {
-            x = add(x, attend(normalised("norm1", x)));
+            x = add(x, dropout(attend(normalised("norm1", x))));
             auto const h = linear("up", normalised("norm2", x), width, 4 * width);
             auto const g = b_.apply("gelu", "(b s k) -> (b s k)", {h}, {.category = operator_class::elementwise, .saved_operands = {{0}}});
-            x = add(x, linear("down", g, 4 * width, width));
+            x = add(x, dropout(linear("down", dropout(g), 4 * width, width)));
         }
         return b_.finish(b_.apply("sum", "(b s k) -> (); 0", {x}, {.category = operator_class::reduction}));
     }
 
 private:
-    static constexpr extent width = 768, heads = 12;
+    static constexpr extent batch = 256, tokens = 65, width = 768, heads = 12;
 
     tensor_id parameter(char const* what, char const* part, shape dims) {
         return b_.parameter("layer" + std::to_string(number_) + "." + what + "." + part, std::move(dims));
@@ -45,15 +45,19 @@ private:
     tensor_id add(tensor_id x, tensor_id y) {
         return b_.apply("add", "(b s k), (b s k) -> (b s k); 0 + 1", {x, y}, {.category = operator_class::elementwise});
     }
-    tensor_id projected(char const* what, tensor_id x) {
-        return b_.apply("split_heads", "(b s (h d)) -> (b h s d); 0", {linear(what, x, width, width)}, {.extents = {{"h", heads}}, .is_view = true});
+    tensor_id dropout(tensor_id x) {
+        return b_.apply("dropout", "(b s k) -> (b s k); 0", {x}, {.category = operator_class::elementwise, .extra_saved = bytes(static_cast<double>(b_.tensor(x).elements()))});
     }
+    tensor_id swapped(tensor_id x) { return b_.apply("transpose", "(b s k) -> (s b k); 0", {x}, {.is_view = true}); }
     tensor_id attend(tensor_id x) {
-        auto const q = projected("query", x), k = projected("key", x), v = projected("value", x);
-        auto const scores = b_.apply("scores", "(b h s d), (b h t d) -> (b h s t); 0*1", {q, k}, {.category = operator_class::matmul});
-        auto const weights = b_.apply("softmax", "(b h s !t) -> (b h s !t)", {scores}, {.category = operator_class::normalisation, .saved_operands = {{}}, .saved_results = {0}});
-        auto const values = b_.apply("values", "(b h s t), (b h t d) -> (b h s d); 0*1", {weights, v}, {.category = operator_class::matmul});
-        return linear("project", b_.apply("merge_heads", "(b h s d) -> (b s (h d)); 0", {values}), width, width);
+        auto const w = parameter("attention", "in_weight", {3 * width, width}), bias = parameter("attention", "in_bias", {3 * width});
+        auto const out = parameter("attention", "out_weight", {width, width}), out_bias = parameter("attention", "out_bias", {width});
+        auto const t = swapped(x);
+        flops const work(2.0 * batch * tokens * width * (4 * width + 2 * tokens));
+        return swapped(b_.apply("attention", "(!s b !e), (!t b !e), (!t b !e), ((!three h !d) !e), ((!three h !d)), (!o (h !d)), (!o) -> (!s b !o); 5 + 6",
+                                {t, t, t, w, bias, out, out_bias},
+                                {.category = operator_class::attention, .extents = {{"three", 3}, {"h", heads}}, .forward = work, .backward = 2 * work,
+                                 .extra_saved = bytes(4.0 * batch * heads * tokens * tokens), .saved_operands = {{0, 1, 2, 3, 5}}}));
     }
 
     program_builder b_;
