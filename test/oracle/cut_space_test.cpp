@@ -192,7 +192,7 @@ double shortest_path(cut_space const& space, cut_graph const& graph, random_pric
         for (auto i : space.moves()[a].instructions) sum += prices.of(space.instructions()[i]);
         return sum;
     });
-    return paths.to_goal[0];
+    return paths.to_goal();
 }
 
 std::size_t choices(indexed_program const& p) {
@@ -338,11 +338,13 @@ struct priced_instance {
     cost_model model;
     share_vector ratios;
     priced_graph priced;
+    /// By instruction.
+    std::vector<step_cost> costs;
 
     priced_instance(random_source& random, test::cluster_limits limits, int most_operators)
         : made(test::random_program(random, {.least_operators = 2, .most_operators = most_operators, .most_extent = 4})), p(index_program(made)),
           on(test::random_cluster(random, limits)), space(p), graph(search::explore(space)), steps(make_steps()), model(on, classes()),
-          ratios(make_ratios(random)), priced(space, graph, steps, model, integral_shares(p, ratios)) {}
+          ratios(make_ratios(random)), priced(space, graph, steps, model, integral_shares(p, ratios)), costs(make_costs()) {}
 
     [[nodiscard]] std::string text() const { return test::describe(made) + test::describe(on); }
 
@@ -350,6 +352,12 @@ private:
     std::vector<step> make_steps() const {
         std::vector<step> result;
         for (auto const& i : space.instructions()) result.push_back(make_step(p, i, {}));
+        return result;
+    }
+    std::vector<step_cost> make_costs() const {
+        std::vector<step_cost> result;
+        integral_shares const shares(p, ratios);
+        for (auto const& s : steps) result.push_back(model.price(s, shares));
         return result;
     }
     /// One class per device: shares are then integral and sum to one.
@@ -391,7 +399,7 @@ double most_that_passes(priced_instance const& x, std::vector<std::uint32_t> con
         auto const op = is_one_operators ? x.p.tensors[i.tensor].consumers.at(0) : of.what == instruction::kind::compute ? of.op : ~operator_id{};
         double& copies = unsharded[op];
         if (i.what == instruction::kind::unshard) copies += x.p.tensors[i.tensor].info.size().value;
-        most = std::max({most, copies + x.priced.instruction(instructions[n]).buffer, 2 * copies});
+        most = std::max({most, copies + x.costs[instructions[n]].buffer, 2 * copies});
     }
     return most;
 }
@@ -406,7 +414,7 @@ path_cost cost_by_definition(priced_instance const& x, std::vector<std::uint32_t
         if (transfer > 0) clock.assign(classes, std::ranges::max(clock) + transfer);
     };
     for (auto i : instructions) {
-        auto const& cost = x.priced.instruction(i);
+        auto const& cost = x.costs[i];
         synchronise(cost.forward_transfer);
         for (std::size_t k = 0; k < classes; ++k) {
             clock[k] += cost.forward[k];
@@ -415,13 +423,13 @@ path_cost cost_by_definition(priced_instance const& x, std::vector<std::uint32_t
         gradients += cost.deferred;
     }
     for (auto i = instructions.rbegin(); i != instructions.rend(); ++i) {
-        auto const& cost = x.priced.instruction(*i);
+        auto const& cost = x.costs[*i];
         for (std::size_t k = 0; k < classes; ++k) clock[k] += cost.backward[k];
         synchronise(cost.backward_transfer);
     }
     clock.assign(classes, std::ranges::max(clock) + gradients);
     for (auto i : instructions)
-        for (std::size_t k = 0; k < classes; ++k) clock[k] += x.priced.instruction(i).update[k];
+        for (std::size_t k = 0; k < classes; ++k) clock[k] += x.costs[i].update[k];
     // What is kept for the backward pass: each tensor once in each form, and a parameter not in the form
     // in which it is stored (replicated and mirrored copies are the same bytes).
     integral_shares const shares(x.p, x.ratios);

@@ -143,6 +143,9 @@ public:
     integral_shares(indexed_program const& program, std::vector<double> const& ratios, std::span<atom_class const> classes = {})
         : integral_shares(program, ratio_table(segment_count(program), ratios), classes) {}
 
+    /// Whether factors of equal extent have equal shares.
+    [[nodiscard]] bool is_by_extent() const { return cut_.empty(); }
+
     /// Throws `input_error` if no class cuts the factor and there is no program.
     [[nodiscard]] share_vector const& operator()(share_ref ref) const {
         if (auto const found = cut_.find({ref.tensor, ref.factor}); found != cut_.end()) return found->second;
@@ -171,6 +174,8 @@ class largest_shares {
 public:
     largest_shares(integral_shares shares, std::vector<std::size_t> class_of_device)
         : shares_(std::move(shares)), class_of_device_(std::move(class_of_device)) {}
+
+    [[nodiscard]] bool is_by_extent() const { return shares_.is_by_extent(); }
 
     [[nodiscard]] share_vector const& operator()(share_ref ref) const {
         auto const& all = shares_(ref);

@@ -8,10 +8,12 @@
 #include <heddle/cost/relaxation_weights.hpp>
 #include <heddle/cost/serial.hpp>
 #include <heddle/search/best_first.hpp>
+#include <heddle/search/numbering.hpp>
 #include <heddle/search/state_graph.hpp>
 #include <heddle/theory/cut_space.hpp>
 
 #include <algorithm>
+#include <concepts>
 #include <limits>
 #include <span>
 #include <utility>
@@ -45,41 +47,42 @@ struct relaxation {
     multipliers weights;
     search::shortest_paths paths;
     double credit = 0;
-    [[nodiscard]] double bound() const { return paths.to_goal[0] - credit; }
+    [[nodiscard]] double bound() const { return paths.to_goal() - credit; }
 };
 
-/// Prices of all moves at given shares. Keeps references to the space, the graph and the model.
+/// Seconds of a move's transfers, by the weight that counts them: those of the forward pass and after the update, those of the
+/// backward pass, and the gradients'.
+struct move_transfers {
+    double forward = 0, backward = 0, gradients = 0;
+};
+
+/// What a move costs. Per class: seconds of work in the forward pass and the update, and in the backward pass; bytes that stay.
+struct move_price {
+    move_transfers transfers;
+    std::span<double const> work, backward_work, memory;
+    /// The most bytes that come and go within it.
+    double buffer = 0;
+};
+
+/// Prices of all moves at given shares, made once for the levels of one kind on which the shares are the same.
+/// Keeps references to the space, the graph and the model.
 class priced_graph {
 public:
+    /// `steps`, of the space's instructions. `shares.is_by_extent()`, if it has that, tells whether factors of equal extent have
+    /// equal shares.
     template <class Shares>
     priced_graph(cut_space const& space, cut_graph const& graph, std::span<step const> steps, cost_model const& model, Shares const& shares)
-        : space_(space), graph_(graph), model_(model) {
-        for (auto const& s : steps) instructions_.push_back(model.price(s, shares));
-        auto const classes = model.class_count();
-        for (auto const& move : space.moves()) {
-            move_transfers transfers;
-            momentary_memory momentary;
-            std::size_t const at = memory_.size();
-            work_.resize(at + classes);
-            backward_work_.resize(at + classes);
-            memory_.resize(at + classes);
-            for (auto i : move.instructions) {
-                auto const& cost = instructions_[i];
-                transfers.forward += cost.forward_transfer + cost.refresh;
-                transfers.backward += cost.backward_transfer;
-                transfers.gradients += cost.deferred;
-                momentary.add(space.instructions()[i].what, cost);
-                for (std::size_t k = 0; k < classes; ++k) {
-                    work_[at + k] += cost.forward[k] + cost.update[k];
-                    backward_work_[at + k] += cost.backward[k];
-                    memory_[at + k] += cost.memory[k];
-                }
+        : space_(space), graph_(graph), model_(model), number_in_kind_(steps.size()) {
+        auto const moves = moves_by_kind();
+        search::numbering<std::vector<std::uint32_t>, search::list_hash<std::uint32_t>> numbers;
+        share_numbers const same(space, shares);
+        for (std::size_t level = 0; level + 1 < space.level_count(); ++level) {
+            auto const [number, is_new] = numbers.insert(same(level));
+            if (is_new) {
+                variants_.push_back({static_cast<std::uint32_t>(prices_.size()), static_cast<std::uint32_t>(instructions_.size())});
+                price_level(level, moves[space.kind(level)], steps, shares);
             }
-            for (auto const& [t, f] : move.saved)
-                for (std::size_t k = 0; k < classes; ++k)
-                    memory_[at + k] += cost_model::at(held_bytes(space.program().tensors[t], f), f.is_shard() ? shares(share_ref{t, f.factor()})[k] : 1);
-            transfers_.push_back(transfers);
-            buffers_.push_back(momentary.most());
+            variant_of_level_.push_back(number);
         }
     }
 
@@ -89,25 +92,29 @@ public:
         auto const& list = space_.moves()[a].instructions;
         return {list.data(), list.size()};
     }
-    [[nodiscard]] step_cost const& instruction(std::uint32_t i) const { return instructions_[i]; }
-    [[nodiscard]] std::span<double const> memory(cut_space::action a) const { return {memory_.data() + a * model_.class_count(), model_.class_count()}; }
+    [[nodiscard]] step_cost const& instruction(std::size_t level, std::uint32_t i) const {
+        return instructions_[variants_[variant_of_level_[level]].first_instruction + number_in_kind_[i]];
+    }
+    [[nodiscard]] std::span<double const> memory(std::size_t level, cut_space::action a) const {
+        return {memory_.data() + place(level, a) * model_.class_count(), model_.class_count()};
+    }
     /// The most bytes that come and go within a move.
-    [[nodiscard]] double buffer(cut_space::action a) const { return buffers_[a]; }
+    [[nodiscard]] double buffer(std::size_t level, cut_space::action a) const { return prices_[place(level, a)].buffer; }
+
     /// Seconds of a path's work per class, and of all it does in the backward pass and beside it, as `weights` count the classes.
     struct path_loads {
         std::vector<double> clock;
         double backward = 0, gradients = 0;
     };
     [[nodiscard]] path_loads loads(move_list const& path, relaxation_weights const& weights) const {
-        auto const classes = model_.class_count();
-        path_loads sum{std::vector<double>(classes), 0, 0};
-        for (auto a : path) {
-            sum.backward += transfers_[a].backward;
-            sum.gradients += transfers_[a].gradients;
-            for (std::size_t k = 0; k < classes; ++k) {
-                double const backward = backward_work_[a * classes + k];
-                sum.clock[k] += work_[a * classes + k] + weights.backward * backward;
-                sum.backward += weights.clock[k] * backward;
+        path_loads sum{std::vector<double>(model_.class_count()), 0, 0};
+        for (std::size_t level = 0; level < path.size(); ++level) {
+            auto const move = price_at(place(level, path[level]));
+            sum.backward += move.transfers.backward;
+            sum.gradients += move.transfers.gradients;
+            for (std::size_t k = 0; k < sum.clock.size(); ++k) {
+                sum.clock[k] += move.work[k] + weights.backward * move.backward_work[k];
+                sum.backward += weights.clock[k] * move.backward_work[k];
             }
         }
         return sum;
@@ -118,13 +125,14 @@ public:
         Accumulator const clock(model_.class_count());
         auto label = clock.initial();
         path_cost cost{0, std::vector<double>(model_.class_count())};
-        double buffer = 0;
-        for (auto a : path) {
-            for (auto i : instructions_of(a)) clock.extend(label, instructions_[i]);
-            buffer = std::max(buffer, buffers_[a]);
-            for (std::size_t k = 0; k < cost.memory.size(); ++k) cost.memory[k] += memory(a)[k];
+        double most = 0;
+        for (std::size_t level = 0; level < path.size(); ++level) {
+            auto const a = path[level];
+            for (auto i : instructions_of(a)) clock.extend(label, instruction(level, i));
+            most = std::max(most, buffer(level, a));
+            for (std::size_t k = 0; k < cost.memory.size(); ++k) cost.memory[k] += memory(level, a)[k];
         }
-        for (auto& memory : cost.memory) memory += buffer;
+        for (auto& memory : cost.memory) memory += most;
         cost.seconds = clock.total(label);
         return cost;
     }
@@ -135,48 +143,145 @@ public:
         return true;
     }
 
+    /// Shortest paths under a number for the price of each move.
+    template <std::invocable<move_price const&> Number>
+    [[nodiscard]] search::shortest_paths shortest_under(Number const& number) const {
+        move_costs costs{*this, {}};
+        for (std::size_t at = 0; at < prices_.size(); ++at) costs.of_place.push_back(number(price_at(at)));
+        return search::paths_to_goal(graph_, costs);
+    }
+
     /// Solves the relaxation with these weights.
     [[nodiscard]] relaxation relax(multipliers weights) const {
-        auto const classes = model_.class_count();
-        auto const& w = weights.time;
-        std::vector<double> price;
-        for (std::size_t a = 0; a < transfers_.size(); ++a) {
-            auto const& t = transfers_[a];
-            double sum = t.forward + w.backward * t.backward + w.gradients * t.gradients;
-            for (std::size_t k = 0, at = a * classes; k < classes; ++k, ++at)
-                sum += w.clock[k] * (work_[at] + w.backward * backward_work_[at]) + weights.memory[k] * memory_[at];
-            price.push_back(sum);
-        }
-        relaxation r{std::move(weights), search::paths_to_goal(graph_, [&](auto a) { return price[a]; }), 0};
-        for (std::size_t k = 0; k < classes; ++k) r.credit += r.weights.memory[k] * model_.memory_limit(k);
-        return r;
+        auto paths = shortest_under([&](move_price const& move) {
+            auto const& w = weights.time;
+            double sum = move.transfers.forward + w.backward * move.transfers.backward + w.gradients * move.transfers.gradients;
+            for (std::size_t k = 0; k < move.work.size(); ++k)
+                sum += w.clock[k] * (move.work[k] + w.backward * move.backward_work[k]) + weights.memory[k] * move.memory[k];
+            return sum;
+        });
+        double credit = 0;
+        for (std::size_t k = 0; k < model_.class_count(); ++k) credit += weights.memory[k] * model_.memory_limit(k);
+        return {std::move(weights), std::move(paths), credit};
     }
 
     /// Least memory of class `k` from every node to the end.
-    [[nodiscard]] std::vector<double> least_memory(std::size_t k) const {
-        return search::paths_to_goal(graph_, [&](auto a) { return memory(a)[k]; }).to_goal;
+    [[nodiscard]] search::shortest_paths least_memory(std::size_t k) const {
+        return shortest_under([k](move_price const& move) { return move.memory[k]; });
     }
 
 private:
+    struct price {
+        move_transfers transfers;
+        double buffer = 0;
+    };
+    struct variant { std::uint32_t first_price, first_instruction; };
+    struct move_costs {
+        priced_graph const& priced;
+        std::vector<double> of_place;
+        double operator()(std::size_t level, cut_space::action a) const { return of_place[priced.place(level, a)]; }
+        [[nodiscard]] std::uint64_t alike(std::size_t level) const { return priced.variant_of_level_[level]; }
+    };
+
+    /// What tells whether two levels have equal prices: their kind and, where shares differ between equal extents, the shares.
+    template <class Shares>
+    class share_numbers {
+    public:
+        share_numbers(cut_space const& space, Shares const& shares) : space_(space), shares_(shares) {
+            if constexpr (requires { shares.is_by_extent(); }) is_by_extent_ = shares.is_by_extent();
+            for (std::size_t level = 0; level + 1 < space.level_count(); ++level) is_repeated_.push_back(false), is_repeated_[space.kind(level)] = space.kind(level) != level;
+        }
+        std::vector<std::uint32_t> operator()(std::size_t level) const {
+            std::vector<std::uint32_t> key{space_.kind(level)};
+            if (is_by_extent_ || !is_repeated_[space_.kind(level)]) return key;
+            auto const& op = space_.program().operators[level];
+            for (std::size_t k = 0; k < op.operands.size() + op.results.size(); ++k) {
+                tensor_id const t = tensor_at(op, k);
+                for (std::size_t f = 0; f < space_.program().tensors[t].factors.size(); ++f)
+                    key.push_back(numbers_.insert(shares_(share_ref{t, static_cast<factor_number>(f)})).first);
+            }
+            return key;
+        }
+
+    private:
+        cut_space const& space_;
+        Shares const& shares_;
+        bool is_by_extent_ = false;
+        std::vector<bool> is_repeated_;
+        mutable search::numbering<share_vector, search::list_hash<double>> numbers_;
+    };
+
+    /// By kind, its moves. Numbers moves and instructions within their kind.
+    std::vector<std::vector<cut_space::action>> moves_by_kind() {
+        std::vector<std::vector<cut_space::action>> result(space_.level_count());
+        std::vector<std::uint32_t> instruction_count(space_.level_count());
+        constexpr std::uint32_t none = ~std::uint32_t{0};
+        std::ranges::fill(number_in_kind_, none);
+        for (cut_space::action a = 0; a < space_.moves().size(); ++a) {
+            auto const& move = space_.moves()[a];
+            move_in_kind_.push_back(static_cast<std::uint32_t>(result[move.kind].size()));
+            result[move.kind].push_back(a);
+            for (auto i : move.instructions)
+                if (number_in_kind_[i] == none) number_in_kind_[i] = instruction_count[move.kind]++;
+        }
+        return result;
+    }
+
+    template <class Shares>
+    void price_level(std::size_t level, std::vector<cut_space::action> const& moves, std::span<step const> steps, Shares const& shares) {
+        auto const classes = model_.class_count();
+        auto const first = instructions_.size();
+        auto const here = [&](share_ref ref) -> decltype(auto) { return shares(share_ref{space_.at(level, ref.tensor), ref.factor}); };
+        for (auto a : moves) {
+            auto const& move = space_.moves()[a];
+            auto& p = prices_.emplace_back();
+            momentary_memory momentary;
+            std::size_t const at = work_.size();
+            for (auto* list : {&work_, &backward_work_, &memory_}) list->resize(at + classes);
+            for (auto i : move.instructions) {
+                if (first + number_in_kind_[i] == instructions_.size()) instructions_.push_back(model_.price(steps[i], here));
+                auto const& cost = instructions_[first + number_in_kind_[i]];
+                p.transfers.forward += cost.forward_transfer + cost.refresh;
+                p.transfers.backward += cost.backward_transfer;
+                p.transfers.gradients += cost.deferred;
+                momentary.add(space_.instructions()[i].what, cost);
+                for (std::size_t k = 0; k < classes; ++k) {
+                    work_[at + k] += cost.forward[k] + cost.update[k];
+                    backward_work_[at + k] += cost.backward[k];
+                    memory_[at + k] += cost.memory[k];
+                }
+            }
+            for (auto const& [t, f] : move.saved)
+                for (std::size_t k = 0; k < classes; ++k)
+                    memory_[at + k] += cost_model::at(held_bytes(space_.program().tensors[t], f), f.is_shard() ? here(share_ref{t, f.factor()})[k] : 1);
+            p.buffer = momentary.most();
+        }
+    }
+
+    [[nodiscard]] move_price price_at(std::size_t place) const {
+        auto const classes = model_.class_count();
+        auto const of = [&](std::vector<double> const& list) { return std::span(list).subspan(place * classes, classes); };
+        return {prices_[place].transfers, of(work_), of(backward_work_), of(memory_), prices_[place].buffer};
+    }
+    [[nodiscard]] std::size_t place(std::size_t level, cut_space::action a) const { return variants_[variant_of_level_[level]].first_price + move_in_kind_[a]; }
+
     cut_space const& space_;
     cut_graph const& graph_;
     cost_model const& model_;
+    /// Of instructions and moves, among those of their kind, in the order of moves.
+    std::vector<std::uint32_t> number_in_kind_, move_in_kind_;
+    std::vector<variant> variants_;
+    std::vector<std::uint32_t> variant_of_level_;
     std::vector<step_cost> instructions_;
-    /// Seconds by which weight counts them; those of the forward pass are never weighted.
-    struct move_transfers {
-        double forward = 0, backward = 0, gradients = 0;
-    };
-    std::vector<move_transfers> transfers_;
-    /// Work of the forward pass and the update, and of the backward pass, per move and class.
-    std::vector<double> work_, backward_work_;
-    std::vector<double> buffers_, memory_;
+    std::vector<price> prices_;
+    std::vector<double> work_, backward_work_, memory_;
 };
 
 /// The label search on a priced graph: time as an accumulator has it, memory within limits, bounded by relaxations.
 template <class Accumulator = serial>
 class priced_graph_problem {
 public:
-    using state = std::uint32_t;
+    using state = search::graph_node;
     using action = cut_space::action;
     struct label {
         typename Accumulator::label time;
@@ -192,15 +297,15 @@ public:
     }
 
     [[nodiscard]] std::pair<state, label> initial() const {
-        return {0, {clock_.initial(), per_class(priced_.model().class_count(), 0.0), 0}};
+        return {{}, {clock_.initial(), per_class(priced_.model().class_count(), 0.0), 0}};
     }
-    [[nodiscard]] bool is_goal(state s) const { return priced_.graph().is_last(s); }
+    [[nodiscard]] bool is_goal(state s) const { return s.level + 1 == priced_.graph().level_count(); }
     [[nodiscard]] double total(label const& l) const { return clock_.total(l.time); }
 
     [[nodiscard]] double bound(state s, label const& l) const {
         double const time = bound_of_time(s, l);
         for (std::size_t k = 0; k < l.memory.size(); ++k)
-            if (l.memory[k] + least_memory_[k][s] + l.buffer > priced_.model().memory_limit(k)) {
+            if (l.memory[k] + least_memory_[k].to_goal(s) + l.buffer > priced_.model().memory_limit(k)) {
                 least_without_memory_ = std::min(least_without_memory_, time);
                 return std::numeric_limits<double>::infinity();
             }
@@ -220,13 +325,13 @@ public:
 
     template <class Visit>
     void for_each_successor(state s, label const& l, Visit&& visit) const {
-        for (auto const& edge : priced_.graph().out(s)) {
+        for (auto const& edge : priced_.graph().from_level(s.level).out(s.position)) {
             label next = l;
-            for (auto i : priced_.instructions_of(edge.action)) clock_.extend(next.time, priced_.instruction(i));
-            next.buffer = std::max(next.buffer, priced_.buffer(edge.action));
-            auto const memory = priced_.memory(edge.action);
+            for (auto i : priced_.instructions_of(edge.action)) clock_.extend(next.time, priced_.instruction(s.level, i));
+            next.buffer = std::max(next.buffer, priced_.buffer(s.level, edge.action));
+            auto const memory = priced_.memory(s.level, edge.action);
             for (std::size_t k = 0; k < next.memory.size(); ++k) next.memory[k] += memory[k];
-            visit(edge.action, edge.to, std::move(next));
+            visit(edge.action, state{s.level + 1, edge.to}, std::move(next));
         }
     }
 
@@ -235,7 +340,7 @@ private:
         if (is_goal(s)) return total(l);
         double best = 0;
         for (auto const& r : relaxations_) {
-            double value = Accumulator::relaxed(l.time, r.weights.time) + r.paths.to_goal[s] - r.credit;
+            double value = Accumulator::relaxed(l.time, r.weights.time) + r.paths.to_goal(s) - r.credit;
             for (std::size_t k = 0; k < l.memory.size(); ++k) value += r.weights.memory[k] * l.memory[k];
             best = std::max(best, value);
         }
@@ -247,7 +352,7 @@ private:
     Accumulator clock_;
     bool memory_matters_;
     mutable double least_without_memory_ = std::numeric_limits<double>::infinity();
-    std::vector<std::vector<double>> least_memory_;
+    std::vector<search::shortest_paths> least_memory_;
 };
 
 } // namespace heddle

@@ -7,14 +7,50 @@
 #include <heddle/theory/cut_space.hpp>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <initializer_list>
 #include <optional>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 namespace heddle {
+
+/// Some of the factors of a program.
+class factor_set {
+public:
+    explicit factor_set(indexed_program const& p) {
+        first_.push_back(0);
+        for (auto const& t : p.tensors) first_.push_back(first_.back() + t.factors.size());
+        holds_.resize(first_.back());
+    }
+    void insert(cut_factor f) { holds_[first_[f.tensor] + static_cast<std::size_t>(f.factor)] = true; }
+    void insert(std::vector<cut_factor> const& factors) {
+        for (auto const& f : factors) insert(f);
+    }
+    [[nodiscard]] bool contains(cut_factor f) const { return holds_[first_[f.tensor] + static_cast<std::size_t>(f.factor)]; }
+    [[nodiscard]] bool contains_any(tensor_id t) const {
+        return std::find(holds_.begin() + first(t), holds_.begin() + first(t + 1), true) != holds_.begin() + first(t + 1);
+    }
+    /// Numbers that differ between tensors of which other factors are in the sets.
+    [[nodiscard]] static std::uint64_t mark(std::initializer_list<factor_set const*> sets, tensor_id t) {
+        std::uint64_t bits = 1;
+        for (auto const* set : sets)
+            for (auto f = set->first_[t]; f < set->first_[t + 1]; ++f) {
+                if (bits >> 62 != 0) return (std::uint64_t{1} << 63) | t;
+                bits = bits << 1 | std::uint64_t{set->holds_[f]};
+            }
+        return bits;
+    }
+
+private:
+    [[nodiscard]] std::ptrdiff_t first(tensor_id t) const { return static_cast<std::ptrdiff_t>(first_[t]); }
+
+    std::vector<std::size_t> first_;
+    std::vector<bool> holds_;
+};
 
 /// The factors a loop is in.
 [[nodiscard]] inline std::vector<cut_factor> factors_of(indexed_operator const& op, split_loop const& loop) {
@@ -27,20 +63,20 @@ namespace heddle {
 }
 
 /// These factors and all that loops tie to them.
-[[nodiscard]] inline std::set<cut_factor> tied_factors(indexed_program const& p, std::set<cut_factor> factors) {
+[[nodiscard]] inline factor_set tied_factors(indexed_program const& p, factor_set factors) {
     // Operators are in topological order, so one pass forward reaches everything but side branches; the second does.
     for (int pass = 0; pass < 2; ++pass)
         for (auto const& op : p.operators)
             for (auto const& loop : op.loops) {
                 auto const tied = factors_of(op, loop);
-                if (std::ranges::any_of(tied, [&](auto const& f) { return factors.contains(f); })) factors.insert(tied.begin(), tied.end());
+                if (std::ranges::any_of(tied, [&](auto const& f) { return factors.contains(f); })) factors.insert(tied);
             }
     return factors;
 }
 
 /// Everything tied to the batch: the outermost factor of each input whose extent is that of the first input's.
-[[nodiscard]] inline std::set<cut_factor> batch_factors(indexed_program const& p) {
-    std::set<cut_factor> batch;
+[[nodiscard]] inline factor_set batch_factors(indexed_program const& p) {
+    factor_set batch(p);
     std::optional<extent> size;
     for (tensor_id t = 0; t < p.tensors.size(); ++t) {
         auto const& tensor = p.tensors[t];
@@ -53,8 +89,8 @@ namespace heddle {
 }
 
 /// Factors of parameters that number experts: each index of a product that a parameter, another operand and the result have.
-[[nodiscard]] inline std::set<cut_factor> expert_factors(indexed_program const& p) {
-    std::set<cut_factor> experts;
+[[nodiscard]] inline factor_set expert_factors(indexed_program const& p) {
+    factor_set experts(p);
     for (auto const& op : p.operators) {
         if (op.work.category != operator_class::matmul) continue;
         for (auto const& loop : op.loops) {
@@ -65,14 +101,14 @@ namespace heddle {
                 if (p.tensors[op.operands[k]].is_parameter()) of_parameters.push_back({op.operands[k], loop.operands[k]});
                 else of_values = true;
             }
-            if (of_values && !loop.is_reduction) experts.insert(of_parameters.begin(), of_parameters.end());
+            if (of_values && !loop.is_reduction) experts.insert(of_parameters);
         }
     }
     return experts;
 }
 
 /// Whether a computation is split along a loop of some factors.
-[[nodiscard]] inline bool is_along(indexed_program const& p, instruction const& i, std::set<cut_factor> const& factors) {
+[[nodiscard]] inline bool is_along(indexed_program const& p, instruction const& i, factor_set const& factors) {
     if (i.loop < 0) return false;
     auto const& op = p.operators[i.op];
     return std::ranges::any_of(factors_of(op, op.loops[static_cast<std::size_t>(i.loop)]), [&](auto const& f) { return factors.contains(f); });
@@ -91,7 +127,8 @@ enum class parameter_storage : std::uint8_t {
 /// several operators use is gathered once and kept, and its gradient waits.
 [[nodiscard]] inline instruction_filter data_parallel(indexed_program const& p, parameter_storage storage) {
     using enum parameter_storage;
-    return [&p, storage, batch = batch_factors(p)](instruction const& i) {
+    auto const batch = batch_factors(p);
+    auto const allows = [&p, storage, batch](instruction const& i) {
         auto const is_batch = [&](tensor_id t, form f) { return f.is_shard() && batch.contains({t, f.factor()}); };
         if (i.what == instruction::kind::compute) {
             if (std::ranges::find(i.operands, form::mirrored()) != i.operands.end()) return false;
@@ -120,35 +157,34 @@ enum class parameter_storage : std::uint8_t {
         }
         return true;
     };
+    return {allows, [batch](tensor_id t) { return factor_set::mark({&batch}, t); }};
 }
 
 /// Expert parallelism (Lepikhin et al. 2021, Rajbhandari et al. 2022): parameters of experts cut by expert, everything else
 /// data-parallel; activations change between the two by all-to-all.
 [[nodiscard]] inline instruction_filter expert_parallel(indexed_program const& p, parameter_storage storage) {
-    auto experts = expert_factors(p);
-    auto tied = tied_factors(p, experts);
-    return [&p, dense = data_parallel(p, storage), batch = batch_factors(p), experts = std::move(experts), tied = std::move(tied)](instruction const& i) {
+    auto const batch = batch_factors(p), experts = expert_factors(p), tied = tied_factors(p, experts);
+    auto const allows = [&p, dense = data_parallel(p, storage), batch, experts, tied](instruction const& i) {
         if (i.what == instruction::kind::compute) return is_along(p, i, tied) || dense(i);
-        auto const is_of = [&](form f, std::set<cut_factor> const& factors) { return f.is_shard() && factors.contains({i.tensor, f.factor()}); };
-        auto const& tensor = p.tensors[i.tensor];
-        if (!tensor.is_parameter()) {
+        auto const is_of = [&](form f, factor_set const& factors) { return f.is_shard() && factors.contains({i.tensor, f.factor()}); };
+        if (!p.tensors[i.tensor].is_parameter()) {
             bool const exchanges = (is_of(i.from, batch) && is_of(i.to, tied)) || (is_of(i.from, tied) && is_of(i.to, batch));
             return (i.what == instruction::kind::convert && exchanges) || dense(i);
         }
-        auto const first = experts.lower_bound({i.tensor, 0});
-        bool const is_expert = first != experts.end() && first->tensor == i.tensor;
-        return is_expert ? i.what == instruction::kind::read && i.from == i.to && is_of(i.to, experts) : dense(i);
+        return experts.contains_any(i.tensor) ? i.what == instruction::kind::read && i.from == i.to && is_of(i.to, experts) : dense(i);
     };
+    return {allows, [batch, experts, tied](tensor_id t) { return factor_set::mark({&batch, &experts, &tied}, t); }};
 }
 
 /// Tensor parallelism as Megatron-LM has it (Shoeybi et al. 2019): products split along heads, hidden units and vocabulary; nothing
 /// split along what inputs have; activations between them equal on all devices, with an all-reduce forward or backward at each side.
 [[nodiscard]] inline instruction_filter tensor_parallel(indexed_program const& p) {
-    std::set<cut_factor> data;
+    factor_set inputs(p);
     for (tensor_id t = 0; t < p.tensors.size(); ++t)
         if (p.tensors[t].info.role == tensor_role::input)
-            for (std::size_t f = 0; f < p.tensors[t].factors.size(); ++f) data.insert({t, static_cast<factor_number>(f)});
-    return [&p, data = tied_factors(p, std::move(data))](instruction const& i) {
+            for (std::size_t f = 0; f < p.tensors[t].factors.size(); ++f) inputs.insert({t, static_cast<factor_number>(f)});
+    auto const data = tied_factors(p, std::move(inputs));
+    auto const allows = [&p, data](instruction const& i) {
         if (i.what == instruction::kind::compute) {
             if (i.loop >= 0) return !is_along(p, i, data) && !gathers_factors(i);
             auto const& results = p.operators[i.op].results;
@@ -161,6 +197,7 @@ enum class parameter_storage : std::uint8_t {
         if (i.what != instruction::kind::convert) return false;
         return i.tensor == p.loss || (i.from == form::partial() && i.to == form::mirrored()) || (i.from == form::mirrored() && i.to == form::replicated());
     };
+    return {allows, [data](tensor_id t) { return factor_set::mark({&data}, t); }};
 }
 
 /// A well-known strategy as a restriction of the theory.
@@ -172,7 +209,7 @@ struct baseline {
     /// It is reported with gradients reduced after the backward pass too.
     bool also_without_overlap = false;
     /// What a program must have to count as this strategy.
-    instruction_filter witness = [](instruction const&) { return true; };
+    std::function<bool(instruction const&)> witness = [](instruction const&) { return true; };
 };
 
 /// The strategies that fit a program. They keep a reference to it.
@@ -184,7 +221,10 @@ struct baseline {
                               {"ZeRO-2", data_parallel(p, sharded_gradients)},
                               {"fully sharded", data_parallel(p, sharded)},
                               {"tensor parallel", tensor_parallel(p), true, true, false, [](instruction const& i) { return i.what == instruction::kind::compute && i.loop >= 0; }}};
-    if (!expert_factors(p).empty()) {
+    auto const experts = expert_factors(p);
+    bool has_experts = false;
+    for (tensor_id t = 0; t < p.tensors.size(); ++t) has_experts = has_experts || experts.contains_any(t);
+    if (has_experts) {
         all.push_back({"expert parallel", expert_parallel(p, replicated)});
         all.push_back({"expert parallel + ZeRO", expert_parallel(p, sharded_gradients)});
     }

@@ -47,7 +47,7 @@ template <class Accumulator, ratio_solver Solver>
 class hap_run {
 public:
     hap_run(indexed_program const& program, cluster const& c, Solver& solver, hap_options const& options)
-        : cluster_(c), solver_(solver), options_(options), space_(program), types_(c), model_(c, types_.classes, main_type(program)),
+        : cluster_(c), solver_(solver), options_(options), space_(program, operator_kinds(program)), types_(c), model_(c, types_.classes, main_type(program)),
           proportional_(compute_proportional(model_, main_type(program))) {}
 
     plan run() {
@@ -120,7 +120,7 @@ private:
     /// Takes in programs that are never faster, only smaller. Returns whether they were missing.
     bool widen() {
         if (std::exchange(has_all_programs_, true)) return false;
-        graph_ = explore([](instruction const&) { return true; });
+        graph_ = explore(instruction_filter::everything());
         return true;
     }
 
@@ -169,7 +169,7 @@ private:
         auto& entry = baselines_[name];
         if (cost && (!entry || *cost < *entry)) entry = cost;
     }
-    [[nodiscard]] bool has_instruction(move_list const& path, instruction_filter const& wanted) const {
+    [[nodiscard]] bool has_instruction(move_list const& path, std::function<bool(instruction const&)> const& wanted) const {
         return std::ranges::any_of(path, [&](auto a) {
             return std::ranges::any_of(space_.moves()[a].instructions, [&](auto i) { return wanted(space_.instructions()[i]); });
         });
@@ -211,13 +211,12 @@ private:
 
     /// The program of least memory, its communication buffers counted as if all were there at once, or not at all.
     [[nodiscard]] std::optional<move_list> least_memory(priced_graph const& priced, bool count_buffers) const {
-        auto const paths = search::paths_to_goal(graph_, [&](auto a) {
-            double const buffer = count_buffers ? priced.buffer(a) : 0;
+        auto const paths = priced.shortest_under([&](move_price const& move) {
             double sum = 0;
-            for (std::size_t k = 0; k < model_.class_count(); ++k) sum += (priced.memory(a)[k] + buffer) / model_.memory_limit(k);
+            for (std::size_t k = 0; k < move.memory.size(); ++k) sum += (move.memory[k] + (count_buffers ? move.buffer : 0)) / model_.memory_limit(k);
             return sum;
         });
-        if (!std::isfinite(paths.to_goal[0])) return std::nullopt;
+        if (!std::isfinite(paths.to_goal())) return std::nullopt;
         return search::follow(graph_, paths);
     }
 

@@ -16,14 +16,20 @@
 
 namespace heddle {
 
-/// The program of a path, as a plan's steps.
+/// The program of a path, as a plan's steps; `steps` of the space's instructions.
 [[nodiscard]] inline std::vector<plan_step> steps_of(move_list const& path, cut_space const& space, std::span<step const> steps) {
     std::vector<plan_step> result;
-    for (auto a : path) {
-        auto const& move = space.moves()[a];
+    for (std::size_t level = 0; level < path.size(); ++level) {
+        auto const& move = space.moves()[path[level]];
+        auto const place = [&](share_ref& ref) {
+            if (ref.is_split()) ref.tensor = space.at(level, ref.tensor);
+        };
         for (auto i : move.instructions) {
-            result.push_back({space.instructions()[i], steps[i], {}});
-            if (result.back().instruction.what == instruction::kind::compute) result.back().saved.assign(move.saved.begin(), move.saved.end());
+            auto& made = result.emplace_back(plan_step{space.at(level, space.instructions()[i]), steps[i], {}});
+            place(made.step.share);
+            for_each_transfer(made.step, [&](transfer& t) { place(t.from), place(t.to); });
+            if (made.instruction.what == instruction::kind::compute)
+                for (auto const& [t, f] : move.saved) made.saved.push_back({space.at(level, t), f});
         }
     }
     return result;

@@ -70,7 +70,7 @@ template <class Accumulator = serial>
             weights.time.gradients = sides[1];
         }
         auto current = priced.relax(weights);
-        if (!std::isfinite(current.paths.to_goal[0])) return best;
+        if (!std::isfinite(current.paths.to_goal())) return best;
         double const bound = current.bound();
         auto path = search::follow(priced.graph(), current.paths);
         auto cost = priced.evaluate<Accumulator>(path);

@@ -3,23 +3,27 @@
 /// @brief The background theory as a layered state space: what is held at each cut between operators.
 #pragma once
 
+#include <heddle/theory/operator_kinds.hpp>
 #include <heddle/theory/theory.hpp>
 
 #include <boost/container/small_vector.hpp>
 
 #include <algorithm>
+#include <concepts>
 #include <cstdint>
 #include <functional>
-#include <map>
+#include <iterator>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
 namespace heddle {
 
-/// The properties held at a cut, sorted.
+/// What is held at a cut, sorted: codes of forms of the tensors in use there, which are numbered as they came into use. So cuts
+/// at the same place of repeated blocks have the same states.
 struct cut_state {
-    std::vector<property_id> held;
+    std::vector<std::uint32_t> held;
     friend bool operator==(cut_state const&, cut_state const&) = default;
 };
 
@@ -37,33 +41,37 @@ struct std::hash<heddle::cut_state> {
 namespace heddle {
 
 /// Which instructions are to be considered.
-using instruction_filter = std::function<bool(instruction const&)>;
+struct instruction_filter {
+    std::function<bool(instruction const&)> allows;
+    /// *Axiom.* Instructions for operators of one kind, on tensors of equal marks, are allowed alike. Without it there are no such operators.
+    std::function<std::uint64_t(tensor_id)> mark{};
 
-/// Whether a tensor is one operand of one operator.
-[[nodiscard]] inline bool is_used_once(indexed_program const& p, tensor_id t) {
-    auto const& tensor = p.tensors[t];
-    return tensor.consumers.size() == 1 && std::ranges::count(p.operators[tensor.consumers[0]].operands, t) == 1;
-}
+    template <std::predicate<instruction const&> Allows>
+    instruction_filter(Allows a) : allows(std::move(a)) {}
+    template <std::predicate<instruction const&> Allows, std::invocable<tensor_id> Mark>
+    instruction_filter(Allows a, Mark m) : allows(std::move(a)), mark(std::move(m)) {}
 
-/// Whether the backward pass of an operator that uses a tensor reads it. *Precondition:* `is_used_once(p, t)`.
-[[nodiscard]] inline bool is_read_again(indexed_program const& p, tensor_id t) {
-    auto const& op = p.operators[p.tensors[t].consumers[0]];
-    return std::ranges::any_of(op.work.saved_operands, [&](auto k) { return op.operands[k] == t; });
-}
+    [[nodiscard]] bool operator()(instruction const& i) const { return allows(i); }
+    static std::uint64_t no_mark(tensor_id) { return 0; }
+    static instruction_filter everything() { return {[](instruction const&) { return true; }, no_mark}; }
+};
 
 /// Programs as fast as any of `cut_space`, if not as small: what is used once, and whole, is whole between iterations, its
 /// optimiser state in shards or not. To gather it for its use takes the same transfers, and one of them closes a stage.
 [[nodiscard]] inline instruction_filter fastest_programs(indexed_program const& p) {
-    return [&p](instruction const& i) {
+    auto const allows = [&p](instruction const& i) {
         using enum instruction::kind;
         if (i.what == unshard || i.what == reshard) return false;
         return !(i.what == convert && i.from.is_shard() && i.to.is_whole() && p.tensors[i.tensor].is_parameter() && is_used_once(p, i.tensor));
     };
+    return {allows, instruction_filter::no_mark};
 }
 
 /// What leads from one cut to the next: the sources read and conversions made for one operator, then
 /// the operator, then what is resharded. Numbers refer to `cut_space::instructions()`.
 struct cut_move {
+    /// The first of the operators that it can lead over; the number of operators at the end.
+    operator_id kind = 0;
     boost::container::small_vector<std::uint32_t, 4> instructions;
     /// What is kept for the backward pass and was not kept before.
     boost::container::small_vector<std::pair<tensor_id, form>, 4> saved;
@@ -79,26 +87,58 @@ struct cut_move {
 /// parameter is stored in the form of its first use or, where that is whole, along its finest factor; it may be unsharded
 /// if one operator uses it.
 /// Where a collective closes a stage, order matters a little; a bound from added costs holds for every order.
+///
+/// Operators of one kind share instructions and moves, which are those of the first of the kind; `at` gives them to another.
 class cut_space {
 public:
     using state = cut_state;
     /// Number of a move in `moves()`.
     using action = std::uint32_t;
 
-    explicit cut_space(indexed_program const& p) : program_(p), properties_(p) {
-        for (operator_id o = 0; o < p.operators.size(); ++o) computations_.push_back(computations(p, o));
+    /// `kinds` as of `operator_kinds`; without it every operator is of its own kind.
+    explicit cut_space(indexed_program const& p, std::vector<operator_id> kinds = {}) : program_(p), kinds_(std::move(kinds)) {
+        auto const count = static_cast<operator_id>(p.operators.size());
+        for (auto n = static_cast<operator_id>(kinds_.size()); n <= count; ++n) kinds_.push_back(n);
+        computations_.resize(count);
+        for (operator_id o = 0; o < count; ++o)
+            if (kinds_[o] == o) computations_[o] = computations(p, o);
         for (auto const& t : p.tensors) last_use_.push_back(t.consumers.empty() ? 0 : t.consumers.back() + 1);
-        last_use_[p.loss] = static_cast<operator_id>(p.operators.size()) + 1;
+        last_use_[p.loss] = count + 1;
+        find_live();
+        restrict_to(instruction_filter::everything());
     }
 
     /// From now on `for_each_successor` keeps to instructions for which this holds.
-    void restrict_to(instruction_filter allowed) { allowed_ = std::move(allowed); }
+    /// *Complexity.* Linear in the operators.
+    void restrict_to(instruction_filter allowed) {
+        allowed_ = std::move(allowed);
+        search::numbering<std::vector<std::uint64_t>, search::list_hash<std::uint64_t>> numbers;
+        alike_.clear();
+        std::vector<std::uint64_t> key;
+        for (std::size_t level = 0; level < level_count(); ++level) {
+            key = {shape_of_level_[level]};
+            if (!allowed_.mark) {
+                key.push_back(level);
+            } else if (level < program_.operators.size()) {
+                auto const& op = program_.operators[level];
+                for (std::size_t k = 0; k < op.operands.size() + op.results.size(); ++k) key.push_back(allowed_.mark(tensor_at(op, k)));
+            }
+            alike_.push_back(numbers.insert(key).first);
+        }
+    }
 
     [[nodiscard]] std::size_t level_count() const { return program_.operators.size() + 2; }
     [[nodiscard]] state initial() const { return {}; }
+    [[nodiscard]] std::uint64_t alike(std::size_t level) const { return alike_[level]; }
+    /// The kind of the operator after a level; the number of operators at the last but one.
+    [[nodiscard]] operator_id kind(std::size_t level) const { return kinds_[level]; }
     [[nodiscard]] std::vector<instruction> const& instructions() const { return instructions_; }
     [[nodiscard]] std::vector<cut_move> const& moves() const { return moves_; }
     [[nodiscard]] indexed_program const& program() const { return program_; }
+    /// What an instruction or a move has in place of a tensor of its kind at a level.
+    [[nodiscard]] tensor_id at(std::size_t level, tensor_id t) const { return in_place_of(t, kinds_[level], static_cast<operator_id>(level)); }
+    /// An instruction of the kind of a level, there.
+    [[nodiscard]] instruction at(std::size_t level, instruction i) const { return moved(std::move(i), kinds_[level], static_cast<operator_id>(level)); }
     /// False once an operator had more ways to bring its operands than are tried.
     [[nodiscard]] bool is_complete() const { return is_complete_; }
 
@@ -106,9 +146,10 @@ public:
     /// Not const: numbers new instructions and moves.
     template <class Visit>
     void for_each_successor(std::size_t level, state const& s, Visit&& visit) {
+        auto const op = op_ = static_cast<operator_id>(level);
         if (level == program_.operators.size()) return finish(s, visit);
-        auto const op = static_cast<operator_id>(level);
-        for (auto const& computation : computations_[op]) {
+        for (auto computation : computations_[kinds_[op]]) {
+            computation.op = op;
             if (!allowed_(computation)) continue;
             needs_.clear();
             for (std::size_t k = 0; k < computation.operands.size(); ++k) {
@@ -136,10 +177,10 @@ private:
         auto const with = [&](std::initializer_list<instruction> steps) {
             auto const path_size = path_.size();
             auto const gained_size = gained_.size();
-            if (!std::ranges::all_of(steps, allowed_)) return;
+            if (!std::ranges::all_of(steps, std::cref(allowed_))) return;
             for (auto const& i : steps) {
                 if (holds(s, t, i.to)) continue; // a whole copy on the way may be there for another operand
-                path_.push_back(number(i));
+                path_.push_back(i);
                 gained_.push_back({t, i.to});
             }
             fulfil(at + 1, op, s, computation, visit);
@@ -147,8 +188,9 @@ private:
             gained_.resize(gained_size);
         };
         form_list held;
-        for (auto id : s.held)
-            if (properties_.is_held(id) && properties_.tensor_and_form(id).first == t) held.push_back(properties_.tensor_and_form(id).second);
+        if (auto const place = place_of(t, op))
+            for (auto id : s.held)
+                if (id >= code(*place, form::from_code(0)) && id < code(*place, form::from_code(0), true)) held.push_back(form::from_code(static_cast<std::uint16_t>(id & form_mask)));
         for (auto const& [owner, gained] : gained_)
             if (owner == t) held.push_back(gained);
         for (form from : held) {
@@ -171,7 +213,7 @@ private:
         if (!is_read_again(program_, t)) return; // nothing stays of it
         auto const unshard = instruction::unshard(t, stored, f, true);
         if (!allowed_(unshard)) return;
-        resharded_.push_back(number(instruction::reshard(t, f, stored)));
+        resharded_.push_back(instruction::reshard(t, f, stored));
         with({instruction::read(t, stored), unshard});
         resharded_.pop_back();
     }
@@ -180,36 +222,43 @@ private:
     void compute(operator_id op, state const& s, instruction const& computation, Visit& visit) {
         ++ways_;
         auto& move = move_;
-        move.instructions.assign(path_.begin(), path_.end());
+        move.kind = kinds_[op];
+        move.instructions.clear();
+        for (auto const& i : path_) move.instructions.push_back(number(i));
         move.instructions.push_back(number(computation));
-        move.instructions.insert(move.instructions.end(), resharded_.begin(), resharded_.end());
+        for (auto const& i : resharded_) move.instructions.push_back(number(i));
         move.saved.clear();
         auto& next = next_.held;
         next.clear();
-        auto const keep = [&](tensor_id t, property_id id) {
-            if (last_use_[t] > op + 1) next.push_back(id);
+        auto const keep = [&](tensor_id t, form f, bool saved) {
+            if (auto const place = place_of(t, op + 1)) next.push_back(code(*place, f, saved));
         };
-        for (auto id : s.held) keep(properties_.tensor_and_form(id < properties_.size() ? id : id - saved_offset()).first, id);
-        for (auto const& [t, f] : gained_) keep(t, properties_.held(t, f));
-        // The forms a parameter is stored in count as saved from the start.
-        for (auto i : path_)
-            if (auto const& read = instructions_[i]; read.what == instruction::kind::read && program_.tensors[read.tensor].is_parameter())
-                for (form f : {read.to, form::replicated(), form::mirrored()})
-                    if (is_stored(read.to, f)) keep(read.tensor, properties_.held(read.tensor, f) + saved_offset());
-        for (std::size_t k = 0; k < computation.results.size(); ++k) {
-            auto const t = program_.operators[op].results[k];
-            keep(t, properties_.held(t, computation.results[k]));
+        std::uint32_t place = 0, left = 0; // tensors that stay in use keep their order
+        auto id = s.held.begin();
+        for (auto t : live_[op]) {
+            bool const stays = last_use_[t] > op + 1;
+            for (; id != s.held.end() && *id >> place_shift == place; ++id)
+                if (stays) next.push_back(*id - ((place - left) << place_shift));
+            left += stays;
+            ++place;
         }
+        for (auto const& [t, f] : gained_) keep(t, f, false);
+        // The forms a parameter is stored in count as saved from the start.
+        for (auto const& read : path_)
+            if (read.what == instruction::kind::read && program_.tensors[read.tensor].is_parameter())
+                for (form f : {read.to, form::replicated(), form::mirrored()})
+                    if (is_stored(read.to, f)) keep(read.tensor, f, true);
+        for (std::size_t k = 0; k < computation.results.size(); ++k) keep(program_.operators[op].results[k], computation.results[k], false);
         for_each_saved(program_, computation, [&](tensor_id t, form f) {
-            if (std::ranges::any_of(resharded_, [&](auto i) { return instructions_[i].tensor == t; })) return;
-            property_id const id = properties_.held(t, f) + saved_offset();
-            bool const stored = std::ranges::any_of(path_, [&](auto i) {
-                auto const& read = instructions_[i];
+            if (std::ranges::find(resharded_, t, &instruction::tensor) != resharded_.end()) return;
+            bool const stored = std::ranges::any_of(path_, [&](auto const& read) {
                 return program_.tensors[t].is_parameter() && read.what == instruction::kind::read && read.tensor == t && is_stored(read.to, f);
             });
-            if (stored || std::ranges::find(s.held, id) != s.held.end()) return;
-            if (std::pair const pair{t, f}; std::ranges::find(move.saved, pair) == move.saved.end()) move.saved.push_back(pair);
-            keep(t, id);
+            auto const here = place_of(t, op);
+            if (stored || (here && std::ranges::binary_search(s.held, code(*here, f, true)))) return;
+            std::pair const pair{in_place_of(t, op, kinds_[op]), f};
+            if (std::ranges::find(move.saved, pair) == move.saved.end()) move.saved.push_back(pair);
+            keep(t, f, true);
         });
         std::ranges::sort(next);
         next.erase(std::unique(next.begin(), next.end()), next.end());
@@ -219,62 +268,114 @@ private:
     template <class Visit>
     void finish(state const& s, Visit& visit) {
         tensor_id const t = program_.loss;
-        if (holds(s, t, form::partial()) || holds(s, t, form::mirrored())) return visit(number(cut_move{}), state{});
-        if (holds(s, t, form::replicated())) visit(number(cut_move{{number(instruction::convert(t, form::replicated(), form::mirrored()))}, {}}), state{});
+        auto const end = op_;
+        gained_.clear();
+        if (holds(s, t, form::partial()) || holds(s, t, form::mirrored())) return visit(number(cut_move{end, {}, {}}), state{});
+        if (holds(s, t, form::replicated())) visit(number(cut_move{end, {number(instruction::convert(t, form::replicated(), form::mirrored()))}, {}}), state{});
     }
 
     /// Whether a parameter read in form `read` takes no further memory in form `f`.
     static bool is_stored(form read, form f) { return read == f || (read.is_whole() && f.is_whole()); }
 
     [[nodiscard]] bool holds(state const& s, tensor_id t, form f) const {
-        return std::ranges::find(s.held, properties_.held(t, f)) != s.held.end() ||
-               std::ranges::find(gained_, need{t, f}) != gained_.end();
+        if (std::ranges::find(gained_, need{t, f}) != gained_.end()) return true;
+        auto const place = place_of(t, op_);
+        return place && std::ranges::binary_search(s.held, code(*place, f));
     }
-    [[nodiscard]] property_id saved_offset() const { return static_cast<property_id>(properties_.size()); }
 
-    std::uint32_t number(instruction const& i) {
-        std::uint64_t const key = (std::uint64_t{static_cast<std::uint8_t>(i.what)} << 60) |
-            (i.what == instruction::kind::compute ? (std::uint64_t{i.op} << 24) | static_cast<std::uint64_t>(&i - computations_[i.op].data())
-                                                  : (std::uint64_t{i.tensor} << 28) | (std::uint64_t{i.from.code()} << 14) | i.to.code()) | (std::uint64_t{i.is_resharded} << 63);
-        auto const [slot, is_new] = instruction_number_.try_emplace(key, static_cast<std::uint32_t>(instructions_.size()));
-        if (is_new) instructions_.push_back(i);
+    /// In a state, a tensor in use stands for itself by its place among them.
+    static constexpr std::uint32_t place_shift = 15, form_mask = (1u << 14) - 1;
+    static std::uint32_t code(std::uint32_t place, form f, bool saved = false) {
+        return (place << place_shift) | (std::uint32_t{saved} << (place_shift - 1)) | f.code();
+    }
+    [[nodiscard]] std::optional<std::uint32_t> place_of(tensor_id t, std::size_t level) const {
+        auto const& live = live_[level];
+        auto const found = std::ranges::find(live, t);
+        if (found == live.end()) return std::nullopt;
+        return static_cast<std::uint32_t>(found - live.begin());
+    }
+
+    /// Lists the tensors in use at each cut, in the order in which they came into use, and numbers what is alike in that.
+    void find_live() {
+        search::numbering<std::vector<std::uint64_t>, search::list_hash<std::uint64_t>> shapes;
+        auto const count = static_cast<operator_id>(program_.operators.size());
+        live_.resize(count + 2);
+        std::vector<std::uint64_t> key;
+        for (operator_id o = 0; o < count; ++o) {
+            auto const& op = program_.operators[o];
+            auto const& live = live_[o];
+            auto& next = live_[o + 1];
+            auto const stays = [&](tensor_id t) { return last_use_[t] > o + 1; };
+            std::ranges::copy_if(live, std::back_inserter(next), stays);
+            for (std::size_t k = 0; k < op.operands.size() + op.results.size(); ++k)
+                if (auto const t = tensor_at(op, k); stays(t) && std::ranges::find(next, t) == next.end()) next.push_back(t);
+            key = {kinds_[o]};
+            for (auto t : live) key.push_back(stays(t));
+            for (std::size_t k = 0; k < op.operands.size() + op.results.size(); ++k)
+                for (auto level : {o, o + 1}) key.push_back(place_of(tensor_at(op, k), level).value_or(~std::uint32_t{0}));
+            shape_of_level_.push_back(shapes.insert(key).first);
+        }
+        for (int n = 0; n < 2; ++n) shape_of_level_.push_back(shapes.size() + static_cast<std::uint64_t>(n));
+    }
+
+    /// The tensor of operator `to` in the position that another has in `from`, an operator of the same kind.
+    [[nodiscard]] tensor_id in_place_of(tensor_id t, operator_id from, operator_id to) const {
+        return from == to ? t : tensor_at(program_.operators[to], position_of(program_.operators[from], t));
+    }
+    [[nodiscard]] instruction moved(instruction i, operator_id from, operator_id to) const {
+        if (from == to) return i;
+        if (i.what == instruction::kind::compute) i.op = to;
+        else i.tensor = in_place_of(i.tensor, from, to);
+        return i;
+    }
+
+    /// Of an instruction for operator `op_`, the number of the one of its kind.
+    std::uint32_t number(instruction const& there) {
+        operator_id const kind = kinds_[op_];
+        instruction i = moved(there, op_, kind);
+        key_.assign({static_cast<std::uint32_t>(i.what) | (std::uint32_t{i.is_resharded} << 8), kind});
+        if (i.what != instruction::kind::compute) for (std::uint32_t v : {i.tensor, std::uint32_t{i.from.code()}, std::uint32_t{i.to.code()}}) key_.push_back(v);
+        else key_.push_back(static_cast<std::uint32_t>(std::ranges::find(computations_[kind], i) - computations_[kind].begin()));
+        auto const [slot, is_new] = instruction_number_.try_emplace(key_, static_cast<std::uint32_t>(instructions_.size()));
+        if (is_new) instructions_.push_back(std::move(i));
         return slot->second;
     }
 
     action number(cut_move const& move) {
         key_.assign(move.instructions.begin(), move.instructions.end());
-        key_.push_back(~0u);
-        for (auto const& [t, f] : move.saved) key_.push_back(properties_.held(t, f));
+        for (std::uint32_t v : {~0u, move.kind}) key_.push_back(v);
+        for (auto const& [t, f] : move.saved)
+            for (std::uint32_t v : {t, std::uint32_t{f.code()}}) key_.push_back(v);
         auto const found = move_number_.find(key_);
         if (found != move_number_.end()) return found->second;
         moves_.push_back(move);
         return move_number_.emplace(key_, static_cast<action>(moves_.size() - 1)).first->second;
     }
 
-    struct hash_key {
-        std::size_t operator()(std::vector<std::uint32_t> const& key) const {
-            std::uint64_t h = key.size();
-            for (auto v : key) h = (h ^ v) * 0xff51afd7ed558ccdu, h ^= h >> 31;
-            return static_cast<std::size_t>(h);
-        }
-    };
+    using key_hash = search::list_hash<std::uint32_t>;
 
     indexed_program const& program_;
-    property_table properties_;
+    /// By operator, and one for the end.
+    std::vector<operator_id> kinds_;
+    /// Of the first of each kind.
     std::vector<std::vector<instruction>> computations_;
     /// One past the last operator that uses a tensor.
     std::vector<operator_id> last_use_;
+    std::vector<std::vector<tensor_id>> live_;
+    std::vector<std::uint64_t> shape_of_level_, alike_;
     std::vector<instruction> instructions_;
-    std::unordered_map<std::uint64_t, std::uint32_t> instruction_number_;
+    std::unordered_map<std::vector<std::uint32_t>, std::uint32_t, key_hash> instruction_number_;
     std::vector<cut_move> moves_;
-    std::unordered_map<std::vector<std::uint32_t>, action, hash_key> move_number_;
-    instruction_filter allowed_ = [](instruction const&) { return true; };
+    std::unordered_map<std::vector<std::uint32_t>, action, key_hash> move_number_;
+    instruction_filter allowed_ = instruction_filter::everything();
     // What is under way, kept for its memory.
     static constexpr std::size_t most_ways = 4096;
     bool is_complete_ = true;
     std::size_t ways_ = 0;
+    operator_id op_ = 0;
     std::vector<need> needs_, gained_;
-    std::vector<std::uint32_t> path_, resharded_, key_;
+    std::vector<instruction> path_, resharded_;
+    std::vector<std::uint32_t> key_;
     cut_move move_;
     cut_state next_;
 };

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief Values numbered in the order in which they are first met.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace heddle::search {
+
+/// A hash of the values of a list.
+template <class Element>
+struct list_hash {
+    std::size_t operator()(std::vector<Element> const& list) const {
+        std::uint64_t h = list.size();
+        for (auto const& e : list) h = (h ^ std::hash<Element>{}(e)) * 0xff51afd7ed558ccdu, h ^= h >> 29;
+        return static_cast<std::size_t>(h);
+    }
+};
+
+/// Equal values have one number; values stay where they are. Unlike a `state_table` it works with any hash, one of poor bits too.
+template <class Value, class Hash = std::hash<Value>>
+class numbering {
+public:
+    numbering() = default;
+    numbering(numbering&&) = default;
+    numbering& operator=(numbering&&) = default;
+    // A copy would refer to the values of the original.
+    numbering(numbering const&) = delete;
+    numbering& operator=(numbering const&) = delete;
+
+    /// The number of a value, and whether it is new.
+    /// *Complexity.* Constant, expected and amortised.
+    std::pair<std::uint32_t, bool> insert(Value value) {
+        auto const [slot, is_new] = numbers_.try_emplace(std::move(value), static_cast<std::uint32_t>(values_.size()));
+        if (is_new) values_.push_back(&slot->first);
+        return {slot->second, is_new};
+    }
+    [[nodiscard]] Value const& operator[](std::uint32_t number) const { return *values_[number]; }
+    [[nodiscard]] std::size_t size() const { return values_.size(); }
+
+private:
+    std::unordered_map<Value, std::uint32_t, Hash> numbers_;
+    std::vector<Value const*> values_;
+};
+
+} // namespace heddle::search

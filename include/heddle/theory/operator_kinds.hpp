@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief Which operators of a program are the same but for the tensors they are applied to.
+#pragma once
+
+#include <heddle/program/indexed_program.hpp>
+#include <heddle/search/numbering.hpp>
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <ranges>
+#include <vector>
+
+namespace heddle {
+
+/// Whether a tensor is one operand of one operator.
+[[nodiscard]] inline bool is_used_once(indexed_program const& p, tensor_id t) {
+    auto const& tensor = p.tensors[t];
+    return tensor.consumers.size() == 1 && std::ranges::count(p.operators[tensor.consumers[0]].operands, t) == 1;
+}
+
+/// Whether the backward pass of an operator that uses a tensor reads it. *Precondition:* `is_used_once(p, t)`.
+[[nodiscard]] inline bool is_read_again(indexed_program const& p, tensor_id t) {
+    auto const& op = p.operators[p.tensors[t].consumers[0]];
+    return std::ranges::any_of(op.work.saved_operands, [&](auto k) { return op.operands[k] == t; });
+}
+
+/// The tensor at a position of an operator: its operands in order, then its results.
+[[nodiscard]] inline tensor_id tensor_at(indexed_operator const& op, std::size_t position) {
+    return position < op.operands.size() ? op.operands[position] : op.results[position - op.operands.size()];
+}
+
+/// The first position of a tensor in an operator. *Precondition:* it has one.
+[[nodiscard]] inline std::size_t position_of(indexed_operator const& op, tensor_id t) {
+    auto const operand = std::ranges::find(op.operands, t);
+    if (operand != op.operands.end()) return static_cast<std::size_t>(operand - op.operands.begin());
+    return op.operands.size() + static_cast<std::size_t>(std::ranges::find(op.results, t) - op.results.begin());
+}
+
+/// By operator, the first operator of its kind: of equal work and loops, on tensors that are equal in role, type, extents and in
+/// whether they have a cotangent or another use, position by position. Programs and prices of one are those of the other, with
+/// other tensors.
+/// *Complexity.* Linear in the program, expected.
+[[nodiscard]] inline std::vector<operator_id> operator_kinds(indexed_program const& p) {
+    using description = std::vector<std::uint64_t>;
+    search::numbering<description, search::list_hash<std::uint64_t>> kinds;
+    std::vector<operator_id> first, result;
+    description d;
+    auto const add = [&](auto value) {
+        if constexpr (std::is_floating_point_v<decltype(value)>) d.push_back(std::bit_cast<std::uint64_t>(double{value}));
+        else d.push_back(static_cast<std::uint64_t>(value));
+    };
+    auto const add_list = [&](auto const& list) {
+        add(list.size());
+        for (auto v : list) add(v);
+    };
+    for (operator_id o = 0; o < p.operators.size(); ++o) {
+        auto const& op = p.operators[o];
+        auto const& work = op.work;
+        d.clear();
+        for (double v : {work.forward.value, work.backward.value, work.extra_saved.value}) add(v);
+        for (auto const* list : {&work.saved_operands, &work.saved_results, &work.sparse_operands}) add_list(*list);
+        add(static_cast<int>(work.category));
+        add(work.is_view);
+        add(op.terms.size());
+        for (auto const& term : op.terms) add_list(term);
+        add(op.loops.size());
+        for (auto const& loop : op.loops) {
+            add(loop.extent);
+            add(loop.is_reduction);
+            add_list(loop.operands);
+            add_list(loop.results);
+            add(loop.forward_statistics);
+            add(loop.backward_statistics);
+            add(loop.statistic.value);
+        }
+        add(op.operands.size());
+        for (std::size_t position = 0; position < op.operands.size() + op.results.size(); ++position) {
+            tensor_id const t = tensor_at(op, position);
+            auto const& tensor = p.tensors[t];
+            add(position_of(op, t));
+            add(static_cast<int>(tensor.info.role));
+            add(static_cast<int>(tensor.info.type));
+            add_list(tensor.info.shape);
+            add(tensor.info.trainable);
+            add(tensor.has_cotangent);
+            add(t == p.loss);
+            add(is_used_once(p, t));
+            add(tensor.factors.size());
+            for (auto const& f : tensor.factors)
+                for (auto v : {static_cast<extent>(f.dimension), f.extent, f.stride, static_cast<extent>(f.segment)}) add(v);
+        }
+        auto const [kind, is_new] = kinds.insert(d);
+        if (is_new) first.push_back(o);
+        result.push_back(first[kind]);
+    }
+    return result;
+}
+
+} // namespace heddle
