@@ -73,7 +73,7 @@ public:
             }
             for (auto const& [t, f] : move.saved)
                 for (std::size_t k = 0; k < classes; ++k)
-                    memory_[at + k] += cost_model::at(held_bytes(space.program().tensors[t], f), f.is_shard() ? shares(share_ref{t, f.factor()})[k] : 1);
+                    memory_[at + k] += cost_model::at(model.on_member(held_bytes(space.program().tensors[t], f), k), f.is_shard() ? shares(share_ref{t, f.factor()})[k] : 1);
             transfers_.push_back(transfers);
             buffers_.push_back(momentary.most());
         }

@@ -68,7 +68,7 @@ namespace detail {
     small.plan.operators = what.operators;
     small.plan.ratios = what.ratios;
     small.plan.cuts = std::move(cuts);
-    for (auto const& t : after.tensors) small.plan.tensors.push_back({t.info.name, t.info.shape, t.info.type, t.info.role, t.info.trainable, t.factors});
+    for (auto const& t : after.tensors) small.plan.tensors.push_back({t.info.name, t.info.shape, t.info.type, t.info.role, t.info.trainable, t.factors, t.inside});
     for (auto const& s : what.steps) small.plan.steps.push_back({s.instruction, make_step(after, s.instruction, what.provenance.training), s.saved});
     if (!verify(after, small.plan)) return {};
     return small;

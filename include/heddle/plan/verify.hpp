@@ -7,6 +7,7 @@
 #include <heddle/cost/step.hpp>
 #include <heddle/plan/plan.hpp>
 #include <heddle/program/indexed_program.hpp>
+#include <heddle/theory/batch.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -69,7 +70,7 @@ private:
             auto const& mine = plan_.tensors[t];
             auto const& theirs = program_.tensors[t];
             require(mine.name == theirs.info.name && mine.shape == theirs.info.shape && mine.type == theirs.info.type &&
-                        mine.role == theirs.info.role && mine.trainable == theirs.info.trainable && mine.factors == theirs.factors,
+                        mine.role == theirs.info.role && mine.trainable == theirs.info.trainable && mine.factors == theirs.factors && mine.inside == theirs.inside,
                     "tensor " + std::to_string(t) + " is '" + mine.name + "' in the plan and '" + theirs.info.name + "' in the model, or of another shape");
         }
         for (std::size_t o = 0; o < plan_.operators.size(); ++o)
@@ -333,7 +334,13 @@ private:
 /// *Complexity.* Linear in the plan, times a logarithm.
 [[nodiscard]] inline verification verify(indexed_program const& program, plan const& p) {
     try {
-        detail::plan_verifier(program, p).check();
+        if (p.has_groups() && !program.is_split_inside) {
+            indexed_program grouped = program;
+            split_inside(grouped);
+            detail::plan_verifier(grouped, p).check();
+        } else {
+            detail::plan_verifier(program, p).check();
+        }
         return {};
     } catch (detail::plan_verifier::violation const& v) {
         return {false, v.text};

@@ -3,7 +3,7 @@
 /// @brief Well-known strategies as restrictions of the theory.
 #pragma once
 
-#include <heddle/cost/atoms.hpp>
+#include <heddle/theory/batch.hpp>
 #include <heddle/theory/cut_space.hpp>
 
 #include <algorithm>
@@ -14,31 +14,6 @@
 #include <vector>
 
 namespace heddle {
-
-/// Everything tied to the batch: the outermost factor of each input whose extent is that of the
-/// first input's, and whatever loops tie to it.
-[[nodiscard]] inline std::set<cut_factor> batch_factors(indexed_program const& p) {
-    std::set<cut_factor> batch;
-    std::optional<extent> size;
-    for (tensor_id t = 0; t < p.tensors.size(); ++t) {
-        auto const& tensor = p.tensors[t];
-        if (tensor.info.role != tensor_role::input || tensor.factors.empty() || tensor.factors[0].dimension != 0) continue;
-        if (!size) size = tensor.factors[0].extent;
-        if (tensor.factors[0].extent == *size) batch.insert({t, 0});
-    }
-    // Operators are in topological order, so one pass forward reaches everything but side branches; the second does.
-    for (int pass = 0; pass < 2; ++pass)
-        for (auto const& op : p.operators)
-            for (auto const& loop : op.loops) {
-                std::vector<cut_factor> tied;
-                for (std::size_t k = 0; k < op.operands.size(); ++k)
-                    if (loop.operands[k] != no_factor) tied.push_back({op.operands[k], loop.operands[k]});
-                for (std::size_t k = 0; k < op.results.size(); ++k)
-                    if (loop.results[k] != no_factor) tied.push_back({op.results[k], loop.results[k]});
-                if (std::ranges::any_of(tied, [&](auto const& f) { return batch.contains(f); })) batch.insert(tied.begin(), tied.end());
-            }
-    return batch;
-}
 
 /// How a data-parallel program keeps its parameters; ZeRO (Rajbhandari et al. 2020) cuts one more of optimiser state, gradients
 /// and values at each stage.
