@@ -131,6 +131,16 @@ private:
     return std::ranges::any_of(c.machines, [](machine_group const& m) { return m.group_size() > 1; });
 }
 
+/// The cluster with every machine of several devices as one device group.
+/// Throws `input_error` if it has measured collectives: those of single devices are not those of groups.
+[[nodiscard]] inline cluster with_grouped_machines(cluster c) {
+    bool const is_new = std::ranges::any_of(c.machines, [](machine_group const& m) { return m.devices > m.group_size(); });
+    if (is_new && !c.measured.empty())
+        throw input_error("cluster '" + c.name + "'", "has collectives measured on all devices, expected none or those of one device of each grouped machine, in a file that says which are grouped");
+    for (auto& m : c.machines) m.is_group = m.devices > 1;
+    return c;
+}
+
 /// Throws `input_error` naming the first thing in a cluster that cannot be.
 inline void validate(cluster const& c) {
     auto const positive = [](double value) { return std::isfinite(value) && value > 0; };

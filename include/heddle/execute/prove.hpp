@@ -6,6 +6,7 @@
 #include <heddle/execute/in_process.hpp>
 #include <heddle/execute/interpreter.hpp>
 #include <heddle/execute/random_sources.hpp>
+#include <heddle/execute/size.hpp>
 #include <heddle/plan/evaluate.hpp>
 
 #include <algorithm>
@@ -21,6 +22,8 @@
 #include <numeric>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace heddle {
 
@@ -44,6 +47,7 @@ struct proof {
     std::array<charged_bytes, collective_count> charged{};
     /// The same of the collectives inside device groups, over all of these; `ranks` are all their devices then.
     std::array<bytes, collective_count> executed_inside{}, charged_inside{};
+    bool has_groups = false;
     /// The first thing found wrong; nothing if plan and single device agree and the bytes do.
     std::string problem;
     /// Whether loss and gradients agree, whatever is carried.
@@ -65,12 +69,8 @@ template <class Work>
 void run_devices(plan const& what, Work&& work) {
     if (!what.has_groups()) return run_ranks(what.devices.size(), work);
     std::vector<std::size_t> firsts;
-    std::size_t ranks = 0;
-    for (auto const& d : what.devices) {
-        firsts.push_back(ranks);
-        ranks += static_cast<std::size_t>(d.group_size);
-    }
-    run_ranks(ranks, [&](in_process_communicator& world) {
+    for (std::size_t next = 0; auto const& d : what.devices) firsts.push_back(std::exchange(next, next + static_cast<std::size_t>(d.group_size)));
+    run_ranks(ranks_of(what), [&](in_process_communicator& world) {
         auto const group = static_cast<std::size_t>(std::ranges::upper_bound(firsts, world.rank()) - firsts.begin()) - 1;
         std::vector<std::size_t> members(static_cast<std::size_t>(what.devices[group].group_size));
         std::iota(members.begin(), members.end(), firsts[group]);
@@ -80,13 +80,6 @@ void run_devices(plan const& what, Work&& work) {
         group_member<double, in_process_communicator, in_process_communicator> communicator(inside, across ? &*across : nullptr, group, firsts.size());
         work(communicator);
     });
-}
-
-/// The program as a plan's devices see it.
-[[nodiscard]] inline indexed_program index_for(program const& p, plan const& what) {
-    auto indexed = index_program(p);
-    if (what.has_groups()) split_inside(indexed);
-    return indexed;
 }
 
 /// Payload bytes by kind of collective.
@@ -199,14 +192,15 @@ template <kernel_backend<double> Backend>
     if constexpr (requires(kernel_call const& call) { { backend.can_run(call) } -> std::convertible_to<bool>; })
         for (operator_id o = 0; o < p.operator_count(); ++o)
             if (!backend.can_run(whole_call(p, o))) throw input_error("operator '" + p.name(o) + "'", "no kernel computes '" + p.kind(o) + "' with these arguments");
-    auto const indexed = detail::index_for(p, what);
+    auto const indexed = index_for(p, what);
     auto const sources = random_sources<double>(p, options.seed);
     auto const expected = run_single_device(p, sources, backend, options.seed);
     source_values<double> gradients;
     for (auto const& [t, gradient] : expected.gradients) gradients.emplace(t, gradient.second);
 
     proof result;
-    for (auto const& d : what.devices) result.ranks += static_cast<std::size_t>(d.group_size);
+    result.ranks = ranks_of(what);
+    result.has_groups = what.has_groups();
     result.steps = what.steps.size();
     result.expected_loss = expected.loss;
     result.charged = charged_traffic(what);

@@ -38,6 +38,8 @@ struct plan_device {
     std::string type;
     bytes memory_limit;
     int group_size = 1;
+    /// The type, of a group with its size: "8 x V100".
+    [[nodiscard]] std::string name() const { return group_size > 1 ? std::to_string(group_size) + " x " + type : type; }
 };
 
 /// One instruction with the work it stands for, so that a plan can be re-costed without its model.

@@ -73,9 +73,24 @@ private:
                         mine.role == theirs.info.role && mine.trainable == theirs.info.trainable && mine.factors == theirs.factors && mine.inside == theirs.inside,
                     "tensor " + std::to_string(t) + " is '" + mine.name + "' in the plan and '" + theirs.info.name + "' in the model, or of another shape");
         }
+        for (auto const& t : plan_.tensors) require(t.inside == no_factor || t.role != tensor_role::parameter, "parameter '" + t.name + "' is cut inside device groups");
+        for (auto const& op : program_.operators)
+            if (op.inside_loop >= 0) check_inside(op, op.loops[static_cast<std::size_t>(op.inside_loop)]);
         for (std::size_t o = 0; o < plan_.operators.size(); ++o)
             require(plan_.operators[o] == program_.operators[o].name, "operator " + std::to_string(o) + " is '" + plan_.operators[o] +
                     "' in the plan and '" + program_.operators[o].name + "' in the model");
+    }
+
+    /// A group splits an operator along a loop of all that is cut, and its devices' results are parts or add up.
+    void check_inside(indexed_operator const& op, split_loop const& loop) const {
+        std::string const what = "inside device groups '" + op.name + "' is split, but ";
+        for (std::size_t k = 0; k < op.operands.size(); ++k)
+            require(plan_.tensors[op.operands[k]].inside == loop.operands[k], what + "operand " + std::to_string(k) + " is not cut along its loop");
+        for (std::size_t k = 0; k < op.results.size(); ++k) {
+            require(plan_.tensors[op.results[k]].inside == loop.results[k], what + "result " + std::to_string(k) + " is not cut along its loop");
+            require(loop.results[k] != no_factor || loop.is_reduction, what + "its devices compute result " + std::to_string(k) + " more than once");
+        }
+        if (loop.is_reduction) check_terms(op, std::vector<bool>(op.operands.size()), &loop);
     }
 
     /// Ratios are shares of one. Shards are whole, of one class per factor, and cover the factor.

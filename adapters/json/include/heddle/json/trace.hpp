@@ -38,7 +38,7 @@ public:
                           "{\"ph\":\"M\",\"pid\":0,\"name\":\"process_name\",\"args\":{\"name\":" + quoted(title) + "}}";
         for (std::size_t d = 0; d < plan_.devices.size(); ++d) {
             std::string const start = ",\n{\"ph\":\"M\",\"pid\":0,\"tid\":" + std::to_string(d) + ",\"name\":\"thread_";
-            out += start + "name\",\"args\":{\"name\":" + quoted(std::to_string(d) + " " + plan_.devices[d].type) + "}}";
+            out += start + "name\",\"args\":{\"name\":" + quoted(std::to_string(d) + " " + plan_.devices[d].name()) + "}}";
             out += start + "sort_index\",\"args\":{\"sort_index\":" + std::to_string(d) + "}}";
         }
         for (auto const& e : timeline_.events) {
