@@ -18,7 +18,7 @@ struct plan_arguments {
     std::optional<double> time_limit, memory_limit;
     std::size_t label_limit = 10'000;
     double optimizer_bytes = 8;
-    bool overlap = true, json = false, times = true;
+    bool group_machines = false, overlap = true, json = false, times = true;
 };
 int run_plan(plan_arguments const& arguments);
 
@@ -31,7 +31,7 @@ int run_verify(verify_arguments const& arguments);
 
 struct cost_arguments {
     std::string plan, cluster;
-    bool json = false;
+    bool group_machines = false, json = false;
 };
 int run_cost(cost_arguments const& arguments);
 

@@ -15,7 +15,8 @@ namespace heddle::cli {
 int run_cost(cost_arguments const& arguments) {
     auto const p = json::read_plan(arguments.plan);
     auto const cluster_text = json::read_text(arguments.cluster);
-    cluster const c = json::parse_cluster(cluster_text, arguments.cluster);
+    cluster c = json::parse_cluster(cluster_text, arguments.cluster);
+    if (arguments.group_machines) c = with_grouped_machines(std::move(c));
     auto const cost = evaluate(p, c);
     auto const types = c.devices();
     std::vector<std::string> warnings;

@@ -34,6 +34,7 @@ int run(int argc, char** argv) {
     auto* const plan_command = app.add_subcommand("plan", "Plan a model on a cluster");
     plan_command->add_option("--model", plan.model, "Model file")->required();
     plan_command->add_option("--cluster", plan.cluster, "Cluster file")->required();
+    plan_command->add_flag("--group-machines", plan.group_machines, "Plan each machine as one device, data parallel inside");
     plan_command->add_option("--planner", plan.planner, "Planner")->check(CLI::IsMember({"hap"}))->capture_default_str();
     plan_command->add_option("--memory-limit", plan.memory_limit, "Bytes that a device may use at most")->check(CLI::PositiveNumber);
     plan_command->add_option("--optimizer-bytes", plan.optimizer_bytes, "Bytes of optimizer state per parameter element")
@@ -60,6 +61,7 @@ int run(int argc, char** argv) {
     auto* const cost_command = app.add_subcommand("cost", "Price a plan on this or another cluster");
     cost_command->add_option("--plan", cost.plan, "Plan file")->required();
     cost_command->add_option("--cluster", cost.cluster, "Cluster file")->required();
+    cost_command->add_flag("--group-machines", cost.group_machines, "Take each machine as one device");
     cost_command->add_flag("--json", cost.json, "Print one JSON object");
     cost_command->final_callback([&] { status = run_cost(cost); });
 

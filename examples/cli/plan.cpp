@@ -15,6 +15,7 @@ int run_plan(plan_arguments const& arguments) {
     auto const model = json::read_model(arguments.model);
     auto const cluster_text = json::read_text(arguments.cluster);
     cluster c = json::parse_cluster(cluster_text, arguments.cluster);
+    if (arguments.group_machines) c = with_grouped_machines(std::move(c));
     if (arguments.memory_limit)
         for (auto& type : c.types) type.memory = std::min(type.memory, bytes(*arguments.memory_limit));
 

@@ -25,10 +25,10 @@ constexpr execution_size most{bytes(4e9), flops(2e11)};
 constexpr std::size_t most_ranks = 1024;
 
 planned_program what_to_run(verify_arguments const& arguments, program const& p, plan const& what) {
-    if (what.devices.size() > most_ranks)
-        throw input_error(arguments.plan, "is for " + std::to_string(what.devices.size()) + " devices, at most " + std::to_string(most_ranks) + " can be run; see --no-run");
+    if (auto const ranks = ranks_of(what); ranks > most_ranks)
+        throw input_error(arguments.plan, "is for " + std::to_string(ranks) + " devices, at most " + std::to_string(most_ranks) + " can be run; see --no-run");
     auto result = arguments.shrink ? shrink(p, what) : planned_program{p, what};
-    auto const size = size_of_execution(index_program(result.program, result.plan.segments), result.plan);
+    auto const size = size_of_execution(index_for(result.program, result.plan), result.plan);
     if (size.memory <= most.memory && size.work <= most.work) return result;
     char text[160];
     std::snprintf(text, sizeof text, "running it takes about %.3g GB and %.3g Gflop, more than %.3g GB or %.3g Gflop; %s", size.memory.value / 1e9,
@@ -49,6 +49,8 @@ void add_to(nlohmann::ordered_json& out, proof const& shown) {
         out["collectives"][name(static_cast<collective>(k))] = {
             {"executed_bytes", shown.executed[k].value}, {"charged_bytes", charged.total().value}, {"forward_bytes", charged.forward.value},
             {"backward_bytes", charged.backward.value}, {"gradient_bytes", charged.gradient.value}};
+        if (shown.has_groups)
+            out["collectives_inside_groups"][name(static_cast<collective>(k))] = {{"executed_bytes", shown.executed_inside[k].value}, {"charged_bytes", shown.charged_inside[k].value}};
     }
 }
 
@@ -56,9 +58,12 @@ void print(proof const& shown) {
     std::printf("loss %.17g on %zu ranks, %.17g on a single device\n", shown.loss, shown.ranks, shown.expected_loss);
     std::printf("largest relative error %.2g, in %s\n", shown.worst_error, shown.worst_tensor.c_str());
     std::printf("  %-14s %16s %16s\n", "collective", "bytes executed", "bytes charged");
-    for (std::size_t k = 0; k < collective_count; ++k)
-        if (shown.executed[k].value > 0 || shown.charged[k].total().value > 0)
-            std::printf("  %-14s %16.0f %16.0f\n", name(static_cast<collective>(k)), shown.executed[k].value, shown.charged[k].total().value);
+    auto const row = [](std::size_t k, double executed, double charged) {
+        if (executed > 0 || charged > 0) std::printf("  %-14s %16.0f %16.0f\n", name(static_cast<collective>(k)), executed, charged);
+    };
+    for (std::size_t k = 0; k < collective_count; ++k) row(k, shown.executed[k].value, shown.charged[k].total().value);
+    if (shown.has_groups) std::printf("inside all device groups\n");
+    for (std::size_t k = 0; k < collective_count; ++k) row(k, shown.executed_inside[k].value, shown.charged_inside[k].value);
 }
 
 } // namespace

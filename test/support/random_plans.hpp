@@ -20,7 +20,7 @@ template <class Counts>
 [[nodiscard]] plan plan_of(indexed_program const& program, std::vector<instruction> const& instructions, ratio_table ratios, Counts counts) {
     plan p;
     p.devices.resize(ratios[0].size(), {"device", bytes(1e12)});
-    for (auto const& t : program.tensors) p.tensors.push_back({t.info.name, t.info.shape, t.info.type, t.info.role, t.info.trainable, t.factors});
+    for (auto const& t : program.tensors) p.tensors.push_back({t.info.name, t.info.shape, t.info.type, t.info.role, t.info.trainable, t.factors, t.inside});
     for (auto const& o : program.operators) p.operators.push_back(o.name);
     // A parameter takes no further memory in the form it is stored in; whole copies are stored as one. What is resharded is gathered again.
     std::map<tensor_id, form> stored;

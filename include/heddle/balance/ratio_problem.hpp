@@ -94,12 +94,12 @@ concept ratio_solver = requires(Solver& solver, ratio_problem const& p) {
     { solver.solve(p) } -> std::convertible_to<ratio_solution>;
 };
 
-/// Ratios proportional to each type's speed on matrix products, per device.
+/// Ratios proportional to each type's speed on matrix products, per device; of a group, to that of all its devices.
 [[nodiscard]] inline std::vector<double> compute_proportional(cost_model const& model, element_type type) {
     std::vector<double> ratios;
     double sum = 0;
     for (std::size_t t = 0; t < model.class_count(); ++t) {
-        ratios.push_back(model.speed(t, type, operator_class::matmul).rate);
+        ratios.push_back(model.speed(t, type, operator_class::matmul).rate * model.classes()[t].group_size);
         sum += ratios.back() * model.classes()[t].count;
     }
     for (auto& r : ratios) r /= sum;
@@ -139,12 +139,18 @@ public:
             add_kernel(s.backward, s, t, split, backward_[t]);
             add_kernel(s.deferred, s, t, false, update_[t]);
             update_[t].straight += {s.update.whole.value / model_.bandwidth(t), s.update.split.value / model_.bandwidth(t)};
+            add_inside(s.inside_forward, t, forward_[t]);
+            add_inside(s.inside_backward, t, backward_[t]);
+            add_inside(s.inside_update, t, update_[t]);
         }
         add_memory(s.stored);
         add_memory(s.saved);
     }
     void add_memory(holding const& h) {
-        for (auto& row : problem_.memory) row += {h.whole.value, h.split.value};
+        for (std::size_t t = 0; t < problem_.memory.size(); ++t) {
+            holding const mine = model_.on_member(h, t);
+            problem_.memory[t] += {mine.whole.value, mine.split.value};
+        }
     }
 
     ratio_problem finish() {
@@ -163,6 +169,10 @@ private:
 
     /// Transfers that close a stage, if they do.
     void add_transfers(transfer_list const& transfers, stage* open) {
+        for (auto const& t : transfers) {
+            add_inside_groups(t.before, t.size, t.from.is_split());
+            add_inside_groups(t.after, t.size, t.to.is_split());
+        }
         if (model_.ranks() == 1 || transfers.empty()) return;
         if (open) problem_.stages.push_back(std::exchange(*open, stage(model_.class_count())));
         double buffer = 0;
@@ -187,8 +197,26 @@ private:
         return at_zero;
     }
 
-    void add_kernel(kernel const& work, step const& s, std::size_t t, bool split, stage_work& into) const {
-        if (!work.launches) return;
+    /// A step of all groups, bounded by what it would be if all had the largest share.
+    void add_inside_groups(inside_step kind, bytes size, bool split) {
+        convex_pieces pieces;
+        for (std::size_t t = 0; t < model_.class_count(); ++t) {
+            auto const& line = model_.inside(kind, t);
+            double const all = line.slope.value * size.value;
+            if (line.latency.value + all > 0) pieces.push_back(split ? affine{line.latency.value, all} : affine{line.latency.value + all, 0});
+        }
+        if (!pieces.empty()) problem_.transfers.push_back(std::move(pieces));
+    }
+    void add_inside(inside_list const& list, std::size_t t, stage_work& into) const {
+        for (auto const& x : list) {
+            auto const& line = model_.inside(x.kind, t);
+            into.straight += {line.latency.value + line.slope.value * x.whole.value, line.slope.value * x.split.value};
+        }
+    }
+
+    void add_kernel(kernel const& all, step const& s, std::size_t t, bool split, stage_work& into) const {
+        if (!all.launches) return;
+        kernel const work = model_.on_member(all, t);
         auto const& speed = model_.speed(t, s.type, s.category);
         double const operations = work.operations.value / speed.rate;
         affine const compute = split ? affine{0, operations} : affine{operations, 0};

@@ -13,6 +13,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 namespace heddle {
@@ -64,11 +65,16 @@ struct device_type {
     std::map<element_type, rate_table> rates;
 };
 
-/// `count` machines, each of `devices` devices of one type.
+/// `count` machines, each of `devices` devices of one type; each planned as one device, where they are groups.
 struct machine_group {
     std::size_t type = 0;
     int devices = 1;
     int count = 1;
+    bool is_group = false;
+
+    /// Devices of a machine that plans tell apart, and how many each of them stands for.
+    [[nodiscard]] int planned_devices() const { return is_group ? 1 : devices; }
+    [[nodiscard]] int group_size() const { return is_group ? devices : 1; }
 };
 
 struct network_link {
@@ -99,16 +105,41 @@ struct cluster {
     std::vector<machine_group> machines;
     /// Between devices of one machine, and between machines.
     std::optional<network_link> intra, inter;
-    /// Measured models of the whole device set; where absent, derived from the links.
+    /// Measured models of the whole device set, of a group its first device; where absent, derived from the links.
     std::map<collective, collective_model> measured;
 
-    /// Type of every device, machine by machine.
+    /// Type of every planned device, machine by machine.
     [[nodiscard]] std::vector<std::size_t> devices() const {
-        std::vector<std::size_t> result;
-        for (auto const& m : machines) result.insert(result.end(), static_cast<std::size_t>(m.devices) * static_cast<std::size_t>(m.count), m.type);
+        return per_device([](machine_group const& m) { return m.type; });
+    }
+    /// By planned device, how many it stands for: its group's size, or 1.
+    [[nodiscard]] std::vector<int> group_sizes() const {
+        return per_device([](machine_group const& m) { return m.group_size(); });
+    }
+
+private:
+    template <class Read, class Value = std::invoke_result_t<Read&, machine_group const&>>
+    [[nodiscard]] std::vector<Value> per_device(Read&& read) const {
+        std::vector<Value> result;
+        for (auto const& m : machines) result.insert(result.end(), static_cast<std::size_t>(m.planned_devices()) * static_cast<std::size_t>(m.count), read(m));
         return result;
     }
 };
+
+/// Whether some device is a group of several.
+[[nodiscard]] inline bool has_groups(cluster const& c) {
+    return std::ranges::any_of(c.machines, [](machine_group const& m) { return m.group_size() > 1; });
+}
+
+/// The cluster with every machine of several devices as one device group.
+/// Throws `input_error` if it has measured collectives: those of single devices are not those of groups.
+[[nodiscard]] inline cluster with_grouped_machines(cluster c) {
+    bool const is_new = std::ranges::any_of(c.machines, [](machine_group const& m) { return m.devices > m.group_size(); });
+    if (is_new && !c.measured.empty())
+        throw input_error("cluster '" + c.name + "'", "has collectives measured on all devices, expected none or those of one device of each grouped machine, in a file that says which are grouped");
+    for (auto& m : c.machines) m.is_group = m.devices > 1;
+    return c;
+}
 
 /// Throws `input_error` naming the first thing in a cluster that cannot be.
 inline void validate(cluster const& c) {
@@ -157,7 +188,7 @@ inline void validate(cluster const& c) {
     }
 }
 
-/// The time of a collective over all devices: measured, or a ring over the slowest link it crosses.
+/// The time of a collective over all planned devices: measured, or a ring over the slowest link it crosses.
 /// An all-to-all shares each machine's link among the machine's devices.
 /// *Precondition:* `validate(c)` passed.
 [[nodiscard]] inline collective_model model_of(cluster const& c, collective kind) {
@@ -165,8 +196,8 @@ inline void validate(cluster const& c) {
     double ranks = 0, most_inside = 1;
     int machine_count = 0;
     for (auto const& m : c.machines) {
-        ranks += static_cast<double>(m.devices) * m.count;
-        most_inside = std::max(most_inside, static_cast<double>(m.devices));
+        ranks += static_cast<double>(m.planned_devices()) * m.count;
+        most_inside = std::max(most_inside, static_cast<double>(m.planned_devices()));
         machine_count += m.count;
     }
     if (ranks <= 1) return {{{seconds(0), seconds_per_byte(0)}}};

@@ -6,6 +6,7 @@
 #include <heddle/base/error.hpp>
 #include <heddle/cost/cost_model.hpp>
 #include <heddle/cost/step.hpp>
+#include <heddle/theory/batch.hpp>
 #include <heddle/theory/instruction.hpp>
 
 #include <algorithm>
@@ -20,13 +21,6 @@
 #include <vector>
 
 namespace heddle {
-
-/// A factor of a tensor, as the thing that is cut.
-struct cut_factor {
-    tensor_id tensor = 0;
-    factor_number factor = 0;
-    friend auto operator<=>(cut_factor const&, cut_factor const&) = default;
-};
 
 /// Factors that are cut at the same points. Device `d` has `counts[d]` of `atoms`; its share of a
 /// member is counts[d] * extent / atoms, contiguous after the shares of the devices before it.

@@ -20,10 +20,11 @@ namespace heddle {
 /// The share of a split quantity on each device class, summing to one over devices.
 using share_vector = std::vector<double>;
 
-/// Devices that behave alike: of one type and with equal shares of everything.
+/// Devices that behave alike: of one type and with equal shares of everything, groups of equally many.
 struct device_class {
     std::size_t type = 0;
     int count = 1;
+    int group_size = 1;
 };
 
 /// One number per device class.
@@ -104,6 +105,8 @@ public:
             if (fallback == type.rates.end())
                 throw input_error("device type '" + type.name + "', rates", "no rate for the element type the program computes in");
             auto& mine = speeds_.emplace_back();
+            for (std::size_t s = 0; s < inside_step_count && k.group_size > 1; ++s)
+                mine.inside[s] = time_inside(static_cast<inside_step>(s), k.group_size, c.intra.value());
             mine.bandwidth = type.bandwidth.value;
             mine.memory = type.memory.value;
             for (std::size_t e = 0; e < element_type_count; ++e) {
@@ -117,6 +120,7 @@ public:
                 }
             }
             ranks_ += k.count;
+            has_groups_ = has_groups_ || k.group_size > 1;
         }
         for (std::size_t k = 0; k < collective_count; ++k) models_[k] = model_of(c, static_cast<collective>(k));
     }
@@ -136,19 +140,68 @@ public:
     /// Of the memory, in bytes per second.
     [[nodiscard]] double bandwidth(std::size_t k) const { return speeds_[k].bandwidth; }
 
-    /// Roofline time of a kernel on a class with share `s` of what is split.
+    /// Roofline time of a kernel on a class with share `s` of what is split; in a group, on each of its devices.
     [[nodiscard]] double time(kernel const& work, std::size_t k, element_type e, operator_class o, bool split, double s) const {
         if (!work.launches) return 0;
-        double const operations = work.operations.value * (split ? s : 1);
-        double const moved = work.whole.value + work.split.value * s;
+        kernel const mine = on_member(work, k);
+        double const operations = mine.operations.value * (split ? s : 1);
+        double const moved = mine.whole.value + mine.split.value * s;
         roofline const& r = speed(k, e, o);
         return std::max(operations / r.rate, moved / r.bandwidth) + r.overhead;
     }
 
+    /// The work of each device of a group, or of the device.
+    [[nodiscard]] kernel on_member(kernel work, std::size_t k) const {
+        double const n = classes_[k].group_size;
+        if (n == 1) return work;
+        if (work.is_divided) work.operations = work.operations / n;
+        work.whole -= work.whole_inside * (1 - 1 / n);
+        work.split -= work.split_inside * (1 - 1 / n);
+        return work;
+    }
+    /// What each device of a group holds, or the device.
+    [[nodiscard]] holding on_member(holding h, std::size_t k) const {
+        double const n = classes_[k].group_size;
+        if (n == 1) return h;
+        h.whole -= h.whole_inside * (1 - 1 / n);
+        h.split -= h.split_inside * (1 - 1 / n);
+        return h;
+    }
+
+    /// Time of a step inside a group as a line in the bytes of the whole tensor; zero on a single device.
+    [[nodiscard]] collective_model::piece const& inside(inside_step kind, std::size_t k) const { return speeds_[k].inside[static_cast<std::size_t>(kind)]; }
+    /// Seconds of all transfers of a list inside a class's groups, with share `s` of what is split.
+    [[nodiscard]] double time(inside_list const& list, std::size_t k, double s) const {
+        double sum = 0;
+        for (auto const& t : list) {
+            auto const& line = inside(t.kind, k);
+            sum += line.latency.value + line.slope.value * (t.whole.value + t.split.value * s);
+        }
+        return sum;
+    }
+
     /// Seconds of a transfer whose way is decided on, or whose shards are padded; `shares(ref)` gives the per-class shares of a
-    /// split quantity. A reduction to one rank is charged as a broadcast from it.
+    /// split quantity. Device groups wait for each other after each of its three steps.
     template <class Shares>
     [[nodiscard]] double time(transfer const& t, Shares const& shares) const {
+        if (t.redistributes && is_idle(t, ranks_, shares)) return 0;
+        return time_across(t, shares) + time_inside_groups(t.before, t.size, t.from, shares) + time_inside_groups(t.after, t.size, t.to, shares);
+    }
+    /// The slowest group's.
+    template <class Shares>
+    [[nodiscard]] double time_inside_groups(inside_step kind, bytes size, share_ref cut, Shares const& shares) const {
+        if (kind == inside_step::none || !has_groups_) return 0;
+        share_vector const* const share = cut.is_split() ? &shares(cut) : nullptr;
+        double most = 0;
+        for (std::size_t k = 0; k < class_count(); ++k) {
+            auto const& line = inside(kind, k);
+            most = std::max(most, line.latency.value + line.slope.value * size.value * (share ? (*share)[k] : 1));
+        }
+        return most;
+    }
+    /// The collective alone. A reduction to one rank is charged as a broadcast from it.
+    template <class Shares>
+    [[nodiscard]] double time_across(transfer const& t, Shares const& shares) const {
         if (is_idle(t, ranks_, shares)) return 0;
         auto const cut = t.kind == collective::all_gather ? t.from : t.to;
         if (t.how != uneven::grouped || !cut.is_split()) return model(t.kind).time(payload(t, ranks_, shares)).value;
@@ -203,7 +256,13 @@ public:
             cost.forward.push_back(time(s.forward, k, s.type, s.category, split, mine));
             cost.backward.push_back(time(s.backward, k, s.type, s.category, split, mine));
             cost.update.push_back(time(s.deferred, k, s.type, s.category, false, 1) + at(s.update, mine) / speeds_[k].bandwidth);
-            cost.memory.push_back(at(s.stored, mine) + at(s.saved, mine));
+            cost.memory.push_back(at(on_member(s.stored, k), mine) + at(on_member(s.saved, k), mine));
+            if (classes_[k].group_size == 1) continue;
+            cost.forward.back() += time(s.inside_forward, k, mine);
+            cost.backward.back() += time(s.inside_backward, k, mine);
+            cost.update.back() += time(s.inside_update, k, mine);
+            for (auto const* list : {&s.inside_forward, &s.inside_backward, &s.inside_update})
+                for (auto const& t : *list) cost.buffer = std::max(cost.buffer, t.whole.value + t.split.value * mine);
         }
         return cost;
     }
@@ -213,6 +272,7 @@ public:
 private:
     struct class_speeds {
         double bandwidth = 1, memory = 0;
+        std::array<collective_model::piece, inside_step_count> inside{};
         std::array<std::array<roofline, operator_class_count>, element_type_count> rooflines{};
     };
 
@@ -220,6 +280,7 @@ private:
     std::vector<class_speeds> speeds_;
     std::array<collective_model, collective_count> models_;
     int ranks_ = 0;
+    bool has_groups_ = false;
 };
 
 /// All quantities shared alike.

@@ -253,7 +253,7 @@ private:
             }
             for (auto const& [t, f] : move.saved)
                 for (std::size_t k = 0; k < classes; ++k)
-                    memory_[at + k] += cost_model::at(held_bytes(space_.program().tensors[t], f), f.is_shard() ? here(share_ref{t, f.factor()})[k] : 1);
+                    memory_[at + k] += cost_model::at(model_.on_member(held_bytes(space_.program().tensors[t], f), k), f.is_shard() ? here(share_ref{t, f.factor()})[k] : 1);
             p.buffer = momentary.most();
         }
     }

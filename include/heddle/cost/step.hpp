@@ -4,6 +4,7 @@
 /// the shares that devices have of what is split.
 #pragma once
 
+#include <heddle/cluster/inside.hpp>
 #include <heddle/theory/instruction.hpp>
 
 #include <array>
@@ -24,11 +25,15 @@ struct share_ref {
 };
 
 /// Local work of one direction. On a device with share s: flops * s (or flops, if nothing is
-/// split), and whole + split * s bytes moved.
+/// split), and whole + split * s bytes moved. A device group divides the operations among its devices, if it can, and moves each
+/// of the bytes inside once.
 struct kernel {
     flops operations;
     bytes whole, split;
     bool launches = false;
+    bool is_divided = false;
+    /// Of whole and split, what a device group cuts among its devices.
+    bytes whole_inside{}, split_inside{};
     friend bool operator==(kernel const&, kernel const&) = default;
 };
 
@@ -39,6 +44,8 @@ struct transfer {
     share_ref from, to;
     /// How uneven shards are moved; undecided: the way that is faster at the shares it is priced at.
     std::optional<uneven> how{};
+    /// How a device group brings what `from` cuts to its first device, and what `to` cuts from it.
+    inside_step before = inside_step::none, after = inside_step::none;
     /// From a factor to the same factor, cut at other points; nothing moves where the points are the same.
     bool redistributes = false;
     friend bool operator==(transfer const&, transfer const&) = default;
@@ -49,8 +56,19 @@ using transfer_list = std::vector<transfer>;
 /// How memory is held: whole + split * s bytes.
 struct holding {
     bytes whole, split;
+    /// Of both, what a device group cuts among its devices.
+    bytes whole_inside{}, split_inside{};
     friend bool operator==(holding const&, holding const&) = default;
 };
+
+/// Communication inside every device group, of a tensor of whole + split * s bytes.
+struct inside_transfer {
+    inside_step kind = inside_step::none;
+    bytes whole, split;
+    friend bool operator==(inside_transfer const&, inside_transfer const&) = default;
+};
+
+using inside_list = std::vector<inside_transfer>;
 
 /// One instruction's costs in both directions.
 struct step {
@@ -63,8 +81,10 @@ struct step {
     transfer_list deferred_transfers;
     /// Collectives that bring whole copies up to date after the update.
     transfer_list update_transfers;
-    /// Work on what they bring, in full on every device.
+    /// Work on what they bring, in full on every device, of a group on its first.
     kernel deferred;
+    /// Inside device groups, beside the forward and the backward work and after all deferred transfers.
+    inside_list inside_forward, inside_backward, inside_update;
     /// Bytes the optimiser moves.
     holding update;
     /// A parameter with gradient and optimiser state, or another source.
@@ -92,22 +112,35 @@ struct training_options {
     friend bool operator==(training_options const&, training_options const&) = default;
 };
 
-/// Bytes of a tensor on a device in some form: whole, or split along the form's factor.
+/// `size` bytes of a tensor on a device in some form: whole, or split along the form's factor.
+[[nodiscard]] inline holding held_bytes(bytes size, form f, bool is_cut_inside) {
+    bytes const inside = is_cut_inside ? size : bytes(0);
+    return f.is_shard() ? holding{bytes(0), size, bytes(0), inside} : holding{size, bytes(0), inside, bytes(0)};
+}
 [[nodiscard]] inline holding held_bytes(indexed_tensor const& tensor, form f) {
-    return f.is_shard() ? holding{bytes(0), tensor.info.size()} : holding{tensor.info.size(), bytes(0)};
+    return held_bytes(tensor.info.size(), f, tensor.inside != no_factor);
 }
 
 namespace detail {
 
-inline heddle::kernel local_kernel(conversion_half::work work, bytes size) {
+inline heddle::kernel local_kernel(conversion_half::work work, bytes size, bool is_cut_inside) {
     using enum conversion_half::work;
+    heddle::kernel result;
     switch (work) {
     case none: break;
-    case cut: return {flops(0), bytes(0), 2 * size, true};
-    case pad: return {flops(0), size, size, true};
-    case scale: return {flops(0), 2 * size, bytes(0), true};
+    case cut: result = {flops(0), bytes(0), 2 * size, true}; break;
+    case pad: result = {flops(0), size, size, true}; break;
+    case scale: result = {flops(0), 2 * size, bytes(0), true}; break;
     }
-    return {};
+    if (is_cut_inside) {
+        result.whole_inside = result.whole;
+        result.split_inside = result.split;
+    }
+    return result;
+}
+
+inline inside_transfer inside_of(inside_step kind, bytes size, form f) {
+    return f.is_shard() ? inside_transfer{kind, bytes(0), size} : inside_transfer{kind, size, bytes(0)};
 }
 
 /// `updated` is the part of the parameter that a device updates.
@@ -125,12 +158,14 @@ inline step read_step(indexed_program const& p, tensor_id t, form updated, form 
     // Reads value, gradient and state; writes value and state.
     s.update = {state.whole * (3 + 2 * per_byte), state.split * (3 + 2 * per_byte)};
     if (to == form::partial()) {
-        s.forward = local_kernel(conversion_half::work::scale, tensor.info.size());
+        s.forward = local_kernel(conversion_half::work::scale, tensor.info.size(), false);
         s.category = operator_class::elementwise;
     }
     bool const is_cut = updated != to;
     if (to == form::replicated()) s.deferred_transfers.push_back({is_cut ? collective::reduce_scatter : collective::all_reduce, tensor.info.size(), {}, s.share, {}});
-    if (is_cut) s.update_transfers.push_back({collective::all_gather, tensor.info.size(), s.share, {}, {}});
+    if (is_cut) s.update_transfers.push_back({collective::all_gather, tensor.info.size(), s.share, {}, {}, inside_step::none, inside_step::broadcast});
+    // Until now the gradient is the first device's of a group.
+    s.inside_update.push_back(inside_of(inside_step::broadcast, tensor.info.size(), updated));
     return s;
 }
 
@@ -145,14 +180,25 @@ inline step convert_step(indexed_program const& p, tensor_id t, form from, form 
     share_ref const before = from.is_shard() ? share_ref{t, from.factor()} : share_ref{};
     share_ref const after = to.is_shard() ? share_ref{t, to.factor()} : share_ref{};
     s.share = after.is_split() ? after : before;
-    s.forward = local_kernel(how->forward.local, size);
     auto const factor_of = [&](form f) -> auto& { return tensor.factors[static_cast<std::size_t>(f.factor())]; };
     bool const redistributes = from.is_shard() && to.is_shard() && is_same_place(factor_of(from), factor_of(to));
-    if (how->forward.collective) s.forward_transfers.push_back({*how->forward.collective, size, before, after, {}, redistributes});
+    bool const is_cut_inside = tensor.inside != no_factor;
+    inside_step const to_first = is_cut_inside ? inside_step::gather : inside_step::none;
+    inside_step const from_first = is_cut_inside ? inside_step::scatter : inside_step::broadcast;
+    // Other parts of the batch for each device of a group.
+    bool const moves_batch = is_cut_inside && (before.is_split() != after.is_split()) && s.share.factor == tensor.inside;
+    auto const move_batch = [&](conversion_half const& half, form f, form g, inside_list& list) {
+        if (moves_batch && !half.collective) list = {inside_of(inside_step::gather, size, f), inside_of(inside_step::scatter, size, g)};
+    };
+    s.forward = local_kernel(how->forward.local, size, is_cut_inside);
+    if (how->forward.collective) s.forward_transfers.push_back({*how->forward.collective, size, before, after, {}, to_first, from_first, redistributes});
+    move_batch(how->forward, from, to, s.inside_forward);
     if (!tensor.has_cotangent) return s;
-    s.backward = local_kernel(how->backward.local, size);
+    s.backward = local_kernel(how->backward.local, size, is_cut_inside);
+    move_batch(how->backward, to, from, s.inside_backward);
     if (how->backward.collective) {
-        transfer const back{*how->backward.collective, size, after, before, {}, redistributes};
+        bool const is_gradient = tensor.is_parameter();
+        transfer const back{*how->backward.collective, size, after, before, {}, to_first, is_gradient ? inside_step::none : from_first, redistributes};
         (tensor.is_parameter() ? s.deferred_transfers : s.backward_transfers).push_back(back);
         // What is not yet reduced waits for the end of the backward pass.
         if (tensor.is_parameter()) s.saved = held_bytes(tensor, to);
@@ -173,7 +219,7 @@ inline step reshard_step(indexed_program const& p, tensor_id t, form to) {
     step s;
     s.type = tensor.info.type;
     s.share = {t, to.factor()};
-    s.backward_transfers.push_back({collective::all_gather, tensor.info.size(), s.share, {}, {}});
+    s.backward_transfers.push_back({collective::all_gather, tensor.info.size(), s.share, {}, {}, inside_step::none, inside_step::broadcast});
     return s;
 }
 
@@ -199,15 +245,17 @@ inline void defer_factors(indexed_program const& p, instruction const& i, step& 
     auto const& op = p.operators[i.op];
     double const part = part_of_backward(p, op, i.operands);
     s.deferred = {s.backward.operations * part, bytes(0), bytes(0), true};
+    auto const gathered_inside = [&](tensor_id t) { return p.tensors[t].inside != no_factor ? inside_step::gather : inside_step::none; };
     s.backward.operations = s.backward.operations * (1 - part);
     s.backward.launches = false;
     auto const gather = [&](tensor_id t, form f) {
-        s.deferred_transfers.push_back({collective::all_gather, p.tensors[t].info.size(), {t, f.factor()}, {}, {}});
+        s.deferred_transfers.push_back({collective::all_gather, p.tensors[t].info.size(), {t, f.factor()}, {}, {}, gathered_inside(t), inside_step::none});
         s.deferred.whole += p.tensors[t].info.size();
     };
     for (std::size_t k = 0; k < op.operands.size(); ++k) {
         auto const& tensor = p.tensors[op.operands[k]];
         if (i.operands[k].is_shard()) gather(op.operands[k], i.operands[k]);
+        else if (tensor.inside != no_factor) s.inside_update.push_back({inside_step::gather, tensor.info.size(), bytes(0)});
         if (i.operands[k] == form::mirrored()) {
             s.deferred.whole += tensor.info.size();
             s.backward.whole -= tensor.info.size();
@@ -220,8 +268,45 @@ inline void defer_factors(indexed_program const& p, instruction const& i, step& 
         if (!tensor.has_cotangent) continue;
         gather(op.results[k], i.results[k]);
         s.saved.split += tensor.info.size();
+        if (tensor.inside != no_factor) s.saved.split_inside += tensor.info.size();
     }
     if (!s.backward.launches) s.backward = {};
+}
+
+[[nodiscard]] inline bool has_statistics(split_loop const& loop) { return loop.forward_statistics + loop.backward_statistics > 0; }
+
+/// What the devices of a group exchange for a computation: sums of results and cotangents where it is split inside, else all that is cut.
+inline void communicate_inside(indexed_program const& p, instruction const& i, bool differentiated, step& s) {
+    auto const& op = p.operators[i.op];
+    auto const is_cut = [&](tensor_id t) { return p.tensors[t].inside != no_factor; };
+    auto const add = [&](inside_list& list, inside_step kind, tensor_id t, form f) { list.push_back(inside_of(kind, p.tensors[t].info.size(), f)); };
+    if (op.inside_loop < 0) {
+        for (std::size_t k = 0; k < op.operands.size(); ++k) {
+            if (!is_cut(op.operands[k])) continue;
+            add(s.inside_forward, inside_step::all_gather, op.operands[k], i.operands[k]);
+            if (differentiated) add(s.inside_backward, inside_step::all_gather, op.operands[k], i.operands[k]);
+        }
+        for (std::size_t k = 0; k < op.results.size() && differentiated; ++k) {
+            if (!is_cut(op.results[k])) continue;
+            add(s.inside_backward, inside_step::all_gather, op.results[k], i.results[k]);
+            if (p.tensors[op.results[k]].has_cotangent) add(s.inside_backward, inside_step::all_gather, op.results[k], i.results[k]);
+        }
+        return;
+    }
+    auto const& inside = op.loops[static_cast<std::size_t>(op.inside_loop)];
+    if (has_statistics(inside) && (i.loop < 0 || !has_statistics(op.loops[static_cast<std::size_t>(i.loop)]))) {
+        inside_transfer const statistic = inside_of(inside_step::all_reduce, inside.statistic, i.loop < 0 ? form::replicated() : form::shard(0));
+        s.inside_forward.assign(inside.forward_statistics, statistic);
+        if (differentiated) s.inside_backward.assign(inside.backward_statistics, statistic);
+    }
+    for (std::size_t k = 0; k < op.results.size(); ++k)
+        if (!is_cut(op.results[k])) add(s.inside_forward, inside_step::all_reduce, op.results[k], i.results[k]);
+    for (std::size_t k = 0; k < op.operands.size() && differentiated; ++k) {
+        auto const& tensor = p.tensors[op.operands[k]];
+        bool const from_factors = i.loop >= 0 && i.operands[k] == form::mirrored();
+        if (!tensor.has_cotangent || is_cut(op.operands[k]) || from_factors) continue;
+        add(s.inside_backward, tensor.is_parameter() ? inside_step::reduce : inside_step::all_reduce, op.operands[k], i.operands[k]);
+    }
 }
 
 inline step compute_step(indexed_program const& p, instruction const& i) {
@@ -230,7 +315,13 @@ inline step compute_step(indexed_program const& p, instruction const& i) {
     s.category = op.work.category;
     bool first = true;
     holding forward{}, backward{};
-    auto const add = [](holding& sum, holding h) { sum.whole += h.whole; sum.split += h.split; };
+    auto const add = [&](holding& sum, holding h) {
+        sum.whole += h.whole;
+        sum.split += h.split;
+        if (op.inside_loop < 0) return;
+        sum.whole_inside += h.whole_inside;
+        sum.split_inside += h.split_inside;
+    };
     auto const visit = [&](tensor_id t, form f) {
         if (f.is_shard() && !s.share.is_split()) s.share = {t, f.factor()};
         return held_bytes(p.tensors[t], f);
@@ -252,17 +343,24 @@ inline step compute_step(indexed_program const& p, instruction const& i) {
         if (tensor.has_cotangent) add(backward, h);
     }
     bool const split = i.loop >= 0;
+    bool const is_divided = op.inside_loop >= 0;
     if (!op.work.is_view) {
-        s.forward = {op.work.forward, forward.whole, forward.split, true};
-        if (differentiated) s.backward = {op.work.backward, backward.whole, backward.split, true};
+        s.forward = {op.work.forward, forward.whole, forward.split, true, is_divided, forward.whole_inside, forward.split_inside};
+        if (differentiated) s.backward = {op.work.backward, backward.whole, backward.split, true, is_divided, backward.whole_inside, backward.split_inside};
     }
-    if (differentiated) s.saved = split ? holding{bytes(0), op.work.extra_saved} : holding{op.work.extra_saved, bytes(0)};
+    if (differentiated) s.saved = held_bytes(op.work.extra_saved, split ? form::shard(0) : form::replicated(), is_divided);
     if (split) {
         auto const& loop = op.loops[static_cast<std::size_t>(i.loop)];
-        transfer const statistic{collective::all_reduce, loop.statistic, {}, {}, {}};
+        transfer statistic{collective::all_reduce, loop.statistic, {}, {}, {}, inside_step::none, inside_step::broadcast};
+        if (is_divided) {
+            bool const are_summands = has_statistics(op.loops[static_cast<std::size_t>(op.inside_loop)]);
+            statistic.before = are_summands ? inside_step::all_reduce : inside_step::gather; // summands, or maxima, which are not reduced to one device
+            if (!are_summands) statistic.after = inside_step::scatter;
+        }
         s.forward_transfers.assign(loop.forward_statistics, statistic);
         if (differentiated) s.backward_transfers.assign(loop.backward_statistics, statistic);
     }
+    communicate_inside(p, i, differentiated, s);
     if (gathers_factors(i)) defer_factors(p, i, s);
     return s;
 }
@@ -271,14 +369,19 @@ inline step compute_step(indexed_program const& p, instruction const& i) {
 
 /// The costs of an instruction.
 [[nodiscard]] inline step make_step(indexed_program const& p, instruction const& i, training_options const& options) {
+    step s;
     switch (i.what) {
-    case instruction::kind::read: return detail::read_step(p, i.tensor, i.from, i.to, options);
-    case instruction::kind::convert: return detail::convert_step(p, i.tensor, i.from, i.to);
-    case instruction::kind::compute: return detail::compute_step(p, i);
-    case instruction::kind::unshard: return detail::unshard_step(p, i.tensor, i.from, i.to);
-    case instruction::kind::reshard: return detail::reshard_step(p, i.tensor, i.to);
+    case instruction::kind::read: s = detail::read_step(p, i.tensor, i.from, i.to, options); break;
+    case instruction::kind::convert: s = detail::convert_step(p, i.tensor, i.from, i.to); break;
+    case instruction::kind::compute: s = detail::compute_step(p, i); break;
+    case instruction::kind::unshard: s = detail::unshard_step(p, i.tensor, i.from, i.to); break;
+    case instruction::kind::reshard: s = detail::reshard_step(p, i.tensor, i.to); break;
     }
-    return {};
+    if (!p.is_split_inside) {
+        for_each_transfer(s, [](transfer& t) { t.before = t.after = inside_step::none; });
+        s.inside_forward = s.inside_backward = s.inside_update = {};
+    }
+    return s;
 }
 
 } // namespace heddle

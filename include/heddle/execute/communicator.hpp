@@ -94,49 +94,45 @@ concept communicator_of = requires(Communicator& c, std::span<Scalar> data, std:
     c.broadcast(data, root);
 };
 
-/// A group of device groups as one communicator for the groups (HAP's virtual devices): whole tensors
-/// are reduced inside a group, combined across, and broadcast inside.
+/// One device's end of a device group (HAP's virtual devices): rank and size are those of the group among all groups, and
+/// the group's first device, which alone may, takes part in its collectives.
 ///
-/// `Inner` joins the ranks of a group, `Across` the first ranks of all groups; only a first rank has one.
-/// Rank and size are those of the groups. All ranks of a group hold summands for a reduction, and equal
-/// shards for the rest.
+/// `Inner` joins the devices of a group, `Across` the first devices of all groups; only a first device has one.
 template <class Scalar, communicator_of<Scalar> Inner, communicator_of<Scalar> Across>
-class grouped_communicator {
+class group_member {
 public:
-    /// *Preconditions.* `across` is there exactly on rank 0 of `inner`; `group < groups` are the group's rank in
+    /// *Preconditions.* `across` is there exactly on rank 0 of `inside`; `group < groups` are the group's rank in
     /// `across` and its size.
-    grouped_communicator(Inner& inner, Across* across, std::size_t group, std::size_t groups)
-        : inner_(&inner), across_(across), group_(group), groups_(groups) {}
+    group_member(Inner& inside, Across* across, std::size_t group, std::size_t groups)
+        : inside_(&inside), across_(across), group_(group), groups_(groups) {}
 
     [[nodiscard]] std::size_t rank() const { return group_; }
     [[nodiscard]] std::size_t size() const { return groups_; }
+    /// The devices of this group.
+    [[nodiscard]] Inner& inside() const { return *inside_; }
+    /// The first devices of all groups; none on another.
+    [[nodiscard]] Across* across() const { return across_; }
 
-    void all_reduce(std::span<Scalar> data, reduction how = reduction::sum) {
-        inner_->all_reduce(data, how);
-        if (across_) across_->all_reduce(data, how);
-        inner_->broadcast(data, 0);
+    void charge_elements_as(std::size_t element_size) {
+        if constexpr (requires { inside_->charge_elements_as(element_size); }) inside_->charge_elements_as(element_size);
+        if constexpr (requires { across_->charge_elements_as(element_size); })
+            if (across_) across_->charge_elements_as(element_size);
     }
+
+    void all_reduce(std::span<Scalar> data, reduction how = reduction::sum) { across_->all_reduce(data, how); }
     void all_gather_v(std::span<Scalar const> mine, std::span<Scalar> whole, shard_counts counts, uneven kind) {
-        if (across_) across_->all_gather_v(mine, whole, counts, kind);
-        inner_->broadcast(whole, 0);
+        across_->all_gather_v(mine, whole, counts, kind);
     }
     void reduce_scatter_v(std::span<Scalar const> whole, std::span<Scalar> mine, shard_counts counts, uneven kind) {
-        std::vector<Scalar> sum(whole.begin(), whole.end());
-        inner_->all_reduce(std::span<Scalar>(sum));
-        if (across_) across_->reduce_scatter_v(std::span<Scalar const>(sum), mine, counts, kind);
-        inner_->broadcast(mine, 0);
+        across_->reduce_scatter_v(whole, mine, counts, kind);
     }
     void all_to_all_v(std::span<Scalar const> send, shard_counts send_counts, std::span<Scalar> receive, shard_counts receive_counts) {
-        if (across_) across_->all_to_all_v(send, send_counts, receive, receive_counts);
-        inner_->broadcast(receive, 0);
+        across_->all_to_all_v(send, send_counts, receive, receive_counts);
     }
-    void broadcast(std::span<Scalar> data, std::size_t root) {
-        if (across_) across_->broadcast(data, root);
-        inner_->broadcast(data, 0);
-    }
+    void broadcast(std::span<Scalar> data, std::size_t root) { across_->broadcast(data, root); }
 
 private:
-    Inner* inner_;
+    Inner* inside_;
     Across* across_;
     std::size_t group_, groups_;
 };

@@ -11,6 +11,7 @@
 #include <heddle/program/indexed_program.hpp>
 #include <heddle/program/program.hpp>
 
+#include <algorithm>
 #include <concepts>
 #include <cstdint>
 #include <functional>
@@ -90,21 +91,29 @@ struct kernel_call {
     return call;
 }
 
-/// The call that runs an operator on places [begin, begin + count) of a loop: of the factor that the loop is in each
+/// Restricts the call of operator `o` to places [begin, begin + count) of a loop: of the factor that the loop is in each
 /// operand and result that has it. *Precondition:* the loop is one of operator `o` of `indexed`, which is of `p`.
-[[nodiscard]] inline kernel_call split_call(program const& p, indexed_program const& indexed, operator_id o, split_loop const& loop,
-                                            extent begin, extent count, std::uint64_t seed = 0) {
-    kernel_call call = whole_call(p, o, seed);
+inline void split(kernel_call& call, program const& p, indexed_program const& indexed, operator_id o, split_loop const& loop, extent begin, extent count) {
     auto const cut = [&](std::span<tensor_id const> tensors, std::vector<factor_number> const& factors, std::vector<held_part>& parts) {
         for (std::size_t k = 0; k < parts.size(); ++k) {
             if (factors[k] == no_factor) continue;
             auto const& tensor = indexed.tensors[tensors[k]];
             factor const& f = tensor.factors[static_cast<std::size_t>(factors[k])];
-            parts[k][f.dimension] = positions_of(tensor.info.shape[f.dimension], f, begin, count);
+            auto positions = positions_of(tensor.info.shape[f.dimension], f, begin, count);
+            auto& held = parts[k][f.dimension];
+            if (held) std::erase_if(positions, [&](extent at) { return !std::ranges::binary_search(*held, at); });
+            held = std::move(positions);
         }
     };
     cut(p.operands(o), loop.operands, call.operands);
     cut(p.results(o), loop.results, call.results);
+}
+
+/// The call that runs an operator on these places of a loop.
+[[nodiscard]] inline kernel_call split_call(program const& p, indexed_program const& indexed, operator_id o, split_loop const& loop,
+                                            extent begin, extent count, std::uint64_t seed = 0) {
+    kernel_call call = whole_call(p, o, seed);
+    split(call, p, indexed, o, loop, begin, count);
     return call;
 }
 

@@ -6,6 +6,7 @@
 #include <heddle/execute/in_process.hpp>
 #include <heddle/execute/interpreter.hpp>
 #include <heddle/execute/random_sources.hpp>
+#include <heddle/execute/size.hpp>
 #include <heddle/plan/evaluate.hpp>
 
 #include <algorithm>
@@ -14,10 +15,15 @@
 #include <concepts>
 #include <cstdint>
 #include <cstdio>
+#include <functional>
 #include <limits>
 #include <map>
 #include <mutex>
+#include <numeric>
+#include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace heddle {
 
@@ -39,6 +45,9 @@ struct proof {
     /// Payload bytes of an iteration on each rank by kind of collective, and what the plan's cost charges for them.
     std::array<bytes, collective_count> executed{};
     std::array<charged_bytes, collective_count> charged{};
+    /// The same of the collectives inside device groups, over all of these; `ranks` are all their devices then.
+    std::array<bytes, collective_count> executed_inside{}, charged_inside{};
+    bool has_groups = false;
     /// The first thing found wrong; nothing if plan and single device agree and the bytes do.
     std::string problem;
     /// Whether loss and gradients agree, whatever is carried.
@@ -53,6 +62,34 @@ namespace detail {
 [[nodiscard]] inline std::string layer_of(std::string const& name) {
     auto const dot = name.rfind('.');
     return dot == std::string::npos ? std::string() : name.substr(0, dot);
+}
+
+/// Calls `work(communicator)` on as many threads as a plan has devices, all those of groups with a `group_member`.
+template <class Work>
+void run_devices(plan const& what, Work&& work) {
+    if (!what.has_groups()) return run_ranks(what.devices.size(), work);
+    std::vector<std::size_t> firsts;
+    for (std::size_t next = 0; auto const& d : what.devices) firsts.push_back(std::exchange(next, next + static_cast<std::size_t>(d.group_size)));
+    run_ranks(ranks_of(what), [&](in_process_communicator& world) {
+        auto const group = static_cast<std::size_t>(std::ranges::upper_bound(firsts, world.rank()) - firsts.begin()) - 1;
+        std::vector<std::size_t> members(static_cast<std::size_t>(what.devices[group].group_size));
+        std::iota(members.begin(), members.end(), firsts[group]);
+        auto inside = world.group(members);
+        std::optional<in_process_communicator> across;
+        if (inside.rank() == 0) across = world.group(firsts);
+        group_member<double, in_process_communicator, in_process_communicator> communicator(inside, across ? &*across : nullptr, group, firsts.size());
+        work(communicator);
+    });
+}
+
+/// Payload bytes by kind of collective.
+[[nodiscard]] inline std::array<bytes, collective_count> payloads(traffic const& t) {
+    std::array<bytes, collective_count> result{};
+    for (std::size_t k = 0; k < collective_count; ++k) {
+        auto const kind = static_cast<collective>(k);
+        result[k] = t.of(kind).payload + t.of(kind, uneven::grouped).payload;
+    }
+    return result;
 }
 
 template <class Scalar>
@@ -155,42 +192,55 @@ template <kernel_backend<double> Backend>
     if constexpr (requires(kernel_call const& call) { { backend.can_run(call) } -> std::convertible_to<bool>; })
         for (operator_id o = 0; o < p.operator_count(); ++o)
             if (!backend.can_run(whole_call(p, o))) throw input_error("operator '" + p.name(o) + "'", "no kernel computes '" + p.kind(o) + "' with these arguments");
-    auto const indexed = index_program(p, what.segments);
+    auto const indexed = index_for(p, what);
     auto const sources = random_sources<double>(p, options.seed);
     auto const expected = run_single_device(p, sources, backend, options.seed);
     source_values<double> gradients;
     for (auto const& [t, gradient] : expected.gradients) gradients.emplace(t, gradient.second);
 
     proof result;
-    result.ranks = what.devices.size();
+    result.ranks = ranks_of(what);
+    result.has_groups = what.has_groups();
     result.steps = what.steps.size();
     result.expected_loss = expected.loss;
     result.charged = charged_traffic(what);
+    auto const charged_by_step = charged_inside(what);
+    for (std::size_t k = 1; k < inside_step_count; ++k) result.charged_inside[static_cast<std::size_t>(detail::carrier(static_cast<inside_step>(k)))] += charged_by_step[k];
     detail::proof_builder builder(p, expected, result);
     std::mutex lock;
-    run_ranks(result.ranks, [&](in_process_communicator& communicator) {
-        interpreter<double, in_process_communicator, Backend> run(p, indexed, what, communicator, backend, options.seed);
+    detail::run_devices(what, [&]<class Communicator>(Communicator& communicator) {
+        interpreter<double, Communicator, Backend> run(p, indexed, what, communicator, backend, options.seed);
         auto const mine = run.run(run.place(sources));
-        auto const traffic = communicator.traffic();
+        constexpr bool is_grouped = requires { communicator.inside(); };
+        std::optional<traffic> across, inside;
+        if constexpr (is_grouped) {
+            if (communicator.across()) {
+                across = communicator.across()->traffic();
+                inside = communicator.inside().traffic();
+            }
+        } else {
+            across = communicator.traffic();
+        }
         double const loss = run.whole_loss(mine);
         std::scoped_lock const guard(lock);
         builder.compare_loss(loss);
         builder.compare_gradients(mine, run.place(gradients));
-        for (std::size_t k = 0; k < collective_count; ++k) {
-            auto const kind = static_cast<collective>(k);
-            result.executed[k] = traffic.of(kind).payload + traffic.of(kind, uneven::grouped).payload;
-        }
+        if (across) result.executed = detail::payloads(*across);
+        if (inside) std::ranges::transform(result.executed_inside, detail::payloads(*inside), result.executed_inside.begin(), std::plus<>{});
     });
     if (!(result.worst_error <= options.tolerance))
         builder.fail("the relative error of '" + result.worst_tensor + "' is " + detail::rounded(result.worst_error, 3) + ", expected at most " +
                      detail::rounded(options.tolerance, 3));
     result.is_equal = result.problem.empty();
-    for (std::size_t k = 0; k < collective_count; ++k) {
-        double const executed = result.executed[k].value, charged = result.charged[k].total().value;
+    auto const compare = [&](std::size_t kind, std::string const& where, double executed, double charged) {
         // Shares are rounded fractions, counts of elements are not.
         if (std::abs(executed - charged) > 1e-9 * std::max(executed, charged))
-            builder.fail(std::string(name(static_cast<collective>(k))) + " carries " + detail::rounded(executed, 17) +
+            builder.fail(std::string(name(static_cast<collective>(kind))) + where + " carries " + detail::rounded(executed, 17) +
                          " bytes, the plan's cost charges " + detail::rounded(charged, 17));
+    };
+    for (std::size_t k = 0; k < collective_count; ++k) {
+        compare(k, "", result.executed[k].value, result.charged[k].total().value);
+        compare(k, " inside device groups", result.executed_inside[k].value, result.charged_inside[k].value);
     }
     return result;
 }

@@ -33,13 +33,13 @@ namespace detail {
 [[nodiscard]] inline bool have_equal_structure(indexed_program const& a, indexed_program const& b) {
     auto const same = [](auto const& left, auto const& right, auto&& equal) { return std::ranges::equal(left, right, equal); };
     return same(a.tensors, b.tensors, [&](auto const& x, auto const& y) {
-               return x.has_cotangent == y.has_cotangent &&
+               return x.has_cotangent == y.has_cotangent && x.inside == y.inside &&
                       same(x.factors, y.factors, [](factor const& f, factor const& g) { return f.dimension == g.dimension; });
            }) &&
            same(a.operators, b.operators, [&](auto const& x, auto const& y) {
                return same(x.loops, y.loops, [](split_loop const& l, split_loop const& m) {
                    return l.is_reduction == m.is_reduction && l.operands == m.operands && l.results == m.results;
-               });
+               }) && x.inside_loop == y.inside_loop;
            });
 }
 
@@ -61,7 +61,7 @@ namespace detail {
 /// With as small extents as these cuts allow; nothing if the structure would change.
 [[nodiscard]] inline std::optional<planned_program> shrink_to(program const& p, indexed_program const& indexed, plan const& what, std::vector<atom_class> cuts) {
     planned_program small{p.resized(size_ties(p, cuts).small_extents()), {}};
-    auto const after = index_program(small.program, what.segments);
+    auto const after = index_for(small.program, what);
     if (!have_equal_structure(indexed, after)) return {};
     small.plan.provenance = what.provenance;
     small.plan.devices = what.devices;
@@ -69,7 +69,7 @@ namespace detail {
     small.plan.segments = what.segments;
     small.plan.ratios = what.ratios;
     small.plan.cuts = std::move(cuts);
-    for (auto const& t : after.tensors) small.plan.tensors.push_back({t.info.name, t.info.shape, t.info.type, t.info.role, t.info.trainable, t.factors});
+    for (auto const& t : after.tensors) small.plan.tensors.push_back({t.info.name, t.info.shape, t.info.type, t.info.role, t.info.trainable, t.factors, t.inside});
     for (auto const& s : what.steps) small.plan.steps.push_back({s.instruction, make_step(after, s.instruction, what.provenance.training), s.saved});
     if (!verify(after, small.plan)) return {};
     return small;
@@ -85,7 +85,7 @@ namespace detail {
 /// *Precondition:* `verify(p, what)`. `verify` accepts the result; where nothing can be shrunk it equals what was given.
 /// *Complexity.* That of indexing the program, times the dimensions that must stay whole for another's sake.
 [[nodiscard]] inline planned_program shrink(program const& p, plan const& what, shrink_options const& options = {}) {
-    auto const indexed = index_program(p, what.segments);
+    auto const indexed = index_for(p, what);
     extent most = 1;
     for (auto const& cut : what.cuts) most = std::max(most, cut.atoms);
     planned_program result{p, what};
@@ -97,7 +97,7 @@ namespace detail {
         if (!small) break;
         result = std::move(*small);
         result.has_planned_counts = !changed;
-        if (size_of_execution(index_program(result.program, what.segments), result.plan).memory <= options.memory) break;
+        if (size_of_execution(index_for(result.program, result.plan), result.plan).memory <= options.memory) break;
     }
     return result;
 }

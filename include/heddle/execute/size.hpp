@@ -6,10 +6,26 @@
 #include <heddle/plan/evaluate.hpp>
 #include <heddle/plan/plan.hpp>
 #include <heddle/program/indexed_program.hpp>
+#include <heddle/program/program.hpp>
+#include <heddle/theory/batch.hpp>
 
 #include <algorithm>
 
 namespace heddle {
+
+/// Devices that a plan runs on, all those of groups.
+[[nodiscard]] inline std::size_t ranks_of(plan const& p) {
+    std::size_t ranks = 0;
+    for (auto const& d : p.devices) ranks += static_cast<std::size_t>(d.group_size);
+    return ranks;
+}
+
+/// A program as the devices of a plan see it: in its segments; split inside, if they are groups.
+[[nodiscard]] inline indexed_program index_for(program const& p, plan const& what) {
+    auto indexed = index_program(p, what.segments);
+    if (what.has_groups()) split_inside(indexed);
+    return indexed;
+}
 
 /// What running a program and then a plan of it takes; what kernels use beside tensors is left out.
 struct execution_size {
@@ -20,7 +36,7 @@ struct execution_size {
 /// The size of `prove`: all tensors and cotangents of the single device or, later, all forms of them on all ranks, whichever is
 /// more, beside sources and gradients; in double precision.
 [[nodiscard]] inline execution_size size_of_execution(indexed_program const& program, plan const& p) {
-    auto const ranks = static_cast<double>(p.devices.size());
+    auto const ranks = static_cast<double>(ranks_of(p));
     auto const size_of = [&](tensor_id t) {
         auto const& tensor = program.tensors[t];
         return bytes(8 * static_cast<double>(tensor.info.elements()) * (tensor.has_cotangent ? 2 : 1));

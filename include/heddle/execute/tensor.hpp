@@ -70,6 +70,12 @@ using held_positions = std::optional<std::vector<extent>>;
     return dims;
 }
 
+/// A factor of a tensor of which `count` places of another factor are held.
+[[nodiscard]] inline factor within(factor f, factor const& other, extent count) {
+    if (other.dimension == f.dimension && other.stride < f.stride) f.stride = f.stride / other.extent * count;
+    return f;
+}
+
 namespace detail {
 
 /// Calls `visit(whole, part, length)` for each run of elements that a tensor and its part have in common.

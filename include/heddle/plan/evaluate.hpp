@@ -20,7 +20,9 @@ namespace heddle {
 /// A model with a class of its own for every device, in the cluster's order.
 [[nodiscard]] inline cost_model per_device_model(cluster const& c, element_type main) {
     std::vector<device_class> classes;
-    for (auto type : c.devices()) classes.push_back({type, 1});
+    auto const types = c.devices();
+    auto const sizes = c.group_sizes();
+    for (std::size_t d = 0; d < types.size(); ++d) classes.push_back({types[d], 1, sizes[d]});
     return cost_model(c, std::move(classes), main);
 }
 
@@ -54,6 +56,26 @@ struct charged_bytes {
         add(s.step.deferred_transfers, &charged_bytes::gradient);
         add(s.step.update_transfers, &charged_bytes::gradient);
     }
+    return charged;
+}
+
+/// What a plan's cost charges for each step inside its device groups, summed over them, in bytes of the group's tensors.
+[[nodiscard]] inline std::array<bytes, inside_step_count> charged_inside(plan const& p) {
+    std::array<bytes, inside_step_count> charged{};
+    auto const shares = shares_of(p);
+    for (std::size_t d = 0; d < p.devices.size(); ++d) {
+        if (p.devices[d].group_size == 1) continue;
+        auto const share = [&](share_ref ref) { return ref.is_split() ? shares(ref)[d] : 1; };
+        for (auto const& s : p.steps) {
+            for_each_transfer(s.step, [&](transfer const& t) {
+                charged[static_cast<std::size_t>(t.before)] += t.size * share(t.from);
+                charged[static_cast<std::size_t>(t.after)] += t.size * share(t.to);
+            });
+            for (auto const* list : {&s.step.inside_forward, &s.step.inside_backward, &s.step.inside_update})
+                for (auto const& t : *list) charged[static_cast<std::size_t>(t.kind)] += t.whole + t.split * share(s.step.share);
+        }
+    }
+    charged[static_cast<std::size_t>(inside_step::none)] = {};
     return charged;
 }
 
@@ -91,12 +113,14 @@ struct plan_cost {
 };
 
 /// Prices a plan, on the cluster it was made for or on another one with as many devices.
-/// Throws `input_error` if the numbers of devices differ.
+/// Throws `input_error` if the numbers of devices differ, or the cluster has device groups and the plan is not made for any.
 [[nodiscard]] inline plan_cost evaluate(plan const& p, cluster const& c) {
     auto const model = per_device_model(c, main_type(p));
     if (model.class_count() != p.devices.size())
         throw input_error("cluster '" + c.name + "'", "has " + std::to_string(model.class_count()) + " devices, the plan is for " +
                           std::to_string(p.devices.size()));
+    if (has_groups(c) && !p.has_groups())
+        throw input_error("cluster '" + c.name + "'", "has device groups, the plan is for single devices");
     auto const shares = shares_of(p);
     plan_cost cost;
     cost.memory.resize(model.class_count());
@@ -111,8 +135,8 @@ struct plan_cost {
             auto& memory = cost.memory[d];
             if (s.instruction.what == instruction::kind::read) {
                 auto const& tensor = p.tensors[s.instruction.tensor];
-                double const value = cost_model::at(s.instruction.to.is_shard() ? holding{bytes(0), tensor.size()} : holding{tensor.size(), bytes(0)}, share);
-                double const rest = cost_model::at(s.step.stored, share) - value;
+                double const value = cost_model::at(model.on_member(held_bytes(tensor.size(), s.instruction.to, tensor.inside != no_factor), d), share);
+                double const rest = cost_model::at(model.on_member(s.step.stored, d), share) - value;
                 (tensor.role == tensor_role::parameter ? memory.parameters : memory.inputs) += value;
                 if (tensor.trainable) {
                     memory.gradients += value;
@@ -120,9 +144,12 @@ struct plan_cost {
                 }
             }
             bool const is_gradient = s.instruction.what == instruction::kind::convert && p.tensors[s.instruction.tensor].role == tensor_role::parameter;
-            (is_gradient ? memory.gradients : memory.activations) += cost_model::at(s.step.saved, share);
-            for (auto const& [t, f] : s.saved)
-                (p.tensors[t].role == tensor_role::parameter ? memory.parameters : memory.activations) += p.tensors[t].size().value * (f.is_shard() ? shares({t, f.factor()})[d] : 1);
+            (is_gradient ? memory.gradients : memory.activations) += cost_model::at(model.on_member(s.step.saved, d), share);
+            for (auto const& [t, f] : s.saved) {
+                auto const& tensor = p.tensors[t];
+                holding const held = model.on_member(held_bytes(tensor.size(), f, tensor.inside != no_factor), d);
+                (tensor.role == tensor_role::parameter ? memory.parameters : memory.activations) += cost_model::at(held, f.is_shard() ? shares({t, f.factor()})[d] : 1);
+            }
         }
     }
     bool const overlaps = p.provenance.training.overlaps_gradients;

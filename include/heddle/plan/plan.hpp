@@ -9,6 +9,7 @@
 #include <heddle/search/result.hpp>
 #include <heddle/theory/instruction.hpp>
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -27,12 +28,18 @@ struct plan_tensor {
     tensor_role role = tensor_role::value;
     bool trainable = false;
     std::vector<heddle::factor> factors;
+    /// The factor that device groups cut among their devices, or `no_factor`.
+    factor_number inside = no_factor;
     [[nodiscard]] bytes size() const { return tensor_info{name, shape, type, role, trainable}.size(); }
 };
 
+/// One device, or a group of equal ones: memory is that of each.
 struct plan_device {
     std::string type;
     bytes memory_limit;
+    int group_size = 1;
+    /// The type, of a group with its size: "8 x V100".
+    [[nodiscard]] std::string name() const { return group_size > 1 ? std::to_string(group_size) + " x " + type : type; }
 };
 
 /// One instruction with the work it stands for, so that a plan can be re-costed without its model.
@@ -43,7 +50,8 @@ struct plan_step {
     std::vector<std::pair<tensor_id, form>> saved;
 };
 
-/// Predicted seconds of one iteration, by term; they add up to the total.
+/// Predicted seconds of one iteration, by term; they add up to the total. Computation includes communication inside device
+/// groups, but for the steps of collectives.
 struct time_terms {
     double compute = 0;
     double forward_communication = 0;
@@ -108,6 +116,9 @@ struct plan {
     search::statistics statistics;
     std::vector<std::string> warnings;
 
+    [[nodiscard]] bool has_groups() const {
+        return std::ranges::any_of(devices, [](plan_device const& d) { return d.group_size > 1; });
+    }
     [[nodiscard]] bool exists() const { return !steps.empty(); }
     [[nodiscard]] double cost() const { return time.total(); }
     /// Relative distance between cost and bound.

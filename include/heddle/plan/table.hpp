@@ -195,14 +195,14 @@ private:
     }
 
     void add_devices() {
-        section("Devices (memory in GB)");
+        section(plan_.has_groups() ? "Devices and device groups (memory of each in GB)" : "Devices (memory in GB)");
         text_columns table("llrrrrrrrrrr");
         table.add({"device", "type", "ratio", "param", "grad", "optim", "input", "activ", "comm", "total", "limit", "used %"});
         auto const cells = [&](std::size_t d) {
             auto const gigabytes = [](double value) { return fixed(value / 1e9, value < 1e12 ? 3 : 0); };
             auto const& m = plan_.memory[d];
             double const limit = plan_.devices[d].memory_limit.value;
-            return std::vector<std::string>{plan_.devices[d].type,   ratio(d),   gigabytes(m.parameters),
+            return std::vector<std::string>{plan_.devices[d].name(), ratio(d),   gigabytes(m.parameters),
                                             gigabytes(m.gradients),  gigabytes(m.optimizer),      gigabytes(m.inputs),
                                             gigabytes(m.activations), gigabytes(m.communication), gigabytes(m.total()),
                                             gigabytes(limit),        fixed(limit > 0 ? 100 * m.total() / limit : 0, 1)};

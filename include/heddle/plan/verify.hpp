@@ -7,6 +7,7 @@
 #include <heddle/cost/step.hpp>
 #include <heddle/plan/plan.hpp>
 #include <heddle/program/indexed_program.hpp>
+#include <heddle/theory/batch.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -69,15 +70,31 @@ private:
             auto const& mine = plan_.tensors[t];
             auto const& theirs = program_.tensors[t];
             require(mine.name == theirs.info.name && mine.shape == theirs.info.shape && mine.type == theirs.info.type &&
-                        mine.role == theirs.info.role && mine.trainable == theirs.info.trainable && mine.factors == theirs.factors,
+                        mine.role == theirs.info.role && mine.trainable == theirs.info.trainable && mine.factors == theirs.factors && mine.inside == theirs.inside,
                     "tensor " + std::to_string(t) + " is '" + mine.name + "' in the plan and '" + theirs.info.name + "' in the model, or of another shape");
         }
+        for (auto const& t : plan_.tensors) require(t.inside == no_factor || t.role != tensor_role::parameter, "parameter '" + t.name + "' is cut inside device groups");
+        for (auto const& op : program_.operators)
+            if (op.inside_loop >= 0) check_inside(op, op.loops[static_cast<std::size_t>(op.inside_loop)]);
+        require(!plan_.has_groups() || segment_count(program_) == 1, "device groups with several segments");
         require(plan_.segments.empty() || plan_.segments.size() == plan_.operators.size(), "there is not one segment per operator");
         for (std::size_t o = 0; o < plan_.operators.size(); ++o) {
             require(program_.operators[o].segment == (plan_.segments.empty() ? 0 : plan_.segments[o]), "operator " + std::to_string(o) + " is in another segment");
             require(plan_.operators[o] == program_.operators[o].name, "operator " + std::to_string(o) + " is '" + plan_.operators[o] +
                     "' in the plan and '" + program_.operators[o].name + "' in the model");
         }
+    }
+
+    /// A group splits an operator along a loop of all that is cut, and its devices' results are parts or add up.
+    void check_inside(indexed_operator const& op, split_loop const& loop) const {
+        std::string const what = "inside device groups '" + op.name + "' is split, but ";
+        for (std::size_t k = 0; k < op.operands.size(); ++k)
+            require(plan_.tensors[op.operands[k]].inside == loop.operands[k], what + "operand " + std::to_string(k) + " is not cut along its loop");
+        for (std::size_t k = 0; k < op.results.size(); ++k) {
+            require(plan_.tensors[op.results[k]].inside == loop.results[k], what + "result " + std::to_string(k) + " is not cut along its loop");
+            require(loop.results[k] != no_factor || loop.is_reduction, what + "its devices compute result " + std::to_string(k) + " more than once");
+        }
+        if (loop.is_reduction) check_terms(op, std::vector<bool>(op.operands.size()), &loop);
     }
 
     /// Ratios are shares of one. Shards are whole, of one class per factor, and cover the factor.
@@ -340,7 +357,13 @@ private:
 /// *Complexity.* Linear in the plan, times a logarithm.
 [[nodiscard]] inline verification verify(indexed_program const& program, plan const& p) {
     try {
-        detail::plan_verifier(program, p).check();
+        if (p.has_groups() && !program.is_split_inside) {
+            indexed_program grouped = program;
+            split_inside(grouped);
+            detail::plan_verifier(grouped, p).check();
+        } else {
+            detail::plan_verifier(program, p).check();
+        }
         return {};
     } catch (detail::plan_verifier::violation const& v) {
         return {false, v.text};
@@ -349,6 +372,8 @@ private:
 
 template <single_device_program Program>
 [[nodiscard]] verification verify(Program const& program, plan const& p) {
+    if (!p.segments.empty() && p.segments.size() != static_cast<std::size_t>(program_access<Program>::operator_count(program)))
+        return {false, "there is not one segment per operator of the model"};
     return verify(index_program(program, p.segments), p);
 }
 

@@ -3,90 +3,18 @@
 /// @brief Well-known strategies as restrictions of the theory.
 #pragma once
 
-#include <heddle/cost/atoms.hpp>
+#include <heddle/theory/factor_set.hpp>
 #include <heddle/theory/cut_space.hpp>
 
 #include <algorithm>
-#include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <initializer_list>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 namespace heddle {
-
-/// Some of the factors of a program.
-class factor_set {
-public:
-    explicit factor_set(indexed_program const& p) {
-        first_.push_back(0);
-        for (auto const& t : p.tensors) first_.push_back(first_.back() + t.factors.size());
-        holds_.resize(first_.back());
-    }
-    void insert(cut_factor f) { holds_[first_[f.tensor] + static_cast<std::size_t>(f.factor)] = true; }
-    void insert(std::vector<cut_factor> const& factors) {
-        for (auto const& f : factors) insert(f);
-    }
-    [[nodiscard]] bool contains(cut_factor f) const { return holds_[first_[f.tensor] + static_cast<std::size_t>(f.factor)]; }
-    [[nodiscard]] bool contains_any(tensor_id t) const {
-        return std::find(holds_.begin() + first(t), holds_.begin() + first(t + 1), true) != holds_.begin() + first(t + 1);
-    }
-    /// Numbers that differ between tensors of which other factors are in the sets.
-    [[nodiscard]] static std::uint64_t mark(std::initializer_list<factor_set const*> sets, tensor_id t) {
-        std::uint64_t bits = 1;
-        for (auto const* set : sets)
-            for (auto f = set->first_[t]; f < set->first_[t + 1]; ++f) {
-                if (bits >> 62 != 0) return (std::uint64_t{1} << 63) | t;
-                bits = bits << 1 | std::uint64_t{set->holds_[f]};
-            }
-        return bits;
-    }
-
-private:
-    [[nodiscard]] std::ptrdiff_t first(tensor_id t) const { return static_cast<std::ptrdiff_t>(first_[t]); }
-
-    std::vector<std::size_t> first_;
-    std::vector<bool> holds_;
-};
-
-/// The factors a loop is in.
-[[nodiscard]] inline std::vector<cut_factor> factors_of(indexed_operator const& op, split_loop const& loop) {
-    std::vector<cut_factor> factors;
-    for (std::size_t k = 0; k < op.operands.size(); ++k)
-        if (loop.operands[k] != no_factor) factors.push_back({op.operands[k], loop.operands[k]});
-    for (std::size_t k = 0; k < op.results.size(); ++k)
-        if (loop.results[k] != no_factor) factors.push_back({op.results[k], loop.results[k]});
-    return factors;
-}
-
-/// These factors and all that loops tie to them.
-[[nodiscard]] inline factor_set tied_factors(indexed_program const& p, factor_set factors) {
-    // Operators are in topological order, so one pass forward reaches everything but side branches; the second does.
-    for (int pass = 0; pass < 2; ++pass)
-        for (auto const& op : p.operators)
-            for (auto const& loop : op.loops) {
-                auto const tied = factors_of(op, loop);
-                if (std::ranges::any_of(tied, [&](auto const& f) { return factors.contains(f); })) factors.insert(tied);
-            }
-    return factors;
-}
-
-/// Everything tied to the batch: the outermost factor of each input whose extent is that of the first input's.
-[[nodiscard]] inline factor_set batch_factors(indexed_program const& p) {
-    factor_set batch(p);
-    std::optional<extent> size;
-    for (tensor_id t = 0; t < p.tensors.size(); ++t) {
-        auto const& tensor = p.tensors[t];
-        if (tensor.info.role != tensor_role::input || tensor.factors.empty() || tensor.factors[0].dimension != 0) continue;
-        if (!size) size = tensor.factors[0].extent;
-        for (std::size_t f = 0; f < tensor.factors.size(); ++f)
-            if (tensor.factors[0].extent == *size && is_same_place(tensor.factors[f], tensor.factors[0])) batch.insert({t, static_cast<factor_number>(f)});
-    }
-    return tied_factors(p, std::move(batch));
-}
 
 /// Factors of parameters that number experts: each index of a product that a parameter, another operand and the result have.
 [[nodiscard]] inline factor_set expert_factors(indexed_program const& p) {
@@ -171,7 +99,7 @@ enum class parameter_storage : std::uint8_t {
             bool const exchanges = (is_of(i.from, batch) && is_of(i.to, tied)) || (is_of(i.from, tied) && is_of(i.to, batch));
             return (i.what == instruction::kind::convert && exchanges) || dense(i);
         }
-        return experts.contains_any(i.tensor) ? i.what == instruction::kind::read && i.from == i.to && is_of(i.to, experts) : dense(i);
+        return experts.first_of(i.tensor) != no_factor ? i.what == instruction::kind::read && i.from == i.to && is_of(i.to, experts) : dense(i);
     };
     return {allows, [batch, experts, tied](tensor_id t) { return factor_set::mark({&batch, &experts, &tied}, t); }};
 }
@@ -223,7 +151,7 @@ struct baseline {
                               {"tensor parallel", tensor_parallel(p), true, true, false, [](instruction const& i) { return i.what == instruction::kind::compute && i.loop >= 0; }}};
     auto const experts = expert_factors(p);
     bool has_experts = false;
-    for (tensor_id t = 0; t < p.tensors.size(); ++t) has_experts = has_experts || experts.contains_any(t);
+    for (tensor_id t = 0; t < p.tensors.size(); ++t) has_experts = has_experts || experts.first_of(t) != no_factor;
     if (has_experts) {
         all.push_back({"expert parallel", expert_parallel(p, replicated)});
         all.push_back({"expert parallel + ZeRO", expert_parallel(p, sharded_gradients)});

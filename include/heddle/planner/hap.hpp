@@ -69,16 +69,18 @@ public:
     }
 
 private:
-    /// Device types as classes, in order of first device.
+    /// Device types, of groups of one size, as classes in order of first device.
     struct type_classes {
         std::vector<device_class> classes;
         std::vector<std::size_t> of_device;
 
         explicit type_classes(cluster const& c) {
-            for (auto type : c.devices()) {
-                auto const found = std::ranges::find(classes, type, &device_class::type);
+            auto const types = c.devices();
+            auto const sizes = c.group_sizes();
+            for (std::size_t d = 0; d < types.size(); ++d) {
+                auto const found = std::ranges::find_if(classes, [&](device_class const& k) { return k.type == types[d] && k.group_size == sizes[d]; });
                 of_device.push_back(static_cast<std::size_t>(found - classes.begin()));
-                if (found == classes.end()) classes.push_back({type, 1});
+                if (found == classes.end()) classes.push_back({types[d], 1, sizes[d]});
                 else ++found->count;
             }
         }
@@ -339,7 +341,7 @@ private:
         std::snprintf(text, sizeof text,
                       "memory: at the ratios tried nothing fits; in a program of little memory device %zu (%.60s) would need %.3g GB of %.3g GB: parameters %.3g, gradients %.3g, "
                       "optimizer %.3g, inputs %.3g, activations %.3g, communication %.3g",
-                      worst, p.devices[worst].type.c_str(), m.total() / 1e9, p.devices[worst].memory_limit.value / 1e9, m.parameters / 1e9,
+                      worst, p.devices[worst].name().c_str(), m.total() / 1e9, p.devices[worst].memory_limit.value / 1e9, m.parameters / 1e9,
                       m.gradients / 1e9, m.optimizer / 1e9, m.inputs / 1e9, m.activations / 1e9, m.communication / 1e9);
         return text;
     }
@@ -377,13 +379,15 @@ private:
 ///
 /// Alternates between the best program at fixed ratios and the best ratios of a fixed program, from
 /// compute-proportional and from even ratios, prices every pair on integral shards, baselines included, and
-/// returns the cheapest that fits into memory, with a bound for its shares.
+/// returns the cheapest that fits into memory, with a bound for its shares. Device groups are planned as one device each, data parallel
+/// inside.
 /// *Throws* `input_error` for a cluster that `validate` refuses or a program that is not well formed.
 /// *Complexity.* Linear in the operators for a bounded number of tensors in use at a cut.
 template <single_device_program Program, ratio_solver Solver>
 [[nodiscard]] plan plan_hap(Program const& program, cluster const& c, Solver&& solver, hap_options const& options = {}) {
     validate(c);
-    indexed_program const indexed = index_program(program);
+    indexed_program indexed = index_program(program);
+    if (has_groups(c)) split_inside(indexed);
     using solver_type = std::remove_reference_t<Solver>;
     if (options.training.overlaps_gradients) return detail::hap_run<overlapped, solver_type>(indexed, c, solver, options).run();
     return detail::hap_run<serial, solver_type>(indexed, c, solver, options).run();

@@ -94,8 +94,10 @@ inline plan_cost relieve_memory(plan& p, cluster const& c) {
     plan p;
     p.provenance.training = training;
     auto const& program = space.program();
-    for (auto type : c.devices()) p.devices.push_back({c.types[type].name, c.types[type].memory});
-    for (auto const& t : program.tensors) p.tensors.push_back({t.info.name, t.info.shape, t.info.type, t.info.role, t.info.trainable, t.factors});
+    auto const types = c.devices();
+    auto const sizes = c.group_sizes();
+    for (std::size_t d = 0; d < types.size(); ++d) p.devices.push_back({c.types[types[d]].name, c.types[types[d]].memory, sizes[d]});
+    for (auto const& t : program.tensors) p.tensors.push_back({t.info.name, t.info.shape, t.info.type, t.info.role, t.info.trainable, t.factors, t.inside});
     for (auto const& o : program.operators) p.operators.push_back(o.name);
     p.steps = steps_of(path, space, steps);
     std::vector<instruction> instructions;

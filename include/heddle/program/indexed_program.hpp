@@ -51,6 +51,8 @@ struct indexed_tensor {
     std::vector<operator_id> consumers;
     /// Depends on a trained parameter, so the backward pass has a cotangent of it.
     bool has_cotangent = false;
+    /// The factor that device groups cut among their devices, or `no_factor`: each has it all; see `split_inside`.
+    factor_number inside = no_factor;
 
     [[nodiscard]] bool is_source() const { return info.role != tensor_role::value; }
     [[nodiscard]] bool is_parameter() const { return info.role == tensor_role::parameter; }
@@ -76,6 +78,8 @@ struct indexed_operator {
     std::vector<split_loop> loops;
     std::vector<std::vector<std::uint8_t>> terms;
     segment_number segment = 0;
+    /// The loop that device groups split among their devices, or -1: each does all of it.
+    std::int16_t inside_loop = -1;
 };
 
 /// Refined view of a program; owns copies of names and numbers, not of the program.
@@ -83,6 +87,8 @@ struct indexed_program {
     std::vector<indexed_tensor> tensors;
     std::vector<indexed_operator> operators;
     tensor_id loss = 0;
+    /// Whether devices may be groups that split it among theirs; see `split_inside`.
+    bool is_split_inside = false;
 };
 
 /// One more than the highest segment of an operator.

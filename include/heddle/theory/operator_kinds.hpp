@@ -75,6 +75,7 @@ namespace heddle {
             add(loop.backward_statistics);
             add(loop.statistic.value);
         }
+        add(op.inside_loop);
         add(op.operands.size());
         for (std::size_t position = 0; position < op.operands.size() + op.results.size(); ++position) {
             tensor_id const t = tensor_at(op, position);
@@ -87,6 +88,7 @@ namespace heddle {
             add(tensor.has_cotangent);
             add(t == p.loss);
             add(is_used_once(p, t));
+            add(tensor.inside);
             add(tensor.factors.size());
             for (auto const& f : tensor.factors)
                 for (auto v : {static_cast<extent>(f.dimension), f.extent, f.stride, static_cast<extent>(f.segment)}) add(v);

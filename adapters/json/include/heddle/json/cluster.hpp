@@ -155,7 +155,7 @@ private:
     }
 
     void read_machine(element const& e) {
-        allow_only(e, {"type", "devices", "count"});
+        allow_only(e, {"type", "devices", "count", "grouped"});
         machine_group group;
         auto const type = e.at("type");
         auto const found = std::ranges::find(result_.types, type.text(), &device_type::name);
@@ -163,6 +163,7 @@ private:
         group.type = static_cast<std::size_t>(found - result_.types.begin());
         if (auto const devices = e.find("devices")) group.devices = static_cast<int>(devices->integer(1, 65536));
         if (auto const count = e.find("count")) group.count = static_cast<int>(count->integer(1, 65536));
+        if (auto const grouped = e.find("grouped")) group.is_group = grouped->boolean();
         total_ += std::int64_t{group.devices} * group.count;
         if (total_ > 65536) e.fail("makes more than 65536 devices");
         result_.machines.push_back(group);
@@ -198,7 +199,10 @@ private:
 [[nodiscard]] inline std::string to_text(cluster const& c) {
     nlohmann::ordered_json root{{"format", "heddle.cluster"}, {"version", 1}, {"name", c.name}};
     for (auto const& type : c.types) root["device_types"].push_back(detail::to_json(type));
-    for (auto const& m : c.machines) root["machines"].push_back({{"type", c.types[m.type].name}, {"devices", m.devices}, {"count", m.count}});
+    for (auto const& m : c.machines) {
+        auto& machine = root["machines"].emplace_back(nlohmann::ordered_json{{"type", c.types[m.type].name}, {"devices", m.devices}, {"count", m.count}});
+        if (m.is_group) machine["grouped"] = true;
+    }
     auto const put_link = [&](char const* place, std::optional<network_link> const& l) {
         if (l) root["links"][place] = {{"bandwidth", l->bandwidth.value}, {"latency", l->latency.value}};
     };

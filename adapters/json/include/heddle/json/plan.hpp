@@ -39,6 +39,9 @@ inline constexpr std::array actions{named{"read", instruction::kind::read}, name
                                     named{"compute", instruction::kind::compute}, named{"unshard", instruction::kind::unshard},
                                     named{"reshard", instruction::kind::reshard}};
 
+inline constexpr std::array inside_steps{named{"reduce", inside_step::reduce}, named{"gather", inside_step::gather}, named{"broadcast", inside_step::broadcast},
+                                         named{"scatter", inside_step::scatter}, named{"all_reduce", inside_step::all_reduce}, named{"all_gather", inside_step::all_gather}};
+
 class plan_writer {
 public:
     using value = nlohmann::ordered_json;
@@ -74,6 +77,7 @@ public:
                           {"gradient_communication", number(plan_.time.gradient_communication)},
                           {"update", number(plan_.time.update)}};
         result["devices"] = list(plan_.devices, [](plan_device const& d) { return value(d.type); });
+        if (plan_.has_groups()) result["group_sizes"] = list(plan_.devices, [](plan_device const& d) { return value(d.group_size); });
         result["ratios"] = ratios(plan_.ratios);
         if (!plan_.segments.empty()) result["segments"] = plan_.segments;
         return result;
@@ -140,6 +144,7 @@ private:
         result["factors"] = list(t.factors, [](factor const& f) {
             return f.segment == 0 ? value::array({f.dimension, f.extent, f.stride}) : value::array({f.dimension, f.extent, f.stride, f.segment});
         });
+        if (t.inside != no_factor) result["inside"] = t.inside;
         return result;
     }
 
@@ -151,6 +156,9 @@ private:
         if (!is_default(k.operations.value)) result["flops"] = number(k.operations.value);
         if (!is_default(k.whole.value)) result["whole"] = number(k.whole.value);
         if (!is_default(k.split.value)) result["split"] = number(k.split.value);
+        if (!is_default(k.whole_inside.value)) result["whole_inside"] = number(k.whole_inside.value);
+        if (!is_default(k.split_inside.value)) result["split_inside"] = number(k.split_inside.value);
+        if (k.is_divided) result["divided"] = true;
         if (!k.launches && !result.empty()) result["launches"] = false;
         if (k.launches || !result.empty()) into[key] = std::move(result);
     }
@@ -158,7 +166,17 @@ private:
         value result = value::object();
         if (!is_default(h.whole.value)) result["whole"] = number(h.whole.value);
         if (!is_default(h.split.value)) result["split"] = number(h.split.value);
+        if (!is_default(h.whole_inside.value)) result["whole_inside"] = number(h.whole_inside.value);
+        if (!is_default(h.split_inside.value)) result["split_inside"] = number(h.split_inside.value);
         if (!result.empty()) into[key] = std::move(result);
+    }
+    static void add(value& into, char const* key, inside_list const& transfers) {
+        for (auto const& t : transfers) {
+            value result{{"step", name_of(inside_steps, t.kind)}};
+            if (!is_default(t.whole.value)) result["whole"] = number(t.whole.value);
+            if (!is_default(t.split.value)) result["split"] = number(t.split.value);
+            into[key].push_back(std::move(result));
+        }
     }
     static void add(value& into, char const* key, transfer_list const& transfers) {
         for (auto const& t : transfers) {
@@ -166,6 +184,8 @@ private:
             if (t.from.is_split()) result["from"] = write_share(t.from);
             if (t.to.is_split()) result["to"] = write_share(t.to);
             if (t.how) result["how"] = name_of(unevens, *t.how);
+            if (t.before != inside_step::none) result["before"] = name_of(inside_steps, t.before);
+            if (t.after != inside_step::none) result["after"] = name_of(inside_steps, t.after);
             into[key].push_back(std::move(result));
         }
     }
@@ -194,6 +214,9 @@ private:
         add(result, "deferred_transfers", s.step.deferred_transfers);
         add(result, "update_transfers", s.step.update_transfers);
         add(result, "deferred", s.step.deferred);
+        add(result, "inside_forward", s.step.inside_forward);
+        add(result, "inside_backward", s.step.inside_backward);
+        add(result, "inside_update", s.step.inside_update);
         add(result, "update", s.step.update);
         add(result, "stored", s.step.stored);
         add(result, "saved", s.step.saved);
@@ -299,6 +322,10 @@ private:
         if (count > 65536) devices.expected("at most 65536 devices");
         element const memory_limits = exactly(root_.at("memory_limit_bytes"), count, "one per device");
         for (std::size_t d = 0; d < count; ++d) plan_.devices.push_back({devices.item(d).text(), bytes(memory_limits.item(d).positive())});
+        if (auto const sizes = root_.find("group_sizes")) {
+            exactly(*sizes, count, "one per device");
+            for (std::size_t d = 0; d < count; ++d) plan_.devices[d].group_size = static_cast<int>(sizes->item(d).integer(1, 65536));
+        }
         read_segments();
         bool const found = root_.at("steps").size() > 0;
         if (found && count == 0) devices.expected("at least one");
@@ -356,6 +383,12 @@ private:
                 segment_number const segment = f.size() == 4 ? static_cast<segment_number>(f.item(3).integer(0, static_cast<std::int64_t>(segment_count_) - 1)) : segment_number{0};
                 t.factors.push_back({dimension, count, stride, segment});
             });
+            if (auto const inside = e.find("inside")) {
+                if (!plan_.has_groups()) inside->fail("is there, but no device is a group");
+                if (t.role == tensor_role::parameter) inside->fail("is there, but every device of a group has a parameter whole");
+                if (t.factors.empty()) inside->fail("is there, but the tensor has no factors");
+                t.inside = static_cast<factor_number>(inside->integer(0, static_cast<std::int64_t>(t.factors.size()) - 1));
+            }
             widest_ = std::max(widest_, t.factors.size());
         });
         root_.at("operators").for_each([&](element const& e) { plan_.operators.push_back(e.text()); });
@@ -436,14 +469,30 @@ private:
     static kernel read_kernel(element const& from, char const* field) {
         auto const e = from.find(field);
         if (!e) return {};
-        auto const launches = e->find("launches");
+        auto const launches = e->find("launches"), divided = e->find("divided");
         return {flops(optional_number(*e, "flops")), bytes(optional_number(*e, "whole")), bytes(optional_number(*e, "split")),
-                launches ? launches->boolean() : true};
+                launches ? launches->boolean() : true, divided ? divided->boolean() : false, read_inside(*e, "whole"), read_inside(*e, "split")};
     }
     static holding read_holding(element const& from, char const* field) {
         auto const e = from.find(field);
         if (!e) return {};
-        return {bytes(optional_number(*e, "whole")), bytes(optional_number(*e, "split"))};
+        return {bytes(optional_number(*e, "whole")), bytes(optional_number(*e, "split")), read_inside(*e, "whole"), read_inside(*e, "split")};
+    }
+    /// What a group cuts of `whole` or `split`: no more than that.
+    static bytes read_inside(element const& e, std::string const& of) {
+        auto const found = e.find((of + "_inside").c_str());
+        if (!found) return {};
+        double const value = found->non_negative();
+        if (value > optional_number(e, of.c_str())) found->expected("at most '" + of + "', of which it is a part");
+        return bytes(value);
+    }
+    static inside_list read_inside_list(element const& parent, char const* field) {
+        inside_list result;
+        if (auto const list = parent.find(field))
+            list->for_each([&](element const& e) {
+                result.push_back({e.at("step").choice(inside_steps), bytes(optional_number(e, "whole")), bytes(optional_number(e, "split"))});
+            });
+        return result;
     }
     [[nodiscard]] transfer_list read_transfers(element const& parent, char const* field) const {
         transfer_list result;
@@ -460,6 +509,8 @@ private:
         }
         auto const place = [&](share_ref s) { return plan_.tensors[s.tensor].factors[static_cast<std::size_t>(s.factor)]; };
         t.redistributes = t.from.is_split() && t.to.is_split() && t.from.tensor == t.to.tensor && is_same_place(place(t.from), place(t.to));
+        if (auto const before = e.find("before")) t.before = before->choice(inside_steps);
+        if (auto const after = e.find("after")) t.after = after->choice(inside_steps);
         if (t.kind == collective::all_gather && !t.from.is_split()) e.fail("lacks the field 'from', which says what each device sends");
         if (t.kind == collective::reduce_scatter && !t.to.is_split()) e.fail("lacks the field 'to', which says what each device receives");
         return t;
@@ -510,6 +561,9 @@ private:
             s.step.deferred_transfers = read_transfers(e, "deferred_transfers");
             s.step.update_transfers = read_transfers(e, "update_transfers");
             s.step.deferred = read_kernel(e, "deferred");
+            s.step.inside_forward = read_inside_list(e, "inside_forward");
+            s.step.inside_backward = read_inside_list(e, "inside_backward");
+            s.step.inside_update = read_inside_list(e, "inside_update");
             s.step.update = read_holding(e, "update");
             s.step.stored = read_holding(e, "stored");
             s.step.saved = read_holding(e, "saved");

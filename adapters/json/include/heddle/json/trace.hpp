@@ -38,7 +38,7 @@ public:
                           "{\"ph\":\"M\",\"pid\":0,\"name\":\"process_name\",\"args\":{\"name\":" + quoted(title) + "}}";
         bool const overlaps = from.training.overlaps_gradients;
         for (std::size_t d = 0; d < plan_.devices.size(); ++d) {
-            name_line(out, d, std::to_string(d) + " " + plan_.devices[d].type);
+            name_line(out, d, std::to_string(d) + " " + plan_.devices[d].name());
             if (overlaps) name_line(out, channel(d), std::to_string(d) + " gradients");
         }
         for (auto const& e : timeline_.events) {

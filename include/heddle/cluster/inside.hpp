@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief What the devices of one group send each other, and how long it takes them.
+#pragma once
+
+#include <heddle/cluster/cluster.hpp>
+
+#include <array>
+#include <cmath>
+#include <cstdint>
+
+namespace heddle {
+
+/// Communication inside a device group; `first` is the member that takes part in the collectives across groups.
+///
+/// HAP (EuroSys '24), section 6: a collective of groups has three steps, to the first device, across, and from it.
+enum class inside_step : std::uint8_t {
+    none,
+    reduce,     ///< the sum of all members' tensors to the first
+    gather,     ///< all members' parts to the first
+    broadcast,  ///< the first's tensor to all
+    scatter,    ///< parts of the first's tensor to all
+    all_reduce, ///< the sum of all members' tensors to all
+    all_gather  ///< all members' parts to all
+};
+inline constexpr std::size_t inside_step_count = 7;
+
+[[nodiscard]] constexpr char const* name(inside_step kind) {
+    constexpr std::array names{"none", "reduce", "gather", "broadcast", "scatter", "all_reduce", "all_gather"};
+    return names[static_cast<std::size_t>(kind)];
+}
+
+/// The time of a step in the bytes of the whole tensor, among `members` devices over one link: a tree for whole tensors
+/// to or from the first, all others' parts over its link for parts, rings for the rest.
+[[nodiscard]] inline collective_model::piece time_inside(inside_step kind, int members, network_link const& link) {
+    if (members == 1 || kind == inside_step::none) return {};
+    double const n = members, hops = n - 1, per_byte = 1 / link.bandwidth.value;
+    auto const line = [&](double latencies, double passes) {
+        return collective_model::piece{seconds(latencies * link.latency.value), seconds_per_byte(passes * per_byte)};
+    };
+    switch (kind) {
+    case inside_step::reduce:
+    case inside_step::broadcast: return line(std::ceil(std::log2(n)), 1);
+    case inside_step::gather:
+    case inside_step::scatter:
+    case inside_step::all_gather: return line(hops, hops / n);
+    case inside_step::all_reduce: return line(2 * hops, 2 * hops / n);
+    case inside_step::none: break;
+    }
+    return {};
+}
+
+} // namespace heddle

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief What a device of a group holds of the group's tensors, and how the group puts them together.
+#pragma once
+
+#include <heddle/cluster/inside.hpp>
+#include <heddle/execute/communicator.hpp>
+#include <heddle/execute/detail/shard_layout.hpp>
+#include <heddle/execute/tensor.hpp>
+#include <heddle/theory/form.hpp>
+
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace heddle::detail {
+
+/// The collective that carries a step inside a group: to and from the first device alone go a scattered reduction that leaves
+/// the others nothing, and an all-to-all.
+[[nodiscard]] constexpr collective carrier(inside_step kind) {
+    switch (kind) {
+    case inside_step::reduce: return collective::reduce_scatter;
+    case inside_step::gather:
+    case inside_step::scatter: return collective::all_to_all;
+    case inside_step::broadcast: return collective::broadcast;
+    case inside_step::all_gather: return collective::all_gather;
+    case inside_step::all_reduce:
+    case inside_step::none: break;
+    }
+    return collective::all_reduce;
+}
+
+/// One device's end of its group; a single device's, without `inside`, where all of this is the identity. Of a tensor that is cut
+/// inside each device has a contiguous range of what the group has of that factor, none more than the first. Keeps references to
+/// what it is given.
+template <class Scalar, communicator_of<Scalar> Inner>
+class inside_exchange {
+public:
+    using tensor = dense_tensor<Scalar>;
+
+    inside_exchange(indexed_program const& program, shard_layout const& layout, std::size_t group, Inner* inside)
+        : program_(program), layout_(layout), group_(group), inside_(inside && inside->size() > 1 ? inside : nullptr) {}
+
+    [[nodiscard]] bool is_group() const { return inside_; }
+    [[nodiscard]] bool is_first() const { return rank() == 0; }
+    [[nodiscard]] bool is_cut(tensor_id t) const { return inside_ && program_.tensors[t].inside != no_factor; }
+
+    /// The places of the factor cut inside, in the whole tensor, that this device holds: first and count.
+    [[nodiscard]] std::pair<extent, extent> range(tensor_id t, form f) const {
+        auto const [begin, count] = group_range(t, f);
+        return {begin + begin_of(count, rank()), part_of(count, rank())};
+    }
+    /// The shape of what this device holds.
+    [[nodiscard]] shape held_shape(tensor_id t, form f) const { return is_cut(t) ? shape_of_part(t, f, rank()) : layout_.held_shape(t, f, group_); }
+
+    /// This device's part of the group's tensor.
+    [[nodiscard]] tensor part(tensor_id t, form f, tensor whole) const {
+        return is_cut(t) ? part(t, f, whole, rank()) : whole;
+    }
+    /// The group's tensor, zero but for this device's part.
+    [[nodiscard]] tensor padded(tensor_id t, form f, tensor const& mine) const {
+        extent const count = group_range(t, f).second;
+        tensor whole(layout_.held_shape(t, f, group_));
+        if (count > 0) put(whole, factor_inside(t, f), begin_of(count, rank()), part_of(count, rank()), mine);
+        return whole;
+    }
+
+    /// Parts to the first device: the group's tensor there, nothing elsewhere.
+    [[nodiscard]] tensor gathered(tensor_id t, form f, tensor const& mine) {
+        if (!is_cut(t)) return mine;
+        auto const sizes = sizes_of_parts(t, f);
+        auto const all = to_first(std::span<Scalar const>(mine.data), sizes);
+        return is_first() ? assembled(t, f, all, sizes) : tensor(shape{0});
+    }
+    /// Parts of the first device's tensor to all.
+    [[nodiscard]] tensor scattered(tensor_id t, form f, tensor const& whole) {
+        if (!is_cut(t)) return whole;
+        std::vector<Scalar> all;
+        for (std::size_t r = 0; is_first() && r < size(); ++r) {
+            auto const piece = part(t, f, whole, r);
+            all.insert(all.end(), piece.data.begin(), piece.data.end());
+        }
+        tensor mine(held_shape(t, f));
+        from_first(std::span<Scalar const>(all), std::span<Scalar>(mine.data), sizes_of_parts(t, f));
+        return mine;
+    }
+    /// Parts to all: the group's tensor.
+    [[nodiscard]] tensor all_gathered(tensor_id t, form f, tensor const& mine) {
+        if (!is_cut(t)) return mine;
+        auto const sizes = sizes_of_parts(t, f);
+        std::vector<Scalar> all(total_count(sizes));
+        inside_->all_gather_v(std::span<Scalar const>(mine.data), std::span<Scalar>(all), sizes, uneven::grouped);
+        return assembled(t, f, all, sizes);
+    }
+    /// The sum of all devices' tensors, at the first; what the others have then means nothing.
+    [[nodiscard]] tensor reduced(tensor value) {
+        if (!inside_) return value;
+        std::vector<std::size_t> counts(size(), 0);
+        counts[0] = value.data.size();
+        std::vector<Scalar> sum(counts[rank()]);
+        inside_->reduce_scatter_v(std::span<Scalar const>(value.data), std::span<Scalar>(sum), counts, uneven::grouped);
+        if (is_first()) value.data = std::move(sum);
+        return value;
+    }
+    [[nodiscard]] tensor all_reduced(tensor value) {
+        if (inside_) inside_->all_reduce(std::span<Scalar>(value.data));
+        return value;
+    }
+    /// The first device's tensor, of which the others have the shape alone.
+    [[nodiscard]] tensor broadcast(tensor value) {
+        if (inside_) inside_->broadcast(std::span<Scalar>(value.data), 0);
+        return value;
+    }
+
+    /// As above, of numbers: `counts` by device.
+    [[nodiscard]] std::vector<Scalar> to_first(std::span<Scalar const> mine, std::vector<std::size_t> const& counts) {
+        std::vector<std::size_t> const none(size(), 0);
+        std::vector<std::size_t> sent(none);
+        sent[0] = mine.size();
+        std::vector<Scalar> all(is_first() ? total_count(counts) : 0);
+        inside_->all_to_all_v(mine, sent, std::span<Scalar>(all), is_first() ? counts : none);
+        return all;
+    }
+    void from_first(std::span<Scalar const> all, std::span<Scalar> mine, std::vector<std::size_t> const& counts) {
+        std::vector<std::size_t> const none(size(), 0);
+        std::vector<std::size_t> received(none);
+        received[0] = mine.size();
+        inside_->all_to_all_v(all, is_first() ? counts : none, mine, received);
+    }
+    /// By device, numbers of which there are `mine` on this one, in proportion to the places of the factor cut inside.
+    [[nodiscard]] std::vector<std::size_t> counts_like(tensor_id t, form f, std::size_t mine) const {
+        extent const count = group_range(t, f).second, places = part_of(count, rank());
+        std::vector<std::size_t> result;
+        for (std::size_t r = 0; r < size(); ++r)
+            result.push_back(places == 0 ? 0 : mine / static_cast<std::size_t>(places) * static_cast<std::size_t>(part_of(count, r)));
+        return result;
+    }
+    void broadcast(std::span<Scalar> data) { inside_->broadcast(data, 0); }
+    void all_reduce(std::span<Scalar> data, reduction how) { inside_->all_reduce(data, how); }
+
+private:
+    [[nodiscard]] std::size_t rank() const { return inside_ ? static_cast<std::size_t>(inside_->rank()) : 0; }
+    [[nodiscard]] std::size_t size() const { return inside_ ? static_cast<std::size_t>(inside_->size()) : 1; }
+
+    [[nodiscard]] extent begin_of(extent count, std::size_t r) const {
+        extent const n = static_cast<extent>(size());
+        return (count * static_cast<extent>(r) + n - 1) / n;
+    }
+    [[nodiscard]] extent part_of(extent count, std::size_t r) const { return begin_of(count, r + 1) - begin_of(count, r); }
+
+    [[nodiscard]] factor const& whole_factor(tensor_id t) const {
+        auto const& indexed = program_.tensors[t];
+        return indexed.factors[static_cast<std::size_t>(indexed.inside)];
+    }
+    [[nodiscard]] bool is_cut_across(tensor_id t, form f) const { return f.is_shard() && f.factor() == program_.tensors[t].inside; }
+    /// Places of the factor cut inside that the group has.
+    [[nodiscard]] std::pair<extent, extent> group_range(tensor_id t, form f) const {
+        if (!is_cut_across(t, f)) return {0, whole_factor(t).extent};
+        auto const counts = layout_.places(t, f);
+        return {layout_.begin_of(counts, group_), counts[group_]};
+    }
+    /// The factor in the group's tensor.
+    [[nodiscard]] factor factor_inside(tensor_id t, form f) const {
+        factor result = whole_factor(t);
+        if (is_cut_across(t, f)) result.extent = group_range(t, f).second;
+        else if (f.is_shard()) result = within(result, layout_.factor_of(t, f), layout_.places(t, f)[group_]);
+        return result;
+    }
+    [[nodiscard]] tensor part(tensor_id t, form f, tensor const& whole, std::size_t r) const {
+        extent const count = group_range(t, f).second;
+        return count == 0 ? whole : take(whole, factor_inside(t, f), begin_of(count, r), part_of(count, r));
+    }
+    [[nodiscard]] shape shape_of_part(tensor_id t, form f, std::size_t r) const {
+        auto const whole = layout_.held_shape(t, f, group_);
+        extent const count = group_range(t, f).second;
+        return count == 0 ? whole : part_shape(whole, factor_inside(t, f), part_of(count, r));
+    }
+    [[nodiscard]] std::vector<std::size_t> sizes_of_parts(tensor_id t, form f) const {
+        std::vector<std::size_t> sizes;
+        for (std::size_t r = 0; r < size(); ++r) sizes.push_back(static_cast<std::size_t>(count_elements(shape_of_part(t, f, r))));
+        return sizes;
+    }
+    [[nodiscard]] tensor assembled(tensor_id t, form f, std::vector<Scalar> const& all, std::vector<std::size_t> const& sizes) const {
+        tensor whole(layout_.held_shape(t, f, group_));
+        extent const count = group_range(t, f).second;
+        auto from = all.begin();
+        for (std::size_t r = 0; r < size() && count > 0; ++r) {
+            auto const next = from + static_cast<std::ptrdiff_t>(sizes[r]);
+            put(whole, factor_inside(t, f), begin_of(count, r), part_of(count, r), tensor(shape_of_part(t, f, r), std::vector<Scalar>(from, next)));
+            from = next;
+        }
+        return whole;
+    }
+
+    indexed_program const& program_;
+    shard_layout const& layout_;
+    std::size_t group_;
+    Inner* inside_;
+};
+
+} // namespace heddle::detail

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief Tensors of a plan turned from one form into another by the ranks of a communicator.
+#pragma once
+
+#include <heddle/execute/communicator.hpp>
+#include <heddle/execute/detail/shard_layout.hpp>
+#include <heddle/execute/tensor.hpp>
+#include <heddle/theory/form.hpp>
+
+#include <algorithm>
+#include <numeric>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace heddle::detail {
+
+/// One rank's end of the collectives on tensors; shards of a factor travel one after the other. Keeps references to what it is given.
+template <class Scalar, communicator_of<Scalar> Communicator>
+class tensor_exchange {
+public:
+    using tensor = dense_tensor<Scalar>;
+
+    tensor_exchange(indexed_program const& program, shard_layout const& layout, Communicator& communicator)
+        : program_(program), layout_(layout), communicator_(communicator) {}
+
+    /// What follows is counted as of this tensor's elements.
+    void count_as(tensor_id t) {
+        if constexpr (requires { communicator_.charge_elements_as(std::size_t{}); })
+            communicator_.charge_elements_as(static_cast<std::size_t>(element_size(program_.tensors[t].info.type)));
+    }
+    /// Whether there is nobody to exchange anything with; otherwise what follows is counted as of this tensor's elements.
+    [[nodiscard]] bool is_alone(tensor_id t) {
+        count_as(t);
+        return communicator_.size() == 1;
+    }
+    [[nodiscard]] tensor reduced(tensor_id t, tensor value) {
+        if (!is_alone(t)) communicator_.all_reduce(std::span<Scalar>(value.data));
+        return value;
+    }
+    [[nodiscard]] tensor gathered(tensor_id t, form f, tensor const& part, uneven how) {
+        if (is_alone(t)) return part;
+        auto const counts = layout_.places(t, f);
+        auto const sizes = layout_.shard_sizes(t, f);
+        tensor flat(shape{count_elements(whole_shape(t))});
+        communicator_.all_gather_v(std::span<Scalar const>(part.data), std::span<Scalar>(flat.data), sizes, how);
+        tensor whole(whole_shape(t));
+        auto from = flat.data.begin();
+        for (std::size_t r = 0; r < counts.size(); ++r) {
+            auto const next = from + static_cast<std::ptrdiff_t>(sizes[r]);
+            tensor const piece(part_shape(whole.dims, factor_of(t, f), counts[r]), std::vector<Scalar>(from, next));
+            put(whole, factor_of(t, f), layout_.begin_of(counts, r), counts[r], piece);
+            from = next;
+        }
+        return whole;
+    }
+    [[nodiscard]] tensor scattered(tensor_id t, form f, tensor const& whole, uneven how) {
+        if (is_alone(t)) return whole;
+        auto const counts = layout_.places(t, f);
+        auto const sizes = layout_.shard_sizes(t, f);
+        std::vector<Scalar> flat;
+        for (std::size_t r = 0; r < counts.size(); ++r) {
+            auto const piece = take(whole, factor_of(t, f), layout_.begin_of(counts, r), counts[r]);
+            flat.insert(flat.end(), piece.data.begin(), piece.data.end());
+        }
+        tensor part(part_shape(whole_shape(t), factor_of(t, f), counts[communicator_.rank()]));
+        communicator_.reduce_scatter_v(std::span<Scalar const>(flat), std::span<Scalar>(part.data), sizes, how);
+        return part;
+    }
+    [[nodiscard]] tensor exchanged(tensor_id t, form from, form to, tensor const& part) {
+        if (is_alone(t)) return part;
+        auto const rank = communicator_.rank();
+        auto const &f = factor_of(t, from), &g = factor_of(t, to);
+        auto const before = layout_.places(t, from), after = layout_.places(t, to);
+        if (is_same_place(f, g)) return redistributed(t, f, before, after, part);
+        std::vector<std::size_t> send_sizes, receive_sizes;
+        std::vector<Scalar> send;
+        for (std::size_t r = 0; r < before.size(); ++r) {
+            auto const piece = part.data.empty() ? tensor(shape{0}) : take(part, within(g, f, before[rank]), layout_.begin_of(after, r), after[r]);
+            send_sizes.push_back(piece.data.size());
+            send.insert(send.end(), piece.data.begin(), piece.data.end());
+            auto const theirs = part_shape(whole_shape(t), f, before[r]);
+            bool const nothing = before[r] == 0;
+            receive_sizes.push_back(nothing ? 0 : static_cast<std::size_t>(count_elements(part_shape(theirs, within(g, f, before[r]), after[rank]))));
+        }
+        tensor result(part_shape(whole_shape(t), g, after[rank]));
+        std::vector<Scalar> receive(result.data.size());
+        communicator_.all_to_all_v(std::span<Scalar const>(send), send_sizes, std::span<Scalar>(receive), receive_sizes);
+        auto at = receive.begin();
+        for (std::size_t r = 0; r < before.size(); ++r) {
+            auto const local = within(f, g, after[rank]);
+            auto const next = at + static_cast<std::ptrdiff_t>(receive_sizes[r]);
+            if (at != next) put(result, local, layout_.begin_of(before, r), before[r], tensor(part_shape(result.dims, local, before[r]), std::vector<Scalar>(at, next)));
+            at = next;
+        }
+        return result;
+    }
+    /// The same factor, other places: each rank sends what others have of its part from now on.
+    [[nodiscard]] tensor redistributed(tensor_id t, factor const& f, std::vector<extent> const& before, std::vector<extent> const& after, tensor const& part) {
+        if (before == after) return part;
+        auto const rank = communicator_.rank();
+        struct range { extent begin, count; };
+        auto mine = f, now = f; // as they are in this rank's parts
+        mine.extent = before[rank];
+        now.extent = after[rank];
+        // What rank r has before that rank s has after.
+        auto const common = [&](std::size_t r, std::size_t s) {
+            extent const from = layout_.begin_of(before, r), to = layout_.begin_of(after, s);
+            extent const begin = std::max(from, to), end = std::min(from + before[r], to + after[s]);
+            return range{begin, std::max<extent>(0, end - begin)};
+        };
+        std::vector<std::size_t> send_sizes, receive_sizes;
+        std::vector<Scalar> send;
+        for (std::size_t r = 0; r < before.size(); ++r) {
+            auto const given = common(rank, r);
+            if (given.count > 0) {
+                auto const piece = take(part, mine, given.begin - layout_.begin_of(before, rank), given.count);
+                send.insert(send.end(), piece.data.begin(), piece.data.end());
+            }
+            send_sizes.push_back(send.size());
+            receive_sizes.push_back(static_cast<std::size_t>(count_elements(part_shape(whole_shape(t), f, common(r, rank).count))));
+        }
+        std::adjacent_difference(send_sizes.begin(), send_sizes.end(), send_sizes.begin());
+        tensor result(part_shape(whole_shape(t), f, after[rank]));
+        std::vector<Scalar> receive(result.data.size());
+        communicator_.all_to_all_v(std::span<Scalar const>(send), send_sizes, std::span<Scalar>(receive), receive_sizes);
+        auto at = receive.begin();
+        for (std::size_t r = 0; r < before.size(); ++r) {
+            auto const got = common(r, rank);
+            auto const next = at + static_cast<std::ptrdiff_t>(receive_sizes[r]);
+            if (at != next) put(result, now, got.begin - layout_.begin_of(after, rank), got.count, tensor(part_shape(result.dims, now, got.count), std::vector<Scalar>(at, next)));
+            at = next;
+        }
+        return result;
+    }
+    [[nodiscard]] tensor scaled(tensor t) const {
+        t *= Scalar{1} / static_cast<Scalar>(communicator_.size());
+        return t;
+    }
+
+    [[nodiscard]] tensor convert(tensor_id t, form from, form to, tensor const& value, uneven how) {
+        if (to == form::partial()) return scaled(value);
+        if (from == form::partial()) return to.is_shard() ? scattered(t, to, value, how) : reduced(t, value);
+        if (from.is_shard()) return to.is_shard() ? exchanged(t, from, to, value) : gathered(t, from, value, how);
+        return to.is_shard() ? cut(t, to, value) : value;
+    }
+
+    /// The adjoint of a conversion, on cotangents in the dual forms.
+    [[nodiscard]] tensor transpose(tensor_id t, form from, form to, tensor const& cotangent, uneven how) {
+        if (from.is_shard()) {
+            if (to.is_shard()) return exchanged(t, to, from, cotangent);
+            return to == form::replicated() ? scattered(t, from, cotangent, how) : cut(t, from, cotangent);
+        }
+        if (to.is_shard()) return from == form::replicated() ? layout_.padded(t, to, cotangent, communicator_.rank()) : gathered(t, to, cotangent, how);
+        // Between whole forms: summands where the value is replicated, the whole cotangent elsewhere.
+        if (from == form::replicated()) return scaled(cotangent);
+        return to == form::replicated() ? reduced(t, cotangent) : cotangent;
+    }
+
+private:
+    [[nodiscard]] shape const& whole_shape(tensor_id t) const { return layout_.whole_shape(t); }
+    [[nodiscard]] factor const& factor_of(tensor_id t, form f) const { return layout_.factor_of(t, f); }
+    [[nodiscard]] tensor cut(tensor_id t, form f, tensor const& whole) const { return layout_.cut(t, f, whole, communicator_.rank()); }
+
+    indexed_program const& program_;
+    shard_layout const& layout_;
+    Communicator& communicator_;
+};
+
+} // namespace heddle::detail

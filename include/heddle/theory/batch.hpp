@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief How a device group splits a program's batch among its devices.
+#pragma once
+
+#include <heddle/program/indexed_program.hpp>
+#include <heddle/theory/factor_set.hpp>
+
+#include <algorithm>
+#include <vector>
+
+namespace heddle {
+
+namespace detail {
+
+/// Whether an operator can be split inside a group along a loop: everything it touches is cut as the loop asks, and summands of its
+/// results follow from its cut operands alone.
+[[nodiscard]] inline bool splits_inside(indexed_program const& p, indexed_operator const& op, split_loop const& loop) {
+    bool any = false;
+    for (std::size_t k = 0; k < op.operands.size(); ++k) {
+        if (loop.operands[k] != p.tensors[op.operands[k]].inside) return false;
+        any |= loop.operands[k] != no_factor;
+    }
+    for (std::size_t k = 0; k < op.results.size(); ++k) {
+        if (loop.results[k] != p.tensors[op.results[k]].inside || (loop.results[k] == no_factor && !loop.is_reduction)) return false;
+        any |= loop.results[k] != no_factor;
+    }
+    if (!any) return false;
+    auto const has_loop = [&](auto const& term) { return std::ranges::any_of(term, [&](auto k) { return loop.operands[k] != no_factor; }); };
+    auto const with_loop = std::ranges::count_if(op.terms, has_loop);
+    if (loop.is_reduction && with_loop > 0 && with_loop < std::ranges::ssize(op.terms)) return false;
+    // Rows' statistics are put together row by row: in the order of the batch, if it is outermost.
+    bool const other_statistics = loop.forward_statistics + loop.backward_statistics == 0 &&
+                                  std::ranges::any_of(op.loops, [](auto const& l) { return l.forward_statistics + l.backward_statistics > 0; });
+    if (!other_statistics) return true;
+    auto const is_outermost = [&](tensor_id t) {
+        auto const f = p.tensors[t].inside;
+        if (f == no_factor) return true;
+        auto const& batch = p.tensors[t].factors[static_cast<std::size_t>(f)];
+        return batch.dimension == 0 && batch.extent * batch.stride == p.tensors[t].info.shape[0];
+    };
+    return std::ranges::all_of(op.operands, is_outermost) && std::ranges::all_of(op.results, is_outermost);
+}
+
+} // namespace detail
+
+/// Splits a program inside device groups: inputs and values along the batch, and each operator that has the batch as a loop of all
+/// of them; the others run whole on every device of a group, as do all where the first input has no batch.
+///
+/// *Precondition:* the program is one segment.
+/// Data parallelism inside a group (HAP section 3). Inside, a tensor is cut along its batch or copied, whatever form it has across.
+inline void split_inside(indexed_program& p) {
+    p.is_split_inside = true;
+    auto const batch = batch_factors(p);
+    for (tensor_id t = 0; t < p.tensors.size(); ++t)
+        if (!p.tensors[t].is_parameter()) p.tensors[t].inside = batch.first_of(t);
+    for (auto& op : p.operators)
+        for (std::size_t l = 0; l < op.loops.size() && op.inside_loop < 0; ++l)
+            if (detail::splits_inside(p, op, op.loops[l])) op.inside_loop = static_cast<std::int16_t>(l);
+}
+
+} // namespace heddle

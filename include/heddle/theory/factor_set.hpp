@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief Sets of the factors of a program's tensors, and what loops tie to them.
+#pragma once
+
+#include <heddle/program/indexed_program.hpp>
+
+#include <algorithm>
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace heddle {
+
+/// A factor of a tensor, as the thing that is cut.
+struct cut_factor {
+    tensor_id tensor = 0;
+    factor_number factor = 0;
+    friend auto operator<=>(cut_factor const&, cut_factor const&) = default;
+};
+
+/// Some of the factors of a program.
+class factor_set {
+public:
+    explicit factor_set(indexed_program const& p) {
+        first_.push_back(0);
+        for (auto const& t : p.tensors) first_.push_back(first_.back() + t.factors.size());
+        holds_.resize(first_.back());
+    }
+    void insert(cut_factor f) { holds_[first_[f.tensor] + static_cast<std::size_t>(f.factor)] = true; }
+    void insert(std::vector<cut_factor> const& factors) {
+        for (auto const& f : factors) insert(f);
+    }
+    [[nodiscard]] bool contains(cut_factor f) const { return holds_[first_[f.tensor] + static_cast<std::size_t>(f.factor)]; }
+    /// The first of a tensor's factors, or `no_factor`.
+    [[nodiscard]] factor_number first_of(tensor_id t) const {
+        for (std::size_t f = first_[t]; f < first_[t + 1]; ++f)
+            if (holds_[f]) return static_cast<factor_number>(f - first_[t]);
+        return no_factor;
+    }
+    /// Numbers that differ between tensors of which other factors are in the sets.
+    [[nodiscard]] static std::uint64_t mark(std::initializer_list<factor_set const*> sets, tensor_id t) {
+        std::uint64_t bits = 1;
+        for (auto const* set : sets)
+            for (auto f = set->first_[t]; f < set->first_[t + 1]; ++f) {
+                if (bits >> 62 != 0) return (std::uint64_t{1} << 63) | t;
+                bits = bits << 1 | std::uint64_t{set->holds_[f]};
+            }
+        return bits;
+    }
+
+private:
+    std::vector<std::size_t> first_;
+    std::vector<bool> holds_;
+};
+
+/// The factors a loop is in.
+[[nodiscard]] inline std::vector<cut_factor> factors_of(indexed_operator const& op, split_loop const& loop) {
+    std::vector<cut_factor> factors;
+    for (std::size_t k = 0; k < op.operands.size(); ++k)
+        if (loop.operands[k] != no_factor) factors.push_back({op.operands[k], loop.operands[k]});
+    for (std::size_t k = 0; k < op.results.size(); ++k)
+        if (loop.results[k] != no_factor) factors.push_back({op.results[k], loop.results[k]});
+    return factors;
+}
+
+/// These factors and all that loops tie to them.
+[[nodiscard]] inline factor_set tied_factors(indexed_program const& p, factor_set factors) {
+    // Operators are in topological order, so one pass forward reaches everything but side branches; the second does.
+    for (int pass = 0; pass < 2; ++pass)
+        for (auto const& op : p.operators)
+            for (auto const& loop : op.loops) {
+                auto const tied = factors_of(op, loop);
+                if (std::ranges::any_of(tied, [&](auto const& f) { return factors.contains(f); })) factors.insert(tied);
+            }
+    return factors;
+}
+
+/// Everything tied to the batch: the outermost factor of each input whose extent is that of the first input's.
+[[nodiscard]] inline factor_set batch_factors(indexed_program const& p) {
+    factor_set batch(p);
+    std::optional<extent> size;
+    for (tensor_id t = 0; t < p.tensors.size(); ++t) {
+        auto const& tensor = p.tensors[t];
+        if (tensor.info.role != tensor_role::input || tensor.factors.empty() || tensor.factors[0].dimension != 0) continue;
+        if (!size) size = tensor.factors[0].extent;
+        for (std::size_t f = 0; f < tensor.factors.size(); ++f)
+            if (tensor.factors[0].extent == *size && is_same_place(tensor.factors[f], tensor.factors[0])) batch.insert({t, static_cast<factor_number>(f)});
+    }
+    return tied_factors(p, std::move(batch));
+}
+
+} // namespace heddle
