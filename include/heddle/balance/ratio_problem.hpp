@@ -24,6 +24,7 @@ struct affine {
     double constant = 0, slope = 0;
     [[nodiscard]] double at(double x) const { return constant + slope * x; }
     affine& operator+=(affine other) { constant += other.constant; slope += other.slope; return *this; }
+    friend bool operator==(affine, affine) = default;
 };
 
 /// Maximum of affine functions.
@@ -39,6 +40,7 @@ struct stage_work {
         for (auto const& pieces : bent) sum += std::ranges::max(pieces, {}, [&](affine a) { return a.at(ratio); }).at(ratio);
         return sum;
     }
+    friend bool operator==(stage_work const&, stage_work const&) = default;
 };
 
 /// Minimise, over one ratio r_t >= 0 per type with sum_t count_t r_t = 1,
