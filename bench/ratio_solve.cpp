@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// One solve of sharding ratios on 8 and 64 devices, each of a type of its own: the stages of planned programs (the shipped models and,
+// One solve of sharding ratios on 8 and 64 devices, each of a type of its own: the stages of programs found (the shipped models and,
 // where $HEDDLE_REFERENCE_DATA is set, the models there) and random ones. The plan is made once, on 2 V100 and 6 P100, and not timed.
 // Counters: stages, and distinct ones of them.
 #include <heddle/clp/all.hpp>
@@ -46,21 +46,43 @@ ratio_problem problem_of(std::vector<step> const& steps, std::vector<holding> co
     return make_ratio_problem(steps, saved, model, compute_proportional(model, element_type::float32));
 }
 
-/// The steps of a plan, made once.
-struct planned {
+/// How a program is cut: as is fastest, or along anything but the batch, which makes many stages.
+enum class cut { freely, not_along_batch };
+
+/// The steps of a program of a model, made once.
+struct program_steps {
     std::vector<step> steps;
     std::vector<holding> saved;
 };
-planned const& plan_of(fs::path const& model, fs::path const& on) {
-    static std::map<fs::path, planned> known;
-    auto const [at, is_new] = known.try_emplace(model);
-    if (!is_new) return at->second;
-    auto const p = find_plan(json::read_model(model).program, json::read_cluster(on), clp::ratio_solver{});
-    for (auto const& s : p.steps) {
-        at->second.steps.push_back(s.step);
-        for (auto const& [t, f] : s.saved) at->second.saved.push_back(f.is_shard() ? holding{bytes(0), p.tensors[t].size()} : holding{p.tensors[t].size(), bytes(0)});
+program_steps const& steps_of(fs::path const& file, fs::path const& on, cut how) {
+    static std::map<std::pair<fs::path, cut>, program_steps> known;
+    auto const [at, is_new] = known.try_emplace({file, how});
+    auto& made = at->second;
+    if (!is_new) return made;
+    auto const c = json::read_cluster(on);
+    auto const model = json::read_model(file);
+    auto const p = index_program(model.program);
+    cut_space space(p);
+    auto const graph = search::explore(space, 20000);
+    std::vector<step> steps;
+    for (auto const& i : space.instructions()) steps.push_back(make_step(p, i, {}));
+    cost_model const costs(c, {{0, 2}, {1, 6}});
+    uniform_shares const shares(even(costs));
+    priced_graph const priced(space, graph, steps, costs, shares);
+    auto const batch = batch_factors(p);
+    auto const is_allowed = [&](auto a) {
+        return how == cut::freely || std::ranges::none_of(space.moves()[a].instructions, [&](auto i) {
+            auto const share = steps[i].share;
+            return share.is_split() && batch.contains({share.tensor, share.factor});
+        });
+    };
+    auto const found = improve_bounds(priced, 20, is_allowed);
+    if (!found.path) return made;
+    for (auto const& s : heddle::steps_of(*found.path, space, steps)) {
+        made.steps.push_back(costs.decided(s.step, shares));
+        for (auto const& [t, f] : s.saved) made.saved.push_back(held_bytes(p.tensors[t], f));
     }
-    return at->second;
+    return made;
 }
 
 /// Stages that have nothing in common: the hardest case.
@@ -82,15 +104,15 @@ ratio_problem random_problem(int stages, int types) {
     return p;
 }
 
-void report(benchmark::State& state, ratio_problem const& p) {
-    state.counters["stages"] = static_cast<double>(p.stages.size());
-}
-
-void solve_cold(benchmark::State& state, ratio_problem const& p) {
+void solve(benchmark::State& state, ratio_problem const& p, bool warm) {
+    if (p.stages.empty()) return state.SkipWithError("no program");
     ratio_solution found;
-    for (auto _ : state) found = clp::ratio_solver().solve(p);
+    clp::ratio_solver const solver;
+    if (warm) found = solver.solve(p);
+    for (auto _ : state) found = warm ? solver.solve(p, found.ratios) : solver.solve(p);
     if (!found.feasible) state.SkipWithError("infeasible");
-    report(state, p);
+    state.counters["stages"] = static_cast<double>(p.stages.size());
+    state.counters["distinct"] = static_cast<double>(reduce(p).stages.size());
 }
 
 } // namespace
@@ -107,18 +129,21 @@ int main(int argc, char** argv) {
     add(examples / "models");
     if (char const* const data = std::getenv("HEDDLE_REFERENCE_DATA")) add(fs::path(data) / "models");
     std::ranges::sort(models);
-    for (int const devices : {8, 64}) {
-        auto const ending = "/" + std::to_string(devices);
-        for (auto const& file : models)
-            benchmark::RegisterBenchmark((file.filename().string() + ending).c_str(), [=](benchmark::State& state) {
-                auto const& made = plan_of(file, on);
-                solve_cold(state, problem_of(made.steps, made.saved, devices));
-            })->Unit(benchmark::kMillisecond);
-        for (int const stages : {30, 100, 300})
-            benchmark::RegisterBenchmark(("random_" + std::to_string(stages) + ending).c_str(), [=](benchmark::State& state) {
-                solve_cold(state, random_problem(stages, devices));
-            })->Unit(benchmark::kMillisecond);
-    }
+    auto const add_benchmarks = [](std::string const& name, auto const& make) {
+        for (int const devices : {8, 64})
+            for (bool const warm : {false, true})
+                benchmark::RegisterBenchmark((name + "/" + std::to_string(devices) + (warm ? "/warm" : "/cold")).c_str(), [=](benchmark::State& state) {
+                    solve(state, make(devices), warm);
+                })->Unit(benchmark::kMillisecond);
+    };
+    for (auto const& file : models)
+        for (auto const how : {cut::freely, cut::not_along_batch})
+            add_benchmarks(file.filename().string() + (how == cut::freely ? "/free" : "/batch_whole"), [=](int devices) {
+                auto const& made = steps_of(file, on, how);
+                return made.steps.empty() ? ratio_problem{} : problem_of(made.steps, made.saved, devices);
+            });
+    for (int const stages : {30, 100, 300})
+        add_benchmarks("random/" + std::to_string(stages), [=](int devices) { return random_problem(stages, devices); });
     benchmark::Initialize(&argc, argv);
     benchmark::RunSpecifiedBenchmarks();
 }
