@@ -10,10 +10,12 @@
 #include <heddle/cost/cost_model.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <concepts>
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -79,6 +81,39 @@ struct ratio_problem {
         return true;
     }
 };
+
+/// Throws `input_error` naming the first thing in a ratio problem that cannot be.
+inline void validate(ratio_problem const& p) {
+    auto const types = p.type_count();
+    auto const place = [](char const* list, std::size_t n) { return std::string("ratio problem, ") + list + " " + std::to_string(n); };
+    auto const check = [](affine a, std::string const& where) {
+        if (!std::isfinite(a.constant) || !std::isfinite(a.slope)) throw input_error(where, "expected finite numbers");
+    };
+    auto const check_pieces = [&](convex_pieces const& pieces, std::string const& where) {
+        if (pieces.empty()) throw input_error(where, "a maximum of no functions, expected at least one");
+        for (auto a : pieces) check(a, where);
+    };
+    if (types == 0) throw input_error("ratio problem, counts", "there is none, expected at least one device type");
+    if (p.preferred.size() != types) throw input_error("ratio problem, preferred", "expected one ratio per type");
+    if (!p.memory.empty() && (p.memory.size() != types || p.memory_limits.size() != types))
+        throw input_error("ratio problem, memory", "expected one row and one limit per type, or no row");
+    for (std::size_t t = 0; t < types; ++t) {
+        if (p.counts[t] < 1) throw input_error(place("type", t), "expected at least one device");
+        if (!(std::isfinite(p.preferred[t]) && p.preferred[t] >= 0)) throw input_error(place("type", t), "expected a preferred ratio, not negative");
+        if (p.memory.empty()) continue;
+        check(p.memory[t], place("memory of type", t));
+        if (std::isnan(p.memory_limits[t])) throw input_error(place("memory of type", t), "expected a limit");
+    }
+    if (!std::isfinite(p.constant)) throw input_error("ratio problem, constant", "expected a finite number");
+    for (std::size_t s = 0; s < p.stages.size(); ++s) {
+        if (p.stages[s].size() != types) throw input_error(place("stage", s), "expected the work of every type");
+        for (auto const& work : p.stages[s]) {
+            check(work.straight, place("stage", s));
+            for (auto const& pieces : work.bent) check_pieces(pieces, place("stage", s));
+        }
+    }
+    for (std::size_t n = 0; n < p.transfers.size(); ++n) check_pieces(p.transfers[n], place("transfer", n));
+}
 
 struct ratio_solution {
     bool feasible = false;

@@ -112,8 +112,10 @@ inline void bound_by_memory(ratio_problem const& p, reduced_ratio_problem& into)
 
 /// Reduces a ratio problem: equal stages become one with a weight, a type's work in a stage one curve without lines that are nowhere the
 /// largest, types that are never last in a stage go, and so do stages that take the same time at all ratios; memory becomes bounds.
+/// *Throws* what `validate` does.
 /// *Complexity.* n log n in the size of the problem.
 [[nodiscard]] inline reduced_ratio_problem reduce(ratio_problem const& p) {
+    validate(p);
     reduced_ratio_problem result;
     result.counts = p.counts;
     result.preferred = p.preferred;

@@ -55,17 +55,24 @@ public:
                 rows.close(0, infinite);
             }
             double const unit = positive(p.transfers->at(std::ranges::max(start)));
-            transfers_ = {add_column(unit * scale_, -infinite), unit};
+            transfers_ = {add_column(unit * scale_, p.transfers->smallest() / unit), unit};
             rows.add(transfers_.column, 1);
             add_line(rows, p.transfers->tangent(std::ranges::max(start)), largest_, transfers_);
         }
-        add_tangents(rows, start, 0.1);
+        auto const last_types = add_tangents(rows, start, 0.05);
         load(rows);
+        model_.createStatus();
+        // A basis to start from that prices every stage at the type that is last in it at the start.
+        for (std::size_t s = 0; s < stages_.size(); ++s)
+            if (last_types[s] >= 0) {
+                model_.setColumnStatus(stages_[s].column, ClpSimplex::basic);
+                model_.setRowStatus(last_types[s], ClpSimplex::atLowerBound);
+            }
     }
 
     /// Ratios of the least objective, or none where CLP fails.
     std::optional<std::vector<double>> minimise() {
-        model_.dual();
+        optimise();
         return cut();
     }
     /// Whether the solution that `minimise` found is the only one: no column or row outside the basis is free of charge.
@@ -129,9 +136,9 @@ private:
             upper.push_back(high);
             starts.push_back(static_cast<CoinBigIndex>(columns.size()));
         }
-        [[nodiscard]] bool is_empty() const { return lower.empty(); }
+        [[nodiscard]] int size() const { return static_cast<int>(lower.size()); }
         void add_to(ClpSimplex& model) const {
-            model.addRows(static_cast<int>(lower.size()), lower.data(), upper.data(), starts.data(), columns.data(), values.data());
+            model.addRows(size(), lower.data(), upper.data(), starts.data(), columns.data(), values.data());
         }
     };
 
@@ -163,13 +170,20 @@ private:
         rows.add(stages_[stage].column, 1);
         add_line(rows, curve.time.tangent(ratio), ratio_[curve.type], stages_[stage]);
     }
-    /// Of all types that are within a part of the last in a stage.
-    void add_tangents(row_list& rows, std::vector<double> const& ratios, double part) const {
+    /// Of all types that are within a part of the last in a stage; gives each stage's row of the last, or -1 where that is its floor.
+    std::vector<int> add_tangents(row_list& rows, std::vector<double> const& ratios, double part) const {
+        std::vector<int> last_rows;
         for (std::size_t s = 0; s < p_.stages.size(); ++s) {
             double const last = p_.stages[s].at(ratios);
-            for (auto const& curve : p_.stages[s].types)
-                if (curve.time.at(ratios[curve.type]) >= (1 - part) * last) add_tangent(rows, s, curve, ratios[curve.type]);
+            int& last_row = last_rows.emplace_back(-1);
+            for (auto const& curve : p_.stages[s].types) {
+                double const time = curve.time.at(ratios[curve.type]);
+                if (time < (1 - part) * last) continue;
+                if (time == last) last_row = rows.size();
+                add_tangent(rows, s, curve, ratios[curve.type]);
+            }
         }
+        return last_rows;
     }
 
     /// Solves again with the rows that the solution breaks until it breaks none: in each round the worst of every stage and of every type.
@@ -207,11 +221,14 @@ private:
                     add_line(rows, tangent, largest_, transfers_);
                 }
             }
-            if (rows.is_empty()) return p_.clamped(std::move(ratios));
+            if (rows.size() == 0) return p_.clamped(std::move(ratios));
             rows.add_to(model_);
-            model_.dual();
-            ++rounds;
+            optimise();
         }
+    }
+    void optimise() {
+        model_.dual();
+        if (!model_.isProvenOptimal()) model_.primal();
     }
     [[nodiscard]] double value(int column) const { return model_.getColSolution()[column]; }
     [[nodiscard]] std::vector<double> solution() const {
@@ -220,11 +237,6 @@ private:
         return ratios;
     }
 
-public:
-    int rounds = 0;
-    int row_count() const { return model_.numberRows(); }
-
-private:
     reduced_ratio_problem const& p_;
     double even_ = 0, scale_ = 1;
     std::vector<double> costs_, lower_, upper_;
@@ -239,6 +251,7 @@ private:
 
 /// Solves ratio problems exactly, by their epigraph form, reduced and row by row as needed.
 /// Of the optimal ratios it returns those nearest, in sum of distances, to the preferred ones.
+/// *Throws* what `validate` does, before it starts, and `error` if CLP fails, which would be a matter of numbers.
 /// *Thread safety.* One solver may be used by one thread at a time; several solvers at once are safe.
 class ratio_solver {
 public:
@@ -249,7 +262,7 @@ public:
         if (!reduced.is_feasible()) return {};
         detail::linear_program program(reduced, reduced.clamped(start));
         auto optimal = program.minimise();
-        if (!optimal) return {};
+        if (!optimal) throw error("ratio problem: CLP finds no optimum, though one exists");
         if (!program.is_unique())
             optimal = break_ties(reduced, std::move(*optimal), [&](double most) { return program.nearest_within(most); });
         return {true, *optimal, p.objective(*optimal)};
