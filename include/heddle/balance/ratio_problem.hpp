@@ -82,17 +82,26 @@ struct ratio_problem {
     }
 };
 
+namespace detail {
+
+inline void check_finite(affine a, std::string const& place) {
+    if (!std::isfinite(a.constant) || !std::isfinite(a.slope)) throw input_error(place, "expected finite numbers");
+}
+inline void check_pieces(convex_pieces const& pieces, std::string const& place) {
+    if (pieces.empty()) throw input_error(place, "a maximum of no functions, expected at least one");
+    for (auto a : pieces) check_finite(a, place);
+}
+inline void check_work(stage_work const& work, std::string const& place) {
+    check_finite(work.straight, place);
+    for (auto const& pieces : work.bent) check_pieces(pieces, place);
+}
+
+} // namespace detail
+
 /// Throws `input_error` naming the first thing in a ratio problem that cannot be.
 inline void validate(ratio_problem const& p) {
     auto const types = p.type_count();
     auto const place = [](char const* list, std::size_t n) { return std::string("ratio problem, ") + list + " " + std::to_string(n); };
-    auto const check = [](affine a, std::string const& where) {
-        if (!std::isfinite(a.constant) || !std::isfinite(a.slope)) throw input_error(where, "expected finite numbers");
-    };
-    auto const check_pieces = [&](convex_pieces const& pieces, std::string const& where) {
-        if (pieces.empty()) throw input_error(where, "a maximum of no functions, expected at least one");
-        for (auto a : pieces) check(a, where);
-    };
     if (types == 0) throw input_error("ratio problem, counts", "there is none, expected at least one device type");
     if (p.preferred.size() != types) throw input_error("ratio problem, preferred", "expected one ratio per type");
     if (!p.memory.empty() && (p.memory.size() != types || p.memory_limits.size() != types))
@@ -101,18 +110,16 @@ inline void validate(ratio_problem const& p) {
         if (p.counts[t] < 1) throw input_error(place("type", t), "expected at least one device");
         if (!(std::isfinite(p.preferred[t]) && p.preferred[t] >= 0)) throw input_error(place("type", t), "expected a preferred ratio, not negative");
         if (p.memory.empty()) continue;
-        check(p.memory[t], place("memory of type", t));
+        detail::check_finite(p.memory[t], place("memory of type", t));
         if (std::isnan(p.memory_limits[t])) throw input_error(place("memory of type", t), "expected a limit");
     }
     if (!std::isfinite(p.constant)) throw input_error("ratio problem, constant", "expected a finite number");
     for (std::size_t s = 0; s < p.stages.size(); ++s) {
-        if (p.stages[s].size() != types) throw input_error(place("stage", s), "expected the work of every type");
-        for (auto const& work : p.stages[s]) {
-            check(work.straight, place("stage", s));
-            for (auto const& pieces : work.bent) check_pieces(pieces, place("stage", s));
-        }
+        auto const stage = place("stage", s);
+        if (p.stages[s].size() != types) throw input_error(stage, "expected the work of every type");
+        for (auto const& work : p.stages[s]) detail::check_work(work, stage);
     }
-    for (std::size_t n = 0; n < p.transfers.size(); ++n) check_pieces(p.transfers[n], place("transfer", n));
+    for (std::size_t n = 0; n < p.transfers.size(); ++n) detail::check_pieces(p.transfers[n], place("transfer", n));
 }
 
 struct ratio_solution {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/balance/convex_curve.hpp>
+#include <heddle/balance/smooth_curve.hpp>
 
 #include <boost/container_hash/hash.hpp>
 
@@ -21,19 +22,33 @@ namespace heddle {
 /// The same problem as the `ratio_problem` it is made from, in at most as many terms: at all ratios within `lower` and `upper` that sum to
 /// one the objectives are equal, and outside them none fits into memory.
 struct reduced_ratio_problem {
+    /// Time of a type in a stage.
     struct type_curve {
         std::size_t type = 0;
-        convex_curve time;
+        convex_curve linear;
+        std::vector<smooth_curve> curves{};
+
+        [[nodiscard]] double at(double ratio) const {
+            double sum = linear.at(ratio);
+            for (auto const& c : curves) sum += c.at(ratio).value;
+            return sum;
+        }
+        /// A line through the time at a ratio; nowhere above it, if all curves are convex.
+        [[nodiscard]] affine tangent(double ratio) const {
+            affine sum = linear.tangent(ratio);
+            for (auto const& c : curves) sum += c.tangent(ratio);
+            return sum;
+        }
     };
-    /// Costs `weight * max(floor, max over types of time(r))`.
+    /// Costs `weight * max(floor, max over types of their times)`.
     struct stage {
         double weight = 1, floor = 0;
-        /// Only of types that can be above the floor.
+        /// Only of types that can be above the floor; in a curved stage a type may be there more than once.
         std::vector<type_curve> types;
 
         [[nodiscard]] double at(std::span<double const> ratios) const {
             double most = floor;
-            for (auto const& t : types) most = std::max(most, t.time.at(ratios[t.type]));
+            for (auto const& t : types) most = std::max(most, t.at(ratios[t.type]));
             return most;
         }
     };
@@ -138,9 +153,9 @@ inline void bound_by_memory(ratio_problem const& p, reduced_ratio_problem& into)
         for (std::size_t t = 0; t < p.type_count(); ++t) {
             auto const& work = p.stages[s][t];
             stage.types.push_back({t, {work.straight, work.bent, result.lower[t], result.upper[t]}});
-            stage.floor = std::max(stage.floor, stage.types.back().time.smallest());
+            stage.floor = std::max(stage.floor, stage.types.back().linear.smallest());
         }
-        std::erase_if(stage.types, [&](auto const& t) { return t.time.largest() <= stage.floor; });
+        std::erase_if(stage.types, [&](auto const& t) { return t.linear.largest() <= stage.floor; });
         if (stage.types.empty()) result.constant += weight * stage.floor;
         else result.stages.push_back(std::move(stage));
     }

@@ -3,7 +3,7 @@
 /// @brief Ratio problems as linear programs, solved by CLP.
 #pragma once
 
-#include <heddle/balance/reduced_ratio_problem.hpp>
+#include <heddle/balance/curved_ratio_problem.hpp>
 #include <heddle/balance/ties.hpp>
 
 #include <ClpSimplex.hpp>
@@ -21,7 +21,7 @@ namespace heddle::clp {
 namespace detail {
 
 /// The epigraph form of a reduced ratio problem, of whose rows only those are written down that some solution has broken (Kelley's
-/// cutting planes; exact, because the lines of a piecewise-linear curve are finitely many).
+/// cutting planes; exact where curves are piecewise linear, because their lines are finitely many).
 ///
 /// Columns are in units of what they are at the start, ratios in units of the even one, and the objective in units of its own value
 /// there: CLP's tolerances are absolute.
@@ -168,7 +168,7 @@ private:
     }
     void add_tangent(row_list& rows, std::size_t stage, reduced_ratio_problem::type_curve const& curve, double ratio) const {
         rows.add(stages_[stage].column, 1);
-        add_line(rows, curve.time.tangent(ratio), ratio_[curve.type], stages_[stage]);
+        add_line(rows, curve.tangent(ratio), ratio_[curve.type], stages_[stage]);
     }
     /// Of all types that are within a part of the last in a stage; gives each stage's row of the last, or -1 where that is its floor.
     std::vector<int> add_tangents(row_list& rows, std::vector<double> const& ratios, double part) const {
@@ -177,7 +177,7 @@ private:
             double const last = p_.stages[s].at(ratios);
             int& last_row = last_rows.emplace_back(-1);
             for (auto const& curve : p_.stages[s].types) {
-                double const time = curve.time.at(ratios[curve.type]);
+                double const time = curve.at(ratios[curve.type]);
                 if (time < (1 - part) * last) continue;
                 if (time == last) last_row = rows.size();
                 add_tangent(rows, s, curve, ratios[curve.type]);
@@ -202,7 +202,7 @@ private:
                 double const allowed = value(stages_[s].column) + 2 * tolerance;
                 broken worst;
                 for (auto const& curve : p_.stages[s].types) {
-                    double const by = curve.time.at(ratios[curve.type]) / stages_[s].unit - allowed;
+                    double const by = curve.at(ratios[curve.type]) / stages_[s].unit - allowed;
                     if (by > worst.by) worst = {s, &curve, by};
                     if (by > of_type[curve.type].by) of_type[curve.type] = {s, &curve, by};
                 }
@@ -249,16 +249,29 @@ private:
 
 } // namespace detail
 
-/// Solves ratio problems exactly, by their epigraph form, reduced and row by row as needed.
+/// Solves ratio problems by their epigraph form, reduced and row by row as needed: exactly if piecewise linear, and if curved
+/// and convex, within 1e-8 of the objective, by tangents.
 /// Of the optimal ratios it returns those nearest, in sum of distances, to the preferred ones.
-/// *Throws* what `validate` does, before it starts, and `error` if CLP fails, which would be a matter of numbers.
+/// *Throws* what `validate` does, before it starts; `input_error` for curves that are not convex; `error` if CLP fails, which would be a
+/// matter of numbers.
 /// *Thread safety.* One solver may be used by one thread at a time; several solvers at once are safe.
 class ratio_solver {
 public:
     [[nodiscard]] ratio_solution solve(ratio_problem const& p) const { return solve(p, p.preferred); }
-    /// Starts at ratios supposed to be good, such as the solution of a problem alike.
-    [[nodiscard]] ratio_solution solve(ratio_problem const& p, std::vector<double> const& start) const {
+    /// Starts at ratios supposed to be good, one per type, such as the solution of a problem alike.
+    [[nodiscard]] ratio_solution solve(ratio_problem const& p, std::vector<double> const& start) const { return solve_any(p, p.type_count(), start); }
+
+    [[nodiscard]] curved_ratio_solution solve(curved_ratio_problem const& p) const { return solve(p, p.linear.preferred); }
+    [[nodiscard]] curved_ratio_solution solve(curved_ratio_problem const& p, std::vector<double> const& start) const {
+        if (!p.is_convex()) throw input_error("ratio problem, curved stages", "a curve is not convex, expected convex ones for a linear program");
+        return {solve_any(p, p.linear.type_count(), start), true};
+    }
+
+private:
+    template <class Problem>
+    static ratio_solution solve_any(Problem const& p, std::size_t types, std::vector<double> const& start) {
         auto const reduced = reduce(p);
+        if (start.size() != types) throw input_error("ratio problem, start", "expected one ratio per type");
         if (!reduced.is_feasible()) return {};
         detail::linear_program program(reduced, reduced.clamped(start));
         auto optimal = program.minimise();
@@ -270,5 +283,6 @@ public:
 };
 
 static_assert(heddle::ratio_solver<ratio_solver>);
+static_assert(heddle::curved_ratio_solver<ratio_solver>);
 
 } // namespace heddle::clp
