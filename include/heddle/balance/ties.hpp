@@ -25,16 +25,16 @@ template <class Problem>
     return sum;
 }
 
-/// Of the ratios as good as `optimal`, within `tie_tolerance`, the nearest to the preferred ones.
+/// Of the ratios as good as `optimal`, within a tolerance, the nearest to the preferred ones.
 /// `nearest_within(most)` gives feasible ratios of the least distance whose objective is at most `most`, or none where it fails; it is
 /// called only where the nearest of all feasible ratios are not optimal themselves.
 template <class Problem, class NearestWithin>
-[[nodiscard]] std::vector<double> break_ties(Problem const& p, std::vector<double> optimal, NearestWithin&& nearest_within) {
-    double const least = p.objective(optimal), most = least + tie_tolerance * std::abs(least);
+[[nodiscard]] std::vector<double> break_ties(Problem const& p, std::vector<double> optimal, NearestWithin&& nearest_within, double tolerance = tie_tolerance) {
+    double const least = p.objective(optimal), most = least + tolerance * std::abs(least);
     auto nearest = p.clamped(p.preferred);
     if (p.objective(nearest) <= most) return nearest;
     std::optional<std::vector<double>> nearer = nearest_within(most);
-    bool const is_better = nearer && p.objective(*nearer) <= most + 10 * tie_tolerance * std::abs(least) &&
+    bool const is_better = nearer && p.objective(*nearer) <= most + 10 * tolerance * std::abs(least) &&
                            distance_to_preferred(p, *nearer) < distance_to_preferred(p, optimal);
     return is_better ? std::move(*nearer) : std::move(optimal);
 }
