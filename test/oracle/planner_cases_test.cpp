@@ -100,7 +100,7 @@ TEST_CASE("the stages of ZeRO: memory and bytes") {
         for (auto const& i : space.instructions()) steps.push_back(make_step(p, i, {}));
         auto const bounds = improve_bounds(priced_graph(space, graph, steps, model, integral_shares(p, even)), 6);
         REQUIRE(bounds.path);
-        auto const [made, cost] = realise(*bounds.path, space, steps, c, even, {});
+        auto const [made, cost] = realise(*bounds.path, space, steps, c, {even}, {});
         auto const checked = verify(p, made);
         CHECK_MESSAGE(checked, checked.problem);
         double const weight = 4096.0 * 4096 * 4;

@@ -10,10 +10,12 @@
 #include <heddle/cost/cost_model.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <concepts>
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -24,6 +26,7 @@ struct affine {
     double constant = 0, slope = 0;
     [[nodiscard]] double at(double x) const { return constant + slope * x; }
     affine& operator+=(affine other) { constant += other.constant; slope += other.slope; return *this; }
+    friend bool operator==(affine, affine) = default;
 };
 
 /// Maximum of affine functions.
@@ -39,6 +42,7 @@ struct stage_work {
         for (auto const& pieces : bent) sum += std::ranges::max(pieces, {}, [&](affine a) { return a.at(ratio); }).at(ratio);
         return sum;
     }
+    friend bool operator==(stage_work const&, stage_work const&) = default;
 };
 
 /// Minimise, over one ratio r_t >= 0 per type with sum_t count_t r_t = 1,
@@ -77,6 +81,46 @@ struct ratio_problem {
         return true;
     }
 };
+
+namespace detail {
+
+inline void check_finite(affine a, std::string const& place) {
+    if (!std::isfinite(a.constant) || !std::isfinite(a.slope)) throw input_error(place, "expected finite numbers");
+}
+inline void check_pieces(convex_pieces const& pieces, std::string const& place) {
+    if (pieces.empty()) throw input_error(place, "a maximum of no functions, expected at least one");
+    for (auto a : pieces) check_finite(a, place);
+}
+inline void check_work(stage_work const& work, std::string const& place) {
+    check_finite(work.straight, place);
+    for (auto const& pieces : work.bent) check_pieces(pieces, place);
+}
+
+} // namespace detail
+
+/// Throws `input_error` naming the first thing in a ratio problem that cannot be.
+inline void validate(ratio_problem const& p) {
+    auto const types = p.type_count();
+    auto const place = [](char const* list, std::size_t n) { return std::string("ratio problem, ") + list + " " + std::to_string(n); };
+    if (types == 0) throw input_error("ratio problem, counts", "there is none, expected at least one device type");
+    if (p.preferred.size() != types) throw input_error("ratio problem, preferred", "expected one ratio per type");
+    if (!p.memory.empty() && (p.memory.size() != types || p.memory_limits.size() != types))
+        throw input_error("ratio problem, memory", "expected one row and one limit per type, or no row");
+    for (std::size_t t = 0; t < types; ++t) {
+        if (p.counts[t] < 1) throw input_error(place("type", t), "expected at least one device");
+        if (!(std::isfinite(p.preferred[t]) && p.preferred[t] >= 0)) throw input_error(place("type", t), "expected a preferred ratio, not negative");
+        if (p.memory.empty()) continue;
+        detail::check_finite(p.memory[t], place("memory of type", t));
+        if (std::isnan(p.memory_limits[t])) throw input_error(place("memory of type", t), "expected a limit");
+    }
+    if (!std::isfinite(p.constant)) throw input_error("ratio problem, constant", "expected a finite number");
+    for (std::size_t s = 0; s < p.stages.size(); ++s) {
+        auto const stage = place("stage", s);
+        if (p.stages[s].size() != types) throw input_error(stage, "expected the work of every type");
+        for (auto const& work : p.stages[s]) detail::check_work(work, stage);
+    }
+    for (std::size_t n = 0; n < p.transfers.size(); ++n) detail::check_pieces(p.transfers[n], place("transfer", n));
+}
 
 struct ratio_solution {
     bool feasible = false;

@@ -53,7 +53,7 @@ plan best(program const& made, std::vector<double> const& ratios) {
     priced_graph const priced(space, graph, steps, model, integral_shares(p, ratios));
     auto const found = synthesise(priced, {});
     REQUIRE(found.path);
-    auto result = realise(*found.path, space, steps, c, ratios, {}).first;
+    auto result = realise(*found.path, space, steps, c, {ratios}, {}).first;
     auto const verified = verify(p, result);
     CHECK_MESSAGE(verified, verified.problem);
     return result;

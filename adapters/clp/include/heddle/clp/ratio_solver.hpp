@@ -3,13 +3,16 @@
 /// @brief Ratio problems as linear programs, solved by CLP.
 #pragma once
 
-#include <heddle/balance/ratio_problem.hpp>
+#include <heddle/balance/curved_ratio_problem.hpp>
+#include <heddle/balance/ties.hpp>
 
 #include <ClpSimplex.hpp>
-#include <CoinPackedMatrix.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -17,10 +20,129 @@ namespace heddle::clp {
 
 namespace detail {
 
-/// Rows and columns gathered before they become a CLP model.
+/// The epigraph form of a reduced ratio problem, of whose rows only those are written down that some solution has broken (Kelley's
+/// cutting planes; exact where curves are piecewise linear, because their lines are finitely many).
+///
+/// Columns are in units of what they are at the start, ratios in units of the even one, and the objective in units of its own value
+/// there: CLP's tolerances are absolute.
 class linear_program {
 public:
-    static constexpr double infinite = std::numeric_limits<double>::infinity();
+    linear_program(reduced_ratio_problem const& p, std::vector<double> const& start) : p_(p) {
+        for (int count : p.counts) even_ += count;
+        even_ = 1 / even_;
+        scale_ = 1 / std::max(std::abs(p.objective(start)), 1e-300);
+        model_.setLogLevel(0);
+        model_.setPrimalTolerance(tolerance);
+        model_.setDualTolerance(tolerance);
+        model_.scaling(0);
+        model_.setPerturbation(100);
+
+        row_list rows;
+        for (std::size_t t = 0; t < p.type_count(); ++t) {
+            ratio_.push_back(add_column(0, p.lower[t] / even_, p.upper[t] / even_));
+            rows.add(ratio_[t], p.counts[t] * even_);
+        }
+        rows.close(1, 1);
+        for (auto const& stage : p.stages) {
+            double const unit = positive(stage.at(start));
+            stages_.push_back({add_column(stage.weight * unit * scale_, stage.floor / unit), unit});
+        }
+        if (p.transfers) {
+            largest_ = add_column(0);
+            for (int column : ratio_) {
+                rows.add(largest_, 1);
+                rows.add(column, -1);
+                rows.close(0, infinite);
+            }
+            double const unit = positive(p.transfers->at(std::ranges::max(start)));
+            transfers_ = {add_column(unit * scale_, p.transfers->smallest() / unit), unit};
+            rows.add(transfers_.column, 1);
+            add_line(rows, p.transfers->tangent(std::ranges::max(start)), largest_, transfers_);
+        }
+        auto const last_types = add_tangents(rows, start, 0.05);
+        load(rows);
+        model_.createStatus();
+        // A basis to start from that prices every stage at the type that is last in it at the start.
+        for (std::size_t s = 0; s < stages_.size(); ++s)
+            if (last_types[s] >= 0) {
+                model_.setColumnStatus(stages_[s].column, ClpSimplex::basic);
+                model_.setRowStatus(last_types[s], ClpSimplex::atLowerBound);
+            }
+    }
+
+    /// Ratios of the least objective, or none where CLP fails.
+    std::optional<std::vector<double>> minimise() {
+        optimise();
+        return cut();
+    }
+    /// Whether the solution that `minimise` found is the only one: no column or row outside the basis is free of charge.
+    [[nodiscard]] bool is_unique() {
+        auto const charged = [](ClpSimplex::Status status, double cost) {
+            return status == ClpSimplex::basic || status == ClpSimplex::isFixed || std::abs(cost) > 1e-7;
+        };
+        for (int c = 0; c < model_.numberColumns(); ++c)
+            if (!charged(model_.getColumnStatus(c), model_.getReducedCost()[c]) && model_.getColLower()[c] < model_.getColUpper()[c]) return false;
+        for (int r = 0; r < model_.numberRows(); ++r)
+            if (!charged(model_.getRowStatus(r), model_.getRowPrice()[r]) && model_.getRowLower()[r] < model_.getRowUpper()[r]) return false;
+        return true;
+    }
+    /// Ratios of the least distance to the preferred ones whose objective is at most `most`. The last call on a program.
+    std::optional<std::vector<double>> nearest_within(double most) {
+        row_list rows;
+        std::vector<int> columns;
+        for (int c = 0; c < model_.numberColumns(); ++c)
+            if (double const cost = model_.objective()[c]; cost != 0) {
+                rows.add(c, cost);
+                model_.setObjectiveCoefficient(c, 0);
+            }
+        rows.close(-infinite, (most - p_.constant) * scale_);
+        int const first = model_.numberColumns();
+        std::vector<double> const zeros(2 * ratio_.size()), infinities(2 * ratio_.size(), infinite);
+        std::vector<double> costs;
+        for (int count : p_.counts) costs.insert(costs.end(), 2, count * even_);
+        model_.addColumns(static_cast<int>(costs.size()), zeros.data(), infinities.data(), costs.data(), nullptr, nullptr, nullptr);
+        for (std::size_t t = 0; t < ratio_.size(); ++t) {
+            int const above = first + 2 * static_cast<int>(t), below = above + 1;
+            rows.add(ratio_[t], 1);
+            rows.add(above, -1);
+            rows.add(below, 1);
+            rows.close(p_.preferred[t] / even_, p_.preferred[t] / even_);
+        }
+        rows.add_to(model_);
+        model_.primal();
+        return cut();
+    }
+
+private:
+    static constexpr double infinite = std::numeric_limits<double>::max(), tolerance = 1e-9;
+
+    struct scaled_column {
+        int column = -1;
+        double unit = 1;
+    };
+
+    /// Rows on their way into a model.
+    struct row_list {
+        std::vector<double> lower, upper, values;
+        std::vector<CoinBigIndex> starts{0};
+        std::vector<int> columns;
+
+        void add(int column, double value) {
+            columns.push_back(column);
+            values.push_back(value);
+        }
+        void close(double low, double high) {
+            lower.push_back(low);
+            upper.push_back(high);
+            starts.push_back(static_cast<CoinBigIndex>(columns.size()));
+        }
+        [[nodiscard]] int size() const { return static_cast<int>(lower.size()); }
+        void add_to(ClpSimplex& model) const {
+            model.addRows(size(), lower.data(), upper.data(), starts.data(), columns.data(), values.data());
+        }
+    };
+
+    static double positive(double unit) { return unit > 0 ? unit : 1; }
 
     int add_column(double cost, double lower = 0, double upper = infinite) {
         costs_.push_back(cost);
@@ -28,133 +150,139 @@ public:
         upper_.push_back(upper);
         return static_cast<int>(costs_.size()) - 1;
     }
-    void add_row(std::vector<std::pair<int, double>> const& entries, double lower, double upper) {
-        for (auto const& [column, value] : entries) {
-            rows_.push_back(row_count());
-            columns_.push_back(column);
-            values_.push_back(value);
+    void load(row_list const& rows) {
+        int const size = static_cast<int>(costs_.size());
+        model_.resize(0, size);
+        for (int c = 0; c < size; ++c) {
+            auto const n = static_cast<std::size_t>(c);
+            model_.setObjectiveCoefficient(c, costs_[n]);
+            model_.setColumnBounds(c, lower_[n], upper_[n]);
         }
-        row_lower_.push_back(lower);
-        row_upper_.push_back(upper);
+        rows.add_to(model_);
     }
-    void load(ClpSimplex& model) const {
-        CoinPackedMatrix const matrix(true, rows_.data(), columns_.data(), values_.data(), static_cast<CoinBigIndex>(values_.size()));
-        auto const clip = [](std::vector<double> bounds) {
-            for (auto& b : bounds)
-                if (std::isinf(b)) b = std::copysign(std::numeric_limits<double>::max(), b);
-            return bounds;
-        };
-        model.setLogLevel(0);
-        model.loadProblem(matrix, clip(lower_).data(), clip(upper_).data(), costs_.data(), clip(row_lower_).data(), clip(row_upper_).data());
+
+    /// of >= line(x), in their units.
+    void add_line(row_list& rows, affine line, int x, scaled_column of) const {
+        rows.add(x, -line.slope * even_ / of.unit);
+        rows.close(line.constant / of.unit, infinite);
     }
-    [[nodiscard]] int column_count() const { return static_cast<int>(costs_.size()); }
-    std::vector<double>& costs() { return costs_; }
+    void add_tangent(row_list& rows, std::size_t stage, reduced_ratio_problem::type_curve const& curve, double ratio) const {
+        rows.add(stages_[stage].column, 1);
+        add_line(rows, curve.tangent(ratio), ratio_[curve.type], stages_[stage]);
+    }
+    /// Of all types that are within a part of the last in a stage; gives each stage's row of the last, or -1 where that is its floor.
+    std::vector<int> add_tangents(row_list& rows, std::vector<double> const& ratios, double part) const {
+        std::vector<int> last_rows;
+        for (std::size_t s = 0; s < p_.stages.size(); ++s) {
+            double const last = p_.stages[s].at(ratios);
+            int& last_row = last_rows.emplace_back(-1);
+            for (auto const& curve : p_.stages[s].types) {
+                double const time = curve.at(ratios[curve.type]);
+                if (time < (1 - part) * last) continue;
+                if (time == last) last_row = rows.size();
+                add_tangent(rows, s, curve, ratios[curve.type]);
+            }
+        }
+        return last_rows;
+    }
 
-private:
-    [[nodiscard]] int row_count() const { return static_cast<int>(row_lower_.size()); }
+    /// Solves again with the rows that the solution breaks until it breaks none: in each round the worst of every stage and of every type.
+    std::optional<std::vector<double>> cut() {
+        for (;;) {
+            if (!model_.isProvenOptimal()) return std::nullopt;
+            auto ratios = solution();
+            row_list rows;
+            struct broken {
+                std::size_t stage = 0;
+                reduced_ratio_problem::type_curve const* curve = nullptr;
+                double by = 0;
+            };
+            std::vector<broken> of_type(p_.type_count());
+            for (std::size_t s = 0; s < stages_.size(); ++s) {
+                double const allowed = value(stages_[s].column) + 2 * tolerance;
+                broken worst;
+                for (auto const& curve : p_.stages[s].types) {
+                    double const by = curve.at(ratios[curve.type]) / stages_[s].unit - allowed;
+                    if (by > worst.by) worst = {s, &curve, by};
+                    if (by > of_type[curve.type].by) of_type[curve.type] = {s, &curve, by};
+                }
+                if (worst.curve) {
+                    add_tangent(rows, s, *worst.curve, ratios[worst.curve->type]);
+                    if (of_type[worst.curve->type].curve == worst.curve) of_type[worst.curve->type].curve = nullptr;
+                }
+            }
+            for (auto const& b : of_type)
+                if (b.curve) add_tangent(rows, b.stage, *b.curve, ratios[b.curve->type]);
+            if (p_.transfers) {
+                double const largest = value(largest_) * even_;
+                affine const tangent = p_.transfers->tangent(largest);
+                if (tangent.at(largest) / transfers_.unit > value(transfers_.column) + 2 * tolerance) {
+                    rows.add(transfers_.column, 1);
+                    add_line(rows, tangent, largest_, transfers_);
+                }
+            }
+            if (rows.size() == 0) return p_.clamped(std::move(ratios));
+            rows.add_to(model_);
+            optimise();
+        }
+    }
+    void optimise() {
+        model_.dual();
+        if (!model_.isProvenOptimal()) model_.primal();
+    }
+    [[nodiscard]] double value(int column) const { return model_.getColSolution()[column]; }
+    [[nodiscard]] std::vector<double> solution() const {
+        std::vector<double> ratios;
+        for (int column : ratio_) ratios.push_back(value(column) * even_);
+        return ratios;
+    }
 
-    std::vector<double> costs_, lower_, upper_, values_, row_lower_, row_upper_;
-    std::vector<int> rows_, columns_;
+    reduced_ratio_problem const& p_;
+    double even_ = 0, scale_ = 1;
+    std::vector<double> costs_, lower_, upper_;
+    std::vector<int> ratio_;
+    std::vector<scaled_column> stages_;
+    int largest_ = -1;
+    scaled_column transfers_;
+    ClpSimplex model_;
 };
 
 } // namespace detail
 
-/// Solves ratio problems exactly, by their epigraph form: a column per stage, per bent kernel and per
-/// bent transfer, a row per piece. Of the optimal ratios it returns those nearest, in sum of
-/// distances, to the preferred ones, by a second solve within 1e-9 of the optimum.
+/// Solves ratio problems by their epigraph form, reduced and row by row as needed: exactly if piecewise linear, and if curved
+/// and convex, within 1e-8 of the objective, by tangents.
+/// Of the optimal ratios it returns those nearest, in sum of distances, to the preferred ones.
+/// *Throws* what `validate` does, before it starts; `input_error` for curves that are not convex; `error` if CLP fails, which would be a
+/// matter of numbers.
 /// *Thread safety.* One solver may be used by one thread at a time; several solvers at once are safe.
 class ratio_solver {
 public:
-    [[nodiscard]] ratio_solution solve(ratio_problem const& p) {
-        // Seconds are scaled so that the even split costs about one: CLP's tolerances are absolute.
-        std::vector<double> const even(p.type_count(), 1.0 / total(p.counts));
-        double const scale = 1 / std::max(p.objective(even), 1e-300);
-        detail::linear_program program;
-        std::vector<int> ratio;
-        std::vector<std::pair<int, double>> sum;
-        for (int count : p.counts) {
-            ratio.push_back(program.add_column(0, 0, 1));
-            sum.push_back({ratio.back(), count});
-        }
-        program.add_row(sum, 1, 1);
-        add_objective(program, p, ratio, scale);
-        for (std::size_t t = 0; t < p.memory.size(); ++t) {
-            double const limit = p.memory_limits[t];
-            program.add_row({{ratio[t], p.memory[t].slope / limit}}, -program.infinite, 1 - p.memory[t].constant / limit);
-        }
+    [[nodiscard]] ratio_solution solve(ratio_problem const& p) const { return solve(p, p.preferred); }
+    /// Starts at ratios supposed to be good, one per type, such as the solution of a problem alike.
+    [[nodiscard]] ratio_solution solve(ratio_problem const& p, std::vector<double> const& start) const { return solve_any(p, p.type_count(), start); }
 
-        ClpSimplex model;
-        program.load(model);
-        model.dual();
-        if (!model.isProvenOptimal()) return {};
-        std::vector<double> ratios = ratios_of(model, p);
-        if (auto nearer = nearest_to_preferred(program, p, ratio, model.getObjValue())) ratios = std::move(*nearer);
-        return {true, ratios, p.objective(ratios)};
+    [[nodiscard]] curved_ratio_solution solve(curved_ratio_problem const& p) const { return solve(p, p.linear.preferred); }
+    [[nodiscard]] curved_ratio_solution solve(curved_ratio_problem const& p, std::vector<double> const& start) const {
+        if (!p.is_convex()) throw input_error("ratio problem, curved stages", "a curve is not convex, expected convex ones for a linear program");
+        return {solve_any(p, p.linear.type_count(), start), true};
     }
 
 private:
-    static void add_objective(detail::linear_program& program, ratio_problem const& p, std::vector<int> const& ratio, double scale) {
-        auto const infinite = detail::linear_program::infinite;
-        int const largest = program.add_column(0);
-        for (std::size_t t = 0; t < ratio.size(); ++t) program.add_row({{largest, 1}, {ratio[t], -1}}, 0, infinite);
-        for (auto const& pieces : p.transfers) {
-            if (pieces.size() == 1) { program.costs()[static_cast<std::size_t>(largest)] += pieces[0].slope * scale; continue; }
-            int const time = program.add_column(1);
-            for (auto const& a : pieces) program.add_row({{time, 1}, {largest, -a.slope * scale}}, a.constant * scale, infinite);
-        }
-        for (auto const& stage : p.stages) {
-            int const time = program.add_column(1);
-            for (std::size_t t = 0; t < stage.size(); ++t) {
-                std::vector<std::pair<int, double>> row{{time, 1}, {ratio[t], -stage[t].straight.slope * scale}};
-                for (auto const& pieces : stage[t].bent) {
-                    int const bent = program.add_column(0);
-                    for (auto const& a : pieces) program.add_row({{bent, 1}, {ratio[t], -a.slope * scale}}, a.constant * scale, infinite);
-                    row.push_back({bent, -1});
-                }
-                program.add_row(row, stage[t].straight.constant * scale, infinite);
-            }
-        }
-    }
-
-    /// Minimises the distance to the preferred ratios with the objective held at its optimum.
-    static std::optional<std::vector<double>> nearest_to_preferred(detail::linear_program program, ratio_problem const& p,
-                                                                   std::vector<int> const& ratio, double optimum) {
-        auto const infinite = detail::linear_program::infinite;
-        std::vector<std::pair<int, double>> objective;
-        for (int c = 0; c < program.column_count(); ++c)
-            if (double& cost = program.costs()[static_cast<std::size_t>(c)]; cost != 0) objective.push_back({c, std::exchange(cost, 0.0)});
-        program.add_row(objective, -infinite, optimum + 1e-9 * std::max(1.0, std::abs(optimum)));
-        for (std::size_t t = 0; t < ratio.size(); ++t) {
-            int const distance = program.add_column(p.counts[t]);
-            program.add_row({{distance, 1}, {ratio[t], -1}}, -p.preferred[t], infinite);
-            program.add_row({{distance, 1}, {ratio[t], 1}}, p.preferred[t], infinite);
-        }
-        ClpSimplex model;
-        program.load(model);
-        model.dual();
-        if (!model.isProvenOptimal()) return std::nullopt;
-        return ratios_of(model, p);
-    }
-
-    /// The ratios of a solution, freed of rounding below zero and summing to one.
-    static std::vector<double> ratios_of(ClpSimplex const& model, ratio_problem const& p) {
-        std::vector<double> ratios;
-        double sum = 0;
-        for (std::size_t t = 0; t < p.type_count(); ++t) {
-            ratios.push_back(std::max(0.0, model.getColSolution()[t]));
-            sum += ratios[t] * p.counts[t];
-        }
-        for (auto& r : ratios) r /= sum;
-        return ratios;
-    }
-
-    static double total(std::vector<int> const& counts) {
-        double sum = 0;
-        for (int c : counts) sum += c;
-        return sum;
+    template <class Problem>
+    static ratio_solution solve_any(Problem const& p, std::size_t types, std::vector<double> const& start) {
+        auto const reduced = reduce(p);
+        if (start.size() != types) throw input_error("ratio problem, start", "expected one ratio per type");
+        if (!reduced.is_feasible()) return {};
+        detail::linear_program program(reduced, reduced.clamped(start));
+        auto optimal = program.minimise();
+        if (!optimal) throw error("ratio problem: CLP finds no optimum, though one exists");
+        if (!program.is_unique())
+            optimal = break_ties(reduced, std::move(*optimal), [&](double most) { return program.nearest_within(most); });
+        return {true, *optimal, p.objective(*optimal)};
     }
 };
 
 static_assert(heddle::ratio_solver<ratio_solver>);
+static_assert(heddle::curved_ratio_solver<ratio_solver>);
 
 } // namespace heddle::clp

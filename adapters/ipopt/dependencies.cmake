@@ -1,0 +1,5 @@
+find_package(PkgConfig QUIET)
+if(PKG_CONFIG_FOUND)
+    pkg_check_modules(ipopt QUIET IMPORTED_TARGET ipopt)
+endif()
+set(heddle_ipopt_dependencies PkgConfig::ipopt)

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: BSL-1.0
+#include "unit/balance/random_ratio_problems.hpp"
+
+#include <heddle/ipopt/all.hpp>
+#if __has_include(<heddle/clp/ratio_solver.hpp>)
+#include <heddle/clp/ratio_solver.hpp>
+#endif
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+namespace {
+
+using namespace heddle;
+
+/// The least objective of two types, on a grid.
+double grid_optimum(curved_ratio_problem const& p) {
+    double best = std::numeric_limits<double>::infinity();
+    for (int n = 0; n <= 20000; ++n) {
+        std::vector<double> const ratios{n / 20000.0 / p.linear.counts[0], (1 - n / 20000.0) / p.linear.counts[1]};
+        if (p.fits(ratios)) best = std::min(best, p.objective(ratios));
+    }
+    return best;
+}
+
+} // namespace
+
+TEST_CASE("the derivatives of the smooth program are its own") {
+    curved_ratio_problem p;
+    p.linear.counts = {1, 2};
+    p.linear.preferred = {0.4, 0.3};
+    p.linear.transfers = {{{1, 2}, {0, 4}}};
+    p.stages = {{{0, {{1, 2}, {}}, {saturating_work(seconds(2), 0.3)}}, {1, {}, {exchanged_volume(seconds(1), seconds(3)), saturating_work(seconds(1), 0.1)}}}};
+    auto const reduced = reduce(p);
+    for (bool const with_budget : {false, true}) {
+        ipopt::detail::epigraph program(reduced, {0.5, 0.25}, with_budget ? std::optional(3.0) : std::nullopt);
+        int n = 0, m = 0, jacobian = 0, hessian = 0;
+        Ipopt::TNLP::IndexStyleEnum style{};
+        program.get_nlp_info(n, m, jacobian, hessian, style);
+        auto const columns = static_cast<std::size_t>(n), rows = static_cast<std::size_t>(m);
+        std::vector<double> x(columns, 0.8), multipliers;
+        for (std::size_t r = 0; r < rows; ++r) multipliers.push_back(1 + 0.1 * static_cast<double>(r));
+        std::vector<int> at_row(static_cast<std::size_t>(jacobian)), at_column = at_row, of_row(static_cast<std::size_t>(hessian)), of_column = of_row;
+        program.eval_jac_g(n, nullptr, false, m, jacobian, at_row.data(), at_column.data(), nullptr);
+        program.eval_h(n, nullptr, false, 1, m, nullptr, false, hessian, of_row.data(), of_column.data(), nullptr);
+        auto const values = [&] { std::vector<double> g(rows); program.eval_g(n, x.data(), true, m, g.data()); return g; };
+        auto const slopes = [&] {
+            std::vector<double> v(at_row.size()), dense(rows * columns, 0.0);
+            program.eval_jac_g(n, x.data(), true, m, jacobian, nullptr, nullptr, v.data());
+            for (std::size_t k = 0; k < v.size(); ++k) dense[static_cast<std::size_t>(at_row[k]) * columns + static_cast<std::size_t>(at_column[k])] += v[k];
+            return dense;
+        };
+        std::vector<double> curvatures(of_row.size());
+        program.eval_h(n, x.data(), true, 1, m, multipliers.data(), true, hessian, nullptr, nullptr, curvatures.data());
+        auto const here = slopes();
+        double const h = 1e-6;
+        for (std::size_t c = 0; c < columns; ++c) {
+            x[c] += h;
+            auto const after = values(), slopes_after = slopes();
+            x[c] -= 2 * h;
+            auto const before = values(), slopes_before = slopes();
+            x[c] += h;
+            for (std::size_t r = 0; r < rows; ++r) CHECK((after[r] - before[r]) / (2 * h) == doctest::Approx(here[r * columns + c]).epsilon(1e-6));
+            for (std::size_t d = 0; d < columns; ++d) {
+                double expected = 0, given = 0;
+                for (std::size_t r = 0; r < rows; ++r) expected += multipliers[r] * (slopes_after[r * columns + d] - slopes_before[r * columns + d]) / (2 * h);
+                for (std::size_t k = 0; k < curvatures.size(); ++k)
+                    if (static_cast<std::size_t>(of_row[k]) == c && static_cast<std::size_t>(of_column[k]) == d) given += curvatures[k];
+                CHECK(given == doctest::Approx(expected).epsilon(1e-5));
+            }
+        }
+    }
+}
+
+TEST_CASE("the true volume of an all-to-all: the best of local optima is that of a grid") {
+    for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+        test::random_source random(seed);
+        curved_ratio_problem p;
+        p.linear.counts = {random.between(1, 3), random.between(1, 3)};
+        p.linear.preferred.assign(2, 1.0 / (p.linear.counts[0] + p.linear.counts[1]));
+        p.linear.stages = {{{{random.unit(), random.between(0.5, 4.0)}, {}}, {{random.unit(), random.between(0.5, 4.0)}, {}}}};
+        auto const volume = exchanged_volume(seconds(random.unit()), seconds(random.between(0.5, 8.0)));
+        p.stages = {{{0, {}, {volume}}, {1, {}, {volume}}}};
+        CAPTURE(seed);
+        auto const found = ipopt::ratio_solver().solve(p);
+        REQUIRE(found.feasible);
+        CHECK_FALSE(found.is_global);
+        CHECK(found.objective == p.objective(found.ratios));
+        CHECK(found.objective <= grid_optimum(p) * (1 + 1e-6));
+    }
+}
+
+TEST_CASE("one type has no choice, and little memory none at all") {
+    ratio_problem p;
+    p.counts = {4};
+    p.preferred = {0.25};
+    p.stages = {{{{1, 8}, {}}}};
+    auto const found = ipopt::ratio_solver().solve(p);
+    REQUIRE(found.feasible);
+    CHECK(found.objective == doctest::Approx(3));
+    p.memory = {{10, 100}};
+    p.memory_limits = {34};
+    CHECK_FALSE(ipopt::ratio_solver().solve(p).feasible);
+    p.memory_limits.clear();
+    CHECK_THROWS_AS((void)ipopt::ratio_solver().solve(p), input_error);
+}
+
+#if __has_include(<heddle/clp/ratio_solver.hpp>)
+TEST_CASE("both solvers agree on linear problems") {
+    for (std::uint64_t seed = 1; seed <= 200; ++seed) {
+        test::random_source random(seed);
+        auto const p = test::random_ratio_problem(random);
+        CAPTURE(seed);
+        auto const exact = clp::ratio_solver().solve(p);
+        auto const found = ipopt::ratio_solver().solve(p);
+        REQUIRE(found.feasible == exact.feasible);
+        if (!found.feasible) continue;
+        CHECK(found.objective == doctest::Approx(exact.objective).epsilon(1e-7));
+        CHECK(distance_to_preferred(p, found.ratios) == doctest::Approx(distance_to_preferred(p, exact.ratios)).epsilon(1e-3));
+    }
+}
+
+TEST_CASE("both solvers agree on convex curved problems") {
+    for (std::uint64_t seed = 1; seed <= 100; ++seed) {
+        test::random_source random(seed);
+        curved_ratio_problem p;
+        p.linear = test::random_ratio_problem(random, {.most_stages = 3});
+        double const scale = 1 + p.linear.objective(std::vector<double>(p.linear.type_count(), 0.5));
+        for (std::size_t t = 0; t < p.linear.type_count(); ++t) {
+            if (t == 0) p.stages.emplace_back();
+            p.stages[0].push_back({t, {}, {saturating_work(seconds(scale * random.between(0.5, 3.0)), random.log_between(0.02, 1))}});
+        }
+        CAPTURE(seed);
+        auto const tangents = clp::ratio_solver().solve(p);
+        auto const found = ipopt::ratio_solver().solve(p);
+        REQUIRE(found.feasible == tangents.feasible);
+        CHECK(found.is_global);
+        if (found.feasible) CHECK(found.objective == doctest::Approx(tangents.objective).epsilon(1e-7));
+    }
+}
+#endif

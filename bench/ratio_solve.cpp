@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: BSL-1.0
+// One solve of sharding ratios on 8 and 64 devices, each of a type of its own: the stages of programs found (the shipped models and,
+// where $HEDDLE_REFERENCE_DATA is set, the models there) and random ones. The plan is made once, on 2 V100 and 6 P100, and not timed.
+// Counters: stages, and distinct ones of them.
+#include <heddle/clp/all.hpp>
+#include <heddle/heddle.hpp>
+#include <heddle/json/all.hpp>
+
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace {
+
+using namespace heddle;
+namespace fs = std::filesystem;
+
+/// `size` machines of one device each, all different: rates over a range of ten, bandwidths over one of four.
+cluster unequal_cluster(int size) {
+    std::mt19937_64 random(7);
+    auto const between = [&](double low, double high) { return low * std::pow(high / low, static_cast<double>(random() >> 11) * 0x1p-53); };
+    cluster c;
+    c.name = "unequal";
+    for (int n = 0; n < size; ++n) {
+        device_type type{"type " + std::to_string(n), bytes(64e9), bytes_per_second(between(400e9, 1600e9)), seconds(between(2e-6, 8e-6)), {}};
+        type.rates[element_type::float32].fallback = flops_per_second(between(2e12, 20e12));
+        c.types.push_back(type);
+        c.machines.push_back({static_cast<std::size_t>(n), 1, 1});
+    }
+    c.inter = network_link{bytes_per_second(1.3e9), seconds(50e-6)};
+    validate(c);
+    return c;
+}
+
+ratio_problem problem_of(std::vector<step> const& steps, std::vector<holding> const& saved, int devices) {
+    auto const c = unequal_cluster(devices);
+    std::vector<device_class> classes;
+    for (std::size_t t = 0; t < c.types.size(); ++t) classes.push_back({t, 1});
+    cost_model const model(c, classes);
+    return make_ratio_problem(steps, saved, model, compute_proportional(model, element_type::float32));
+}
+
+/// How a program is cut: as is fastest, or along anything but the batch, which makes many stages.
+enum class cut { freely, not_along_batch };
+
+/// The steps of a program of a model, made once.
+struct program_steps {
+    std::vector<step> steps;
+    std::vector<holding> saved;
+};
+program_steps const& steps_of(fs::path const& file, fs::path const& on, cut how) {
+    static std::map<std::pair<fs::path, cut>, program_steps> known;
+    auto const [at, is_new] = known.try_emplace({file, how});
+    auto& made = at->second;
+    if (!is_new) return made;
+    auto const c = json::read_cluster(on);
+    auto const model = json::read_model(file);
+    auto const p = index_program(model.program);
+    cut_space space(p);
+    auto const graph = search::explore(space, 20000);
+    std::vector<step> steps;
+    for (auto const& i : space.instructions()) steps.push_back(make_step(p, i, {}));
+    cost_model const costs(c, {{0, 2}, {1, 6}});
+    uniform_shares const shares(even(costs));
+    priced_graph const priced(space, graph, steps, costs, shares);
+    auto const batch = batch_factors(p);
+    auto const is_allowed = [&](auto a) {
+        return how == cut::freely || std::ranges::none_of(space.moves()[a].instructions, [&](auto i) {
+            auto const share = steps[i].share;
+            return share.is_split() && batch.contains({share.tensor, share.factor});
+        });
+    };
+    auto const found = improve_bounds(priced, 20, is_allowed);
+    if (!found.path) return made;
+    for (auto const& s : heddle::steps_of(*found.path, space, steps)) {
+        made.steps.push_back(costs.decided(s.step, shares));
+        for (auto const& [t, f] : s.saved) made.saved.push_back(held_bytes(p.tensors[t], f));
+    }
+    return made;
+}
+
+/// Stages that have nothing in common: the hardest case.
+ratio_problem random_problem(int stages, int types) {
+    std::mt19937_64 random(static_cast<std::uint64_t>(stages + types));
+    auto const unit = [&] { return static_cast<double>(random() >> 11) * 0x1p-53; };
+    ratio_problem p;
+    p.counts.assign(static_cast<std::size_t>(types), 1);
+    double sum = 0;
+    for (int t = 0; t < types; ++t) sum += p.preferred.emplace_back(0.1 + unit());
+    for (auto& r : p.preferred) r /= sum;
+    for (int s = 0; s < stages; ++s) {
+        auto& stage = p.stages.emplace_back();
+        double const size = std::pow(100, unit());
+        for (int t = 0; t < types; ++t)
+            stage.push_back({{0.01 * size * unit(), size * (0.5 + unit()) / (p.preferred[static_cast<std::size_t>(t)] * types)}, {}});
+    }
+    for (int s = 0; s < stages; ++s) p.transfers.push_back({{0.1, 10 * unit()}});
+    return p;
+}
+
+void solve(benchmark::State& state, ratio_problem const& p, bool warm) {
+    if (p.stages.empty()) return state.SkipWithError("no program");
+    ratio_solution found;
+    clp::ratio_solver const solver;
+    if (warm) found = solver.solve(p);
+    for (auto _ : state) found = warm ? solver.solve(p, found.ratios) : solver.solve(p);
+    if (!found.feasible) state.SkipWithError("infeasible");
+    state.counters["stages"] = static_cast<double>(p.stages.size());
+    state.counters["distinct"] = static_cast<double>(reduce(p).stages.size());
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+    fs::path const examples = HEDDLE_EXAMPLES;
+    auto const on = examples / "clusters" / "v100x2_p100x6.json";
+    std::vector<fs::path> models;
+    auto const add = [&](fs::path const& folder) {
+        if (!fs::is_directory(folder)) return;
+        for (auto const& entry : fs::directory_iterator(folder))
+            if (entry.path().extension() == ".gz" || entry.path().extension() == ".json") models.push_back(entry.path());
+    };
+    add(examples / "models");
+    if (char const* const data = std::getenv("HEDDLE_REFERENCE_DATA")) add(fs::path(data) / "models");
+    std::ranges::sort(models);
+    auto const add_benchmarks = [](std::string const& name, auto const& make) {
+        for (int const devices : {8, 64})
+            for (bool const warm : {false, true})
+                benchmark::RegisterBenchmark((name + "/" + std::to_string(devices) + (warm ? "/warm" : "/cold")).c_str(), [=](benchmark::State& state) {
+                    solve(state, make(devices), warm);
+                })->Unit(benchmark::kMillisecond);
+    };
+    for (auto const& file : models)
+        for (auto const how : {cut::freely, cut::not_along_batch})
+            add_benchmarks(file.filename().string() + (how == cut::freely ? "/free" : "/batch_whole"), [=](int devices) {
+                auto const& made = steps_of(file, on, how);
+                return made.steps.empty() ? ratio_problem{} : problem_of(made.steps, made.saved, devices);
+            });
+    for (int const stages : {30, 100, 300})
+        add_benchmarks("random/" + std::to_string(stages), [=](int devices) { return random_problem(stages, devices); });
+    benchmark::Initialize(&argc, argv);
+    benchmark::RunSpecifiedBenchmarks();
+}

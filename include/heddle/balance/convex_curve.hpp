@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief Convex piecewise-linear functions of one variable, as the lines that are ever the largest.
+#pragma once
+
+#include <heddle/balance/ratio_problem.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace heddle {
+
+/// A convex piecewise-linear function on an interval. Every line is its tangent somewhere there, so each is a lower bound everywhere.
+class convex_curve {
+public:
+    convex_curve() = default;
+    /// The sum of an affine function and of maxima of affine ones on [low, high]. *Complexity.* n log n in the lines; quadratic in the
+    /// lines of one maximum, which are few.
+    convex_curve(affine straight, std::span<convex_pieces const> bent, double low, double high) : low_(low), high_(std::max(low, high)) {
+        struct bend {
+            double at;
+            affine change;
+        };
+        std::vector<bend> bends;
+        for (auto const& pieces : bent) {
+            affine line = steepest_of_largest(pieces, low_);
+            straight += line;
+            for (double at = low_;;) {
+                affine const* next = nullptr;
+                double next_at = high_;
+                for (auto const& piece : pieces) {
+                    if (piece.slope <= line.slope) continue;
+                    double const crossing = std::max(at, (line.constant - piece.constant) / (piece.slope - line.slope));
+                    if (crossing < next_at || (next && crossing == next_at && piece.slope > next->slope)) {
+                        next = &piece;
+                        next_at = crossing;
+                    }
+                }
+                if (!next) break;
+                bends.push_back({next_at, {next->constant - line.constant, next->slope - line.slope}});
+                line = *next;
+                at = next_at;
+            }
+        }
+        std::ranges::sort(bends, {}, &bend::at);
+        for (std::size_t n = 0;;) {
+            lines_.push_back(straight);
+            if (n == bends.size()) break;
+            double const at = bends[n].at;
+            for (; n < bends.size() && bends[n].at == at; ++n) straight += bends[n].change;
+            starts_.push_back(at);
+        }
+    }
+
+    [[nodiscard]] double low() const { return low_; }
+    [[nodiscard]] double high() const { return high_; }
+    /// From left to right: of rising slope.
+    [[nodiscard]] std::span<affine const> lines() const { return lines_; }
+    /// A line that is the largest at x. *Complexity.* Logarithmic in the lines.
+    [[nodiscard]] affine tangent(double x) const {
+        return lines_[static_cast<std::size_t>(std::ranges::upper_bound(starts_, x) - starts_.begin())];
+    }
+    [[nodiscard]] double at(double x) const { return tangent(x).at(x); }
+    /// On the interval.
+    [[nodiscard]] double largest() const { return std::max(lines_.front().at(low_), lines_.back().at(high_)); }
+    [[nodiscard]] double smallest() const {
+        if (lines_.front().slope >= 0) return lines_.front().at(low_);
+        for (std::size_t n = 0; n < starts_.size(); ++n)
+            if (lines_[n + 1].slope >= 0) return lines_[n].at(starts_[n]);
+        return lines_.back().at(high_);
+    }
+
+private:
+    static affine steepest_of_largest(convex_pieces const& pieces, double x) {
+        return std::ranges::max(pieces, {}, [&](affine a) { return std::pair(a.at(x), a.slope); });
+    }
+
+    double low_ = 0, high_ = 0;
+    std::vector<affine> lines_;
+    /// Where each line but the first begins.
+    std::vector<double> starts_;
+};
+
+} // namespace heddle

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief A ratio problem without what repeats and what cannot matter: the form to solve.
+#pragma once
+
+#include <heddle/balance/convex_curve.hpp>
+#include <heddle/balance/smooth_curve.hpp>
+
+#include <boost/container_hash/hash.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace heddle {
+
+/// The same problem as the `ratio_problem` it is made from, in at most as many terms: at all ratios within `lower` and `upper` that sum to
+/// one the objectives are equal, and outside them none fits into memory.
+struct reduced_ratio_problem {
+    /// Time of a type in a stage.
+    struct type_curve {
+        std::size_t type = 0;
+        convex_curve linear;
+        std::vector<smooth_curve> curves{};
+
+        [[nodiscard]] double at(double ratio) const {
+            double sum = linear.at(ratio);
+            for (auto const& c : curves) sum += c.at(ratio).value;
+            return sum;
+        }
+        /// A line through the time at a ratio; nowhere above it, if all curves are convex.
+        [[nodiscard]] affine tangent(double ratio) const {
+            affine sum = linear.tangent(ratio);
+            for (auto const& c : curves) sum += c.tangent(ratio);
+            return sum;
+        }
+    };
+    /// Costs `weight * max(floor, max over types of their times)`.
+    struct stage {
+        double weight = 1, floor = 0;
+        /// Only of types that can be above the floor; in a curved stage a type may be there more than once.
+        std::vector<type_curve> types;
+
+        [[nodiscard]] double at(std::span<double const> ratios) const {
+            double most = floor;
+            for (auto const& t : types) most = std::max(most, t.at(ratios[t.type]));
+            return most;
+        }
+    };
+
+    std::vector<int> counts;
+    std::vector<double> preferred, lower, upper;
+    double constant = 0;
+    std::vector<stage> stages;
+    /// All transfers, of the largest ratio; none where they are constant.
+    std::optional<convex_curve> transfers;
+
+    [[nodiscard]] std::size_t type_count() const { return counts.size(); }
+    [[nodiscard]] double objective(std::span<double const> ratios) const {
+        double sum = constant;
+        for (auto const& s : stages) sum += s.weight * s.at(ratios);
+        if (transfers) sum += transfers->at(std::ranges::max(ratios));
+        return sum;
+    }
+    /// Whether any ratios fit into memory.
+    [[nodiscard]] bool is_feasible() const {
+        double least = 0, most = 0;
+        for (std::size_t t = 0; t < counts.size(); ++t) {
+            if (lower[t] > upper[t]) return false;
+            least += counts[t] * lower[t];
+            most += counts[t] * upper[t];
+        }
+        return least <= 1 + 1e-12 && most >= 1 - 1e-12;
+    }
+    /// The ratios moved into their bounds, as far between those and the farther bounds as they must to sum to one.
+    /// *Precondition:* `is_feasible()`.
+    [[nodiscard]] std::vector<double> clamped(std::vector<double> ratios) const {
+        double sum = 0, room = 0;
+        for (std::size_t t = 0; t < counts.size(); ++t) {
+            ratios[t] = std::clamp(ratios[t], lower[t], upper[t]);
+            sum += counts[t] * ratios[t];
+        }
+        auto const& bounds = sum < 1 ? upper : lower;
+        for (std::size_t t = 0; t < counts.size(); ++t) room += counts[t] * (bounds[t] - ratios[t]);
+        if (room != 0)
+            for (std::size_t t = 0; t < counts.size(); ++t) ratios[t] += (bounds[t] - ratios[t]) * (1 - sum) / room;
+        return ratios;
+    }
+};
+
+namespace detail {
+
+inline std::size_t hash_of(std::vector<stage_work> const& stage) {
+    std::size_t seed = 0;
+    auto const add = [&](affine a) {
+        boost::hash_combine(seed, a.constant);
+        boost::hash_combine(seed, a.slope);
+    };
+    for (auto const& work : stage) {
+        add(work.straight);
+        for (auto const& pieces : work.bent)
+            for (auto const& a : pieces) add(a);
+    }
+    return seed;
+}
+
+/// Bounds of the ratios that fit into memory, with the tolerance of `ratio_problem::fits`.
+inline void bound_by_memory(ratio_problem const& p, reduced_ratio_problem& into) {
+    for (std::size_t t = 0; t < p.type_count(); ++t) {
+        into.lower.push_back(0);
+        into.upper.push_back(1.0 / p.counts[t]);
+        if (p.memory.empty()) continue;
+        affine const used = p.memory[t];
+        double const room = p.memory_limits[t] * (1 + 1e-9) - used.constant;
+        if (used.slope > 0) into.upper[t] = std::min(into.upper[t], room / used.slope);
+        else if (used.slope < 0) into.lower[t] = std::max(into.lower[t], room / used.slope);
+        else if (room < 0) into.upper[t] = -1;
+    }
+}
+
+} // namespace detail
+
+/// Reduces a ratio problem: equal stages become one with a weight, a type's work in a stage one curve without lines that are nowhere the
+/// largest, types that are never last in a stage go, and so do stages that take the same time at all ratios; memory becomes bounds.
+/// *Throws* what `validate` does.
+/// *Complexity.* n log n in the size of the problem.
+[[nodiscard]] inline reduced_ratio_problem reduce(ratio_problem const& p) {
+    validate(p);
+    reduced_ratio_problem result;
+    result.counts = p.counts;
+    result.preferred = p.preferred;
+    result.constant = p.constant;
+    detail::bound_by_memory(p, result);
+    if (!result.is_feasible()) return result;
+
+    std::vector<std::pair<std::size_t, double>> distinct; // stage, weight
+    std::unordered_multimap<std::size_t, std::size_t> known; // hash, position in `distinct`
+    for (std::size_t s = 0; s < p.stages.size(); ++s) {
+        auto const hash = detail::hash_of(p.stages[s]);
+        auto const [first, last] = known.equal_range(hash);
+        auto const same = std::find_if(first, last, [&](auto const& k) { return p.stages[distinct[k.second].first] == p.stages[s]; });
+        if (same != last) { distinct[same->second].second += 1; continue; }
+        known.emplace(hash, distinct.size());
+        distinct.push_back({s, 1.0});
+    }
+    for (auto const& [s, weight] : distinct) {
+        reduced_ratio_problem::stage stage{weight, 0, {}};
+        for (std::size_t t = 0; t < p.type_count(); ++t) {
+            auto const& work = p.stages[s][t];
+            stage.types.push_back({t, {work.straight, work.bent, result.lower[t], result.upper[t]}});
+            stage.floor = std::max(stage.floor, stage.types.back().linear.smallest());
+        }
+        std::erase_if(stage.types, [&](auto const& t) { return t.linear.largest() <= stage.floor; });
+        if (stage.types.empty()) result.constant += weight * stage.floor;
+        else result.stages.push_back(std::move(stage));
+    }
+    if (!p.transfers.empty()) {
+        double devices = 0;
+        for (int count : p.counts) devices += count;
+        convex_curve transfers({}, p.transfers, std::max(1 / devices, std::ranges::max(result.lower)), std::ranges::max(result.upper));
+        if (transfers.lines().size() == 1 && transfers.lines()[0].slope == 0) result.constant += transfers.lines()[0].constant;
+        else result.transfers = std::move(transfers);
+    }
+    return result;
+}
+
+} // namespace heddle

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <heddle/balance/curved_ratio_problem.hpp>
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+namespace {
+
+using namespace heddle;
+
+void check_derivatives(smooth_curve const& curve, double x, double scale) {
+    double const h = 1e-5;
+    auto const before = curve.at(x - h), at = curve.at(x), after = curve.at(x + h);
+    CAPTURE(x);
+    CHECK(std::abs((after.value - before.value) / (2 * h) - at.slope) < 1e-5 * scale);
+    CHECK(std::abs((after.slope - before.slope) / (2 * h) - at.curvature) < 1e-5 * scale);
+    auto const line = curve.tangent(x);
+    CHECK(line.at(x) == doctest::Approx(at.value));
+    CHECK(line.slope == at.slope);
+}
+
+/// Efficiency (r + a) / (1 + a): rises from a part of the rate to all of it.
+curve_point rising(double r) { return {(r + 0.5) / 1.5, 1 / 1.5, 0}; }
+
+curved_ratio_problem two_types() {
+    curved_ratio_problem p;
+    p.linear.counts = {1, 1};
+    p.linear.preferred = {0.5, 0.5};
+    return p;
+}
+
+} // namespace
+
+TEST_CASE("curves have the derivatives they give") {
+    smooth_curve const efficiency = work_at_efficiency(seconds(3), rising, false);
+    smooth_curve const volume = exchanged_volume(seconds(1), seconds(4));
+    for (double x : {0.01, 0.1, 0.3, 0.5, 0.9}) {
+        check_derivatives(efficiency, x, 30);
+        check_derivatives(volume, x, 30);
+        for (double scale : {0.02, 0.3, 5.0}) check_derivatives(saturating_work(seconds(2), scale), x, 30 / scale);
+    }
+    CHECK(efficiency.at(0.5).value == doctest::Approx(3 * 0.5 * 1.5));
+    CHECK(volume.at(0.25).value == doctest::Approx(1 + 4 * 0.1875));
+}
+
+TEST_CASE("saturating work takes its scale at first and its share in the end, and is smooth where its series ends") {
+    auto const work = saturating_work(seconds(2), 0.1);
+    CHECK(work.at(0).value == doctest::Approx(0.2));
+    CHECK(work.at(1).value == doctest::Approx(2).epsilon(1e-4));
+    double const edge = 0.05 * 0.1;
+    auto const below = work.at(edge * (1 - 1e-12)), above = work.at(edge * (1 + 1e-12));
+    CHECK(below.value == doctest::Approx(above.value).epsilon(1e-13));
+    CHECK(below.slope == doctest::Approx(above.slope).epsilon(1e-10));
+    CHECK(below.curvature == doctest::Approx(above.curvature).epsilon(1e-8));
+}
+
+TEST_CASE("the objective of a curved problem: its linear part and the last work of every curved stage") {
+    auto p = two_types();
+    p.linear.stages = {{{{0, 4}, {}}, {{0, 2}, {}}}};
+    p.stages = {{{0, {{1, 0}, {}}, {exchanged_volume(seconds(0), seconds(4))}}, {1, {}, {exchanged_volume(seconds(0), seconds(4))}}, {1, {{0, 20}, {}}, {}}}};
+    std::vector<double> const ratios{0.75, 0.25};
+    CHECK(p.objective(ratios) == doctest::Approx(3 + 5));
+    CHECK(reduce(p).objective(ratios) == doctest::Approx(3 + 5));
+    CHECK_FALSE(p.is_convex());
+    p.stages = {{{0, {}, {saturating_work(seconds(2), 0.1)}}}};
+    CHECK(p.is_convex());
+}
+
+TEST_CASE("a curved problem that cannot be is refused by name") {
+    auto const refuses = [](curved_ratio_problem const& p, char const* expected) {
+        CHECK_THROWS_WITH_AS(reduce(p), doctest::Contains(expected), input_error);
+    };
+    auto p = two_types();
+    p.stages = {{}, {{2, {}, {}}}};
+    refuses(p, "curved stage 1: names an unknown type");
+    p.stages = {{{0, {}, {smooth_curve{}}}}};
+    refuses(p, "curved stage 0: a curve without a function");
+    p.stages = {{{0, {}, {{[](double r) { return curve_point{std::sqrt(r), 0.5 / std::sqrt(r), 0}; }, false}}}}};
+    refuses(p, "a curve is not finite at 0");
+    auto concave = exchanged_volume(seconds(0), seconds(1));
+    concave.is_convex = true;
+    p.stages = {{{0, {}, {concave}}}};
+    refuses(p, "said to be convex is not");
+    p.stages = {{{0, {{std::numeric_limits<double>::infinity(), 0}, {}}, {}}}};
+    refuses(p, "curved stage 0: expected finite numbers");
+    p.stages.clear();
+    p.linear.counts.clear();
+    refuses(p, "counts");
+}
