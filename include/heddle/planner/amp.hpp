@@ -35,9 +35,9 @@ struct amp_options {
     /// Copies may get numbers of samples that differ by one; else only those that divide the batch are considered.
     bool spread_unevenly = true;
     /// All placements of a shape are tried if there are no more than this, else so many orders of machines.
-    std::size_t all_placements = 100, machine_orders = 24;
+    std::size_t all_placements = 1000, machine_orders = 48;
     /// Steps of Algorithm 2 after that, from the best strategy.
-    search::annealing_options annealing{.steps = 0};
+    search::annealing_options annealing{.steps = 500};
     std::optional<double> time_limit_seconds{};
     std::stop_token stop{};
 };
