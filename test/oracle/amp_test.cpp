@@ -10,8 +10,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <limits>
-#include <numeric>
+#include <optional>
 #include <set>
 #include <sstream>
 #include <string>
@@ -85,6 +86,16 @@ std::string text(strategy_problem const& p) {
         out << "gradients " << l.gradients.split.value << " kept " << l.kept.split.value << " saved " << l.saved.whole.value << '/' << l.saved.split.value << " input "
             << l.input.whole.value << '/' << l.input.split.value << '\n';
     return out.str();
+}
+
+/// Nothing where the batch and the devices leave no degrees.
+std::optional<strategy> draw(strategy_problem const& p, std::uint64_t seed) {
+    search::random_stream random(seed);
+    try {
+        return random_strategy(p, random);
+    } catch (input_error const&) {
+        return {};
+    }
 }
 
 struct plain_cost {
@@ -204,12 +215,12 @@ TEST_CASE("a strategy costs what the plain model says") {
     for (std::uint64_t seed = 1; seed <= 2000; ++seed) {
         random_source random(seed);
         auto const p = random_problem(random, {.most_devices = 8});
-        search::random_stream stream(seed);
-        auto const s = random_strategy(p, stream);
+        auto const s = draw(p, seed);
+        if (!s) continue;
         CAPTURE(seed);
         INFO(text(p));
-        auto const cost = evaluate(p, s);
-        auto const expected = plain(p, s);
+        auto const cost = evaluate(p, *s);
+        auto const expected = plain(p, *s);
         CHECK(cost.total.value == doctest::Approx(expected.time).epsilon(1e-12));
         CHECK(cost.fits() == expected.fits);
         full += !expected.fits;
@@ -283,8 +294,9 @@ TEST_CASE("a strategy on a changed problem") {
     for (std::uint64_t seed = 1; seed <= 500; ++seed) {
         random_source random(seed);
         auto const p = random_problem(random, {.most_devices = 8});
-        search::random_stream stream(seed);
-        auto const s = random_strategy(p, stream);
+        auto const drawn = draw(p, seed);
+        if (!drawn) continue;
+        auto const& s = *drawn;
         double const before = evaluate(p, s).total.value;
         CAPTURE(seed);
         INFO(text(p));
@@ -327,7 +339,10 @@ TEST_CASE("the order of machines changes no plan's time, nor does planning again
         auto const time = [](amp_result const& r) { return r.record.empty() ? infinite : r.record.front().cost.total.value; };
         auto turned = p;
         std::ranges::reverse(turned.machines);
-        if (p.machines.size() < 4) CHECK(time(plan_amp(turned, o)) == doctest::Approx(time(found)).epsilon(1e-9));
+        if (p.machines.size() < 4) { // every pair of three machines is next to each other in a ring
+            double const again = time(plan_amp(turned, o));
+            CHECK((again == time(found) || again == doctest::Approx(time(found)).epsilon(1e-9)));
+        }
         CHECK(time(plan_amp(p, o)) == time(found)); // the same every time
     }
 }
