@@ -90,6 +90,12 @@ strategy_problem compare_times(setting const& s) {
     print_row("here, nothing fitted", plain, measured);
     print_row("here, each trial left out", left_out, measured);
     print_row("here, fitted on all", fitted, measured);
+    auto const first = *std::ranges::min_element(left_out);
+    auto const faster = std::ranges::count_if(s.trials, [&](auto const& t) {
+        auto const cost = evaluate(all, t.plan);
+        return !t.measured && cost.fits() && cost.total.value < first;
+    });
+    std::printf("  unfinished trials predicted to fit memory and to be faster than the first choice: %lld\n", static_cast<long long>(faster));
     std::printf("  fitted on all:");
     for (auto const& type : all.types) {
         std::printf(" %s launch %.2f ms, scale", type.name.c_str(), type.launch.value * 1e3);
