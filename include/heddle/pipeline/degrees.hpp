@@ -66,6 +66,30 @@ struct parallel_shape {
     return all;
 }
 
+/// All degrees that leave every copy a sample at least, with the sizes of micro-batches of `all_shapes`; where copies do not
+/// divide the batch, they get as equal numbers of samples as can be, and micro-batches of any size that no smaller one
+/// replaces in as many passes. What a copy has fewer, its last pass lacks. *Throws* `input_error`.
+[[nodiscard]] inline std::vector<parallel_shape> spread_shapes(std::size_t devices, std::int64_t global_batch) {
+    if (global_batch < 1) throw input_error("global batch", std::to_string(global_batch) + " samples, expected one at least");
+    std::vector<parallel_shape> all;
+    for (auto const& degrees : all_degrees(devices)) {
+        auto const copies = static_cast<std::int64_t>(degrees.data);
+        if (copies > global_batch) continue;
+        auto const samples = (global_batch + copies - 1) / copies;
+        if (global_batch % copies == 0) {
+            for (auto const size : divisors(samples)) all.push_back({degrees, size, samples / size});
+            continue;
+        }
+        for (std::int64_t size = 1; size <= samples;) {
+            auto const passes = (samples + size - 1) / size;
+            all.push_back({degrees, size, passes});
+            if (passes == 1) break;
+            size = (samples + passes - 2) / (passes - 1);
+        }
+    }
+    return all;
+}
+
 /// Where every device of a grid stands.
 struct device_placement {
     parallel_degrees degrees;

@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief A pipeline, data and tensor parallel strategy, and what an iteration under it costs.
+#pragma once
+
+#include <heddle/pipeline/degrees.hpp>
+#include <heddle/pipeline/layer_assignment_problem.hpp>
+#include <heddle/pipeline/strategy_problem.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace heddle {
+
+/// AMP's six-tuple (eq. (2)): degrees and placement, micro-batch, layers of each stage.
+struct strategy {
+    device_placement placement;
+    /// Of a copy of the model, per pass, and passes per iteration; the last pass may have fewer samples.
+    std::int64_t micro_batch_size = 1, micro_batches = 1;
+    /// Stage s holds the layers [cuts[s], cuts[s + 1]).
+    std::vector<std::size_t> cuts;
+
+    [[nodiscard]] parallel_degrees degrees() const { return placement.degrees; }
+};
+
+/// An iteration's time by term, and the memory of every stage.
+struct strategy_cost {
+    /// All; the slowest copy's pipeline; the slowest all-reduce of gradients.
+    seconds total, pipeline, synchronisation;
+    /// Of one micro-batch in the slowest copy, per stage and per boundary.
+    std::vector<seconds> stages, boundaries;
+    /// Share of the pipeline's time that its stages spend waiting, on average.
+    double bubble = 0;
+    /// Of the fullest device of each stage, and the least that one of its devices has.
+    std::vector<bytes> memory, memory_limit;
+
+    [[nodiscard]] bool fits() const { return std::ranges::equal(memory, memory_limit, std::less_equal<>{}); }
+};
+
+/// Costs strategies of one problem. *Lifetime:* refers to the problem, which `validate` has passed.
+///
+/// With g micro-batches, a copy whose stages take t_i and whose boundaries e_i a micro-batch takes
+/// (g - 1) max(t_i, e_i) + sum t_i + sum e_i: AMP's eq. (5), in which a sender goes on while it sends and a receiver waits
+/// (section 6.1), so that a boundary slower than every stage sets the pace. A stage is as slow as its own device, not as a
+/// blend of types. The iteration ends with the slowest copy and the slowest all-reduce of gradients (eq. (4)):
+/// 2 (n - 1) / n of the gradients over the slowest link of a ring that visits machines one by one (eq. (3)); rings that
+/// leave a machine at the same time share its link.
+class strategy_model {
+public:
+    explicit strategy_model(strategy_problem const& p) : problem_(p), machine_of_(p.machine_of_device()) {}
+
+    [[nodiscard]] strategy_problem const& problem() const { return problem_; }
+    [[nodiscard]] std::size_t machine_of(std::size_t device) const { return machine_of_[device]; }
+    [[nodiscard]] std::size_t type_of(std::size_t device) const { return problem_.machines[machine_of_[device]].type; }
+
+    [[nodiscard]] network_link link(std::size_t a, std::size_t b) const {
+        auto const &there = problem_.machines[machine_of_[a]], &here = problem_.machines[machine_of_[b]];
+        network_link result = machine_of_[a] == machine_of_[b] ? here.inside
+                                                               : network_link{std::min(there.outside.bandwidth, here.outside.bandwidth),
+                                                                              std::max(there.outside.latency, here.outside.latency)};
+        if (!problem_.bandwidths.empty()) result.bandwidth = problem_.bandwidths[a][b];
+        return result;
+    }
+
+    /// The problem that layer assignment solves for a placement: a stage is as slow, as full and as far from the next as in
+    /// the copy where it is worst. Its cost is that of the pipeline where one copy is slowest in every stage and no
+    /// boundary sets the pace.
+    [[nodiscard]] layer_assignment_problem assignment(device_placement const& at, std::int64_t micro_batch_size, std::int64_t micro_batches) const {
+        layer_assignment_problem out;
+        out.memory = layer_memories(at.degrees.tensor, micro_batch_size);
+        out.micro_batches = micro_batches;
+        std::map<std::vector<std::size_t>, std::size_t> kinds;
+        for (std::size_t stage = 0; stage < at.degrees.pipeline; ++stage) {
+            auto const types = types_of(at, stage);
+            auto const [kind, is_new] = kinds.emplace(types, out.times.size());
+            if (is_new) out.times.push_back(slowest_times(types, at.degrees.tensor, micro_batch_size));
+            out.devices.push_back({kind->second, limit(types)});
+            if (stage > 0) out.links.push_back(slowest_link(at, stage - 1));
+        }
+        return out;
+    }
+
+    /// *Precondition:* the strategy passes `check`.
+    [[nodiscard]] strategy_cost cost(strategy const& s) const {
+        auto const [pipeline, data, tensor] = s.degrees();
+        auto const layers = layer_memories(tensor, s.micro_batch_size);
+        stage_memory const memory(layers, false);
+        strategy_cost out;
+        for (std::size_t copy = 0; copy < data; ++copy) {
+            std::vector<seconds> stages, boundaries;
+            seconds sum, pace;
+            for (std::size_t stage = 0; stage < pipeline; ++stage) {
+                auto const type = type_of(s.placement.device(stage, copy, 0));
+                seconds time;
+                for (auto l = s.cuts[stage]; l < s.cuts[stage + 1]; ++l) time += problem_.time_on(type, tensor, l, s.micro_batch_size);
+                stages.push_back(time);
+                sum += time;
+                pace = std::max(pace, time);
+                if (stage == 0) continue;
+                auto const worst = slowest_link(s.placement, stage - 1, copy, copy + 1);
+                boundaries.push_back(transfer(worst, layers[s.cuts[stage]].input));
+                sum += boundaries.back();
+                pace = std::max(pace, boundaries.back());
+            }
+            seconds const time = static_cast<double>(s.micro_batches - 1) * pace + sum;
+            if (copy > 0 && time <= out.pipeline) continue;
+            out.pipeline = time;
+            out.stages = std::move(stages);
+            out.boundaries = std::move(boundaries);
+        }
+        seconds busy;
+        for (auto const& t : out.stages) busy += t;
+        if (out.pipeline.value > 0) out.bubble = 1 - static_cast<double>(s.micro_batches) * (busy / out.pipeline) / static_cast<double>(pipeline);
+        for (std::size_t stage = 0; stage < pipeline; ++stage) {
+            auto const held = one_f_one_b{}.in_flight(stage, {pipeline, s.micro_batches});
+            out.memory.push_back(memory.of(s.cuts[stage], s.cuts[stage + 1], held));
+            out.memory_limit.push_back(limit(types_of(s.placement, stage)));
+        }
+        out.synchronisation = synchronisation(s);
+        out.total = out.pipeline + out.synchronisation;
+        return out;
+    }
+
+    /// *Throws* `input_error` if the strategy is none of this problem.
+    void check(strategy const& s) const {
+        auto const fail = [](std::string const& place, std::string const& problem) { throw input_error("strategy, " + place, problem); };
+        auto const [pipeline, data, tensor] = s.degrees();
+        auto const number = [](auto n) { return std::to_string(n); };
+        if (pipeline * data * tensor != machine_of_.size())
+            fail("degrees", number(pipeline) + " x " + number(data) + " x " + number(tensor) + ", expected a product of " + number(machine_of_.size()) + " devices");
+        auto devices = s.placement.devices;
+        std::ranges::sort(devices);
+        if (devices != megatron_placement(s.degrees()).devices) fail("placement", "expected every device once");
+        for (std::size_t unit = 0; unit < s.placement.devices.size(); unit += tensor) {
+            auto const machine = machine_of_[s.placement.devices[unit]];
+            for (std::size_t part = 1; part < tensor; ++part)
+                if (machine_of_[s.placement.devices[unit + part]] != machine) fail("placement", "a tensor group is on two machines, expected one: profiles are of one");
+            auto const& type = problem_.types[problem_.machines[machine].type];
+            if (!type.profiles.contains(tensor)) fail("degrees", "no profile of tensor degree " + number(tensor) + " on device type '" + type.name + "'");
+        }
+        if (pipeline > problem_.layer_count()) fail("degrees", number(pipeline) + " stages for " + number(problem_.layer_count()) + " layers: every stage needs one");
+        bool const rises = s.cuts.size() == pipeline + 1 && s.cuts.front() == 0 && s.cuts.back() == problem_.layer_count() &&
+                           std::ranges::adjacent_find(s.cuts, std::greater_equal<>{}) == s.cuts.end();
+        if (!rises) fail("cuts", "expected " + number(pipeline + 1) + " numbers that rise from 0 to " + number(problem_.layer_count()));
+        auto const copies = static_cast<std::int64_t>(data);
+        auto const samples = (problem_.global_batch + copies - 1) / copies;
+        if (s.micro_batch_size < 1 || s.micro_batches != (samples + s.micro_batch_size - 1) / s.micro_batch_size)
+            fail("micro-batches", number(s.micro_batches) + " of " + number(s.micro_batch_size) + ", expected just enough for " + number(samples) + " samples a copy");
+    }
+
+private:
+    [[nodiscard]] static seconds transfer(network_link const& over, bytes size) {
+        return size.value > 0 ? over.latency + size / over.bandwidth : over.latency;
+    }
+    [[nodiscard]] std::vector<layer_memory> layer_memories(std::size_t tensor, std::int64_t micro_batch_size) const {
+        auto const samples = static_cast<double>(micro_batch_size);
+        std::vector<layer_memory> out;
+        for (auto const& l : problem_.layers) out.push_back({l.kept.on(tensor), samples * l.saved.on(tensor), samples * l.input.on(tensor)});
+        return out;
+    }
+    /// Those of a stage's devices, each once, rising.
+    [[nodiscard]] std::vector<std::size_t> types_of(device_placement const& at, std::size_t stage) const {
+        std::vector<std::size_t> types;
+        for (std::size_t copy = 0; copy < at.degrees.data; ++copy) types.push_back(type_of(at.device(stage, copy, 0)));
+        std::ranges::sort(types);
+        types.erase(std::ranges::unique(types).begin(), types.end());
+        return types;
+    }
+    [[nodiscard]] layer_times slowest_times(std::vector<std::size_t> const& types, std::size_t tensor, std::int64_t micro_batch_size) const {
+        layer_times out{std::vector<seconds>(problem_.layer_count()), std::vector<seconds>(problem_.layer_count())};
+        for (auto const type : types)
+            for (std::size_t l = 0; l < problem_.layer_count(); ++l)
+                out.forward[l] = std::max(out.forward[l], problem_.time_on(type, tensor, l, micro_batch_size)); // both passes
+        return out;
+    }
+    [[nodiscard]] bytes limit(std::vector<std::size_t> const& types) const {
+        bytes least(std::numeric_limits<double>::infinity());
+        for (auto const type : types) least = std::min(least, problem_.types[type].memory);
+        return least;
+    }
+    /// From a stage to the next, in the given copies.
+    [[nodiscard]] network_link slowest_link(device_placement const& at, std::size_t stage, std::size_t first_copy, std::size_t end_copy) const {
+        network_link worst{bytes_per_second(std::numeric_limits<double>::infinity()), seconds(0)};
+        for (auto copy = first_copy; copy < end_copy; ++copy)
+            for (std::size_t part = 0; part < at.degrees.tensor; ++part) {
+                auto const here = link(at.device(stage, copy, part), at.device(stage + 1, copy, part));
+                worst = {std::min(worst.bandwidth, here.bandwidth), std::max(worst.latency, here.latency)};
+            }
+        return worst;
+    }
+    [[nodiscard]] network_link slowest_link(device_placement const& at, std::size_t stage) const { return slowest_link(at, stage, 0, at.degrees.data); }
+
+    [[nodiscard]] seconds synchronisation(strategy const& s) const {
+        auto const [pipeline, data, tensor] = s.degrees();
+        if (data == 1) return seconds(0);
+        // A ring that spans machines enters and leaves each of them once.
+        std::vector<std::vector<std::size_t>> rings;
+        std::vector<std::size_t> leaving(problem_.machines.size());
+        for (std::size_t stage = 0; stage < pipeline; ++stage)
+            for (std::size_t part = 0; part < tensor; ++part) {
+                auto& ring = rings.emplace_back(s.placement.data_group(stage, part));
+                std::ranges::sort(ring);
+                if (machine_of_[ring.front()] == machine_of_[ring.back()]) continue;
+                for (std::size_t i = 0; i < data; ++i)
+                    if (auto const m = machine_of_[ring[i]]; i == 0 || machine_of_[ring[i - 1]] != m) ++leaving[m];
+            }
+        seconds slowest;
+        double const ranks = static_cast<double>(data);
+        for (std::size_t r = 0; r < rings.size(); ++r) {
+            bytes size;
+            for (auto l = s.cuts[r / tensor]; l < s.cuts[r / tensor + 1]; ++l) size += problem_.layers[l].gradients.on(tensor);
+            if (size.value == 0) continue;
+            network_link worst{bytes_per_second(std::numeric_limits<double>::infinity()), seconds(0)};
+            for (std::size_t i = 0; i < data; ++i) {
+                auto const a = rings[r][i], b = rings[r][(i + 1) % data];
+                auto here = link(a, b);
+                if (machine_of_[a] != machine_of_[b])
+                    here.bandwidth = here.bandwidth / static_cast<double>(std::max(leaving[machine_of_[a]], leaving[machine_of_[b]]));
+                worst = {std::min(worst.bandwidth, here.bandwidth), std::max(worst.latency, here.latency)};
+            }
+            slowest = std::max(slowest, 2 * (ranks - 1) * transfer(worst, size / ranks));
+        }
+        return slowest;
+    }
+
+    strategy_problem const& problem_;
+    std::vector<std::size_t> machine_of_;
+};
+
+/// Time and memory of a strategy, fitting or not; infinite time where it needs a link that is not there.
+/// *Throws* `input_error` for a bad problem or a strategy that is none of it.
+/// *Complexity.* O(devices log copies + copies * layers).
+[[nodiscard]] inline strategy_cost evaluate(strategy_problem const& p, strategy const& s) {
+    validate(p);
+    strategy_model const model(p);
+    model.check(s);
+    return model.cost(s);
+}
+
+} // namespace heddle

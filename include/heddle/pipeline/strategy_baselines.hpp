@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief What people do without a planner: Megatron's heuristics, layers balanced by count or parameters, random strategies.
+#pragma once
+
+#include <heddle/pipeline/placement.hpp>
+#include <heddle/pipeline/strategy.hpp>
+#include <heddle/search/anneal.hpp>
+#include <heddle/search/partition.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace heddle {
+
+/// As equal numbers of layers as can be, more in the first stages. *Precondition:* 0 < stages <= layers.
+[[nodiscard]] inline std::vector<std::size_t> uniform_cuts(std::size_t layers, std::size_t stages) {
+    std::vector<std::size_t> cuts(stages + 1);
+    for (std::size_t s = 0; s < stages; ++s) cuts[s + 1] = cuts[s] + layers / stages + (s < layers % stages ? 1 : 0);
+    return cuts;
+}
+
+/// The least gradients, hence parameters, in the stage that has most. *Precondition:* 0 < stages <= layers.
+[[nodiscard]] inline std::vector<std::size_t> parameter_cuts(strategy_problem const& p, std::size_t stages) {
+    search::partition_problem problem;
+    problem.kinds.assign(stages, 0);
+    problem.largest_weight = 1;
+    auto& sizes = problem.sizes.emplace_back();
+    for (auto const& l : p.layers) sizes.push_back(l.gradients.on(1).value);
+    return search::partition(problem).cuts;
+}
+
+enum class layer_balance : unsigned char { count, parameters };
+
+/// Megatron's strategies: for every micro-batch size, tensor groups inside machines, of the degrees that fit memory those with
+/// the smallest tensor * pipeline, the smaller tensor degree of equal ones, its own placement, layers balanced as said.
+/// By micro-batch size. *Throws* `input_error`. *Reference.* AMP section 4.1.
+[[nodiscard]] inline std::vector<strategy> megatron_strategies(strategy_problem const& p, layer_balance balance) {
+    validate(p);
+    strategy_model const model(p);
+    auto const usable = p.usable_degrees();
+    std::map<std::int64_t, strategy> best;
+    for (auto const& grid : all_shapes(p.device_count(), p.global_batch)) {
+        auto const& d = grid.degrees;
+        if (std::ranges::find(usable, d.tensor) == usable.end() || d.pipeline > p.layer_count()) continue;
+        auto const found = best.find(grid.micro_batch_size);
+        auto const rank = [](parallel_degrees x) { return std::pair(x.tensor * x.pipeline, x.tensor); };
+        if (found != best.end() && rank(found->second.degrees()) <= rank(d)) continue;
+        auto cuts = balance == layer_balance::count ? uniform_cuts(p.layer_count(), d.pipeline) : parameter_cuts(p, d.pipeline);
+        strategy s{megatron_placement(d), grid.micro_batch_size, grid.micro_batches, std::move(cuts)};
+        if (model.cost(s).fits()) best.insert_or_assign(grid.micro_batch_size, std::move(s));
+    }
+    std::vector<strategy> out;
+    for (auto& [size, s] : best) out.push_back(std::move(s));
+    return out;
+}
+
+/// A shape, an order of machines, an order of axes and cuts, each drawn evenly; fitting memory or not.
+/// *Throws* `input_error`.
+[[nodiscard]] inline strategy random_strategy(strategy_problem const& p, search::random_stream& random) {
+    validate(p);
+    auto shapes = all_shapes(p.device_count(), p.global_batch);
+    auto const usable = p.usable_degrees();
+    std::erase_if(shapes, [&](parallel_shape const& s) {
+        return std::ranges::find(usable, s.degrees.tensor) == usable.end() || s.degrees.pipeline > p.layer_count();
+    });
+    if (shapes.empty()) throw input_error("random strategy", "there is none: no degrees multiply to " + std::to_string(p.device_count()) + " devices");
+    auto const& grid = shapes[random.below(shapes.size())];
+    std::vector<std::size_t> machines(p.machines.size());
+    std::iota(machines.begin(), machines.end(), std::size_t{0});
+    for (std::size_t i = machines.size(); i > 1; --i) std::swap(machines[i - 1], machines[random.below(i)]);
+    auto const order = random.below(2) == 0 ? placement_order::copies_first : placement_order::stages_first;
+    std::vector<std::size_t> inner(p.layer_count() - 1), cuts{0};
+    std::iota(inner.begin(), inner.end(), std::size_t{1});
+    for (std::size_t i = 0; i + 1 < grid.degrees.pipeline; ++i) std::swap(inner[i], inner[i + random.below(inner.size() - i)]);
+    cuts.insert(cuts.end(), inner.begin(), inner.begin() + static_cast<std::ptrdiff_t>(grid.degrees.pipeline) - 1);
+    cuts.push_back(p.layer_count());
+    std::ranges::sort(cuts);
+    return {placement_space(p, grid.degrees.tensor).in_order(grid.degrees, machines, order), grid.micro_batch_size, grid.micro_batches, std::move(cuts)};
+}
+
+} // namespace heddle

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief Profiled layers, machines and a batch: what a pipeline, data and tensor parallel strategy is sought for.
+#pragma once
+
+#include <heddle/base/error.hpp>
+#include <heddle/base/quantity.hpp>
+#include <heddle/cluster/cluster.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace heddle {
+
+/// What each device of a tensor group holds: all of the one, an equal part of the other.
+struct group_bytes {
+    bytes whole, split;
+
+    [[nodiscard]] bytes on(std::size_t degree) const { return whole + split / static_cast<double>(degree); }
+};
+
+struct profiled_layer {
+    std::string name;
+    /// Summed over the copies of the model in every iteration.
+    group_bytes gradients;
+    /// Held all the time: parameters, gradients, optimizer state.
+    group_bytes kept;
+    /// Per sample: saved for the backward pass, its input included; and activations that enter the layer.
+    group_bytes saved, input;
+};
+
+/// Times of the layers, forward and backward, for one sample, measured where so many devices share each.
+struct degree_profile {
+    std::vector<seconds> layers;
+    /// Multiplies them; 1 trusts the profile.
+    double scale = 1;
+};
+
+/// A type of device.
+struct profiled_type {
+    std::string name;
+    bytes memory;
+    /// Of a layer's time, what does not grow with the micro-batch: at most this, the layer's time at the most. Zero, as in
+    /// AMP, makes time proportional to the micro-batch.
+    seconds launch{0};
+    /// By tensor degree.
+    std::map<std::size_t, degree_profile> profiles;
+};
+
+/// `devices` devices of one type, and the links between them and from the machine to others.
+struct profiled_machine {
+    std::size_t type = 0, devices = 1;
+    network_link inside, outside;
+};
+
+/// Devices are numbered machine by machine.
+struct strategy_problem {
+    std::string name;
+    std::vector<profiled_type> types;
+    std::vector<profiled_layer> layers;
+    std::vector<profiled_machine> machines;
+    /// Between each two devices, in place of those of the machines' links; zero where there is no link. Empty: by machines.
+    std::vector<std::vector<bytes_per_second>> bandwidths;
+    std::int64_t global_batch = 1;
+
+    [[nodiscard]] std::size_t layer_count() const { return layers.size(); }
+    [[nodiscard]] std::size_t device_count() const {
+        return std::accumulate(machines.begin(), machines.end(), std::size_t{0}, [](std::size_t n, auto const& m) { return n + m.devices; });
+    }
+    /// The machine of every device.
+    [[nodiscard]] std::vector<std::size_t> machine_of_device() const {
+        std::vector<std::size_t> of;
+        for (std::size_t m = 0; m < machines.size(); ++m) of.insert(of.end(), machines[m].devices, m);
+        return of;
+    }
+    /// Of a layer's forward and backward pass over a micro-batch. *Precondition:* the degree is profiled on the type.
+    [[nodiscard]] seconds time_on(std::size_t type, std::size_t degree, std::size_t layer, std::int64_t micro_batch) const {
+        auto const& profile = types[type].profiles.at(degree);
+        seconds const sample = profile.layers[layer], fixed = std::min(sample, types[type].launch);
+        return profile.scale * (fixed + static_cast<double>(micro_batch) * (sample - fixed));
+    }
+    /// Tensor degrees that divide every machine and are profiled on all types of its machines, rising.
+    [[nodiscard]] std::vector<std::size_t> usable_degrees() const {
+        std::vector<std::size_t> usable;
+        for (auto const& [degree, profile] : types[machines.front().type].profiles)
+            if (std::ranges::all_of(machines, [&](auto const& m) { return m.devices % degree == 0 && types[m.type].profiles.contains(degree); }))
+                usable.push_back(degree);
+        return usable;
+    }
+};
+
+namespace detail {
+
+/// The first device that no path of links joins to device 0, or the number of devices.
+inline std::size_t first_unreachable(std::vector<std::vector<bytes_per_second>> const& bandwidths) {
+    std::size_t const n = bandwidths.size();
+    std::vector<bool> reached(n);
+    std::vector<std::size_t> open{0};
+    reached[0] = true;
+    while (!open.empty()) {
+        auto const from = open.back();
+        open.pop_back();
+        for (std::size_t to = 0; to < n; ++to)
+            if (!reached[to] && bandwidths[from][to].value > 0) {
+                reached[to] = true;
+                open.push_back(to);
+            }
+    }
+    return static_cast<std::size_t>(std::ranges::find(reached, false) - reached.begin());
+}
+
+inline void check_bandwidths(std::vector<std::vector<bytes_per_second>> const& bandwidths, std::size_t devices) {
+    auto const fail = [](std::string const& place, std::string const& problem) { throw input_error("bandwidths" + place, problem); };
+    auto const at = [](std::size_t a, std::size_t b) { return ", devices " + std::to_string(a) + " and " + std::to_string(b); };
+    if (bandwidths.size() != devices) fail("", std::to_string(bandwidths.size()) + " rows, expected one per device, " + std::to_string(devices));
+    for (std::size_t a = 0; a < devices; ++a)
+        if (bandwidths[a].size() != devices)
+            fail(", row " + std::to_string(a), std::to_string(bandwidths[a].size()) + " numbers, expected one per device, " + std::to_string(devices));
+    for (std::size_t a = 0; a < devices; ++a)
+        for (std::size_t b = 0; b < a; ++b) {
+            double const there = bandwidths[b][a].value, back = bandwidths[a][b].value;
+            if (!(there >= 0 && std::isfinite(there))) fail(at(b, a), std::to_string(there) + ", expected bytes per second, not negative");
+            if (there != back) fail(at(b, a), std::to_string(there) + " one way and " + std::to_string(back) + " the other, expected the same");
+        }
+    if (auto const lost = first_unreachable(bandwidths); lost < devices) fail("", "no links lead from device 0 to device " + std::to_string(lost));
+}
+
+} // namespace detail
+
+/// *Throws* `input_error` naming the first thing in the problem that cannot be.
+inline void validate(strategy_problem const& p) {
+    auto const fail = [](std::string const& place, std::string const& problem) { throw input_error(place, problem); };
+    auto const check_amount = [&](std::string const& place, double x) {
+        if (!(x >= 0 && x <= 1e100)) fail(place, std::to_string(x) + ", expected a number from 0 to 1e100");
+    };
+    if (p.layers.empty()) fail("layers", "none, expected one at least");
+    if (p.machines.empty()) fail("machines", "none, expected one at least");
+    if (p.global_batch < 1) fail("global batch", std::to_string(p.global_batch) + " samples, expected one at least");
+    for (std::size_t l = 0; l < p.layers.size(); ++l) {
+        auto const& layer = p.layers[l];
+        std::string const place = "layer " + std::to_string(l) + (layer.name.empty() ? "" : " '" + layer.name + "'");
+        for (auto const& [what, amount] : {std::pair{", gradients", layer.gradients}, {", kept", layer.kept}, {", saved", layer.saved}, {", input", layer.input}}) {
+            check_amount(place + what, amount.whole.value);
+            check_amount(place + what, amount.split.value);
+        }
+    }
+    for (auto const& type : p.types) {
+        std::string const place = "device type '" + type.name + "'";
+        if (!(type.memory.value > 0)) fail(place + ", memory", std::to_string(type.memory.value) + ", expected a positive number of bytes");
+        check_amount(place + ", launch", type.launch.value);
+        for (auto const& [degree, profile] : type.profiles) {
+            std::string const row = place + ", tensor degree " + std::to_string(degree);
+            if (degree == 0) fail(row, "expected one device at least");
+            if (profile.layers.size() != p.layers.size())
+                fail(row, std::to_string(profile.layers.size()) + " layers, expected " + std::to_string(p.layers.size()));
+            if (!(profile.scale > 0 && profile.scale <= 1e100)) fail(row + ", scale", std::to_string(profile.scale) + ", expected a positive number");
+            for (std::size_t l = 0; l < profile.layers.size(); ++l) check_amount(row + ", layer " + std::to_string(l), profile.layers[l].value);
+        }
+    }
+    std::size_t devices = 0;
+    for (std::size_t m = 0; m < p.machines.size(); ++m) {
+        auto const& machine = p.machines[m];
+        std::string const place = "machine " + std::to_string(m);
+        if (machine.type >= p.types.size()) fail(place, "type " + std::to_string(machine.type) + ", expected one of " + std::to_string(p.types.size()));
+        if (machine.devices < 1) fail(place, "0 devices, expected one at least");
+        if ((devices += machine.devices) > 65536) fail("machines", "more than 65536 devices");
+        for (auto const& [what, link] : {std::pair{", inside", machine.inside}, {", outside", machine.outside}}) {
+            check_amount(place + what + ", latency", link.latency.value);
+            bool const used = p.bandwidths.empty() && (what == std::string(", inside") ? machine.devices > 1 : p.machines.size() > 1);
+            if (used && !(link.bandwidth.value >= 1e-100))
+                fail(place + what + ", bandwidth", std::to_string(link.bandwidth.value) + ", expected positive bytes per second");
+        }
+    }
+    if (!p.bandwidths.empty()) detail::check_bandwidths(p.bandwidths, devices);
+}
+
+/// The problem with profiles of the given tensor degrees added where a type lacks them: between the next degrees on either
+/// side, linear in the logarithms of degree and time. Never done unasked: a profile guessed is not a profile.
+/// *Throws* `input_error` naming type and degree where there are not two such.
+[[nodiscard]] inline strategy_problem interpolate_degrees(strategy_problem p, std::vector<std::size_t> const& degrees) {
+    validate(p);
+    for (auto& type : p.types) {
+        auto const measured = type.profiles;
+        for (auto const degree : degrees) {
+            auto const above = measured.lower_bound(degree);
+            if (above != measured.end() && above->first == degree) continue;
+            if (above == measured.begin() || above == measured.end())
+                throw input_error("device type '" + type.name + "', tensor degree " + std::to_string(degree), "no profile, and none on either side to interpolate");
+            auto const below = std::prev(above);
+            double const at = std::log(static_cast<double>(degree) / static_cast<double>(below->first)) /
+                              std::log(static_cast<double>(above->first) / static_cast<double>(below->first));
+            auto const between = [at](double a, double b) { return a > 0 && b > 0 ? std::exp((1 - at) * std::log(a) + at * std::log(b)) : (1 - at) * a + at * b; };
+            auto& made = type.profiles[degree];
+            made.scale = between(below->second.scale, above->second.scale);
+            for (std::size_t l = 0; l < p.layer_count(); ++l)
+                made.layers.emplace_back(between(below->second.layers[l].value, above->second.layers[l].value));
+        }
+    }
+    return p;
+}
+
+} // namespace heddle

@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief AMP: degrees of pipeline, data and tensor parallelism, micro-batch, placement and layers of each stage.
+#pragma once
+
+#include <heddle/pipeline/layer_assignment.hpp>
+#include <heddle/pipeline/placement.hpp>
+#include <heddle/pipeline/strategy.hpp>
+#include <heddle/pipeline/strategy_walk.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <limits>
+#include <map>
+#include <numeric>
+#include <optional>
+#include <set>
+#include <stop_token>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace heddle {
+
+struct amp_options {
+    /// How many of the best strategies are kept, no two of one shape.
+    std::size_t record = 10;
+    /// How many of them are tried for real, where the visitor can.
+    std::size_t trials = 0;
+    /// Tensor degrees to consider; none: all that are profiled on every type and divide every machine.
+    std::vector<std::size_t> tensor_degrees{};
+    /// Pipeline and data degree, if they are given.
+    std::optional<std::size_t> pipeline{}, data{};
+    /// Copies may get numbers of samples that differ by one; else only those that divide the batch are considered.
+    bool spread_unevenly = true;
+    /// All placements of a shape are tried if there are no more than this, else so many orders of machines.
+    std::size_t all_placements = 1000, machine_orders = 48;
+    /// Steps of Algorithm 2 after that, from the best strategy.
+    search::annealing_options annealing{.steps = 500};
+    std::optional<double> time_limit_seconds{};
+    std::stop_token stop{};
+};
+
+struct ranked_strategy {
+    strategy plan;
+    strategy_cost cost;
+    /// Tried, and the time of an iteration; nothing where the trial failed.
+    bool is_tried = false;
+    std::optional<seconds> measured{};
+};
+
+struct amp_statistics {
+    /// Shapes: all, those whose bound left them out, those that fit no placement. Placements whose layers were assigned.
+    std::size_t shapes = 0, bounded = 0, infeasible = 0, placements = 0;
+    search::partition_statistics assignment;
+    search::annealing_statistics annealing;
+    double seconds = 0;
+};
+
+struct amp_result {
+    search::status status = search::status::infeasible;
+    search::limit_kind which_limit = search::limit_kind::none;
+    /// Best first, by predicted time; equal ones by shape.
+    std::vector<ranked_strategy> record;
+    /// The strategy to use, in the record: the fastest of those tried; the first not tried where all trials failed.
+    std::optional<std::size_t> best;
+    /// No strategy is predicted to be faster, whatever its placement and layers.
+    seconds lower_bound{0};
+    /// Why there is none.
+    std::string reason;
+    /// Tensor degrees that divide every machine but lack a profile, so were not considered.
+    std::vector<std::size_t> unprofiled_degrees;
+    amp_statistics statistics;
+};
+
+/// A visitor may have `std::optional<seconds> on_trial(strategy const&, strategy_cost const&)`, which runs the strategy and
+/// returns the time of an iteration, or nothing if it failed.
+struct no_amp_visitor {};
+
+namespace detail {
+
+class amp_run {
+public:
+    amp_run(strategy_problem const& p, amp_options const& o) : problem_(p), options_(o), model_(p), start_(clock::now()) {
+        collect_degrees();
+        collect_shapes();
+    }
+
+    template <class Visitor>
+    amp_result run(Visitor& visitor) {
+        bound_shapes();
+        for (std::size_t i = 0; i < shapes_.size() && !is_stopped(); ++i) {
+            if (shapes_[i].bound >= cutoff()) {
+                out_.statistics.bounded = shapes_.size() - i;
+                break;
+            }
+            search_placements(shapes_[i]);
+        }
+        if (options_.annealing.steps > 0 && !out_.record.empty() && !is_stopped()) anneal();
+        conclude();
+        if constexpr (requires(ranked_strategy const& r) { { visitor.on_trial(r.plan, r.cost) } -> std::convertible_to<std::optional<seconds>>; })
+            try_for_real(visitor);
+        out_.statistics.seconds = elapsed();
+        return std::move(out_);
+    }
+
+private:
+    using clock = std::chrono::steady_clock;
+    struct candidate {
+        parallel_shape grid;
+        seconds bound;
+    };
+
+    void collect_degrees() {
+        auto const usable = problem_.usable_degrees();
+        degrees_ = options_.tensor_degrees.empty() ? usable : options_.tensor_degrees;
+        std::size_t common = 0;
+        for (std::size_t m = 0; m < problem_.machines.size(); ++m) {
+            auto const& machine = problem_.machines[m];
+            common = std::gcd(common, machine.devices);
+            for (auto const degree : degrees_) {
+                if (degree == 0 || machine.devices % degree != 0)
+                    throw input_error("tensor degree " + std::to_string(degree), "does not divide the " + std::to_string(machine.devices) + " devices of machine " + std::to_string(m));
+                if (auto const& type = problem_.types[machine.type]; !type.profiles.contains(degree))
+                    throw input_error("tensor degree " + std::to_string(degree), "no profile on device type '" + type.name + "'");
+            }
+        }
+        for (auto const degree : divisors(static_cast<std::int64_t>(common)))
+            if (auto const d = static_cast<std::size_t>(degree); !std::ranges::binary_search(usable, d)) out_.unprofiled_degrees.push_back(d);
+        if (degrees_.empty()) throw input_error("tensor degrees", "none divides every machine and is profiled on every type");
+    }
+
+    void collect_shapes() {
+        auto const devices = problem_.device_count();
+        bool multiplies = false;
+        for (auto const& grid : options_.spread_unevenly ? spread_shapes(devices, problem_.global_batch) : all_shapes(devices, problem_.global_batch)) {
+            auto const& d = grid.degrees;
+            if (std::ranges::find(degrees_, d.tensor) == degrees_.end()) continue;
+            if (d.pipeline != options_.pipeline.value_or(d.pipeline) || d.data != options_.data.value_or(d.data)) continue;
+            multiplies = true;
+            if (d.pipeline <= problem_.layer_count()) shapes_.push_back({grid, seconds(0)});
+        }
+        if (!multiplies)
+            throw input_error("degrees", "none of those asked for multiply to " + std::to_string(devices) + " devices with a batch of " +
+                                             std::to_string(problem_.global_batch) + " samples");
+        if (shapes_.empty()) out_.reason = "more stages than the " + std::to_string(problem_.layer_count()) + " layers: every stage needs one";
+        out_.statistics.shapes = shapes_.size();
+    }
+
+    /// As if every stage ran on the fastest type for each layer, had the most memory and were next to the others, and the
+    /// gradients were equal in all stages and went over the best link they can.
+    void bound_shapes() {
+        std::vector<candidate> kept;
+        double least_excess = std::numeric_limits<double>::infinity();
+        for (auto c : shapes_) {
+            auto const& [degrees, size, passes] = c.grid;
+            auto relaxed = model_.assignment(megatron_placement(degrees), size, passes);
+            relaxed.links.clear();
+            relaxed.times.resize(1);
+            pipeline_device best{0, bytes(0)};
+            bytes gradients;
+            for (std::size_t l = 0; l < problem_.layer_count(); ++l) {
+                relaxed.times[0].forward[l] = seconds(std::numeric_limits<double>::infinity());
+                for (auto const& m : problem_.machines)
+                    relaxed.times[0].forward[l] = std::min(relaxed.times[0].forward[l], problem_.time_on(m.type, degrees.tensor, l, size));
+                gradients += problem_.layers[l].gradients.on(degrees.tensor);
+            }
+            for (auto const& m : problem_.machines) best.memory_limit = std::max(best.memory_limit, problem_.types[m.type].memory);
+            relaxed.devices.assign(degrees.pipeline, best);
+            auto found = assign_layers(relaxed);
+            out_.statistics.assignment += found.statistics;
+            if (found.cost) {
+                double const ranks = static_cast<double>(degrees.data);
+                c.bound = found.lower_bound + 2 * (ranks - 1) / ranks / static_cast<double>(degrees.pipeline) * gradients / best_bandwidth(degrees);
+                kept.push_back(c);
+                continue;
+            }
+            ++out_.statistics.infeasible;
+            double const excess = found.shortage ? found.shortage->needed / found.shortage->limit : std::numeric_limits<double>::max();
+            if (excess >= least_excess) continue;
+            least_excess = excess;
+            out_.reason = "the least that exceeds memory: pipeline, data, tensor degree " + std::to_string(degrees.pipeline) + ", " + std::to_string(degrees.data) +
+                          ", " + std::to_string(degrees.tensor) + " with micro-batches of " + std::to_string(size) + ": " + found.reason;
+        }
+        shapes_ = std::move(kept);
+        std::ranges::stable_sort(shapes_, {}, &candidate::bound);
+    }
+
+    /// Of any link that a ring of gradients may be limited by: one between machines if it does not fit one.
+    [[nodiscard]] bytes_per_second best_bandwidth(parallel_degrees d) const {
+        bytes_per_second best(0);
+        for (auto const& row : problem_.bandwidths)
+            for (auto const b : row) best = std::max(best, b);
+        if (!problem_.bandwidths.empty()) return best;
+        for (auto const& m : problem_.machines) {
+            if (problem_.machines.size() > 1) best = std::max(best, m.outside.bandwidth);
+            if (d.data * d.tensor <= m.devices) best = std::max(best, m.inside.bandwidth);
+        }
+        return best;
+    }
+
+    void search_placements(candidate const& c) {
+        std::size_t const before = out_.record.size();
+        bool const found_before = !out_.record.empty();
+        auto const& found = placements(c.grid.degrees);
+        bool feasible = false;
+        for (auto const& placement : found) {
+            if (is_stopped()) return;
+            ++out_.statistics.placements;
+            layer_assignment_options o;
+            o.cutoff = cutoff();
+            auto s = assign_strategy(model_, c.grid, placement, o);
+            feasible |= s.has_value();
+            if (s) keep(*std::move(s));
+        }
+        if (!feasible && !found_before && before == out_.record.size()) out_.reason = "no placement tried fits memory";
+    }
+
+    /// Of a grid of these degrees, all or Megatron's and those of other orders.
+    std::vector<device_placement> const& placements(parallel_degrees d) {
+        auto const [at, is_new] = placements_.try_emplace(d);
+        if (!is_new) return at->second;
+        placement_space const space(problem_, d.tensor);
+        if (auto all = space.all(d, options_.all_placements)) return at->second = *std::move(all);
+        std::set<std::vector<std::size_t>> seen;
+        for (auto const& machines : space.machine_orders(options_.machine_orders))
+            for (auto const order : {placement_order::copies_first, placement_order::stages_first})
+                if (auto p = space.in_order(d, machines, order); seen.insert(p.devices).second) at->second.push_back(std::move(p));
+        return at->second;
+    }
+
+    /// The time at which a strategy no longer enters the record.
+    [[nodiscard]] seconds cutoff() const {
+        return out_.record.size() < std::max<std::size_t>(options_.record, 1) ? seconds(std::numeric_limits<double>::infinity()) : out_.record.back().cost.total;
+    }
+
+    void keep(strategy s) {
+        auto const key = [](strategy const& x) { return std::pair(x.degrees(), x.micro_batch_size); };
+        auto cost = model_.cost(s);
+        if (!(cost.total < cutoff())) return;
+        auto const same = std::ranges::find_if(out_.record, [&](auto const& r) { return key(r.plan) == key(s); });
+        if (same != out_.record.end()) {
+            if (!(cost.total < same->cost.total)) return;
+            out_.record.erase(same);
+        }
+        auto const less = [&](ranked_strategy const& a, ranked_strategy const& b) {
+            return a.cost.total != b.cost.total ? a.cost.total < b.cost.total : key(a.plan) < key(b.plan);
+        };
+        ranked_strategy entry{std::move(s), std::move(cost)};
+        out_.record.insert(std::ranges::upper_bound(out_.record, entry, less), std::move(entry));
+        if (out_.record.size() > std::max<std::size_t>(options_.record, 1)) out_.record.pop_back();
+    }
+
+    void anneal() {
+        std::vector<parallel_shape> shapes;
+        for (auto const& c : shapes_) shapes.push_back(c.grid);
+        auto const& best = out_.record.front().plan;
+        auto const first = std::ranges::find_if(shapes, [&](auto const& s) { return s.degrees == best.degrees() && s.micro_batch_size == best.micro_batch_size; });
+        strategy_walk const walk(model_, shapes, static_cast<std::size_t>(first - shapes.begin()));
+        auto o = options_.annealing;
+        o.lower_bound = std::max(o.lower_bound, shapes_.front().bound.value);
+        o.stop = options_.stop;
+        if (options_.time_limit_seconds) o.time_limit_seconds = std::max(0.0, *options_.time_limit_seconds - elapsed());
+        auto const found = search::anneal(walk, o);
+        out_.statistics.annealing = found.statistics;
+        if (!found.state || !found.cost) return;
+        if (auto s = walk.decode(*found.state)) keep(*std::move(s));
+    }
+
+    void conclude() {
+        (void)is_stopped();
+        if (!shapes_.empty()) out_.lower_bound = shapes_.front().bound;
+        if (out_.record.empty()) {
+            out_.status = out_.which_limit == search::limit_kind::none && shapes_.empty() ? search::status::infeasible : search::status::limit;
+            if (out_.status == search::status::limit && out_.which_limit == search::limit_kind::none) out_.which_limit = search::limit_kind::labels;
+            return;
+        }
+        out_.reason.clear();
+        out_.best = 0;
+        auto const least = out_.record.front().cost.total;
+        bool const proven = least.value <= out_.lower_bound.value * (1 + 1e-12);
+        out_.lower_bound = std::min(out_.lower_bound, least);
+        out_.status = proven ? search::status::optimal : out_.which_limit == search::limit_kind::none ? search::status::feasible : search::status::limit;
+        if (proven) out_.which_limit = search::limit_kind::none;
+    }
+
+    template <class Visitor>
+    void try_for_real(Visitor& visitor) {
+        std::optional<std::size_t> fastest;
+        for (std::size_t i = 0; i < std::min(options_.trials, out_.record.size()); ++i) {
+            auto& entry = out_.record[i];
+            entry.is_tried = true;
+            entry.measured = visitor.on_trial(entry.plan, entry.cost);
+            if (entry.measured && (!fastest || *entry.measured < *out_.record[*fastest].measured)) fastest = i;
+        }
+        std::size_t const tried = std::min(options_.trials, out_.record.size());
+        if (fastest) out_.best = fastest;
+        else if (tried > 0) out_.best = tried < out_.record.size() ? std::optional(tried) : std::nullopt;
+    }
+
+    [[nodiscard]] double elapsed() const { return std::chrono::duration<double>(clock::now() - start_).count(); }
+    bool is_stopped() {
+        if (out_.which_limit != search::limit_kind::none) return true;
+        if (options_.stop.stop_requested()) out_.which_limit = search::limit_kind::stopped;
+        else if (options_.time_limit_seconds && elapsed() >= *options_.time_limit_seconds) out_.which_limit = search::limit_kind::time;
+        return out_.which_limit != search::limit_kind::none;
+    }
+
+    strategy_problem const& problem_;
+    amp_options const& options_;
+    strategy_model model_;
+    clock::time_point start_;
+    std::vector<std::size_t> degrees_;
+    std::vector<candidate> shapes_;
+    std::map<parallel_degrees, std::vector<device_placement>> placements_;
+    amp_result out_;
+};
+
+} // namespace detail
+
+/// Ranks strategies by predicted time: all shapes by rising bound; for each all placements, or orders of machines with
+/// either copies or stages next to each other; layers assigned exactly for the pipeline's time; then, if asked, annealing over
+/// shapes and tilings. What is found is optimal only where the bound says so: layers are not assigned for the all-reduce
+/// of gradients, and not all placements are tried.
+///
+/// *Returns* `optimal`, `feasible`, `limit` or `infeasible` with the reason. *Throws* `input_error` before work starts.
+/// *Complexity.* Of a shape, placements times that of `assign_layers`.
+/// *Reference.* AMP, Algorithms 1 and 2.
+template <class Visitor = no_amp_visitor>
+[[nodiscard]] amp_result plan_amp(strategy_problem const& p, amp_options const& o = {}, Visitor&& visitor = {}) {
+    validate(p);
+    return detail::amp_run(p, o).run(visitor);
+}
+
+} // namespace heddle

@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: BSL-1.0
+// Strategies costed by a second, plain model; AMP's planner against every strategy of small problems and against itself on
+// changed ones.
+#include <heddle/pipeline/strategy_baselines.hpp>
+#include <heddle/planner/amp.hpp>
+
+#include <support/random_programs.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace {
+
+using namespace heddle;
+using test::random_source;
+using list = std::vector<std::size_t>;
+constexpr double infinite = std::numeric_limits<double>::infinity();
+
+struct limits {
+    std::size_t most_devices = 4;
+    bool gradients = true, inputs = true, mixed = true, tight = true;
+};
+
+strategy_problem random_problem(random_source& random, limits most) {
+    strategy_problem p;
+    std::size_t const layers = 2 + random.below(4);
+    bool const counts = random.chance(0.5); // small whole numbers tie
+    auto const amount = [&](double high) { return counts ? std::floor(random.between(0.0, 4.0)) : random.log_between(high / 100, high); };
+    double all = 0;
+    for (std::size_t l = 0; l < layers; ++l) {
+        auto& layer = p.layers.emplace_back();
+        if (most.gradients) layer.gradients = {bytes(0), bytes(amount(4))};
+        if (most.inputs) layer.input = {bytes(amount(1)), bytes(amount(1))};
+        layer.kept = {bytes(0), bytes(amount(4))};
+        layer.saved = {bytes(amount(1)), bytes(amount(2))};
+        all += layer.kept.split.value + layer.saved.whole.value + layer.saved.split.value;
+    }
+    std::size_t devices = 0;
+    std::size_t const per = 1 + random.below(2);
+    while (devices == 0 || (devices + per <= most.most_devices && random.chance(0.7))) {
+        auto const link = [&](double least) { return network_link{bytes_per_second(random.log_between(least, 10 * least)), seconds(random.chance(0.3) ? 0.1 : 0)}; };
+        bool const like_last = !p.machines.empty() && random.chance(0.4);
+        p.machines.push_back(like_last ? p.machines.back() : profiled_machine{most.mixed ? random.below(2) : 0, per, link(2), link(0.3)});
+        devices += per;
+    }
+    for (int t = 0; t < 2; ++t) {
+        auto& type = p.types.emplace_back();
+        type.name = "type " + std::to_string(t);
+        type.memory = bytes(most.tight && random.chance(0.5) ? 1 + all * random.between(0.2, 2.0) : 1e9);
+        type.launch = seconds(random.chance(0.5) ? 0 : amount(2));
+        for (std::size_t degree : {1, 2}) {
+            if (degree == 2 && random.chance(0.3)) continue;
+            auto& profile = type.profiles[degree];
+            profile.scale = random.between(0.5, 2.0);
+            for (std::size_t l = 0; l < layers; ++l) profile.layers.emplace_back(amount(4));
+        }
+    }
+    p.global_batch = 1 + random.between(0, 7);
+    return p;
+}
+
+std::string text(strategy_problem const& p) {
+    std::ostringstream out;
+    out << "batch " << p.global_batch << "\n";
+    for (auto const& m : p.machines)
+        out << "machine of " << m.devices << " type " << m.type << " inside " << m.inside.bandwidth.value << '+' << m.inside.latency.value << " outside "
+            << m.outside.bandwidth.value << '+' << m.outside.latency.value << '\n';
+    for (auto const& t : p.types) {
+        out << t.name << " memory " << t.memory.value << " launch " << t.launch.value << '\n';
+        for (auto const& [degree, profile] : t.profiles) {
+            out << "  degree " << degree << " scale " << profile.scale << ':';
+            for (auto const time : profile.layers) out << ' ' << time.value;
+            out << '\n';
+        }
+    }
+    for (auto const& l : p.layers)
+        out << "gradients " << l.gradients.split.value << " kept " << l.kept.split.value << " saved " << l.saved.whole.value << '/' << l.saved.split.value << " input "
+            << l.input.whole.value << '/' << l.input.split.value << '\n';
+    return out.str();
+}
+
+/// Nothing where the batch and the devices leave no degrees.
+std::optional<strategy> draw(strategy_problem const& p, std::uint64_t seed) {
+    search::random_stream random(seed);
+    try {
+        return random_strategy(p, random);
+    } catch (input_error const&) {
+        return {};
+    }
+}
+
+struct plain_cost {
+    double time = 0;
+    bool fits = true;
+};
+
+/// The model once more, from its definition, device by device.
+plain_cost plain(strategy_problem const& p, strategy const& s) {
+    list machine_of;
+    for (std::size_t m = 0; m < p.machines.size(); ++m)
+        for (std::size_t d = 0; d < p.machines[m].devices; ++d) machine_of.push_back(m);
+    auto const [stages, copies, parts] = s.degrees();
+    double const m = static_cast<double>(s.micro_batch_size), passes = static_cast<double>(s.micro_batches), t = static_cast<double>(parts);
+    auto const device = [&](std::size_t stage, std::size_t copy, std::size_t part) { return s.placement.devices[(stage * copies + copy) * parts + part]; };
+    plain_cost out;
+    for (std::size_t copy = 0; copy < copies; ++copy) {
+        double sum = 0, pace = 0;
+        for (std::size_t stage = 0; stage < stages; ++stage) {
+            auto const& type = p.types[p.machines[machine_of[device(stage, copy, 0)]].type];
+            double time = 0, held = 0;
+            for (auto l = s.cuts[stage]; l < s.cuts[stage + 1]; ++l) {
+                double const one = type.profiles.at(parts).layers[l].value, fixed = std::min(one, type.launch.value);
+                time += type.profiles.at(parts).scale * (fixed + m * (one - fixed));
+                held += p.layers[l].kept.split.value / t +
+                        m * std::min(passes, static_cast<double>(stages - stage)) * (p.layers[l].saved.whole.value + p.layers[l].saved.split.value / t);
+            }
+            out.fits &= held <= type.memory.value * (1 + 1e-12);
+            sum += time;
+            pace = std::max(pace, time);
+            if (stage == 0) continue;
+            double bandwidth = infinite, latency = 0;
+            for (std::size_t part = 0; part < parts; ++part) {
+                auto const a = machine_of[device(stage - 1, copy, part)], b = machine_of[device(stage, copy, part)];
+                auto const &x = a == b ? p.machines[a].inside : p.machines[a].outside, &y = a == b ? p.machines[a].inside : p.machines[b].outside;
+                bandwidth = std::min({bandwidth, x.bandwidth.value, y.bandwidth.value});
+                latency = std::max({latency, x.latency.value, y.latency.value});
+            }
+            auto const& input = p.layers[s.cuts[stage]].input;
+            double const sent = latency + m * (input.whole.value + input.split.value / t) / bandwidth;
+            sum += sent;
+            pace = std::max(pace, sent);
+        }
+        out.time = std::max(out.time, (passes - 1) * pace + sum);
+    }
+    if (copies == 1) return out;
+    // How many rings span each machine and another one.
+    std::vector<double> crossing(p.machines.size());
+    std::vector<std::set<std::size_t>> spans;
+    for (std::size_t ring = 0; ring < stages * parts; ++ring) {
+        auto& span = spans.emplace_back();
+        for (std::size_t copy = 0; copy < copies; ++copy) span.insert(machine_of[device(ring / parts, copy, ring % parts)]);
+        if (span.size() > 1)
+            for (auto const x : span) ++crossing[x];
+    }
+    double slowest = 0;
+    for (std::size_t ring = 0; ring < stages * parts; ++ring) {
+        double size = 0, bandwidth = infinite, latency = 0;
+        for (auto l = s.cuts[ring / parts]; l < s.cuts[ring / parts + 1]; ++l) size += p.layers[l].gradients.split.value / t;
+        if (size == 0) continue;
+        std::vector<std::size_t> per(p.machines.size());
+        for (std::size_t copy = 0; copy < copies; ++copy) ++per[machine_of[device(ring / parts, copy, ring % parts)]];
+        for (auto const x : spans[ring]) {
+            auto const& machine = p.machines[x];
+            if (per[x] > 1) {
+                bandwidth = std::min(bandwidth, machine.inside.bandwidth.value);
+                latency = std::max(latency, machine.inside.latency.value);
+            }
+            if (spans[ring].size() > 1) latency = std::max(latency, machine.outside.latency.value);
+        }
+        // Machines are visited in order; a link between two is as slow as either's and as busy as the busier.
+        list const order(spans[ring].begin(), spans[ring].end());
+        for (std::size_t i = 0; order.size() > 1 && i < order.size(); ++i) {
+            auto const a = order[i], b = order[(i + 1) % order.size()];
+            bandwidth = std::min(bandwidth, std::min(p.machines[a].outside.bandwidth, p.machines[b].outside.bandwidth).value / std::max(crossing[a], crossing[b]));
+        }
+        double const n = static_cast<double>(copies);
+        slowest = std::max(slowest, 2 * (n - 1) * (latency + size / n / bandwidth));
+    }
+    out.time += slowest;
+    return out;
+}
+
+/// The least time of all strategies that fit, over every permutation of devices that keeps tensor groups on one machine.
+double best_of_all(strategy_problem const& p) {
+    double best = infinite;
+    auto const machine_of = p.machine_of_device();
+    std::size_t const devices = p.device_count();
+    for (auto const& grid : spread_shapes(devices, p.global_batch)) {
+        auto const& d = grid.degrees;
+        auto const usable = p.usable_degrees();
+        if (std::ranges::find(usable, d.tensor) == usable.end() || d.pipeline > p.layer_count()) continue;
+        strategy s{megatron_placement(d), grid.micro_batch_size, grid.micro_batches, {}};
+        do {
+            bool together = true;
+            for (std::size_t i = 0; i < devices; ++i) together &= machine_of[s.placement.devices[i]] == machine_of[s.placement.devices[i - i % d.tensor]];
+            if (!together) continue;
+            std::vector<bool> chosen(p.layer_count() - 1); // a cut before layer i + 1
+            std::fill(chosen.end() - static_cast<std::ptrdiff_t>(d.pipeline - 1), chosen.end(), true);
+            do {
+                s.cuts = {0};
+                for (std::size_t i = 0; i < chosen.size(); ++i)
+                    if (chosen[i]) s.cuts.push_back(i + 1);
+                s.cuts.push_back(p.layer_count());
+                auto const c = plain(p, s);
+                if (c.fits) best = std::min(best, c.time);
+            } while (std::next_permutation(chosen.begin(), chosen.end()));
+        } while (std::ranges::next_permutation(s.placement.devices).found);
+    }
+    return best;
+}
+
+} // namespace
+
+TEST_CASE("a strategy costs what the plain model says") {
+    int full = 0, unequal = 0;
+    for (std::uint64_t seed = 1; seed <= 2000; ++seed) {
+        random_source random(seed);
+        auto const p = random_problem(random, {.most_devices = 8});
+        auto const s = draw(p, seed);
+        if (!s) continue;
+        CAPTURE(seed);
+        INFO(text(p));
+        auto const cost = evaluate(p, *s);
+        auto const expected = plain(p, *s);
+        CHECK(cost.total.value == doctest::Approx(expected.time).epsilon(1e-12));
+        CHECK(cost.fits() == expected.fits);
+        full += !expected.fits;
+        unequal += cost.synchronisation.value > 0 && p.machines.size() > 1;
+    }
+    CHECK(full > 200);
+    CHECK(unequal > 200);
+}
+
+TEST_CASE("the bound is below, and what is found above, the best of all strategies") {
+    int infeasible = 0, met = 0, all = 0;
+    for (std::uint64_t seed = 1; seed <= 400; ++seed) {
+        random_source random(seed);
+        auto const p = random_problem(random, {});
+        CAPTURE(seed);
+        INFO(text(p));
+        double const best = best_of_all(p);
+        auto const found = plan_amp(p);
+        CHECK(found.lower_bound.value <= best * (1 + 1e-9));
+        if (best == infinite) {
+            ++infeasible;
+            CHECK(found.record.empty());
+            CHECK(!found.reason.empty());
+            continue;
+        }
+        REQUIRE_MESSAGE(!found.record.empty(), found.reason);
+        auto const& first = found.record.front();
+        auto const again = plain(p, first.plan);
+        CHECK(again.fits);
+        CHECK(again.time == doctest::Approx(first.cost.total.value).epsilon(1e-12));
+        CHECK(first.cost.total.value >= best * (1 - 1e-9));
+        if (found.status == search::status::optimal) CHECK(first.cost.total.value <= best * (1 + 1e-9));
+        met += first.cost.total.value <= best * (1 + 1e-9);
+        ++all;
+    }
+    MESSAGE("best of all found in ", met, " of ", all, ", none in ", infeasible);
+    CHECK(met * 10 >= all * 9);
+    CHECK(infeasible > 3);
+}
+
+TEST_CASE("without gradients and boundaries on one type of device the best of all is found") {
+    for (std::uint64_t seed = 1; seed <= 200; ++seed) {
+        random_source random(seed);
+        auto p = random_problem(random, {.gradients = false, .inputs = false, .mixed = false});
+        for (auto& m : p.machines) m.inside.latency = m.outside.latency = seconds(0);
+        CAPTURE(seed);
+        INFO(text(p));
+        double const best = best_of_all(p);
+        auto const found = plan_amp(p);
+        REQUIRE(found.record.empty() == (best == infinite));
+        if (best < infinite) CHECK(found.record.front().cost.total.value == doctest::Approx(best).epsilon(1e-9));
+    }
+}
+
+TEST_CASE("on one copy placements are exact, whatever the types and links") {
+    for (std::uint64_t seed = 1; seed <= 200; ++seed) {
+        random_source random(seed);
+        auto p = random_problem(random, {.inputs = false});
+        p.global_batch = 1; // leaves one copy
+        for (auto& m : p.machines) m.inside.latency = m.outside.latency = seconds(0);
+        CAPTURE(seed);
+        INFO(text(p));
+        double const best = best_of_all(p);
+        auto const found = plan_amp(p);
+        if (found.record.empty()) CHECK(best == infinite);
+        else CHECK(found.record.front().cost.total.value == doctest::Approx(best).epsilon(1e-9));
+    }
+}
+
+TEST_CASE("a strategy on a changed problem") {
+    for (std::uint64_t seed = 1; seed <= 500; ++seed) {
+        random_source random(seed);
+        auto const p = random_problem(random, {.most_devices = 8});
+        auto const drawn = draw(p, seed);
+        if (!drawn) continue;
+        auto const& s = *drawn;
+        double const before = evaluate(p, s).total.value;
+        CAPTURE(seed);
+        INFO(text(p));
+
+        auto faster = p;
+        auto& machine = faster.machines[random.below(faster.machines.size())];
+        machine.inside.bandwidth *= 2;
+        machine.outside.bandwidth *= 2;
+        CHECK(evaluate(faster, s).total.value <= before * (1 + 1e-12));
+
+        auto slower = p;
+        for (auto& type : slower.types)
+            for (auto& [degree, profile] : type.profiles) profile.scale *= 2;
+        for (auto& m : slower.machines)
+            for (auto* link : {&m.inside, &m.outside}) {
+                link->bandwidth *= 0.5;
+                link->latency *= 2;
+            }
+        CHECK(evaluate(slower, s).total.value == doctest::Approx(2 * before).epsilon(1e-12));
+
+        // The same links as a matrix.
+        auto matrix = p;
+        strategy_model const model(p);
+        matrix.bandwidths.assign(p.device_count(), std::vector<bytes_per_second>(p.device_count()));
+        for (std::size_t a = 0; a < p.device_count(); ++a)
+            for (std::size_t b = 0; b < p.device_count(); ++b)
+                if (a != b) matrix.bandwidths[a][b] = model.link(a, b).bandwidth;
+        CHECK(evaluate(matrix, s).total.value == doctest::Approx(before).epsilon(1e-12));
+    }
+}
+
+TEST_CASE("the order of machines changes no plan's time, nor does planning again") {
+    for (std::uint64_t seed = 1; seed <= 150; ++seed) {
+        random_source random(seed);
+        auto const p = random_problem(random, {.most_devices = 6});
+        CAPTURE(seed);
+        INFO(text(p));
+        amp_options const o{.annealing = {.steps = 0}};
+        auto const found = plan_amp(p, o);
+        auto const time = [](amp_result const& r) { return r.record.empty() ? infinite : r.record.front().cost.total.value; };
+        auto turned = p;
+        std::ranges::reverse(turned.machines);
+        if (p.machines.size() < 4) { // every pair of three machines is next to each other in a ring
+            double const again = time(plan_amp(turned, o));
+            CHECK((again == time(found) || again == doctest::Approx(time(found)).epsilon(1e-9)));
+        }
+        CHECK(time(plan_amp(p, o)) == time(found)); // the same every time
+    }
+}

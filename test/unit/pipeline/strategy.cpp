@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <heddle/pipeline/strategy.hpp>
+#include <heddle/pipeline/strategy_baselines.hpp>
+
+#include <doctest/doctest.h>
+
+#include <functional>
+#include <limits>
+#include <string>
+#include <vector>
+
+namespace {
+
+using namespace heddle;
+using cuts = std::vector<std::size_t>;
+
+/// Two machines of two devices each. Four layers of 1 s a sample, 0.5 s of it launch, or 0.75 s on two devices; 8 bytes of
+/// gradients, 16 kept, 2 saved and 1 sent a sample. 4 bytes/s inside, 2 between machines.
+strategy_problem two_by_two() {
+    strategy_problem p;
+    p.types = {{"gpu", bytes(1000), seconds(0.5), {{1, {std::vector(4, seconds(1))}}, {2, {std::vector(4, seconds(0.75))}}}}};
+    p.layers.assign(4, {"block", {bytes(0), bytes(8)}, {bytes(0), bytes(16)}, {bytes(0), bytes(2)}, {bytes(1), bytes(0)}});
+    p.machines.assign(2, {0, 2, {bytes_per_second(4), seconds(0)}, {bytes_per_second(2), seconds(0)}});
+    p.global_batch = 8;
+    return p;
+}
+
+std::string error_of(std::function<void(strategy_problem&, strategy&)> const& spoil) {
+    auto p = two_by_two();
+    strategy s{megatron_placement({2, 2, 1}), 2, 2, {0, 2, 4}};
+    spoil(p, s);
+    try {
+        (void)evaluate(p, s);
+    } catch (input_error const& e) {
+        return e.what();
+    }
+    return "";
+}
+
+} // namespace
+
+TEST_CASE("every term of a strategy's time and memory") {
+    auto const p = two_by_two();
+    // Stage 0 on machine 0, stage 1 on machine 1; a layer takes 0.5 + 2 * 0.5 s on 2 samples.
+    auto const c = evaluate(p, {megatron_placement({2, 2, 1}), 2, 2, {0, 2, 4}});
+    CHECK(c.stages == std::vector(2, seconds(3)));
+    CHECK(c.boundaries == std::vector{seconds(1)}); // 2 bytes at 2 bytes/s
+    CHECK(c.pipeline == seconds(3 + 6 + 1));
+    CHECK(c.bubble == doctest::Approx(0.4));       // 6 of 10 s busy
+    CHECK(c.synchronisation == seconds(16.0 / 4)); // 2 * 1/2 of 16 bytes inside a machine
+    CHECK(c.total == seconds(14));
+    CHECK(c.memory == std::vector{bytes(32 + 2 * 2 * 4), bytes(32 + 2 * 4)});
+    CHECK(c.memory_limit == std::vector(2, bytes(1000)));
+    CHECK(c.fits());
+}
+
+TEST_CASE("rings that leave a machine together share its link") {
+    auto p = two_by_two();
+    // Each stage has a copy on either machine: two rings cross.
+    auto const both = evaluate(p, {{{2, 2, 1}, {0, 2, 1, 3}}, 4, 1, {0, 2, 4}});
+    CHECK(both.synchronisation == seconds(16.0 / (2.0 / 2)));
+    // One ring of four devices, in and out of each machine once, carries 1.5 times its gradients.
+    auto const one = evaluate(p, {megatron_placement({1, 4, 1}), 2, 1, {0, 4}});
+    CHECK(one.synchronisation == seconds(1.5 * 32 / 2));
+    CHECK(one.bubble == 0);
+    // Two tensor groups: two rings of half the gradients each.
+    auto const halves = evaluate(p, {megatron_placement({1, 2, 2}), 4, 1, {0, 4}});
+    CHECK(halves.pipeline == seconds(4 * (0.5 + 4 * 0.25)));
+    CHECK(halves.synchronisation == seconds(16.0 / (2.0 / 2)));
+}
+
+TEST_CASE("a stage is as slow as the device it is on, a copy as its slowest stage") {
+    auto p = two_by_two();
+    p.types.push_back(p.types[0]);
+    p.types[1].profiles.at(1).scale = 2;
+    p.machines[1].type = 1;
+    auto const c = evaluate(p, {megatron_placement({2, 2, 1}), 2, 2, {0, 3, 4}});
+    CHECK(c.stages == std::vector{seconds(4.5), seconds(3)});
+    // Copies of both types: the second is slower.
+    auto const mixed = evaluate(p, {{{2, 2, 1}, {0, 2, 1, 3}}, 2, 2, {0, 3, 4}});
+    CHECK(mixed.stages == std::vector{seconds(9), seconds(3)});
+    CHECK(mixed.boundaries == std::vector{seconds(0.5)}); // inside
+}
+
+TEST_CASE("a boundary slower than every stage sets the pace") {
+    auto p = two_by_two();
+    for (auto& m : p.machines) m.outside.bandwidth = bytes_per_second(0.25);
+    auto const c = evaluate(p, {megatron_placement({2, 2, 1}), 1, 4, {0, 2, 4}});
+    CHECK(c.boundaries == std::vector{seconds(4)});
+    CHECK(c.pipeline == seconds(3 * 4 + 4 + 4));
+}
+
+TEST_CASE("strategies and problems that cannot be are refused by name") {
+    using problem = strategy_problem&;
+    double const nan = std::numeric_limits<double>::quiet_NaN();
+    CHECK(error_of([](problem, strategy&) {}) == "");
+    CHECK(error_of([](problem, strategy& s) { s.placement = megatron_placement({2, 3, 1}); }) == "strategy, degrees: 2 x 3 x 1, expected a product of 4 devices");
+    CHECK(error_of([](problem, strategy& s) { s.placement.devices[0] = 1; }) == "strategy, placement: expected every device once");
+    CHECK(error_of([](problem, strategy& s) { s.placement = {{2, 1, 2}, {0, 2, 1, 3}}; }) ==
+          "strategy, placement: a tensor group is on two machines, expected one: profiles are of one");
+    CHECK(error_of([](problem p, strategy& s) { p.types[0].profiles.erase(2); s.placement = megatron_placement({2, 1, 2}); }) ==
+          "strategy, degrees: no profile of tensor degree 2 on device type 'gpu'");
+    CHECK(error_of([](problem p, strategy& s) { p.machines[0].devices = 8; s.placement = megatron_placement({10, 1, 1}); }) ==
+          "strategy, degrees: 10 stages for 4 layers: every stage needs one");
+    CHECK(error_of([](problem, strategy& s) { s.cuts = {0, 4, 4}; }) == "strategy, cuts: expected 3 numbers that rise from 0 to 4");
+    CHECK(error_of([](problem, strategy& s) { s.micro_batches = 3; }) == "strategy, micro-batches: 3 of 2, expected just enough for 4 samples a copy");
+    CHECK(error_of([&](problem p, strategy&) { p.types[0].profiles.at(2).layers[3] = seconds(nan); }) ==
+          "device type 'gpu', tensor degree 2, layer 3: nan, expected a number from 0 to 1e100");
+    CHECK(error_of([](problem p, strategy&) { p.types[0].profiles.at(1).layers.pop_back(); }) == "device type 'gpu', tensor degree 1: 3 layers, expected 4");
+    CHECK(error_of([](problem p, strategy&) { p.layers[1].saved.split = bytes(-1); }).starts_with("layer 1 'block', saved: -1"));
+    CHECK(error_of([](problem p, strategy&) { p.machines[1].type = 1; }) == "machine 1: type 1, expected one of 1");
+    CHECK(error_of([](problem p, strategy&) { p.machines[1].outside.bandwidth = bytes_per_second(0); }).starts_with("machine 1, outside, bandwidth: 0"));
+    CHECK(error_of([](problem p, strategy&) { p.global_batch = 0; }) == "global batch: 0 samples, expected one at least");
+}
+
+TEST_CASE("matrices of bandwidths: asymmetric, disconnected, not square, not numbers") {
+    auto const with = [](std::vector<std::vector<double>> const& rows) {
+        return error_of([&](strategy_problem& p, strategy&) {
+            for (auto const& row : rows) {
+                auto& out = p.bandwidths.emplace_back();
+                for (double x : row) out.emplace_back(x);
+            }
+        });
+    };
+    CHECK(with({{0, 4, 2, 2}, {4, 0, 2, 2}, {2, 2, 0, 4}, {2, 2, 4, 0}}) == "");
+    CHECK(with({{0, 4, 2, 2}, {4, 0, 2, 2}, {2, 3, 0, 4}, {2, 2, 4, 0}}) ==
+          "bandwidths, devices 1 and 2: 2.000000 one way and 3.000000 the other, expected the same");
+    CHECK(with({{0, 4, 0, 0}, {4, 0, 0, 0}, {0, 0, 0, 4}, {0, 0, 4, 0}}) == "bandwidths: no links lead from device 0 to device 2");
+    CHECK(with({{0, 4}, {4, 0}}) == "bandwidths: 2 rows, expected one per device, 4");
+    CHECK(with({{0, 4, 2, 2}, {4, 0, 2, 2}, {2, 2, 0}, {2, 2, 4, 0}}) == "bandwidths, row 2: 3 numbers, expected one per device, 4");
+    CHECK(with({{0, -4, 2, 2}, {-4, 0, 2, 2}, {2, 2, 0, 4}, {2, 2, 4, 0}}) ==
+          "bandwidths, devices 0 and 1: -4.000000, expected bytes per second, not negative");
+}
+
+TEST_CASE("profiles are interpolated only where asked, between two that were measured") {
+    auto p = two_by_two();
+    auto& rows = p.types[0].profiles;
+    rows = {{1, {{seconds(8), seconds(0), seconds(4), seconds(1)}}}, {4, {{seconds(2), seconds(1), seconds(4), seconds(4)}}}};
+    auto const all = interpolate_degrees(p, {1, 2, 4});
+    auto const& made = all.types[0].profiles.at(2).layers;
+    CHECK(made[0].value == doctest::Approx(4)); // a straight line between logarithms
+    CHECK(made[1].value == doctest::Approx(0.5));
+    CHECK(made[2].value == doctest::Approx(4));
+    CHECK(made[3].value == doctest::Approx(2));
+    CHECK(all.types[0].profiles.at(4).layers == rows.at(4).layers);
+    CHECK(p.usable_degrees() == std::vector<std::size_t>{1});
+    CHECK(all.usable_degrees() == std::vector<std::size_t>{1, 2});
+    CHECK_THROWS_WITH_AS((void)interpolate_degrees(p, {8}), "device type 'gpu', tensor degree 8: no profile, and none on either side to interpolate", input_error);
+}
+
+TEST_CASE("baselines: layers by count and by parameters, Megatron's degrees, random strategies") {
+    auto p = two_by_two();
+    CHECK(uniform_cuts(7, 3) == cuts{0, 3, 5, 7});
+    p.layers[0].gradients.split = bytes(24);
+    CHECK(parameter_cuts(p, 2) == cuts{0, 1, 4});
+
+    auto const all = megatron_strategies(p, layer_balance::count);
+    REQUIRE(all.size() == 4); // micro-batches of 1, 2 on four copies; of 4, 8 on fewer
+    CHECK(all[0].degrees() == parallel_degrees{1, 4, 1});
+    CHECK(all[1].micro_batch_size == 2);
+    CHECK(all[1].degrees() == parallel_degrees{1, 4, 1});
+    CHECK(all[2].micro_batch_size == 4);
+    CHECK(all[2].degrees() == parallel_degrees{2, 2, 1});
+    CHECK(all[3].degrees() == parallel_degrees{4, 1, 1});
+    p.types[0].memory = bytes(50); // 64 are kept on a single stage
+    CHECK(megatron_strategies(p, layer_balance::count)[0].degrees() == parallel_degrees{2, 2, 1});
+
+    search::random_stream random(1);
+    for (int i = 0; i < 100; ++i) CHECK(evaluate(p, random_strategy(p, random)).total.value > 0);
+}
