@@ -24,7 +24,7 @@ struct recovery_options {
     /// tried, and in the end cuts at any layer.
     std::size_t slack = 0;
     /// Afterwards so many exchanges of two machines are tried at the most, as long as one helps.
-    std::size_t exchanges = 48;
+    std::size_t exchanges = 40;
     /// The cutoff and the memory limit are not used.
     template_options limits{};
 };

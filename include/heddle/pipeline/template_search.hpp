@@ -9,6 +9,7 @@
 #include <heddle/pipeline/stage_memory.hpp>
 #include <heddle/pipeline/template_plan.hpp>
 #include <heddle/pipeline/template_problem.hpp>
+#include <heddle/pipeline/template_subsets.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -99,9 +100,7 @@ public:
     }
 
 private:
-    struct edge {
-        std::uint32_t from, kind;
-    };
+    using step = template_subsets::step;
     /// Templates whose slowest stage lies in (above, upto], relaxed.
     struct node {
         ticks cost, above, upto;
@@ -119,48 +118,27 @@ private:
     [[nodiscard]] ticks slots(std::size_t behind) const { return slots_of_slowest(schedule_, problem_.micro_batches, behind); }
     [[nodiscard]] std::int64_t in_flight(std::size_t behind) const { return schedule_.in_flight(0, {behind + 1, problem_.micro_batches}); }
     [[nodiscard]] bool counts_stages() const { return Schedule::counts_tail || is_limited_; }
+    /// Numbers of stages that a subset may make, as far as they are told apart.
+    [[nodiscard]] std::size_t rows(std::size_t subset) const { return counts_stages() ? subsets_[subset].most + 1 - subsets_[subset].fewest : 1; }
     [[nodiscard]] std::size_t row(std::size_t subset, std::size_t stages) const {
-        return offset_[subset] + (counts_stages() ? stages - fewest_[subset] : 0) * (layers_ + 1);
+        return offset_[subset] + (counts_stages() ? stages - subsets_[subset].fewest : 0) * (layers_ + 1);
     }
 
-    /// Numbers the subsets that can be taken from the end and completed; false where the tables would be too large.
+    /// Lays out the tables; false where they would be too large.
     bool prepare() {
-        auto const total = walk_.count();
-        if (total > options_.memory_limit_bytes / 64) return false;
-        std::vector<std::uint32_t> number(total, 0);
-        std::vector<device_walk::state> open{device_walk::none()};
-        number[device_walk::none()] = 1;
-        // Every subset met can be completed: whatever is taken, the rest can be taken one by one or machine by machine.
-        for (std::size_t n = 0; n < open.size(); ++n)
-            walk_.for_each_choice(open[n], [&](std::size_t, std::size_t, device_walk::state next) {
-                if (std::exchange(number[next], 1) == 0) open.push_back(next);
-            });
-        std::ranges::sort(open);
-        for (std::uint32_t n = 0; n < open.size(); ++n) number[open[n]] = n;
-        into_.resize(open.size());
-        fewest_.assign(open.size(), std::numeric_limits<std::size_t>::max());
-        most_.assign(open.size(), 0);
-        fewest_[0] = 0;
+        if (!subsets_.number(walk_, kinds_, layers_, options_.memory_limit_bytes / 64)) return false;
         std::size_t cells = 0;
-        for (std::uint32_t n = 0; n < open.size(); ++n) {
-            most_[n] = std::min(most_[n], layers_);
-            fewest_[n] = std::min(fewest_[n], most_[n] + 1);
+        for (std::size_t n = 0; n < subsets_.size(); ++n) {
             offset_.push_back(cells);
-            cells += (layers_ + 1) * (counts_stages() ? most_[n] + 1 - fewest_[n] : 1);
-            walk_.for_each_choice(open[n], [&](std::size_t type, std::size_t devices, device_walk::state next) {
-                auto const to = number[next];
-                into_[to].push_back({n, static_cast<std::uint32_t>(kinds_.number(type, devices))});
-                fewest_[to] = std::min(fewest_[to], fewest_[n] + 1);
-                most_[to] = std::max(most_[to], most_[n] + 1);
-            });
+            cells += rows(n) * (layers_ + 1);
             if (cells > options_.memory_limit_bytes / (2 * sizeof(ticks))) return false;
         }
         head_.assign(cells, infinite);
         tail_.assign(cells, infinite);
         window_.resize(layers_ + 1);
-        earliest_.resize(open.size());
-        latest_.resize(open.size());
-        statistics_.states = open.size();
+        earliest_.resize(subsets_.size());
+        latest_.resize(subsets_.size());
+        statistics_.states = subsets_.size();
         return true;
     }
 
@@ -171,7 +149,7 @@ private:
         };
         proven_ = 0;
         // The least time that all stages may keep to, memory aside.
-        ticks least = -1, most = before_most();
+        ticks least = -1, most = longest_stage();
         if (!bound_layers(most)) return;
         while (most - least > 1) {
             auto const middle = least + (most - least) / 2;
@@ -199,7 +177,7 @@ private:
             }
         }
     }
-    [[nodiscard]] ticks before_most() const {
+    [[nodiscard]] ticks longest_stage() const {
         ticks most = 0;
         for (auto const& before : before_) most = std::max(most, before.back());
         return most;
@@ -210,16 +188,16 @@ private:
     bool bound_layers(ticks upto) {
         std::ranges::fill(earliest_, layers_);
         std::ranges::fill(latest_, std::size_t{0});
-        for (std::size_t n = 1; n < into_.size(); ++n)
-            for (auto const& e : into_[n]) {
+        for (std::size_t n = 1; n < subsets_.size(); ++n)
+            for (auto const& e : subsets_[n].into) {
                 auto const& before = before_[e.kind];
                 auto const end = earliest_[e.from];
                 auto const first = std::lower_bound(before.begin(), before.begin() + static_cast<std::ptrdiff_t>(end), before[end] - upto) - before.begin();
                 earliest_[n] = std::min(earliest_[n], static_cast<std::size_t>(first));
             }
         if (earliest_.back() > 0) return false;
-        for (std::size_t n = into_.size(); n-- > 1;)
-            for (auto const& e : into_[n]) {
+        for (std::size_t n = subsets_.size(); n-- > 1;)
+            for (auto const& e : subsets_[n].into) {
                 auto const& before = before_[e.kind];
                 auto const end = std::upper_bound(before.begin() + static_cast<std::ptrdiff_t>(latest_[n]), before.end(), before[latest_[n]] + upto) - before.begin() - 1;
                 latest_[e.from] = std::max(latest_[e.from], static_cast<std::size_t>(end));
@@ -228,7 +206,7 @@ private:
     }
 
     /// Lowers `to[first]` for every stage [first, end) in (above, upto] to `factor * its time + from[end]`.
-    void relax(std::size_t subset, edge e, std::size_t behind, ticks const* from, ticks factor, ticks above, ticks upto, ticks* to) {
+    void relax(std::size_t subset, step e, std::size_t behind, ticks const* from, ticks factor, ticks above, ticks upto, ticks* to) {
         auto const& before = before_[e.kind];
         std::size_t const lowest = earliest_[e.from], highest = latest_[e.from];
         std::size_t front = 0, back = 0, pushed = highest + 1, last = highest;
@@ -258,27 +236,28 @@ private:
         if (!bound_layers(n.upto)) return false;
         // Of equally slow stages the last counts: where only one time is left for it, those behind it are faster.
         ticks const tail_upto = Schedule::counts_tail && n.upto - n.above == 1 ? n.above : n.upto;
-        for (std::size_t subset = 0; subset < into_.size(); ++subset) {
+        for (std::size_t subset = 0; subset < subsets_.size(); ++subset) {
             if (subset % 256 == 255 && is_stopped()) return false;
-            auto const rows = counts_stages() ? most_[subset] + 1 - fewest_[subset] : 1;
-            std::fill_n(head_.begin() + static_cast<std::ptrdiff_t>(offset_[subset]), rows * (layers_ + 1), infinite);
-            std::fill_n(tail_.begin() + static_cast<std::ptrdiff_t>(offset_[subset]), rows * (layers_ + 1), infinite);
+            for (auto* table : {&head_, &tail_})
+                std::fill_n(table->begin() + static_cast<std::ptrdiff_t>(offset_[subset]), rows(subset) * (layers_ + 1), infinite);
             if (subset == 0) tail_[layers_] = 0;
             if (subset == 0 || earliest_[subset] > latest_[subset]) continue;
-            statistics_.cells += rows * (latest_[subset] + 1 - earliest_[subset]);
-            for (auto const& e : into_[subset])
-                for (auto behind = fewest_[e.from]; behind <= (counts_stages() ? most_[e.from] : fewest_[e.from]); ++behind) {
-                    if (counts_stages() && behind + 1 > most_[subset]) break;
+            statistics_.cells += rows(subset) * (latest_[subset] + 1 - earliest_[subset]);
+            for (auto const& e : subsets_[subset].into) {
+                auto const fewest = subsets_[e.from].fewest;
+                for (auto behind = fewest; behind < fewest + rows(e.from); ++behind) {
+                    if (counts_stages() && behind + 1 > subsets_[subset].most) break;
                     auto const from = row(e.from, behind), to = row(subset, behind + 1);
                     relax(subset, e, behind, &head_[from], 1, -1, n.upto, &head_[to]);
                     relax(subset, e, behind, &tail_[from], slots(behind) + tail_factor, n.above, n.upto, &head_[to]);
                     relax(subset, e, behind, &tail_[from], tail_factor, -1, tail_upto, &tail_[to]);
                 }
+            }
         }
         n.cost = infinite;
-        std::size_t const full = into_.size() - 1;
-        std::size_t stages = fewest_[full];
-        for (auto s = fewest_[full]; s <= (counts_stages() ? most_[full] : fewest_[full]); ++s)
+        std::size_t const full = subsets_.size() - 1, fewest = subsets_[full].fewest;
+        std::size_t stages = fewest;
+        for (auto s = fewest; s < fewest + rows(full); ++s)
             if (head_[row(full, s)] < n.cost) {
                 n.cost = head_[row(full, s)];
                 stages = s;
@@ -293,12 +272,13 @@ private:
         std::vector<template_stage> found;
         std::vector<ticks> times;
         bool in_tail = false;
-        for (std::size_t subset = into_.size() - 1, first = 0; subset != 0;) {
+        for (std::size_t subset = subsets_.size() - 1, first = 0; subset != 0;) {
             ticks const value = (in_tail ? tail_ : head_)[row(subset, stages) + first];
-            auto const step = [&] {
-                for (auto const& e : into_[subset]) {
-                    if (counts_stages() && (stages - 1 < fewest_[e.from] || stages - 1 > most_[e.from])) continue;
-                    std::size_t const behind = counts_stages() ? stages - 1 : fewest_[e.from];
+            auto const go_on = [&] {
+                for (auto const& e : subsets_[subset].into) {
+                    auto const& smaller = subsets_[e.from];
+                    if (counts_stages() && (stages - 1 < smaller.fewest || stages - 1 > smaller.most)) continue;
+                    std::size_t const behind = counts_stages() ? stages - 1 : smaller.fewest;
                     std::size_t const end_limit = is_limited_ ? reach_[e.kind][behind][first] : layers_;
                     auto const from = row(e.from, behind);
                     for (std::size_t end = std::max(first + 1, earliest_[e.from]); end <= std::min(latest_[e.from], end_limit); ++end) {
@@ -320,7 +300,7 @@ private:
                 }
                 return false;
             };
-            if (!step()) throw error("template search: a table contradicts itself");
+            if (!go_on()) throw error("template search: a table contradicts itself");
         }
         ticks all = 0, tail = 0;
         std::size_t slowest = 0;
@@ -366,9 +346,9 @@ private:
     /// By kind, stages behind and first layer, where memory ends the stage at the latest.
     std::vector<std::vector<std::vector<std::size_t>>> reach_;
 
-    /// By subset of devices, in topological order: the steps into it, how many stages it may make, and where its rows begin.
-    std::vector<std::vector<edge>> into_;
-    std::vector<std::size_t> fewest_, most_, offset_;
+    template_subsets subsets_;
+    /// By subset, where its rows begin.
+    std::vector<std::size_t> offset_;
     /// Least cost by subset, stages and first layer: with the chosen stage among them, or still to come in front.
     std::vector<ticks> head_, tail_;
     std::vector<std::size_t> earliest_, latest_;

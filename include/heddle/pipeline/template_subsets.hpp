@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief The subsets of a cluster's devices that the end of a pipeline may have, and the steps between them.
+#pragma once
+
+#include <heddle/pipeline/device_walk.hpp>
+#include <heddle/pipeline/stage_kinds.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <utility>
+#include <vector>
+
+namespace heddle::detail {
+
+/// The states that a `device_walk` reaches, numbered without gaps in topological order: 0 is nothing, the last is everything.
+class template_subsets {
+public:
+    /// From a smaller subset, by one stage of a kind.
+    struct step {
+        std::uint32_t from, kind;
+    };
+    struct subset {
+        std::vector<step> into;
+        /// How many stages it may make, no more than there are layers; fewest > most if it must make more.
+        std::size_t fewest = std::numeric_limits<std::size_t>::max(), most = 0;
+    };
+
+    /// False where there are more than `limit` states, or numbers that might be one.
+    bool number(device_walk const& walk, stage_kinds const& kinds, std::size_t layers, std::size_t limit) {
+        if (walk.count() > limit) return false;
+        std::vector<std::uint32_t> number(walk.count());
+        std::vector<device_walk::state> met{device_walk::none()};
+        for (std::size_t n = 0; n < met.size(); ++n)
+            walk.for_each_choice(met[n], [&](std::size_t, std::size_t, device_walk::state next) {
+                if (std::exchange(number[next], 1) == 0) met.push_back(next);
+            });
+        std::ranges::sort(met);
+        for (std::uint32_t n = 0; n < met.size(); ++n) number[met[n]] = n;
+        subsets_.resize(met.size());
+        subsets_[0].fewest = 0;
+        for (std::uint32_t n = 0; n < met.size(); ++n) {
+            auto& from = subsets_[n];
+            from.most = std::min(from.most, layers);
+            from.fewest = std::min(from.fewest, from.most + 1);
+            walk.for_each_choice(met[n], [&](std::size_t type, std::size_t devices, device_walk::state next) {
+                auto& to = subsets_[number[next]];
+                to.into.push_back({n, static_cast<std::uint32_t>(kinds.number(type, devices))});
+                to.fewest = std::min(to.fewest, from.fewest + 1);
+                to.most = std::max(to.most, from.most + 1);
+            });
+        }
+        return true;
+    }
+
+    [[nodiscard]] std::size_t size() const { return subsets_.size(); }
+    [[nodiscard]] subset const& operator[](std::size_t n) const { return subsets_[n]; }
+
+private:
+    std::vector<subset> subsets_;
+};
+
+} // namespace heddle::detail
