@@ -2,7 +2,7 @@
 /// @file
 /// @brief All of Heddle's core. Left out: the reference kernels on Eigen (`execute/eigen_kernels.hpp`), the graph for
 /// Boost.Graph (`program/operator_graph.hpp`), the operator catalogue for readers (`program/operators.hpp`), fitting
-/// (`cluster/fit.hpp`, on Eigen), and the adapters, each of which has an `all.hpp` of its own.
+/// (`cluster/fit.hpp`, `pipeline/calibrate.hpp`, on Eigen), and the adapters, each of which has an `all.hpp` of its own.
 #pragma once
 
 #include <heddle/base/error.hpp>
@@ -10,11 +10,15 @@
 
 #include <heddle/search/anneal.hpp>
 #include <heddle/search/best_first.hpp>
+#include <heddle/search/block_vector.hpp>
 #include <heddle/search/landmark_bound.hpp>
 #include <heddle/search/landmark_cuts.hpp>
+#include <heddle/search/numbering.hpp>
+#include <heddle/search/pareto_dp.hpp>
 #include <heddle/search/partition.hpp>
 #include <heddle/search/partition_problem.hpp>
 #include <heddle/search/partition_with_tail.hpp>
+#include <heddle/search/problem.hpp>
 #include <heddle/search/property_set.hpp>
 #include <heddle/search/property_space.hpp>
 #include <heddle/search/property_task.hpp>
@@ -31,18 +35,24 @@
 
 #include <heddle/cluster/cluster.hpp>
 #include <heddle/cluster/fitted.hpp>
+#include <heddle/cluster/inside.hpp>
 #include <heddle/cluster/presets.hpp>
 #include <heddle/cluster/sample.hpp>
 
+#include <heddle/theory/batch.hpp>
 #include <heddle/theory/cut_space.hpp>
+#include <heddle/theory/factor_set.hpp>
 #include <heddle/theory/form.hpp>
 #include <heddle/theory/instruction.hpp>
+#include <heddle/theory/operator_kinds.hpp>
 #include <heddle/theory/reductions.hpp>
 #include <heddle/theory/theory.hpp>
 
 #include <heddle/cost/atoms.hpp>
 #include <heddle/cost/cost_model.hpp>
+#include <heddle/cost/overlapped.hpp>
 #include <heddle/cost/priced_graph.hpp>
+#include <heddle/cost/relaxation_weights.hpp>
 #include <heddle/cost/serial.hpp>
 #include <heddle/cost/serial_actions.hpp>
 #include <heddle/cost/step.hpp>
@@ -53,15 +63,40 @@
 #include <heddle/plan/table.hpp>
 #include <heddle/plan/verify.hpp>
 
+#include <heddle/balance/convex_curve.hpp>
+#include <heddle/balance/curved_ratio_problem.hpp>
 #include <heddle/balance/ratio_problem.hpp>
+#include <heddle/balance/reduced_ratio_problem.hpp>
+#include <heddle/balance/segmented_ratio_problem.hpp>
+#include <heddle/balance/smooth_curve.hpp>
+#include <heddle/balance/ties.hpp>
 
 #include <heddle/pipeline/degrees.hpp>
+#include <heddle/pipeline/device_walk.hpp>
+#include <heddle/pipeline/folding.hpp>
+#include <heddle/pipeline/greedy_recovery.hpp>
 #include <heddle/pipeline/layer_assignment.hpp>
 #include <heddle/pipeline/layer_assignment_problem.hpp>
+#include <heddle/pipeline/placement.hpp>
+#include <heddle/pipeline/recovery.hpp>
 #include <heddle/pipeline/schedule.hpp>
+#include <heddle/pipeline/stage_kinds.hpp>
 #include <heddle/pipeline/stage_memory.hpp>
+#include <heddle/pipeline/strategy.hpp>
+#include <heddle/pipeline/strategy_baselines.hpp>
+#include <heddle/pipeline/strategy_problem.hpp>
+#include <heddle/pipeline/strategy_walk.hpp>
+#include <heddle/pipeline/template.hpp>
+#include <heddle/pipeline/template_library.hpp>
+#include <heddle/pipeline/template_plan.hpp>
+#include <heddle/pipeline/template_problem.hpp>
+#include <heddle/pipeline/template_search.hpp>
+#include <heddle/pipeline/template_space.hpp>
+#include <heddle/pipeline/template_subsets.hpp>
 
+#include <heddle/planner/amp.hpp>
 #include <heddle/planner/baselines.hpp>
+#include <heddle/planner/ditto.hpp>
 #include <heddle/planner/hap.hpp>
 #include <heddle/planner/realise.hpp>
 #include <heddle/planner/synthesis.hpp>

@@ -157,78 +157,100 @@ concept ratio_solver = requires(Solver& solver, ratio_problem const& p) {
 
 namespace detail {
 
+/// Builds the problems of all segments side by side: stage by stage, each with the work of its own ratios.
 class ratio_problem_builder {
 public:
-    ratio_problem_builder(cost_model const& model, std::vector<double> preferred) : model_(model) {
-        for (std::size_t t = 0; t < model.class_count(); ++t) {
-            problem_.counts.push_back(model.classes()[t].count);
-            problem_.memory_limits.push_back(model.memory_limit(t));
+    ratio_problem_builder(cost_model const& model, std::vector<double> const& preferred, std::size_t segments) : model_(model), problems_(segments) {
+        for (auto& p : problems_) {
+            for (std::size_t t = 0; t < model.class_count(); ++t) {
+                p.counts.push_back(model.classes()[t].count);
+                p.memory_limits.push_back(model.memory_limit(t));
+            }
+            p.preferred = preferred;
+            p.memory.resize(model.class_count());
         }
-        problem_.preferred = std::move(preferred);
-        problem_.memory.resize(model.class_count());
-        forward_.resize(model.class_count());
-        backward_.resize(model.class_count());
-        update_.resize(model.class_count());
+        for (auto* open : {&forward_, &backward_, &update_}) *open = empty_stage();
     }
 
-    void add(step const& s) {
-        add_transfers(s.forward_transfers, &forward_);
-        add_transfers(s.backward_transfers, &backward_);
-        add_transfers(s.deferred_transfers, nullptr);
-        add_transfers(s.update_transfers, nullptr);
+    /// `segment_of(share_ref)` is the segment whose ratios a share follows.
+    template <class SegmentOf>
+    void add(step const& s, SegmentOf const& segment_of) {
+        add_transfers(s.forward_transfers, &forward_, segment_of);
+        add_transfers(s.backward_transfers, &backward_, segment_of);
+        add_transfers(s.deferred_transfers, nullptr, segment_of);
+        add_transfers(s.update_transfers, nullptr, segment_of);
         buffer_ = std::max(buffer_, 2 * s.transient.value);
+        bool const split = s.share.is_split();
+        std::size_t const g = split ? segment_of(s.share) : 0;
         for (std::size_t t = 0; t < model_.class_count(); ++t) {
-            bool const split = s.share.is_split();
-            add_kernel(s.forward, s, t, split, forward_[t]);
-            add_kernel(s.backward, s, t, split, backward_[t]);
-            add_kernel(s.deferred, s, t, false, update_[t]);
-            update_[t].straight += {s.update.whole.value / model_.bandwidth(t), s.update.split.value / model_.bandwidth(t)};
-            add_inside(s.inside_forward, t, forward_[t]);
-            add_inside(s.inside_backward, t, backward_[t]);
-            add_inside(s.inside_update, t, update_[t]);
+            add_kernel(s.forward, s, t, split, forward_[g][t]);
+            add_kernel(s.backward, s, t, split, backward_[g][t]);
+            add_kernel(s.deferred, s, t, false, update_[g][t]);
+            update_[g][t].straight += {s.update.whole.value / model_.bandwidth(t), s.update.split.value / model_.bandwidth(t)};
+            add_inside(s.inside_forward, t, forward_[g][t]);
+            add_inside(s.inside_backward, t, backward_[g][t]);
+            add_inside(s.inside_update, t, update_[g][t]);
         }
-        add_memory(s.stored);
-        add_memory(s.saved);
+        add_memory(s.stored, g);
+        add_memory(s.saved, g);
     }
-    void add_memory(holding const& h) {
-        for (std::size_t t = 0; t < problem_.memory.size(); ++t) {
+    void add_memory(holding const& h, std::size_t segment) {
+        auto& memory = problems_[segment].memory;
+        for (std::size_t t = 0; t < memory.size(); ++t) {
             holding const mine = model_.on_member(h, t);
-            problem_.memory[t] += {mine.whole.value, mine.split.value};
+            memory[t] += {mine.whole.value, mine.split.value};
         }
     }
 
-    ratio_problem finish() {
-        for (std::size_t t = 0; t < forward_.size(); ++t) {
-            forward_[t].straight += backward_[t].straight;
-            forward_[t].bent.insert(forward_[t].bent.end(), backward_[t].bent.begin(), backward_[t].bent.end());
-        }
-        problem_.stages.push_back(std::move(forward_));
-        problem_.stages.push_back(std::move(update_));
-        for (auto& row : problem_.memory) row.constant += buffer_;
-        return std::move(problem_);
+    [[nodiscard]] std::vector<ratio_problem> finish() {
+        for (std::size_t g = 0; g < problems_.size(); ++g)
+            for (std::size_t t = 0; t < model_.class_count(); ++t) {
+                forward_[g][t].straight += backward_[g][t].straight;
+                forward_[g][t].bent.insert(forward_[g][t].bent.end(), backward_[g][t].bent.begin(), backward_[g][t].bent.end());
+            }
+        close(forward_);
+        close(update_);
+        for (auto& row : problems_[0].memory) row.constant += buffer_;
+        return std::move(problems_);
     }
+
+    /// What moves between the cuts of two segments, as functions of the larger of their largest ratios.
+    struct exchange {
+        std::size_t from = 0, to = 0;
+        convex_pieces pieces;
+    };
+    std::vector<exchange> exchanges;
 
 private:
-    using stage = std::vector<stage_work>;
+    /// By segment and type.
+    using stage = std::vector<std::vector<stage_work>>;
+    [[nodiscard]] stage empty_stage() const { return stage(problems_.size(), std::vector<stage_work>(model_.class_count())); }
+
+    void close(stage& open) {
+        auto closed = std::exchange(open, empty_stage());
+        for (std::size_t g = 0; g < problems_.size(); ++g) problems_[g].stages.push_back(std::move(closed[g]));
+    }
 
     /// Transfers that close a stage, if they do.
-    void add_transfers(transfer_list const& transfers, stage* open) {
+    template <class SegmentOf>
+    void add_transfers(transfer_list const& transfers, stage* open, SegmentOf const& segment_of) {
         for (auto const& t : transfers) {
-            add_inside_groups(t.before, t.size, t.from.is_split());
-            add_inside_groups(t.after, t.size, t.to.is_split());
+            add_inside_groups(t.before, t.size, t.from, segment_of);
+            add_inside_groups(t.after, t.size, t.to, segment_of);
         }
         if (model_.ranks() == 1 || transfers.empty()) return;
-        if (open) problem_.stages.push_back(std::exchange(*open, stage(model_.class_count())));
+        if (open) close(*open);
         double buffer = 0;
-        for (auto const& t : transfers) buffer += add_transfer(t);
+        for (auto const& t : transfers) buffer += add_transfer(t, segment_of);
         buffer_ = std::max(buffer_, buffer);
     }
 
     /// Gives the size of its buffer where that is the same at all ratios.
-    double add_transfer(transfer const& t) {
+    template <class SegmentOf>
+    double add_transfer(transfer const& t, SegmentOf const& segment_of) {
         if (t.how == uneven::grouped) {
             // Launches and the sum of all shards: the same at all ratios, where the model is one line.
-            problem_.constant += model_.time(t, uniform_shares(even(model_)));
+            problems_[0].constant += model_.time(t, uniform_shares(even(model_)));
             return t.size.value;
         }
         double const at_zero = payload(t, model_.ranks(), t.from.is_split() ? 0 : 1, t.to.is_split() ? 0 : 1).value;
@@ -236,20 +258,24 @@ private:
         convex_pieces pieces;
         for (auto const& p : model_.model(t.kind).pieces)
             pieces.push_back({p.latency.value + p.slope.value * at_zero, p.slope.value * (at_one - at_zero)});
-        if (pieces.size() == 1 && pieces[0].slope == 0) problem_.constant += pieces[0].constant;
-        else problem_.transfers.push_back(std::move(pieces));
+        auto const segment = [&](share_ref ref, share_ref other) { return segment_of(ref.is_split() ? ref : other); };
+        if (pieces.size() == 1 && pieces[0].slope == 0) problems_[0].constant += pieces[0].constant;
+        else if (auto const from = segment(t.from, t.to), to = segment(t.to, t.from); from == to) problems_[from].transfers.push_back(std::move(pieces));
+        else exchanges.push_back({from, to, std::move(pieces)});
         return at_zero;
     }
 
     /// A step of all groups, bounded by what it would be if all had the largest share.
-    void add_inside_groups(inside_step kind, bytes size, bool split) {
+    template <class SegmentOf>
+    void add_inside_groups(inside_step kind, bytes size, share_ref cut, SegmentOf const& segment_of) {
         convex_pieces pieces;
+        bool const split = cut.is_split();
         for (std::size_t t = 0; t < model_.class_count(); ++t) {
             auto const& line = model_.inside(kind, t);
             double const all = line.slope.value * size.value;
             if (line.latency.value + all > 0) pieces.push_back(split ? affine{line.latency.value, all} : affine{line.latency.value + all, 0});
         }
-        if (!pieces.empty()) problem_.transfers.push_back(std::move(pieces));
+        if (!pieces.empty()) problems_[split ? segment_of(cut) : 0].transfers.push_back(std::move(pieces));
     }
     void add_inside(inside_list const& list, std::size_t t, stage_work& into) const {
         for (auto const& x : list) {
@@ -273,7 +299,7 @@ private:
     }
 
     cost_model const& model_;
-    ratio_problem problem_;
+    std::vector<ratio_problem> problems_;
     stage forward_, backward_, update_;
     double buffer_ = 0;
 };
@@ -284,11 +310,12 @@ private:
 /// `model` has one class per device type.
 /// An all-to-all is charged on its largest shard, so everything is convex in the ratios.
 [[nodiscard]] inline ratio_problem make_ratio_problem(std::span<step const> steps, std::span<holding const> saved,
-                                                      cost_model const& model, std::vector<double> preferred) {
-    detail::ratio_problem_builder builder(model, std::move(preferred));
-    for (auto const& s : steps) builder.add(s);
-    for (auto const& h : saved) builder.add_memory(h);
-    return builder.finish();
+                                                      cost_model const& model, std::vector<double> const& preferred) {
+    detail::ratio_problem_builder builder(model, preferred, 1);
+    auto const segment_of = [](share_ref) { return std::size_t{0}; };
+    for (auto const& s : steps) builder.add(s, segment_of);
+    for (auto const& h : saved) builder.add_memory(h, 0);
+    return std::move(builder.finish().front());
 }
 
 } // namespace heddle

@@ -163,6 +163,19 @@ private:
     mutable std::map<std::pair<segment_number, extent>, share_vector> alone_;
 };
 
+/// Shares as fractions, by segment and class of devices.
+class segment_shares {
+public:
+    segment_shares(indexed_program const& program, ratio_table ratios) : program_(program), ratios_(std::move(ratios)) {}
+    [[nodiscard]] share_vector const& operator()(share_ref ref) const {
+        return ratios_.at(program_.tensors[ref.tensor].factors[static_cast<std::size_t>(ref.factor)].segment);
+    }
+
+private:
+    indexed_program const& program_;
+    ratio_table ratios_;
+};
+
 /// Integral shares by class of devices: the largest that a device of the class has.
 class largest_shares {
 public:

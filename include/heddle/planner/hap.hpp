@@ -5,18 +5,20 @@
 /// HAP (EuroSys '24), sections 3 to 5.
 #pragma once
 
-#include <heddle/balance/ratio_problem.hpp>
+#include <heddle/balance/segmented_ratio_problem.hpp>
 #include <heddle/cost/overlapped.hpp>
 #include <heddle/planner/baselines.hpp>
+#include <heddle/planner/device_types.hpp>
 #include <heddle/planner/realise.hpp>
+#include <heddle/planner/segments.hpp>
 #include <heddle/planner/synthesis.hpp>
 
-#include <array>
 #include <cassert>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <set>
 #include <string>
@@ -35,6 +37,8 @@ struct hap_options {
     int rounds = 6;
     /// States kept per cut; where that leaves any out, no bound is proven.
     std::size_t width = 20'000;
+    /// Of each operator: segments may have ratios of their own. None: the program is one segment. See planner/segments.hpp.
+    std::vector<segment_number> segments{};
     std::optional<double> time_limit_seconds{};
     /// Called with every pair of program and ratios that was priced.
     std::function<void(trajectory_point const&)> progress{};
@@ -48,18 +52,27 @@ class hap_run {
 public:
     hap_run(indexed_program const& program, cluster const& c, Solver& solver, hap_options const& options)
         : cluster_(c), solver_(solver), options_(options), space_(program, operator_kinds(program)), types_(c), model_(c, types_.classes, main_type(program)),
-          proportional_(compute_proportional(model_, main_type(program))) {}
+          proportional_(everywhere(compute_proportional(model_, main_type(program)))), even_(everywhere(even(model_))) {}
 
     plan run() {
         run_baselines();
+        return alternate_from({{"compute-proportional", proportional_}, {"even", even_}});
+    }
+    /// From ratios per device alone, and without baselines.
+    plan run_from(ratio_table const& per_device) { return alternate_from({{"segments", types_.per_type(per_device)}}); }
+
+private:
+    struct starting_point {
+        std::string name;
+        ratio_table ratios;
+    };
+    plan alternate_from(std::vector<starting_point> starts) {
         graph_ = explore(fastest_programs(space_.program()));
-        alternate("compute-proportional", proportional_);
-        alternate("even", even(model_));
+        for (auto const& s : starts) alternate(s.name, s.ratios);
         if (memory_binds_ && widen()) {
             which_limit_ = search::limit_kind::none;
-            alternate("compute-proportional, any storage", proportional_);
-            alternate("even, any storage", even(model_));
-            alternate("memory-proportional, any storage", memory_proportional());
+            starts.push_back({"memory-proportional", everywhere(memory_proportional(model_))});
+            for (auto const& s : starts) alternate(s.name + ", any storage", s.ratios);
         }
         if (!best_) return infeasible();
         if (which_limit_ != search::limit_kind::none) search_longer();
@@ -68,47 +81,8 @@ public:
         return std::move(*best_);
     }
 
-private:
-    /// Device types, of groups of one size, as classes in order of first device.
-    struct type_classes {
-        std::vector<device_class> classes;
-        std::vector<std::size_t> of_device;
-
-        explicit type_classes(cluster const& c) {
-            auto const types = c.devices();
-            auto const sizes = c.group_sizes();
-            for (std::size_t d = 0; d < types.size(); ++d) {
-                auto const found = std::ranges::find_if(classes, [&](device_class const& k) { return k.type == types[d] && k.group_size == sizes[d]; });
-                of_device.push_back(static_cast<std::size_t>(found - classes.begin()));
-                if (found == classes.end()) classes.push_back({types[d], 1, sizes[d]});
-                else ++found->count;
-            }
-        }
-        [[nodiscard]] ratio_table per_device(std::vector<double> const& per_type) const {
-            ratio_table result(1);
-            for (auto k : of_device) result[0].push_back(per_type[k]);
-            return result;
-        }
-    };
-
-    /// The element type that most of the work is done in.
-    static element_type main_type(indexed_program const& p) {
-        std::array<double, element_type_count> work{};
-        for (auto const& op : p.operators) work[static_cast<std::size_t>(p.tensors[op.results.front()].info.type)] += op.work.forward.value;
-        auto const most = std::ranges::max_element(work);
-        return *most > 0 ? static_cast<element_type>(most - work.begin()) : p.tensors[p.loss].info.type;
-    }
-
-    [[nodiscard]] std::vector<double> memory_proportional() const {
-        std::vector<double> ratios;
-        double sum = 0;
-        for (std::size_t k = 0; k < model_.class_count(); ++k) {
-            ratios.push_back(model_.memory_limit(k));
-            sum += ratios.back() * model_.classes()[k].count;
-        }
-        for (auto& r : ratios) r /= sum;
-        return ratios;
-    }
+    /// The same ratios in every segment.
+    [[nodiscard]] ratio_table everywhere(std::vector<double> const& per_type) const { return ratio_table(segment_count(space_.program()), per_type); }
 
     /// The programs of some instructions; `steps_` then has all instructions met.
     [[nodiscard]] cut_graph explore(instruction_filter allowed) {
@@ -127,14 +101,14 @@ private:
     }
 
     /// Classes are device types here; each is priced as its device with the largest share.
-    [[nodiscard]] priced_graph price(cut_graph const& graph, std::vector<double> const& ratios) const {
+    [[nodiscard]] priced_graph price(cut_graph const& graph, ratio_table const& ratios) const {
         largest_shares const shares(integral_shares(space_.program(), types_.per_device(ratios)), types_.of_device);
         return {space_, graph, steps_, model_, shares};
     }
-    [[nodiscard]] priced_graph price(std::vector<double> const& ratios) const { return price(graph_, ratios); }
+    [[nodiscard]] priced_graph price(ratio_table const& ratios) const { return price(graph_, ratios); }
 
     /// Prices a pair on integral shares and keeps it if it is the best so far.
-    std::optional<double> consider(std::string origin, move_list const& path, std::vector<double> const& ratios) {
+    std::optional<double> consider(std::string origin, move_list const& path, ratio_table const& ratios) {
         auto [p, cost] = realise(path, space_, steps_, cluster_, types_.per_device(ratios), options_.training);
         std::optional<double> seconds;
         if (cost.fits) seconds = p.cost();
@@ -152,7 +126,7 @@ private:
     void run_baselines() {
         for (auto const& b : baselines_of(space_.program())) {
             auto const graph = explore(b.allowed);
-            auto const run = [&](std::vector<double> const& ratios) {
+            auto const run = [&](ratio_table const& ratios) {
                 auto const bounds = improve_bounds<Accumulator>(price(graph, ratios), 6);
                 if (!bounds.path || !has_instruction(*bounds.path, b.witness)) return;
                 bool const differs = Accumulator::overlaps_gradients && b.also_without_overlap;
@@ -163,7 +137,7 @@ private:
                 auto const [p, cost] = realise(*bounds.path, space_, steps_, cluster_, types_.per_device(ratios), apart);
                 keep_least(b.name, cost.fits ? std::optional(p.cost()) : std::nullopt);
             };
-            if (b.at_even) run(even(model_));
+            if (b.at_even) run(even_);
             if (b.at_proportional) run(proportional_);
         }
     }
@@ -178,7 +152,7 @@ private:
     }
 
     /// Program, ratios, program, ... until a pair repeats or rounds are over (HAP section 3.1).
-    void alternate(std::string const& start, std::vector<double> ratios) {
+    void alternate(std::string const& start, ratio_table ratios) {
         std::set<move_list> seen;
         for (int round = 0; round < options_.rounds && !out_of_time(); ++round) {
             auto const found = synthesise_at(ratios, options_.synthesis);
@@ -194,15 +168,16 @@ private:
             bool const is_new = seen.insert(*found.path).second;
             auto const balanced = balance(*found.path, ratios);
             if (!balanced) return;
-            consider(origin + ", ratios", *found.path, balanced->ratios);
+            consider(origin + ", ratios", *found.path, *balanced);
             double change = 0;
-            for (std::size_t k = 0; k < ratios.size(); ++k) change = std::max(change, std::abs(ratios[k] - balanced->ratios[k]));
+            for (std::size_t g = 0; g < ratios.size(); ++g)
+                for (std::size_t k = 0; k < ratios[g].size(); ++k) change = std::max(change, std::abs(ratios[g][k] - (*balanced)[g][k]));
             if (!is_new || change < 1e-6) return;
-            ratios = balanced->ratios;
+            ratios = *balanced;
         }
     }
 
-    synthesis_result synthesise_at(std::vector<double> const& ratios, synthesis_options options) {
+    synthesis_result synthesise_at(ratio_table const& ratios, synthesis_options options) {
         if (options_.time_limit_seconds) options.search.time_limit_seconds = std::max(0.0, *options_.time_limit_seconds - elapsed());
         auto found = synthesise<Accumulator>(price(ratios), options);
         statistics_ += found.statistics;
@@ -223,7 +198,7 @@ private:
     }
 
     /// Where nothing fits: ratios at which the program of least memory does, if the solver finds any.
-    std::optional<std::vector<double>> make_room(std::string const& origin, std::vector<double> const& ratios) {
+    std::optional<ratio_table> make_room(std::string const& origin, ratio_table const& ratios) {
         auto const priced = price(ratios);
         for (bool count_buffers : {true, false}) {
             auto const path = least_memory(priced, count_buffers);
@@ -231,8 +206,8 @@ private:
             consider(origin + ", least memory", *path, ratios);
             auto const balanced = balance(*path, ratios);
             if (!balanced) continue;
-            consider(origin + ", least memory, ratios", *path, balanced->ratios);
-            return balanced->ratios;
+            consider(origin + ", least memory, ratios", *path, *balanced);
+            return *balanced;
         }
         return std::nullopt;
     }
@@ -248,21 +223,30 @@ private:
         auto const found = synthesise_at(ratios, options);
         if (!found.path) return;
         consider("longer search, program", *found.path, ratios);
-        if (auto const balanced = balance(*found.path, ratios)) consider("longer search, ratios", *found.path, balanced->ratios);
+        if (auto const balanced = balance(*found.path, ratios)) consider("longer search, ratios", *found.path, *balanced);
     }
 
-    /// The best ratios of a program whose shards move in the way that is best at `ratios`.
-    std::optional<ratio_solution> balance(move_list const& path, std::vector<double> const& ratios) {
+    /// The best ratios of a program whose shards move in the way that is best at `ratios`, by segment and type.
+    std::optional<ratio_table> balance(move_list const& path, ratio_table const& ratios) {
+        auto const& program = space_.program();
+        auto const segment_of = [&](share_ref ref) -> std::size_t { return program.tensors[ref.tensor].factors[static_cast<std::size_t>(ref.factor)].segment; };
+        segment_shares const shares(program, ratios);
         std::vector<step> steps;
-        std::vector<holding> saved;
-        uniform_shares const shares(ratios);
+        std::vector<std::pair<std::size_t, holding>> saved;
         for (auto const& s : steps_of(path, space_, steps_)) {
             steps.push_back(model_.decided(s.step, shares));
-            for (auto const& [t, f] : s.saved) saved.push_back(held_bytes(space_.program().tensors[t], f));
+            for (auto const& [t, f] : s.saved) saved.push_back({f.is_shard() ? segment_of({t, f.factor()}) : 0, held_bytes(program.tensors[t], f)});
         }
-        auto solution = solver_.solve(make_ratio_problem(steps, saved, model_, proportional_));
-        if (!solution.feasible) return std::nullopt;
-        return solution;
+        auto problem = make_ratio_problem(steps, saved, model_, proportional_.front(), ratios.size(), segment_of);
+        if (ratios.size() == 1) {
+            auto solution = solver_.solve(problem.segments.front());
+            return solution.feasible ? std::optional<ratio_table>({std::move(solution.ratios)}) : std::nullopt;
+        }
+        if constexpr (segmented_ratio_solver<Solver>) {
+            auto solution = solver_.solve(problem);
+            if (solution.feasible) return std::move(solution.ratios);
+        }
+        return std::nullopt;
     }
 
     /// A bound for every program at the plan's integral shares. A better program met on the way is
@@ -314,7 +298,7 @@ private:
 
     /// No program found at any ratios tried: says what the one of least memory would need.
     plan infeasible() {
-        auto const ratios = memory_proportional();
+        auto const ratios = everywhere(memory_proportional(model_));
         plan result;
         result.provenance.training = options_.training;
         if (auto const path = least_memory(price(ratios), true)) {
@@ -359,13 +343,13 @@ private:
     hap_options const& options_;
     cut_space space_;
     cut_graph graph_;
-    type_classes types_;
+    device_types types_;
     cost_model model_;
-    std::vector<double> proportional_;
+    ratio_table proportional_, even_;
     std::vector<step> steps_;
     std::optional<plan> best_;
     move_list best_path_;
-    std::vector<double> best_ratios_;
+    ratio_table best_ratios_;
     std::map<std::string, std::optional<double>> baselines_;
     std::vector<trajectory_point> trajectory_;
     search::statistics statistics_;
@@ -375,22 +359,82 @@ private:
 
 } // namespace detail
 
+namespace detail {
+
+template <ratio_solver Solver>
+[[nodiscard]] plan with_accumulator(indexed_program const& p, cluster const& c, Solver& solver, hap_options const& options, auto&& use) {
+    if (options.training.overlaps_gradients) return use(hap_run<overlapped, Solver>(p, c, solver, options));
+    return use(hap_run<serial, Solver>(p, c, solver, options));
+}
+
+/// The two segments whose ratios differ least over all devices. *Precondition:* there are two at least.
+[[nodiscard]] inline std::pair<segment_number, segment_number> nearest_segments(ratio_table const& ratios) {
+    std::pair<segment_number, segment_number> nearest{0, 1};
+    double least = std::numeric_limits<double>::infinity();
+    for (std::size_t a = 0; a < ratios.size(); ++a)
+        for (std::size_t b = a + 1; b < ratios.size(); ++b) {
+            double distance = 0;
+            for (std::size_t d = 0; d < ratios[a].size(); ++d) distance += std::abs(ratios[a][d] - ratios[b][d]);
+            if (distance < least) {
+                least = distance;
+                nearest = {static_cast<segment_number>(a), static_cast<segment_number>(b)};
+            }
+        }
+    return nearest;
+}
+
+/// Goes on from a plan in one segment: all segments with ratios of their own, then, one pair after the other, segments whose ratios
+/// are nearest get the same again; keeps the cheapest.
+template <single_device_program Program, ratio_solver Solver>
+[[nodiscard]] plan plan_segments(Program const& program, cluster const& c, Solver& solver, hap_options const& options, plan best) {
+    auto segments = numbered_in_order(options.segments);
+    auto const start = best.ratios.front();
+    for (;;) {
+        auto const indexed = index_program(program, segments);
+        std::size_t const count = segment_count(indexed);
+        if (count == 1) return best;
+        auto found = with_accumulator(indexed, c, solver, options, [&](auto&& run) { return run.run_from(ratio_table(count, start)); });
+        if (!found.exists()) return best;
+        best.statistics += found.statistics;
+        auto const [kept, merged] = nearest_segments(found.ratios);
+        bool const is_better = found.cost() < best.cost();
+        if (is_better) {
+            found.baselines = best.baselines;
+            found.statistics = best.statistics;
+            found.trajectory.insert(found.trajectory.begin(), best.trajectory.begin(), best.trajectory.end());
+            best = std::move(found);
+        } else if (!best.segments.empty()) {
+            return best;
+        }
+        for (auto& s : segments)
+            if (s == merged) s = kept;
+        segments = numbered_in_order(std::move(segments));
+    }
+}
+
+} // namespace detail
+
 /// Plans a program on a cluster.
 ///
 /// Alternates between the best program at fixed ratios and the best ratios of a fixed program, from
 /// compute-proportional and from even ratios, prices every pair on integral shards, baselines included, and
 /// returns the cheapest that fits into memory, with a bound for its shares. Device groups are planned as one device each, data parallel
-/// inside.
-/// *Throws* `input_error` for a cluster that `validate` refuses or a program that is not well formed.
+/// inside. Segments, where there are any, start from the best ratios of one.
+/// *Throws* `input_error` for a cluster that `validate` refuses, a program that is not well formed, or segments that do not fit it.
 /// *Complexity.* Linear in the operators for a bounded number of tensors in use at a cut.
 template <single_device_program Program, ratio_solver Solver>
 [[nodiscard]] plan plan_hap(Program const& program, cluster const& c, Solver&& solver, hap_options const& options = {}) {
     validate(c);
+    if (!options.segments.empty()) {
+        if (options.segments.size() != static_cast<std::size_t>(program_access<Program>::operator_count(program)))
+            throw input_error("segments", "there are " + std::to_string(options.segments.size()) + ", expected one per operator");
+        if (has_groups(c)) throw input_error("segments", "device groups are planned in one segment only");
+        if (!segmented_ratio_solver<std::remove_reference_t<Solver>>) throw input_error("segments", "the ratio solver solves for one segment only");
+    }
     indexed_program indexed = index_program(program);
     if (has_groups(c)) split_inside(indexed);
-    using solver_type = std::remove_reference_t<Solver>;
-    if (options.training.overlaps_gradients) return detail::hap_run<overlapped, solver_type>(indexed, c, solver, options).run();
-    return detail::hap_run<serial, solver_type>(indexed, c, solver, options).run();
+    plan one = detail::with_accumulator(indexed, c, solver, options, [](auto&& run) { return run.run(); });
+    return options.segments.empty() || !one.exists() ? one : detail::plan_segments(program, c, solver, options, std::move(one));
 }
 
 /// The one call for the common case.

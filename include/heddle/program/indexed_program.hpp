@@ -224,18 +224,21 @@ inline factor_number find_factor(index_rule const& rule, indexed_access const& a
 
 /// The segments that make or use each tensor, ascending; one at least.
 template <class Program>
-[[nodiscard]] std::vector<boost::container::flat_set<segment_number>> segments_of_tensors(Program const& p, std::span<segment_number const> segments) {
+[[nodiscard]] std::vector<std::vector<segment_number>> segments_of_tensors(Program const& p, std::span<segment_number const> segments) {
     using access = program_access<Program>;
-    std::vector<boost::container::flat_set<segment_number>> touching(static_cast<std::size_t>(access::tensor_count(p)));
+    std::vector<std::vector<segment_number>> touching(static_cast<std::size_t>(access::tensor_count(p)));
     auto const operators = static_cast<std::size_t>(access::operator_count(p));
     if (!segments.empty() && segments.size() != operators)
         throw input_error("segments", "there are " + std::to_string(segments.size()) + ", expected one for each of " + std::to_string(operators) + " operators");
     for (operator_id o = 0; o < segments.size(); ++o) {
-        for (tensor_id t : access::operands(p, o)) touching.at(t).insert(segments[o]);
-        for (tensor_id t : access::results(p, o)) touching.at(t).insert(segments[o]);
+        for (tensor_id t : access::operands(p, o)) touching.at(t).push_back(segments[o]);
+        for (tensor_id t : access::results(p, o)) touching.at(t).push_back(segments[o]);
     }
-    for (auto& list : touching)
-        if (list.empty()) list.insert(segment_number{0});
+    for (auto& list : touching) {
+        if (list.empty()) list.push_back(segment_number{0});
+        std::ranges::sort(list);
+        list.erase(std::unique(list.begin(), list.end()), list.end());
+    }
     return touching;
 }
 
