@@ -95,8 +95,7 @@ private:
 
     /// One half of a conversion, from one form to another.
     void convert(tensor_id t, form from, form to, conversion_half const& half, uneven how, form cut) {
-        bool const is_gradient = false;
-        if (half.collective) return across(*half.collective, t, from, to, how, is_cut(t), is_cut(t) ? 's' : is_gradient ? 0 : 'b');
+        if (half.collective) return across(*half.collective, t, from, to, how, is_cut(t), is_cut(t) ? 's' : 'b');
         for (std::size_t d = 0; d < clocks_.size(); ++d) {
             double const mine = size(t) / (is_cut(t) ? members(d) : 1), part = mine * share(t, cut, d);
             using enum conversion_half::work;
@@ -276,7 +275,6 @@ TEST_CASE("a group costs no less than a device as fast as all of it, and with a 
             united.machines[d] = {d, 1, 1};
             single.machines[d].devices = 1;
         }
-        // Of single devices, so that nothing is priced as in a group.
         double const cost = seconds_of(made.plan, c);
         CHECK(cost >= seconds_of(made.plan, united) * (1 - 1e-12));
         CHECK(seconds_of(made.plan, free) <= seconds_of(made.plan, single) * (1 + 1e-12));
