@@ -56,7 +56,7 @@ TEST_CASE("a cluster says which machines are grouped") {
 }
 
 TEST_CASE("a plan on groups that is written and read costs the same, bit for bit") {
-    for (std::uint64_t seed : {2, 3, 5, 6, 7, 8}) {
+    for (std::uint64_t seed : {2u, 3u, 5u, 6u, 7u, 8u}) {
         CAPTURE(seed);
         auto const p = priced_plan(seed);
         auto const text = json::write_plan(p);

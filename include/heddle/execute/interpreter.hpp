@@ -29,7 +29,7 @@
 
 namespace heddle {
 
-/// Executes plans on one rank of a communicator, or on one device of a group, whose communicator is a `group_member`.
+/// Executes plans on one rank of a communicator, or on one device of a group, whose communicator is a `grouped_communicator`.
 ///
 /// *Preconditions.* The plan is one of the program (`verify` accepts it), for as many devices as there are
 /// ranks; every rank runs the same plan. If it has groups, `split_inside` was called for `indexed`. Keeps references to all it is given.

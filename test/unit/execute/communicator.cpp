@@ -180,7 +180,7 @@ TEST_CASE("groups of ranks meet among themselves") {
 }
 
 TEST_CASE("a device group's first device acts for it across groups") {
-    using member = group_member<double, in_process_communicator, in_process_communicator>;
+    using member = grouped_communicator<double, in_process_communicator, in_process_communicator>;
     static_assert(communicator_of<member, double>);
     for (std::size_t inside : {1u, 2u, 3u}) {
         std::size_t const groups = 2, ranks = inside * groups;

@@ -65,7 +65,7 @@ TEST_CASE("random plans on device groups compute what the single device does and
 }
 
 TEST_CASE("a plan on groups of other sizes is as right") {
-    for (std::uint64_t seed : {3, 5, 7, 11}) {
+    for (std::uint64_t seed : {3u, 5u, 7u, 11u}) {
         auto made = test::random_grouped_case(seed);
         for (int size : {2, 3, 5}) {
             for (auto& d : made.plan.devices) d.group_size = size;
