@@ -31,9 +31,11 @@
 
 #include <heddle/cluster/cluster.hpp>
 #include <heddle/cluster/fitted.hpp>
+#include <heddle/cluster/inside.hpp>
 #include <heddle/cluster/presets.hpp>
 #include <heddle/cluster/sample.hpp>
 
+#include <heddle/theory/batch.hpp>
 #include <heddle/theory/cut_space.hpp>
 #include <heddle/theory/form.hpp>
 #include <heddle/theory/instruction.hpp>
