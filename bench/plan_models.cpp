@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 // Whole planning runs, reading excluded: the shipped models on the shipped cluster of 2 V100 and 6 P100 and, where
-// $HEDDLE_REFERENCE_DATA is set, the models there. Every plan is verified.
+// $HEDDLE_REFERENCE_DATA is set, the models there; and the shipped models on 8 device groups of 8, and on one device of each. Every plan is verified.
 // Counters: seconds per iteration of the plan, proven gap in percent, speed-up over the best data-parallel baseline.
 #include <heddle/clp/all.hpp>
 #include <heddle/heddle.hpp>
@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -19,9 +20,8 @@ namespace {
 using namespace heddle;
 namespace fs = std::filesystem;
 
-void run(benchmark::State& state, fs::path const& path, fs::path const& cluster_path) {
+void run(benchmark::State& state, fs::path const& path, cluster const& c) {
     auto const model = json::read_model(path);
-    auto const c = json::read_cluster(cluster_path);
     plan result;
     for (auto _ : state) result = find_plan(model.program, c, clp::ratio_solver{});
     if (!result.exists()) { state.SkipWithError(result.reason.c_str()); return; }
@@ -38,7 +38,9 @@ void run(benchmark::State& state, fs::path const& path, fs::path const& cluster_
 
 int main(int argc, char** argv) {
     fs::path const examples = HEDDLE_EXAMPLES;
-    auto const c = examples / "clusters" / "v100x2_p100x6.json";
+    auto const c = json::read_cluster(examples / "clusters" / "v100x2_p100x6.json"), groups = json::read_cluster(examples / "clusters" / "v100_p100_8x8.json");
+    cluster firsts = groups;
+    for (auto& m : firsts.machines) m.devices = 1;
     std::vector<fs::path> models;
     auto const add = [&](fs::path const& folder) {
         if (!fs::is_directory(folder)) return;
@@ -46,12 +48,16 @@ int main(int argc, char** argv) {
             if (entry.path().extension() == ".gz" || entry.path().extension() == ".json") models.push_back(entry.path());
     };
     add(examples / "models");
+    auto const shipped = models;
     if (char const* const data = std::getenv("HEDDLE_REFERENCE_DATA")) add(fs::path(data) / "models");
     std::ranges::sort(models);
     for (auto const& file : models) {
         std::string const name = file.filename().string();
         benchmark::RegisterBenchmark(name.c_str(), [file, c](benchmark::State& state) { run(state, file, c); })->Unit(benchmark::kMillisecond);
     }
+    for (auto const& file : shipped)
+        for (auto const& [name, machines] : {std::pair("/8 groups of 8", groups), {"/8 devices", firsts}})
+            benchmark::RegisterBenchmark((file.filename().string() + name).c_str(), [file, machines](benchmark::State& state) { run(state, file, machines); })->Unit(benchmark::kMillisecond);
     benchmark::Initialize(&argc, argv);
     benchmark::RunSpecifiedBenchmarks();
 }

@@ -91,6 +91,36 @@ class CommandLine(unittest.TestCase):
             self.assertIn(fragment, text.stdout)
         self.refused(run("verify", "--plan", out, "--model", MODEL, "--json"), "vit_2", "GB", "--shrink")
 
+    def test_machines_as_devices(self):
+        cluster = json.loads(pathlib.Path(CLUSTER).read_text())
+        cluster["machines"] = [{"type": "P100", "devices": 2, "count": 3}]
+        cluster["links"]["intra"] = {"bandwidth": 12e9, "latency": 1e-5}
+        apart = self.write("cluster.json", cluster)
+        cluster["machines"][0]["grouped"] = True
+        grouped = self.write("grouped.json", cluster)
+        out = self.path / "plan.json"
+        planned = run("plan", "--model", MODEL, "--cluster", apart, "--group-machines", "--out", out, "--json")
+        self.assertEqual(planned.returncode, 0, planned.stderr)
+        summary = json.loads(planned.stdout)
+        self.assertEqual(summary["group_sizes"], [2, 2, 2])
+        said = json.loads(run("plan", "--model", MODEL, "--cluster", grouped, "--json").stdout)
+        self.assertEqual(said["cost"], summary["cost"])
+        self.assertIn("2 x P100", run("plan", "--model", MODEL, "--cluster", grouped, "--no-times").stdout)
+
+        shown = json.loads(run("verify", "--plan", out, "--model", MODEL, "--shrink", "--json").stdout)
+        self.assertTrue(shown["valid"])
+        self.assertEqual(shown["ranks"], 6)
+        self.assertTrue(any(c["executed_bytes"] > 0 for c in shown["collectives_inside_groups"].values()))
+        for c in shown["collectives_inside_groups"].values():
+            self.assertEqual(c["executed_bytes"], c["charged_bytes"])
+
+        again = json.loads(run("cost", "--plan", out, "--cluster", apart, "--group-machines", "--json").stdout)
+        self.assertAlmostEqual(again["cost"], summary["cost"], delta=1e-12)
+        self.refused(run("cost", "--plan", out, "--cluster", apart), "has 6 devices, the plan is for 3")
+        cluster["machines"][0]["grouped"] = False
+        cluster["collectives"] = {"all_reduce": {"latency": 1e-4, "seconds_per_byte": 1e-9}}
+        self.refused(run("plan", "--model", MODEL, "--cluster", self.write("measured.json", cluster), "--group-machines"), "measured on all devices")
+
     def test_verify_runs_a_small_model_whole(self):
         model, out = json.loads(pathlib.Path("examples/formats/model.json").read_text()), self.path / "plan.json"
         known = self.write("model.json", model)

@@ -99,11 +99,11 @@ concept communicator_of = requires(Communicator& c, std::span<Scalar> data, std:
 ///
 /// `Inner` joins the devices of a group, `Across` the first devices of all groups; only a first device has one.
 template <class Scalar, communicator_of<Scalar> Inner, communicator_of<Scalar> Across>
-class group_member {
+class grouped_communicator {
 public:
     /// *Preconditions.* `across` is there exactly on rank 0 of `inside`; `group < groups` are the group's rank in
     /// `across` and its size.
-    group_member(Inner& inside, Across* across, std::size_t group, std::size_t groups)
+    grouped_communicator(Inner& inside, Across* across, std::size_t group, std::size_t groups)
         : inside_(&inside), across_(across), group_(group), groups_(groups) {}
 
     [[nodiscard]] std::size_t rank() const { return group_; }

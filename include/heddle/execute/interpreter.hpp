@@ -24,13 +24,12 @@
 #include <map>
 #include <optional>
 #include <span>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
 namespace heddle {
 
-/// Executes plans on one rank of a communicator, or on one device of a group, whose communicator is a `group_member`.
+/// Executes plans on one rank of a communicator, or on one device of a group, whose communicator is a `grouped_communicator`.
 ///
 /// *Preconditions.* The plan is one of the program (`verify` accepts it), for as many devices as there are
 /// ranks; every rank runs the same plan. If it has groups, `split_inside` was called for `indexed`. Keeps references to all it is given.
@@ -94,11 +93,11 @@ private:
 
     // ---- device groups
 
-    static auto* devices_of(Communicator& c) {
+    using inner = typename detail::devices_inside<Communicator>::type;
+    static inner* devices_of(Communicator& c) {
         if constexpr (requires { c.inside(); }) return &c.inside();
-        else return static_cast<Communicator*>(nullptr);
+        else return nullptr;
     }
-    using inner = std::remove_pointer_t<decltype(devices_of(std::declval<Communicator&>()))>;
 
     [[nodiscard]] bool is_parameter(tensor_id t) const { return indexed_.tensors[t].is_parameter(); }
     /// Whether this device has a tensor's cotangent.

@@ -64,7 +64,7 @@ namespace detail {
     return dot == std::string::npos ? std::string() : name.substr(0, dot);
 }
 
-/// Calls `work(communicator)` on as many threads as a plan has devices, all those of groups with a `group_member`.
+/// Calls `work(communicator)` on as many threads as a plan has devices, all those of groups with a `grouped_communicator`.
 template <class Work>
 void run_devices(plan const& what, Work&& work) {
     if (!what.has_groups()) return run_ranks(what.devices.size(), work);
@@ -77,7 +77,7 @@ void run_devices(plan const& what, Work&& work) {
         auto inside = world.group(members);
         std::optional<in_process_communicator> across;
         if (inside.rank() == 0) across = world.group(firsts);
-        group_member<double, in_process_communicator, in_process_communicator> communicator(inside, across ? &*across : nullptr, group, firsts.size());
+        grouped_communicator<double, in_process_communicator, in_process_communicator> communicator(inside, across ? &*across : nullptr, group, firsts.size());
         work(communicator);
     });
 }

@@ -50,8 +50,8 @@ struct plan_step {
     std::vector<std::pair<tensor_id, form>> saved;
 };
 
-/// Predicted seconds of one iteration, by term; they add up to the total. Computation includes communication inside device
-/// groups, but for the steps of collectives.
+/// Predicted seconds of one iteration, by term; they add up to the total. What device groups communicate inside beside collectives
+/// is work of theirs: computation, or update.
 struct time_terms {
     double compute = 0;
     double forward_communication = 0;

@@ -179,16 +179,16 @@ TEST_CASE("groups of ranks meet among themselves") {
     }
 }
 
-TEST_CASE("device groups: inside, across, inside") {
-    using grouped = grouped_communicator<double, in_process_communicator, in_process_communicator>;
-    static_assert(communicator_of<grouped, double>);
+TEST_CASE("a device group's first device acts for it across groups") {
+    using member = grouped_communicator<double, in_process_communicator, in_process_communicator>;
+    static_assert(communicator_of<member, double>);
     for (std::size_t inside : {1u, 2u, 3u}) {
         std::size_t const groups = 2, ranks = inside * groups;
         std::mt19937 random(static_cast<unsigned>(inside));
-        auto const data = random_values(random, ranks, 7);
+        auto const data = random_values(random, groups, 7);
         auto const whole = random_values(random, 7);
         counts const shards{7, 0}, back{2, 5};
-        std::vector<values> reduced = data, gathered(ranks, values(7)), scattered(ranks), exchanged(ranks), copied = data;
+        std::vector<values> reduced = data, gathered(groups, values(7)), scattered(groups), exchanged(groups), copied = data;
         run_ranks(ranks, [&](in_process_communicator& world) {
             auto const r = world.rank(), group = r / inside;
             counts members, leaders;
@@ -197,25 +197,29 @@ TEST_CASE("device groups: inside, across, inside") {
             auto inner = world.group(members);
             std::optional<in_process_communicator> across;
             if (inner.rank() == 0) across = world.group(leaders);
-            grouped c(inner, across ? &*across : nullptr, group, groups);
+            member c(inner, across ? &*across : nullptr, group, groups);
             CHECK(c.rank() == group);
             CHECK(c.size() == groups);
-            c.all_reduce(out(reduced[r]));
-            c.all_gather_v(in(piece(whole, shards, group)), out(gathered[r]), shards, uneven::grouped);
-            scattered[r].resize(back[group]);
-            c.reduce_scatter_v(in(data[r]), out(scattered[r]), back, uneven::padded);
+            CHECK(c.inside().size() == inside);
+            CHECK((c.across() != nullptr) == (c.inside().rank() == 0));
+            if (!c.across()) return;
+            c.charge_elements_as(2);
+            c.all_reduce(out(reduced[group]));
+            CHECK(across->traffic().of(collective::all_reduce).payload == bytes(14));
+            c.all_gather_v(in(piece(whole, shards, group)), out(gathered[group]), shards, uneven::grouped);
+            scattered[group].resize(back[group]);
+            c.reduce_scatter_v(in(data[group]), out(scattered[group]), back, uneven::padded);
             counts const sent{group == 0 ? 2u : 0u, group == 0 ? 5u : 0u}, received{back[group], 0};
-            exchanged[r].resize(back[group]);
-            c.all_to_all_v(in(piece(whole, shards, group)), sent, out(exchanged[r]), received);
-            c.broadcast(out(copied[r]), 1);
+            exchanged[group].resize(back[group]);
+            c.all_to_all_v(in(piece(whole, shards, group)), sent, out(exchanged[group]), received);
+            c.broadcast(out(copied[group]), 1);
         });
-        for (std::size_t r = 0; r < ranks; ++r) {
-            for (std::size_t n = 0; n < 7; ++n) CHECK(reduced[r][n] == doctest::Approx(sum(data)[n]));
-            CHECK(reduced[r] == reduced[0]);
-            CHECK(gathered[r] == whole);
-            for (std::size_t n = 0; n < scattered[r].size(); ++n) CHECK(scattered[r][n] == doctest::Approx(piece(sum(data), back, r / inside)[n]));
-            CHECK(exchanged[r] == piece(whole, back, r / inside));
-            CHECK(copied[r] == data[inside]);
+        for (std::size_t g = 0; g < groups; ++g) {
+            for (std::size_t n = 0; n < 7; ++n) CHECK(reduced[g][n] == doctest::Approx(sum(data)[n]));
+            CHECK(gathered[g] == whole);
+            for (std::size_t n = 0; n < scattered[g].size(); ++n) CHECK(scattered[g][n] == doctest::Approx(piece(sum(data), back, g)[n]));
+            CHECK(exchanged[g] == piece(whole, back, g));
+            CHECK(copied[g] == data[1]);
         }
     }
 }

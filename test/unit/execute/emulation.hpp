@@ -17,10 +17,6 @@ namespace heddle::test {
 /// `prove` on data of this seed.
 [[nodiscard]] proof emulate(program const& p, plan const& what, std::uint64_t seed);
 
-/// As above, each device of the plan being a group of ranks that hold summands of its partial tensors, and copies of the rest: the largest
-/// relative error of the loss and of any gradient's entry. Bytes are not compared.
-[[nodiscard]] double error_on_groups(std::size_t inside, program const& p, plan const& what, std::uint64_t seed);
-
 /// A plan's instructions, one a line.
 [[nodiscard]] std::string describe(plan const& what);
 

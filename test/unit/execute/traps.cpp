@@ -273,16 +273,3 @@ TEST_CASE("trap: empty shards everywhere, and more ranks than atoms") {
             }
         }
 }
-
-TEST_CASE("trap: device groups reduce inside, across and inside") {
-    for (std::size_t inside : {1u, 2u, 3u})
-        for (std::uint64_t seed = 1; seed <= (test::sanitized ? 20 : 100); ++seed) {
-            test::random_source random(seed);
-            auto const p = test::catalogue_program(random, 4);
-            auto const indexed = index_program(p);
-            auto const plan = test::random_plan(indexed, 2, random);
-            INFO(test::describe(p), test::describe(plan));
-            CAPTURE(seed);
-            CHECK(test::error_on_groups(inside, p, plan, seed) < 1e-10);
-        }
-}

@@ -10,6 +10,7 @@
 #include <heddle/theory/form.hpp>
 
 #include <span>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -29,6 +30,17 @@ namespace heddle::detail {
     }
     return collective::all_reduce;
 }
+
+/// What joins the devices of a group where `Communicator` is a member's; on a single device nothing does, and any type will do.
+template <class Communicator>
+struct devices_inside {
+    using type = Communicator;
+};
+template <class Communicator>
+    requires requires(Communicator& c) { c.inside(); }
+struct devices_inside<Communicator> {
+    using type = std::remove_reference_t<decltype(std::declval<Communicator&>().inside())>;
+};
 
 /// One device's end of its group; a single device's, without `inside`, where all of this is the identity. Of a tensor that is cut
 /// inside each device has a contiguous range of what the group has of that factor, none more than the first. Keeps references to

@@ -1,0 +1,347 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief What plans on device groups cost: against a simulation from forms alone, and how it must move with the groups.
+#include <heddle/plan/evaluate.hpp>
+#include <heddle/plan/verify.hpp>
+#include <heddle/planner/hap.hpp>
+#include <support/device_groups.hpp>
+#if __has_include(<heddle/clp/ratio_solver.hpp>)
+#include <heddle/clp/ratio_solver.hpp>
+#define HEDDLE_TEST_HAS_SOLVER 1
+#endif
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace {
+
+using namespace heddle;
+
+/// One iteration, clock by clock, from the forms of a plan's instructions.
+class simulation {
+public:
+    simulation(indexed_program const& program, plan const& p, cluster const& c) : program_(program), plan_(p), cluster_(c), shares_(shares_of(p)), clocks_(p.devices.size()) {}
+
+    double seconds() {
+        for (auto const& s : plan_.steps) run_forward(s);
+        for (auto s = plan_.steps.rbegin(); s != plan_.steps.rend(); ++s) run_backward(*s);
+        meet();
+        for (auto const& s : plan_.steps) run_deferred(s);
+        for (auto const& s : plan_.steps) run_update(s);
+        meet();
+        for (auto const& s : plan_.steps)
+            if (auto const& i = s.instruction; i.what == instruction::kind::read && i.from != i.to)
+                across(collective::all_gather, i.tensor, i.from, i.to, way(s.step.update_transfers), false, 'b');
+        return clocks_[0];
+    }
+
+private:
+    using devices = std::vector<double>;
+
+    [[nodiscard]] double members(std::size_t d) const { return plan_.devices[d].group_size; }
+    [[nodiscard]] bool is_cut(tensor_id t) const { return program_.tensors[t].inside != no_factor; }
+    [[nodiscard]] double size(tensor_id t) const { return program_.tensors[t].info.size().value; }
+    [[nodiscard]] double share(tensor_id t, form f, std::size_t d) const { return f.is_shard() ? shares_({t, f.factor()})[d] : 1; }
+    [[nodiscard]] double held(tensor_id t, form f, std::size_t d, bool divided) const { return size(t) * share(t, f, d) / (divided && is_cut(t) ? members(d) : 1); }
+    [[nodiscard]] static uneven way(transfer_list const& list) { return list.empty() ? uneven::padded : list[0].how.value_or(uneven::padded); }
+    [[nodiscard]] static bool has_statistics(split_loop const& l) { return l.forward_statistics + l.backward_statistics > 0; }
+
+    void meet() { std::ranges::fill(clocks_, std::ranges::max(clocks_)); }
+    /// The time of a step inside group `d`: reduce, broadcast, gather, scatter, Gather to all, All-reduce.
+    [[nodiscard]] double inside(char step, double bytes, std::size_t d) const {
+        double const n = members(d), a = cluster_.intra->latency.value, b = bytes / cluster_.intra->bandwidth.value;
+        if (n == 1) return 0;
+        switch (step) {
+        case 'r': case 'b': return std::ceil(std::log2(n)) * a + b;
+        case 'g': case 's': case 'G': return (n - 1) * a + b * (n - 1) / n;
+        default: return 2 * (n - 1) * a + 2 * b * (n - 1) / n;
+        }
+    }
+    void inside_all(char step, double bytes, tensor_id t, form f) {
+        for (std::size_t d = 0; d < clocks_.size(); ++d) clocks_[d] += inside(step, bytes * share(t, f, d), d);
+    }
+    void inside_all(char step, tensor_id t, form f) { inside_all(step, size(t), t, f); }
+
+    /// A collective of a tensor: what is cut inside, or `gathers`, goes to the first devices, across and back as `after` says (0: not at all).
+    void across(collective kind, tensor_id t, form from, form to, uneven how, bool gathers, char after) {
+        double whole = size(t), most_from = 0, most_to = 0, first = 0, last = 0, each = 0;
+        for (std::size_t d = 0; d < clocks_.size(); ++d) {
+            most_from = std::max(most_from, share(t, from, d));
+            most_to = std::max(most_to, share(t, to, d));
+            if (gathers) first = std::max(first, inside('g', whole * share(t, from, d), d));
+            if (after) last = std::max(last, inside(after, whole * share(t, to, d), d));
+            each += model_of(cluster_, collective::broadcast).time(bytes(whole * share(t, kind == collective::all_gather ? from : to, d))).value;
+        }
+        double const n = static_cast<double>(clocks_.size());
+        double payload = whole;
+        if (kind == collective::all_gather) payload = n * whole * most_from;
+        if (kind == collective::reduce_scatter) payload = n * whole * most_to;
+        if (kind == collective::all_to_all) payload = whole * std::max(most_from, most_to);
+        double time = first + last;
+        if (n > 1) time += how == uneven::grouped && has_grouped_kind(kind) ? each : model_of(cluster_, kind).time(bytes(payload)).value;
+        if (time == 0) return;
+        meet();
+        for (auto& clock : clocks_) clock += time;
+    }
+    void kernel(operator_class category, element_type type, std::size_t d, double flops, double bytes) {
+        auto const& device = cluster_.types[cluster_.devices()[d]];
+        clocks_[d] += std::max(flops / device.rates.at(type).at(category).value, bytes / device.bandwidth.value) + device.overhead.value;
+    }
+
+    /// One half of a conversion, from one form to another.
+    void convert(tensor_id t, form from, form to, conversion_half const& half, uneven how, form cut) {
+        if (half.collective) return across(*half.collective, t, from, to, how, is_cut(t), is_cut(t) ? 's' : 'b');
+        for (std::size_t d = 0; d < clocks_.size(); ++d) {
+            double const mine = size(t) / (is_cut(t) ? members(d) : 1), part = mine * share(t, cut, d);
+            using enum conversion_half::work;
+            if (half.local == none) continue;
+            kernel(operator_class::elementwise, program_.tensors[t].info.type, d, 0, half.local == heddle::conversion_half::work::cut ? 2 * part : half.local == pad ? mine + part : 2 * mine);
+        }
+        if (is_cut(t) && (from.is_shard() != to.is_shard()) && cut.factor() == program_.tensors[t].inside) {
+            inside_all('g', t, from);
+            inside_all('s', t, to);
+        }
+    }
+
+    void run_forward(plan_step const& s) {
+        auto const& i = s.instruction;
+        switch (i.what) {
+        case instruction::kind::read:
+            if (i.to == form::partial() && program_.tensors[i.tensor].has_cotangent)
+                for (std::size_t d = 0; d < clocks_.size(); ++d) kernel(operator_class::elementwise, program_.tensors[i.tensor].info.type, d, 0, 2 * size(i.tensor));
+            return;
+        case instruction::kind::convert:
+        case instruction::kind::unshard: return convert(i.tensor, i.from, i.to, find_conversion(i.from, i.to)->forward, way(s.step.forward_transfers), i.from.is_shard() && !i.to.is_shard() ? i.from : i.to);
+        case instruction::kind::reshard: return;
+        case instruction::kind::compute: return compute(i, true);
+        }
+    }
+    void run_backward(plan_step const& s) {
+        auto const& i = s.instruction;
+        bool const derived = i.what == instruction::kind::compute || program_.tensors[i.tensor].has_cotangent;
+        switch (i.what) {
+        case instruction::kind::read: return;
+        case instruction::kind::convert:
+        case instruction::kind::unshard: {
+            auto const half = find_conversion(i.from, i.to)->backward;
+            if (!derived) return;
+            if (program_.tensors[i.tensor].is_parameter() && half.collective) {
+                if (i.what == instruction::kind::unshard) across(*half.collective, i.tensor, i.to, i.from, way(s.step.backward_transfers), false, 0);
+                return;
+            }
+            return convert(i.tensor, i.to, i.from, half, way(s.step.backward_transfers), i.from.is_shard() && !i.to.is_shard() ? i.from : i.to);
+        }
+        case instruction::kind::reshard: return across(collective::all_gather, i.tensor, i.to, i.from, way(s.step.backward_transfers), false, 'b');
+        case instruction::kind::compute: return compute(i, false);
+        }
+    }
+    void run_deferred(plan_step const& s) {
+        auto const& i = s.instruction;
+        if (i.what == instruction::kind::compute || !program_.tensors[i.tensor].is_parameter() || !program_.tensors[i.tensor].has_cotangent) return;
+        if (i.what == instruction::kind::read && i.to == form::replicated())
+            across(i.from == i.to ? collective::all_reduce : collective::reduce_scatter, i.tensor, i.to, i.from, way(s.step.deferred_transfers), false, 0);
+        if (i.what == instruction::kind::convert)
+            if (auto const half = find_conversion(i.from, i.to)->backward; half.collective) across(*half.collective, i.tensor, i.to, i.from, way(s.step.deferred_transfers), false, 0);
+    }
+    void run_update(plan_step const& s) {
+        auto const& i = s.instruction;
+        if (i.what != instruction::kind::read || !program_.tensors[i.tensor].has_cotangent) return;
+        double const state = 8.0 / static_cast<double>(element_size(program_.tensors[i.tensor].info.type));
+        for (std::size_t d = 0; d < clocks_.size(); ++d)
+            clocks_[d] += size(i.tensor) * share(i.tensor, i.from, d) * (3 + 2 * state) / cluster_.types[cluster_.devices()[d]].bandwidth.value;
+        inside_all('b', i.tensor, i.from);
+    }
+
+    void compute(instruction const& i, bool forward) {
+        auto const& op = program_.operators[i.op];
+        auto const* const inner = op.inside_loop < 0 ? nullptr : &op.loops[static_cast<std::size_t>(op.inside_loop)];
+        auto const* const outer = i.loop < 0 ? nullptr : &op.loops[static_cast<std::size_t>(i.loop)];
+        bool const derived = std::ranges::any_of(op.results, [&](auto t) { return program_.tensors[t].has_cotangent; });
+        if (!forward && !derived) return;
+        std::pair<tensor_id, form> cut{0, form::replicated()};
+        for (std::size_t k = op.operands.size(); k-- > 0;) if (i.operands[k].is_shard()) cut = {op.operands[k], i.operands[k]};
+        for (std::size_t k = op.results.size(); k-- > 0;) if (i.results[k].is_shard()) cut = {op.results[k], i.results[k]};
+        auto const statistics = [&] {
+            if (!outer) return;
+            for (int n = forward ? outer->forward_statistics : outer->backward_statistics; n > 0; --n) {
+                double first = 0, last = 0;
+                for (std::size_t d = 0; d < clocks_.size(); ++d) {
+                    char const before = !inner ? 0 : has_statistics(*inner) ? 'A' : 'g', after = inner && !has_statistics(*inner) ? 's' : 'b';
+                    if (before) first = std::max(first, inside(before, outer->statistic.value, d));
+                    last = std::max(last, inside(after, outer->statistic.value, d));
+                }
+                double const time = first + last + (clocks_.size() > 1 ? model_of(cluster_, collective::all_reduce).time(outer->statistic).value : 0);
+                if (time == 0) continue;
+                meet();
+                for (auto& clock : clocks_) clock += time;
+            }
+        };
+        if (forward) statistics();
+        for (std::size_t d = 0; d < clocks_.size() && !op.work.is_view; ++d) {
+            double moved = 0;
+            auto const contains = [](auto const& list, std::size_t k) { return std::ranges::find(list, k) != list.end(); };
+            for (std::size_t k = 0; k < op.results.size(); ++k)
+                if (forward || program_.tensors[op.results[k]].has_cotangent) moved += held(op.results[k], i.results[k], d, inner);
+            for (std::size_t k = 0; k < op.operands.size(); ++k) {
+                double const mine = held(op.operands[k], i.operands[k], d, inner);
+                if (forward) moved += contains(op.work.sparse_operands, k) ? 0 : mine;
+                else moved += mine * (contains(op.work.saved_operands, k) + program_.tensors[op.operands[k]].has_cotangent);
+            }
+            double const flops = (forward ? op.work.forward : op.work.backward).value * (outer ? share(cut.first, cut.second, d) : 1) / (inner ? members(d) : 1);
+            kernel(op.work.category, program_.tensors[op.results[0]].info.type, d, flops, moved);
+        }
+        auto const each = [&](auto const& tensors, form_list const& forms, auto&& visit) {
+            for (std::size_t k = 0; k < tensors.size(); ++k) visit(tensors[k], forms[k]);
+        };
+        if (!inner) {
+            auto const gather = [&](tensor_id t, form f) { if (is_cut(t)) inside_all('G', t, f); };
+            each(op.operands, i.operands, gather);
+            if (!forward) each(op.results, i.results, [&](tensor_id t, form f) { gather(t, f); if (program_.tensors[t].has_cotangent) gather(t, f); });
+        } else {
+            if (!(outer && has_statistics(*outer)))
+                for (int n = forward ? inner->forward_statistics : inner->backward_statistics; n > 0; --n) inside_all('A', inner->statistic.value, cut.first, cut.second);
+            if (forward) each(op.results, i.results, [&](tensor_id t, form f) { if (!is_cut(t)) inside_all('A', t, f); });
+            else each(op.operands, i.operands, [&](tensor_id t, form f) { if (!is_cut(t) && program_.tensors[t].has_cotangent) inside_all(program_.tensors[t].is_parameter() ? 'r' : 'A', t, f); });
+        }
+        if (!forward) statistics();
+    }
+
+    indexed_program const& program_;
+    plan const& plan_;
+    cluster const& cluster_;
+    integral_shares shares_;
+    devices clocks_;
+};
+
+/// Has gradients reduced after the backward pass, as the simulation does, where that can be chosen.
+template <class Options>
+void reduce_gradients_last(Options& options) {
+    if constexpr (requires { options.overlaps_gradients; }) options.overlaps_gradients = false;
+}
+
+bool has_factors(plan const& p) {
+    return std::ranges::any_of(p.steps, [](auto const& s) { return s.instruction.what == instruction::kind::compute && gathers_factors(s.instruction); });
+}
+
+template <class Check>
+void for_each_case(std::uint64_t count, Check&& check) {
+    for (std::uint64_t seed = 1; seed <= count; ++seed) {
+        std::optional<test::grouped_case> made;
+        try {
+            made = test::random_grouped_case(seed);
+        } catch (input_error const&) {
+            continue; // no program of the catalogue
+        }
+        CAPTURE(seed);
+        INFO(test::describe(made->program));
+        check(*made);
+    }
+}
+
+double seconds_of(plan const& p, cluster const& c) { return evaluate(p, c).time.total(); }
+
+} // namespace
+
+TEST_CASE("a plan on device groups costs what a simulation of its devices takes") {
+    int compared = 0;
+    for_each_case(400, [&](test::grouped_case const& made) {
+        if (has_factors(made.plan)) return;
+        auto p = made.plan;
+        reduce_gradients_last(p.provenance.training);
+        auto const c = test::cluster_of(p);
+        CHECK(seconds_of(p, c) == doctest::Approx(simulation(made.indexed, p, c).seconds()).epsilon(1e-9));
+        CHECK(run_serial(p, c).total == doctest::Approx(seconds_of(p, c)).epsilon(1e-9));
+        ++compared;
+    });
+    CHECK(compared > 200);
+}
+
+TEST_CASE("a faster link inside never costs more") {
+    for_each_case(200, [](test::grouped_case const& made) {
+        double const slow = seconds_of(made.plan, test::cluster_of(made.plan, 1e9)), fast = seconds_of(made.plan, test::cluster_of(made.plan, 2e9));
+        CHECK(fast <= slow);
+        CHECK(seconds_of(made.plan, test::cluster_of(made.plan, 1e9, 2e-5)) >= slow);
+    });
+}
+
+TEST_CASE("a group costs no less than a device as fast as all of it, and with a free link inside no more than one of its devices") {
+    for_each_case(200, [](test::grouped_case const& made) {
+        auto const c = test::cluster_of(made.plan), free = test::cluster_of(made.plan, 1e300, 0);
+        cluster single = c, united = c;
+        united.types.clear();
+        for (std::size_t d = 0; d < c.machines.size(); ++d) {
+            double const n = c.machines[d].group_size();
+            auto type = c.types[c.machines[d].type];
+            type.bandwidth *= n;
+            for (auto& [e, rates] : type.rates) rates.fallback *= n;
+            united.types.push_back(type);
+            united.machines[d] = {d, 1, 1};
+            single.machines[d].devices = 1;
+        }
+        double const cost = seconds_of(made.plan, c);
+        CHECK(cost >= seconds_of(made.plan, united) * (1 - 1e-12));
+        CHECK(seconds_of(made.plan, free) <= seconds_of(made.plan, single) * (1 + 1e-12));
+    });
+}
+
+TEST_CASE("memory of a group's device is between a part and all of a single one's") {
+    for_each_case(100, [](test::grouped_case const& made) {
+        auto const c = test::cluster_of(made.plan);
+        cluster single = c;
+        for (auto& m : single.machines) m.devices = 1;
+        auto const grouped = evaluate(made.plan, c), alone = evaluate(made.plan, single);
+        for (std::size_t d = 0; d < grouped.memory.size(); ++d) {
+            auto const &mine = grouped.memory[d], &all = alone.memory[d];
+            double const n = c.machines[d].group_size();
+            CHECK(mine.parameters == all.parameters);
+            CHECK(mine.optimizer == all.optimizer);
+            CHECK(mine.activations <= all.activations);
+            CHECK(mine.activations >= all.activations / n * (1 - 1e-12));
+            CHECK(mine.inputs >= all.inputs / n * (1 - 1e-12));
+        }
+    });
+}
+
+TEST_CASE("a plan for single devices is not priced on groups") {
+    auto made = test::random_grouped_case(3);
+    auto const c = test::cluster_of(made.plan);
+    for (auto& d : made.plan.devices) d.group_size = 1;
+    CHECK_THROWS_AS((void)evaluate(made.plan, c), input_error);
+}
+
+#ifdef HEDDLE_TEST_HAS_SOLVER
+TEST_CASE("a group of one device is planned as the plain device, bit for bit") {
+    for_each_case(12, [](test::grouped_case const& made) {
+        auto grouped = test::cluster_of(made.plan);
+        for (auto& m : grouped.machines) m.devices = 1;
+        auto plain = grouped;
+        for (auto& m : plain.machines) m.is_group = false;
+        auto const a = find_plan(made.program, grouped, clp::ratio_solver{}), b = find_plan(made.program, plain, clp::ratio_solver{});
+        CHECK(a.cost() == b.cost());
+        CHECK(a.lower_bound == b.lower_bound);
+        CHECK(a.ratios == b.ratios);
+        CHECK(std::ranges::equal(a.steps, b.steps, [](auto const& x, auto const& y) { return x.instruction == y.instruction && x.step == y.step && x.saved == y.saved; }));
+        CHECK_FALSE(a.has_groups());
+    });
+}
+
+TEST_CASE("plans on groups fit, are verified and bounded") {
+    for_each_case(25, [](test::grouped_case const& made) {
+        auto const c = test::cluster_of(made.plan);
+        auto const p = find_plan(made.program, c, clp::ratio_solver{});
+        REQUIRE(p.exists());
+        CHECK(p.has_groups());
+        auto const verified = verify(made.program, p);
+        CHECK_MESSAGE(verified, verified.problem);
+        CHECK(p.lower_bound <= p.cost());
+        CHECK(p.lower_bound > 0);
+        CHECK(evaluate(p, c).time.total() == doctest::Approx(p.cost()).epsilon(1e-12));
+        for (std::size_t d = 0; d < p.devices.size(); ++d) CHECK(p.devices[d].group_size == c.machines[d].devices);
+    });
+}
+#endif

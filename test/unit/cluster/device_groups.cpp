@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <heddle/cluster/inside.hpp>
+
+#include <doctest/doctest.h>
+
+#include <string>
+
+namespace {
+
+using namespace heddle;
+
+cluster two_kinds() {
+    cluster c;
+    c.types = {{"a", bytes(1e9), bytes_per_second(1e9), seconds(0), {{element_type::float32, {flops_per_second(1e9)}}}},
+               {"b", bytes(1e9), bytes_per_second(1e9), seconds(0), {{element_type::float32, {flops_per_second(1e9)}}}}};
+    c.machines = {{0, 8, 1, true}, {1, 2, 1}, {1, 4, 2, true}};
+    c.intra = network_link{bytes_per_second(1e10), seconds(1e-5)};
+    c.inter = network_link{bytes_per_second(1e9), seconds(1e-4)};
+    return c;
+}
+
+} // namespace
+
+TEST_CASE("a grouped machine is one device") {
+    auto c = two_kinds();
+    validate(c);
+    CHECK(has_groups(c));
+    CHECK(c.devices() == std::vector<std::size_t>{0, 1, 1, 1, 1});
+    CHECK(c.group_sizes() == std::vector<int>{8, 1, 1, 4, 4});
+    // A ring of five, whatever the groups hold.
+    auto const ring = model_of(c, collective::all_reduce).pieces.at(0);
+    CHECK(ring.latency.value == doctest::Approx(8e-4));
+    CHECK(ring.slope.value == doctest::Approx(2 * 0.8e-9));
+    c.intra.reset();
+    CHECK_THROWS_AS(validate(c), input_error);
+    for (auto& m : c.machines) m.devices = 1;
+    CHECK_NOTHROW(validate(c));
+    CHECK_FALSE(has_groups(c));
+}
+
+TEST_CASE("all machines of several devices become groups") {
+    auto c = two_kinds();
+    for (auto& m : c.machines) m.is_group = false;
+    CHECK(c.devices().size() == 18);
+    auto const grouped = with_grouped_machines(c);
+    CHECK(grouped.group_sizes() == std::vector<int>{8, 2, 4, 4});
+    c.measured[collective::all_reduce] = {{{seconds(1e-4), seconds_per_byte(1e-9)}}};
+    CHECK_THROWS_WITH_AS((void)with_grouped_machines(c), doctest::Contains("measured on all devices"), input_error);
+    auto of_groups = grouped;
+    of_groups.measured = c.measured;
+    CHECK(with_grouped_machines(of_groups).group_sizes() == grouped.group_sizes());
+}
+
+TEST_CASE("steps inside a group are lines in the bytes of the whole tensor") {
+    network_link const link{bytes_per_second(1e10), seconds(1e-5)};
+    struct { inside_step kind; double latencies, passes; } const expected[]{
+        {inside_step::reduce, 3, 1}, {inside_step::broadcast, 3, 1}, {inside_step::gather, 4, 0.8}, {inside_step::scatter, 4, 0.8},
+        {inside_step::all_gather, 4, 0.8}, {inside_step::all_reduce, 8, 1.6}, {inside_step::none, 0, 0}};
+    for (auto const& e : expected) {
+        CAPTURE(std::string(name(e.kind)));
+        auto const line = time_inside(e.kind, 5, link);
+        CHECK(line.latency.value == doctest::Approx(e.latencies * 1e-5));
+        CHECK(line.slope.value == doctest::Approx(e.passes * 1e-10));
+        CHECK(time_inside(e.kind, 1, link).latency == seconds(0));
+        CHECK(time_inside(e.kind, 1, link).slope == seconds_per_byte(0));
+    }
+}
