@@ -4,43 +4,22 @@
 #pragma once
 
 #include <heddle/cost/atoms.hpp>
+#include <heddle/search/numbering.hpp>
 #include <heddle/theory/cut_space.hpp>
 
 #include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
 namespace heddle {
 
-/// Some of the factors of a program.
-class factor_set {
-public:
-    explicit factor_set(indexed_program const& p) {
-        first_.push_back(0);
-        for (auto const& t : p.tensors) first_.push_back(first_.back() + t.factors.size());
-        holds_.resize(first_.back());
-    }
-    void insert(cut_factor f) { holds_[first_[f.tensor] + static_cast<std::size_t>(f.factor)] = true; }
-    [[nodiscard]] bool contains(cut_factor f) const { return holds_[first_[f.tensor] + static_cast<std::size_t>(f.factor)]; }
-    /// Numbers that differ between tensors of which other factors are in the set.
-    [[nodiscard]] std::uint64_t mark(tensor_id t) const {
-        if (first_[t + 1] - first_[t] > 62) return (std::uint64_t{1} << 63) | t;
-        std::uint64_t bits = 0;
-        for (auto f = first_[t]; f < first_[t + 1]; ++f) bits = bits << 1 | holds_[f];
-        return bits;
-    }
-
-private:
-    std::vector<std::size_t> first_;
-    std::vector<bool> holds_;
-};
-
 /// Everything tied to the batch: the outermost factor of each input whose extent is that of the
 /// first input's, and whatever loops tie to it.
-[[nodiscard]] inline factor_set batch_factors(indexed_program const& p) {
-    factor_set batch(p);
+[[nodiscard]] inline std::set<cut_factor> batch_factors(indexed_program const& p) {
+    std::set<cut_factor> batch;
     std::optional<extent> size;
     for (tensor_id t = 0; t < p.tensors.size(); ++t) {
         auto const& tensor = p.tensors[t];
@@ -57,10 +36,19 @@ private:
                     if (loop.operands[k] != no_factor) tied.push_back({op.operands[k], loop.operands[k]});
                 for (std::size_t k = 0; k < op.results.size(); ++k)
                     if (loop.results[k] != no_factor) tied.push_back({op.results[k], loop.results[k]});
-                if (std::ranges::any_of(tied, [&](auto const& f) { return batch.contains(f); }))
-                    for (auto const& f : tied) batch.insert(f);
+                if (std::ranges::any_of(tied, [&](auto const& f) { return batch.contains(f); })) batch.insert(tied.begin(), tied.end());
             }
     return batch;
+}
+
+/// A mark for the filters that look at nothing of a tensor but which of its factors are among these, beside what its operators' kinds tell.
+[[nodiscard]] inline auto marks_of(indexed_program const& p, std::set<cut_factor> const& factors) {
+    search::numbering<std::vector<factor_number>, search::list_hash<factor_number>> subsets;
+    std::vector<std::vector<factor_number>> of_tensor(p.tensors.size());
+    for (auto const& f : factors) of_tensor[f.tensor].push_back(f.factor);
+    std::vector<std::uint32_t> marks;
+    for (auto& subset : of_tensor) marks.push_back(subsets.insert(std::move(subset)).first);
+    return [marks = std::move(marks)](tensor_id t) { return std::uint64_t{marks[t]}; };
 }
 
 /// How a data-parallel program keeps its parameters; ZeRO (Rajbhandari et al. 2020) cuts one more of optimiser state, gradients
@@ -76,8 +64,8 @@ enum class parameter_storage : std::uint8_t {
 /// several operators use is gathered once and kept, and its gradient waits.
 [[nodiscard]] inline instruction_filter data_parallel(indexed_program const& p, parameter_storage storage) {
     using enum parameter_storage;
-    auto const batch = batch_factors(p);
-    auto const allows = [&p, storage, batch](instruction const& i) {
+    auto const factors = batch_factors(p);
+    auto const allows = [&p, storage, batch = factors](instruction const& i) {
         auto const is_batch = [&](tensor_id t, form f) { return f.is_shard() && batch.contains({t, f.factor()}); };
         if (i.what == instruction::kind::compute) {
             auto const& op = p.operators[i.op];
@@ -111,7 +99,7 @@ enum class parameter_storage : std::uint8_t {
         }
         return true;
     };
-    return {allows, [batch](tensor_id t) { return batch.mark(t); }};
+    return {allows, marks_of(p, factors)};
 }
 
 } // namespace heddle
