@@ -12,6 +12,7 @@
 #include <heddle/search/best_first.hpp>
 #include <heddle/search/landmark_bound.hpp>
 #include <heddle/search/landmark_cuts.hpp>
+#include <heddle/search/numbering.hpp>
 #include <heddle/search/partition.hpp>
 #include <heddle/search/partition_problem.hpp>
 #include <heddle/search/partition_with_tail.hpp>
@@ -37,6 +38,7 @@
 #include <heddle/theory/cut_space.hpp>
 #include <heddle/theory/form.hpp>
 #include <heddle/theory/instruction.hpp>
+#include <heddle/theory/operator_kinds.hpp>
 #include <heddle/theory/reductions.hpp>
 #include <heddle/theory/theory.hpp>
 
