@@ -96,9 +96,11 @@
 
 #include <heddle/planner/amp.hpp>
 #include <heddle/planner/baselines.hpp>
+#include <heddle/planner/device_types.hpp>
 #include <heddle/planner/ditto.hpp>
 #include <heddle/planner/hap.hpp>
 #include <heddle/planner/realise.hpp>
+#include <heddle/planner/segments.hpp>
 #include <heddle/planner/synthesis.hpp>
 
 #include <heddle/execute/communicator.hpp>

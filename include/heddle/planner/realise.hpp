@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <span>
 #include <utility>
 #include <vector>
@@ -37,16 +38,22 @@ namespace heddle {
 
 namespace detail {
 
-/// Bytes that one atom of a cut holds on a device.
-inline double bytes_per_atom(plan const& p, atom_class const& cut) {
-    double total = 0;
-    auto const is_member = [&](tensor_id t, factor_number f) { return std::ranges::find(cut.members, cut_factor{t, f}) != cut.members.end(); };
+/// By cut, the bytes that one of its atoms holds on a device.
+inline std::vector<double> bytes_per_atom(plan const& p) {
+    std::map<cut_factor, std::size_t> cut_of;
+    for (std::size_t k = 0; k < p.cuts.size(); ++k)
+        for (auto const& m : p.cuts[k].members) cut_of[m] = k;
+    std::vector<double> bytes(p.cuts.size());
+    auto const add = [&](tensor_id t, factor_number f, double size) {
+        if (auto const found = cut_of.find({t, f}); found != cut_of.end()) bytes[found->second] += size;
+    };
     for (auto const& s : p.steps) {
-        if (s.step.share.is_split() && is_member(s.step.share.tensor, s.step.share.factor)) total += s.step.stored.split.value + s.step.saved.split.value;
+        if (s.step.share.is_split()) add(s.step.share.tensor, s.step.share.factor, s.step.stored.split.value + s.step.saved.split.value);
         for (auto const& [t, f] : s.saved)
-            if (f.is_shard() && is_member(t, f.factor())) total += p.tensors[t].size().value;
+            if (f.is_shard()) add(t, f.factor(), p.tensors[t].size().value);
     }
-    return total / static_cast<double>(cut.atoms);
+    for (std::size_t k = 0; k < p.cuts.size(); ++k) bytes[k] /= static_cast<double>(p.cuts[k].atoms);
+    return bytes;
 }
 
 /// Moves atoms off devices that are over their memory, to those with the most room, cuts that hold the
@@ -55,7 +62,7 @@ inline plan_cost relieve_memory(plan& p, cluster const& c) {
     auto cost = evaluate(p, c);
     if (cost.fits) return cost;
     std::vector<std::pair<double, std::size_t>> by_weight;
-    for (std::size_t k = 0; k < p.cuts.size(); ++k) by_weight.push_back({bytes_per_atom(p, p.cuts[k]), k});
+    for (double const weight : bytes_per_atom(p)) by_weight.push_back({weight, by_weight.size()});
     std::ranges::sort(by_weight, [&](auto const& a, auto const& b) {
         return a.first * static_cast<double>(p.cuts[a.second].atoms) > b.first * static_cast<double>(p.cuts[b.second].atoms);
     });

@@ -157,23 +157,26 @@ public:
     /// Position among the edges of its level. *Precondition:* the cost to the goal is finite.
     [[nodiscard]] std::uint32_t best_edge(graph_node n) const { return stages_[stage_of_level_[n.level]].best_edge[n.position]; }
 
-    /// *Complexity.* Linear in the edges of levels that differ in edges, in costs or in the costs from there on, up to a
-    /// summand, and in levels.
+    /// *Complexity.* Linear in levels, in the edges of those that differ in edges or costs, and in the pairs of states that edges
+    /// join on those that differ also in the costs from there on, up to a summand.
     template <class Action, action_cost<Action> Cost>
     shortest_paths(state_graph<Action> const& graph, Cost const& cost)
         : stage_of_level_(graph.level_count()), rest_of_level_(graph.level_count()) {
         value_numbering values;
-        numbering<std::vector<std::uint64_t>, list_hash<std::uint64_t>> stages;
+        key_numbering stages, segments;
+        std::vector<choice_list> choices;
         std::size_t const last = graph.level_count() - 1;
         stages_.push_back({values.insert(std::vector<double>(graph.node_count() - graph.first_of_level[last], 0.0)).first, 0, {}});
         stage_of_level_[last] = 0;
         for (std::size_t level = last; level-- > 0;) {
-            std::uint32_t const next = stages_[stage_of_level_[level + 1]].values;
             std::uint64_t kind = level;
             if constexpr (requires { cost.alike(level); }) kind = cost.alike(level);
             else if constexpr (std::invocable<Cost const&, Action const&>) kind = 0;
-            auto const [number, is_new] = stages.insert({graph.segment_of_level[level], kind, next});
-            if (is_new) stages_.push_back(relax(graph.from_level(level), level, cost, values[next], values));
+            auto const [segment, is_new_segment] = segments.insert({graph.segment_of_level[level], kind});
+            std::uint32_t const next = stages_[stage_of_level_[level + 1]].values;
+            if (is_new_segment) choices.push_back(cheapest(graph.from_level(level), level, cost, values[next].size()));
+            auto const [number, is_new] = stages.insert({segment, next});
+            if (is_new) stages_.push_back(relax(choices[segment], values[next], values));
             stage_of_level_[level] = number + 1;
             rest_of_level_[level] = rest_of_level_[level + 1] + stages_[number + 1].least;
         }
@@ -189,18 +192,50 @@ private:
         std::vector<std::uint32_t> best_edge;
     };
 
+    using key_numbering = numbering<std::vector<std::uint64_t>, list_hash<std::uint64_t>>;
+    /// Of the edges that join two states, the cheapest.
+    struct choice {
+        std::uint32_t to, edge;
+        double cost;
+    };
+    struct choice_list {
+        std::vector<std::uint32_t> first{0};
+        std::vector<choice> all;
+    };
+
     template <class Segment, class Cost>
-    static stage relax(Segment const& segment, std::size_t level, Cost const& cost, std::vector<double> const& next, value_numbering& values) {
-        constexpr double infinite = std::numeric_limits<double>::infinity();
-        stage result{0, 0, std::vector<std::uint32_t>(segment.size(), 0)};
-        std::vector<double> to_goal(segment.size(), infinite);
-        for (std::size_t n = 0; n < segment.size(); ++n)
+    static choice_list cheapest(Segment const& segment, std::size_t level, Cost const& cost, std::size_t target_count) {
+        constexpr std::uint32_t none = ~std::uint32_t{0};
+        choice_list result;
+        std::vector<std::uint32_t> place(target_count, none);
+        for (std::size_t n = 0; n < segment.size(); ++n) {
             for (std::uint32_t e = segment.first_edge[n]; e < segment.first_edge[n + 1]; ++e) {
                 auto const& edge = segment.edges[e];
-                double through = next[edge.to];
-                if constexpr (requires { cost(edge.action); }) through += cost(edge.action);
-                else through += cost(level, edge.action);
-                if (through < to_goal[n]) { to_goal[n] = through; result.best_edge[n] = e; }
+                choice c{edge.to, e, 0};
+                if constexpr (requires { cost(edge.action); }) c.cost = cost(edge.action);
+                else c.cost = cost(level, edge.action);
+                auto& at = place[edge.to];
+                if (at == none || at < result.first.back()) {
+                    at = static_cast<std::uint32_t>(result.all.size());
+                    result.all.push_back(c);
+                } else if (c.cost < result.all[at].cost) {
+                    result.all[at] = c;
+                }
+            }
+            result.first.push_back(static_cast<std::uint32_t>(result.all.size()));
+        }
+        return result;
+    }
+
+    static stage relax(choice_list const& choices, std::vector<double> const& next, value_numbering& values) {
+        constexpr double infinite = std::numeric_limits<double>::infinity();
+        std::size_t const size = choices.first.size() - 1;
+        stage result{0, 0, std::vector<std::uint32_t>(size, 0)};
+        std::vector<double> to_goal(size, infinite);
+        for (std::size_t n = 0; n < size; ++n)
+            for (auto c = choices.first[n]; c < choices.first[n + 1]; ++c) {
+                double const through = choices.all[c].cost + next[choices.all[c].to];
+                if (through < to_goal[n]) { to_goal[n] = through; result.best_edge[n] = choices.all[c].edge; }
             }
         double const least = to_goal.empty() ? infinite : std::ranges::min(to_goal);
         if (least < infinite) {

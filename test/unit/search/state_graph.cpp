@@ -1,9 +1,15 @@
 // SPDX-License-Identifier: BSL-1.0
+#include "support/random_programs.hpp"
+
 #include <heddle/search/state_graph.hpp>
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <limits>
+#include <vector>
 
 namespace {
 
@@ -56,4 +62,84 @@ TEST_CASE("shortest paths to the last level") {
     CHECK(sum == paths.to_goal());
     CHECK(search::follow(graph, paths).size() == 3);
     CHECK(paths.to_goal({3, 0}) == 0);
+}
+
+namespace {
+
+/// Levels of few sorts, in a sequence that may repeat itself; the states 0 .. 3 of a level lead on as its sort says, often twice.
+struct sorted_levels {
+    using state = int;
+    using action = int;
+    struct move { int action, to; };
+    std::vector<std::vector<std::vector<move>>> sorts;
+    std::vector<std::size_t> sequence;
+    bool tells_what_is_alike = true;
+    int calls = 0;
+
+    sorted_levels(test::random_source& random, std::size_t levels) : sorts(3, std::vector<std::vector<move>>(4)) {
+        for (auto& sort : sorts)
+            for (auto& from : sort)
+                for (int count = random.between(0, 5); count > 0; --count) from.push_back({random.between(0, 9), random.between(0, 3)});
+        std::size_t const period = 1 + random.below(4);
+        for (std::size_t l = 0; l < levels; ++l) sequence.push_back(l < period || random.chance(0.05) ? random.below(3) : sequence[l - period]);
+    }
+    [[nodiscard]] std::size_t level_count() const { return sequence.size() + 1; }
+    [[nodiscard]] state initial() const { return 0; }
+    [[nodiscard]] std::size_t alike(std::size_t level) const { return tells_what_is_alike ? sequence[level] : level; }
+    template <class Visit>
+    void for_each_successor(std::size_t level, state s, Visit&& visit) {
+        ++calls;
+        for (auto const& m : sorts[sequence[level]][static_cast<std::size_t>(s)]) visit(m.action, m.to);
+    }
+};
+
+/// Whole numbers, so that sums have no rounding; another table on every third level.
+struct table_costs {
+    std::vector<std::vector<int>> tables;
+    double operator()(std::size_t level, int action) const { return tables[alike(level)][static_cast<std::size_t>(action)]; }
+    [[nodiscard]] std::size_t alike(std::size_t level) const { return level % 3 == 0; }
+};
+
+} // namespace
+
+TEST_CASE("levels that are alike are explored and searched once, with the same outcome") {
+    int calls = 0, calls_apart = 0, reached = 0;
+    for (std::uint64_t seed = 1; seed <= 500; ++seed) {
+        test::random_source random(seed);
+        CAPTURE(seed);
+        sorted_levels space(random, 1 + random.below(40));
+        auto apart = space;
+        apart.tells_what_is_alike = false;
+        auto const width = random.chance(0.2) ? random.below(4) : 100;
+        auto const graph = search::explore(space, width), plain = search::explore(apart, width);
+        calls += space.calls;
+        calls_apart += apart.calls;
+        CHECK(graph.is_complete == plain.is_complete);
+        REQUIRE(graph.first_of_level == plain.first_of_level);
+        table_costs costs{{std::vector<int>(10), std::vector<int>(10)}};
+        for (auto& table : costs.tables)
+            for (auto& cost : table) cost = random.between(0, 20);
+        auto const paths = search::paths_to_goal(graph, costs);
+        std::vector<double> to_goal(plain.node_count(), std::numeric_limits<double>::infinity());
+        for (std::size_t n = plain.node_count(); n-- > 0;) {
+            auto const level = plain.level_of(n);
+            auto const a = graph.out(n), b = plain.out(n);
+            REQUIRE(a.size() == b.size());
+            for (std::size_t e = 0; e < b.size(); ++e) {
+                CHECK(a[e].to == b[e].to);
+                CHECK(a[e].action == b[e].action);
+                to_goal[n] = std::min(to_goal[n], costs(level, b[e].action) + to_goal[b[e].to]);
+            }
+            if (plain.is_last(n)) to_goal[n] = 0;
+            CHECK(paths.to_goal({static_cast<std::uint32_t>(level), static_cast<std::uint32_t>(n - plain.first_of_level[level])}) == to_goal[n]);
+        }
+        if (plain.level_of(0) != 0 || to_goal[0] == std::numeric_limits<double>::infinity()) continue;
+        ++reached;
+        double sum = 0;
+        auto const actions = search::follow(graph, paths);
+        for (std::size_t level = 0; level < actions.size(); ++level) sum += costs(level, actions[level]);
+        CHECK(sum == to_goal[0]);
+    }
+    CHECK(reached > 100);
+    CHECK(calls * 3 < calls_apart);
 }
