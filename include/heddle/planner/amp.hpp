@@ -18,6 +18,7 @@
 #include <set>
 #include <stop_token>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -184,7 +185,7 @@ private:
                           ", " + std::to_string(degrees.tensor) + " with micro-batches of " + std::to_string(size) + ": " + found.reason;
         }
         shapes_ = std::move(kept);
-        std::ranges::stable_sort(shapes_, {}, &candidate::bound);
+        std::ranges::sort(shapes_, {}, [](candidate const& c) { return std::tuple(c.bound, c.grid.degrees, c.grid.micro_batch_size); });
     }
 
     /// Of any link that a ring of gradients may be limited by: one between machines if it does not fit one.
