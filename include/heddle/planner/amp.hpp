@@ -239,7 +239,10 @@ private:
         (void)is_stopped();
         if (!shapes_.empty()) out_.lower_bound = shapes_.front().bound;
         if (out_.record.empty()) {
-            if (shapes_.empty()) return;
+            if (shapes_.empty()) { // proven before any limit was looked at
+                out_.which_limit = search::limit_kind::none;
+                return;
+            }
             out_.status = search::status::limit;
             if (out_.which_limit != search::limit_kind::none) return;
             out_.which_limit = search::limit_kind::labels;
