@@ -52,7 +52,7 @@ double spearman(std::vector<double> const& a, std::vector<double> const& b) {
 double regret(std::vector<double> const& predicted, std::vector<double> const& measured, std::size_t count) {
     std::vector<std::size_t> order(predicted.size());
     for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-    std::ranges::stable_sort(order, {}, [&](auto i) { return predicted[i]; });
+    std::ranges::sort(order, {}, [&](auto i) { return std::pair(predicted[i], i); });
     double best = measured[order[0]];
     for (std::size_t i = 1; i < std::min(count, order.size()); ++i) best = std::min(best, measured[order[i]]);
     return best / *std::ranges::min_element(measured) - 1;

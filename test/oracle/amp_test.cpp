@@ -57,7 +57,7 @@ strategy_problem random_problem(random_source& random, limits most) {
         type.name = "type " + std::to_string(t);
         type.memory = bytes(most.tight && random.chance(0.5) ? 1 + all * random.between(0.2, 2.0) : 1e9);
         type.launch = seconds(random.chance(0.5) ? 0 : amount(2));
-        for (std::size_t degree : {1, 2}) {
+        for (std::size_t degree : {1u, 2u}) {
             if (degree == 2 && random.chance(0.3)) continue;
             auto& profile = type.profiles[degree];
             profile.scale = random.between(0.5, 2.0);

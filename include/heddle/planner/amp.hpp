@@ -6,6 +6,7 @@
 #include <heddle/pipeline/layer_assignment.hpp>
 #include <heddle/pipeline/placement.hpp>
 #include <heddle/pipeline/strategy.hpp>
+#include <heddle/pipeline/strategy_bound.hpp>
 #include <heddle/pipeline/strategy_walk.hpp>
 
 #include <algorithm>
@@ -18,6 +19,7 @@
 #include <set>
 #include <stop_token>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -95,7 +97,7 @@ public:
                 out_.statistics.bounded = shapes_.size() - i;
                 break;
             }
-            search_placements(shapes_[i]);
+            search_placements(shapes_[i].grid);
         }
         if (options_.annealing.steps > 0 && !out_.record.empty() && !is_stopped()) anneal();
         conclude();
@@ -148,73 +150,38 @@ private:
         out_.statistics.shapes = shapes_.size();
     }
 
-    /// As if every stage ran on the fastest type for each layer, had the most memory and were next to the others, and the
-    /// gradients were equal in all stages and went over the best link they can.
     void bound_shapes() {
         std::vector<candidate> kept;
         double least_excess = std::numeric_limits<double>::infinity();
         for (auto c : shapes_) {
-            auto const& [degrees, size, passes] = c.grid;
-            auto relaxed = model_.assignment(megatron_placement(degrees), size, passes);
-            relaxed.links.clear();
-            relaxed.times.resize(1);
-            pipeline_device best{0, bytes(0)};
-            bytes gradients;
-            for (std::size_t l = 0; l < problem_.layer_count(); ++l) {
-                relaxed.times[0].forward[l] = seconds(std::numeric_limits<double>::infinity());
-                for (auto const& m : problem_.machines)
-                    relaxed.times[0].forward[l] = std::min(relaxed.times[0].forward[l], problem_.time_on(m.type, degrees.tensor, l, size));
-                gradients += problem_.layers[l].gradients.on(degrees.tensor);
-            }
-            for (auto const& m : problem_.machines) best.memory_limit = std::max(best.memory_limit, problem_.types[m.type].memory);
-            relaxed.devices.assign(degrees.pipeline, best);
-            auto found = assign_layers(relaxed);
-            out_.statistics.assignment += found.statistics;
-            if (found.cost) {
-                double const ranks = static_cast<double>(degrees.data);
-                c.bound = found.lower_bound + 2 * (ranks - 1) / ranks / static_cast<double>(degrees.pipeline) * gradients / best_bandwidth(degrees);
+            auto const found = bound_shape(model_, c.grid);
+            out_.statistics.assignment += found.assignment.statistics;
+            if (found.assignment.cost) {
+                c.bound = found.bound;
                 kept.push_back(c);
                 continue;
             }
             ++out_.statistics.infeasible;
-            double const excess = found.shortage ? found.shortage->needed / found.shortage->limit : std::numeric_limits<double>::max();
+            auto const& shortage = found.assignment.shortage;
+            double const excess = shortage ? shortage->needed / shortage->limit : std::numeric_limits<double>::max();
             if (excess >= least_excess) continue;
             least_excess = excess;
-            out_.reason = "the least that exceeds memory: pipeline, data, tensor degree " + std::to_string(degrees.pipeline) + ", " + std::to_string(degrees.data) +
-                          ", " + std::to_string(degrees.tensor) + " with micro-batches of " + std::to_string(size) + ": " + found.reason;
+            auto const& [d, size, passes] = c.grid;
+            out_.reason = "the least that exceeds memory: pipeline, data, tensor degree " + std::to_string(d.pipeline) + ", " + std::to_string(d.data) + ", " +
+                          std::to_string(d.tensor) + " with micro-batches of " + std::to_string(size) + ": " + found.assignment.reason;
         }
         shapes_ = std::move(kept);
-        std::ranges::stable_sort(shapes_, {}, &candidate::bound);
+        std::ranges::sort(shapes_, {}, [](candidate const& c) { return std::tuple(c.bound, c.grid.degrees, c.grid.micro_batch_size); });
     }
 
-    /// Of any link that a ring of gradients may be limited by: one between machines if it does not fit one.
-    [[nodiscard]] bytes_per_second best_bandwidth(parallel_degrees d) const {
-        bytes_per_second best(0);
-        for (auto const& row : problem_.bandwidths)
-            for (auto const b : row) best = std::max(best, b);
-        if (!problem_.bandwidths.empty()) return best;
-        for (auto const& m : problem_.machines) {
-            if (problem_.machines.size() > 1) best = std::max(best, m.outside.bandwidth);
-            if (d.data * d.tensor <= m.devices) best = std::max(best, m.inside.bandwidth);
-        }
-        return best;
-    }
-
-    void search_placements(candidate const& c) {
-        std::size_t const before = out_.record.size();
-        bool const found_before = !out_.record.empty();
-        auto const& found = placements(c.grid.degrees);
-        bool feasible = false;
-        for (auto const& placement : found) {
+    void search_placements(parallel_shape const& grid) {
+        for (auto const& placement : placements(grid.degrees)) {
             if (is_stopped()) return;
             ++out_.statistics.placements;
             layer_assignment_options o;
             o.cutoff = cutoff();
-            auto s = assign_strategy(model_, c.grid, placement, o);
-            feasible |= s.has_value();
-            if (s) keep(*std::move(s));
+            if (auto s = assign_strategy(model_, grid, placement, o)) keep(*std::move(s));
         }
-        if (!feasible && !found_before && before == out_.record.size()) out_.reason = "no placement tried fits memory";
     }
 
     /// Of a grid of these degrees, all or Megatron's and those of other orders.
@@ -272,8 +239,14 @@ private:
         (void)is_stopped();
         if (!shapes_.empty()) out_.lower_bound = shapes_.front().bound;
         if (out_.record.empty()) {
-            out_.status = out_.which_limit == search::limit_kind::none && shapes_.empty() ? search::status::infeasible : search::status::limit;
-            if (out_.status == search::status::limit && out_.which_limit == search::limit_kind::none) out_.which_limit = search::limit_kind::labels;
+            if (shapes_.empty()) { // proven before any limit was looked at
+                out_.which_limit = search::limit_kind::none;
+                return;
+            }
+            out_.status = search::status::limit;
+            if (out_.which_limit != search::limit_kind::none) return;
+            out_.which_limit = search::limit_kind::labels;
+            out_.reason = "no placement tried fits memory";
             return;
         }
         out_.reason.clear();
@@ -281,8 +254,8 @@ private:
         auto const least = out_.record.front().cost.total;
         bool const proven = least.value <= out_.lower_bound.value * (1 + 1e-12);
         out_.lower_bound = std::min(out_.lower_bound, least);
-        out_.status = proven ? search::status::optimal : out_.which_limit == search::limit_kind::none ? search::status::feasible : search::status::limit;
         if (proven) out_.which_limit = search::limit_kind::none;
+        out_.status = proven ? search::status::optimal : out_.which_limit == search::limit_kind::none ? search::status::feasible : search::status::limit;
     }
 
     template <class Visitor>

@@ -14,7 +14,7 @@ using namespace heddle;
 strategy_problem profiled() {
     strategy_problem p;
     p.types = {{"gpu", bytes(1e12), seconds(0), {}}};
-    for (std::size_t degree : {1, 2, 4}) {
+    for (std::size_t degree : {1u, 2u, 4u}) {
         auto& row = p.types[0].profiles[degree].layers;
         for (int l = 0; l < 12; ++l) row.emplace_back((l % 4 == 0 ? 0.002 : 0.01 + 0.001 * l) / (1 + 0.3 * static_cast<double>(degree)));
     }

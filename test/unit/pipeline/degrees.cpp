@@ -4,6 +4,9 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -63,4 +66,31 @@ TEST_CASE("Megatron's placement keeps tensor groups together, then copies") {
             for (std::size_t part = 0; part < 4; ++part) all.push_back(p.device(stage, copy, part));
     std::ranges::sort(all);
     CHECK(all == p.devices);
+}
+
+TEST_CASE("copies that do not divide the batch: every number of passes with its smallest micro-batch") {
+    for (std::size_t devices : {1u, 4u, 6u, 12u})
+        for (std::int64_t batch = 1; batch <= 24; ++batch) {
+            auto const even = all_shapes(devices, batch);
+            auto const spread = spread_shapes(devices, batch);
+            CAPTURE(devices);
+            CAPTURE(batch);
+            auto const divides = [&](parallel_shape const& s) { return batch % static_cast<std::int64_t>(s.degrees.data) == 0; };
+            CHECK(std::ranges::count_if(spread, divides) == static_cast<std::ptrdiff_t>(even.size()));
+            for (auto const& degrees : all_degrees(devices)) {
+                auto const copies = static_cast<std::int64_t>(degrees.data);
+                auto const samples = (batch + copies - 1) / copies;
+                std::vector<std::pair<std::int64_t, std::int64_t>> expected, found;
+                for (std::int64_t size = 1, last = 0; copies <= batch && size <= samples; ++size) {
+                    auto const passes = (samples + size - 1) / size;
+                    bool const wanted = batch % copies == 0 ? samples % size == 0 : passes != last;
+                    if (wanted) expected.emplace_back(size, passes);
+                    last = passes;
+                }
+                for (auto const& s : spread)
+                    if (s.degrees == degrees) found.emplace_back(s.micro_batch_size, s.micro_batches);
+                CHECK(found == expected);
+            }
+        }
+    CHECK_THROWS_AS((void)spread_shapes(4, 0), input_error);
 }

@@ -24,7 +24,7 @@ strategy_problem transformer(std::size_t blocks = 12) {
         bool const block = l > 0 && l <= blocks;
         p.layers.push_back({block ? "block" : "", {bytes(0), bytes(block ? 5e7 : 2e8)}, {bytes(0), bytes(block ? 2.5e8 : 1e9)}, {bytes(1e7), bytes(block ? 1e8 : 1e7)}, {bytes(4e6), bytes(0)}});
         for (std::size_t t = 0; t < 2; ++t)
-            for (std::size_t degree : {1, 2, 4})
+            for (std::size_t degree : {1u, 2u, 4u})
                 p.types[t].profiles[degree].layers.emplace_back((block ? 0.01 : 0.004) * (t == 0 ? 1 : 2) / (0.4 + 0.6 * static_cast<double>(degree)));
     }
     p.machines.assign(4, {0, 4, {bytes_per_second(2e10), seconds(5e-6)}, {bytes_per_second(1.2e9), seconds(2e-5)}});
