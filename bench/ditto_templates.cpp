@@ -79,7 +79,7 @@ template <pipeline_schedule Schedule>
 void greedy(benchmark::State& state, template_problem const& p, Schedule const& schedule) {
     pipeline_template found;
     for (auto _ : state) found = recover_greedily(p, fold(p), {}, schedule);
-    if (!found.cost) return state.SkipWithError(found.reason.c_str());
+    if (!found.cost) return state.SetLabel(found.reason);
     state.counters["loss"] = 100 * (found.cost->total / plan_template(p, {}, schedule).cost->total - 1);
 }
 

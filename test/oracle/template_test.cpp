@@ -13,7 +13,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <optional>
 #include <string>
 #include <variant>
@@ -25,7 +24,6 @@ using namespace heddle;
 using test::random_source;
 using test::random_template_problem;
 using test::text;
-constexpr double infinite = std::numeric_limits<double>::infinity();
 
 using any_schedule = std::variant<one_f_one_b, gpipe, oobleck_estimate>;
 

@@ -58,7 +58,7 @@ template <pipeline_schedule Schedule = one_f_one_b>
     std::vector<std::size_t> strongest_first;
     for (std::size_t t = 0; t < p.types.size(); ++t)
         if (p.types[t].device_count() > 0) strongest_first.push_back(t);
-    std::ranges::stable_sort(strongest_first, std::ranges::greater(), [&](auto t) { return f.factors[t]; });
+    std::ranges::sort(strongest_first, [&](auto a, auto b) { return f.factors[a] != f.factors[b] ? f.factors[a] > f.factors[b] : a < b; });
     for (auto const t : strongest_first) {
         std::vector<std::size_t> taken(p.types[t].machines);
         for (;;) {

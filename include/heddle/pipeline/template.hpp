@@ -10,8 +10,6 @@
 #include <heddle/pipeline/template_problem.hpp>
 #include <heddle/pipeline/template_search.hpp>
 
-#include <span>
-
 namespace heddle {
 
 /// The fastest template that uses all devices: the order of machines, how each is shared out, and the layers of each stage.

@@ -76,13 +76,11 @@ public:
         return (l.sum + kinds_.least_sum(end) + (least_slots_ + (Schedule::counts_tail ? 1 : 0)) * slowest) * (1 - 1e-13);
     }
 
-    /// Where the tail counts, a faster slowest stage is no advantage by itself: stages in front that are between the two
-    /// replace the one and not the other, and slots count less with more stages behind. The last condition covers that.
+    /// Where the tail counts, a stage in front may be slower than a's slowest and not than b's. It is then the slowest of a
+    /// alone; that costs no more than b, as b's stages in front of its slowest are no slower than that and a has no fewer stages.
     [[nodiscard]] bool dominates(label const& a, label const& b) const {
         if (a.sum > b.sum || a.slowest > b.slowest || (is_limited_ && a.stages > b.stages)) return false;
-        if (!Schedule::counts_tail) return true;
-        if (a.cost > b.cost || a.stages < b.stages) return false;
-        return a.slowest == b.slowest || (slots(a.stages) + tail_factor - 1) * b.slowest + tail_factor * a.sum <= b.cost;
+        return !Schedule::counts_tail || (a.cost <= b.cost && a.stages >= b.stages);
     }
 
     template <class Visit>
