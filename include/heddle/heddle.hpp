@@ -84,6 +84,7 @@
 #include <heddle/pipeline/stage_memory.hpp>
 #include <heddle/pipeline/strategy.hpp>
 #include <heddle/pipeline/strategy_baselines.hpp>
+#include <heddle/pipeline/strategy_bound.hpp>
 #include <heddle/pipeline/strategy_problem.hpp>
 #include <heddle/pipeline/strategy_walk.hpp>
 #include <heddle/pipeline/template.hpp>
