@@ -28,6 +28,12 @@
 
 namespace heddle {
 
+/// A tensor that is to have a form, as its source is read or its operator leaves it.
+struct pinned_tensor {
+    tensor_id tensor = 0;
+    heddle::form form = heddle::form::replicated();
+};
+
 struct hap_options {
     training_options training{};
     synthesis_options synthesis{};
@@ -39,6 +45,8 @@ struct hap_options {
     std::size_t width = 20'000;
     /// Of each operator: segments may have ratios of their own. None: the program is one segment. See planner/segments.hpp.
     std::vector<segment_number> segments{};
+    /// Tensors that are read or computed in these forms alone; baselines that do otherwise are priced all the same.
+    std::vector<pinned_tensor> pinned{};
     std::optional<double> time_limit_seconds{};
     /// Called with every pair of program and ratios that was priced.
     std::function<void(trajectory_point const&)> progress{};
@@ -67,7 +75,7 @@ private:
         ratio_table ratios;
     };
     plan alternate_from(std::vector<starting_point> starts) {
-        graph_ = explore(fastest_programs(space_.program()));
+        graph_ = explore(pinned(fastest_programs(space_.program())));
         for (auto const& s : starts) alternate(s.name, s.ratios);
         if (memory_binds_ && widen()) {
             which_limit_ = search::limit_kind::none;
@@ -84,6 +92,27 @@ private:
     /// The same ratios in every segment.
     [[nodiscard]] ratio_table everywhere(std::vector<double> const& per_type) const { return ratio_table(segment_count(space_.program()), per_type); }
 
+    [[nodiscard]] bool keeps_pins(instruction const& i) const {
+        auto const keeps = [&](tensor_id t, form f) {
+            return std::ranges::all_of(options_.pinned, [&](pinned_tensor const& pin) { return pin.tensor != t || pin.form == f; });
+        };
+        if (i.what == instruction::kind::read) return keeps(i.tensor, i.to);
+        if (i.what != instruction::kind::compute) return true;
+        auto const& results = space_.program().operators[i.op].results;
+        for (std::size_t k = 0; k < results.size(); ++k)
+            if (!keeps(results[k], i.results[k])) return false;
+        return true;
+    }
+    /// The filter, but what is pinned.
+    [[nodiscard]] instruction_filter pinned(instruction_filter filter) const {
+        if (options_.pinned.empty()) return filter;
+        auto const mark = [this, filter](tensor_id t) {
+            bool const is_pinned = std::ranges::find(options_.pinned, t, &pinned_tensor::tensor) != options_.pinned.end();
+            return is_pinned ? (std::uint64_t{1} << 63) | t : filter.mark(t);
+        };
+        return {[this, filter](instruction const& i) { return filter(i) && keeps_pins(i); }, mark};
+    }
+
     /// The programs of some instructions; `steps_` then has all instructions met.
     [[nodiscard]] cut_graph explore(instruction_filter allowed) {
         space_.restrict_to(std::move(allowed));
@@ -96,7 +125,7 @@ private:
     /// Takes in programs that are never faster, only smaller. Returns whether they were missing.
     bool widen() {
         if (std::exchange(has_all_programs_, true)) return false;
-        graph_ = explore(instruction_filter::everything());
+        graph_ = explore(pinned(instruction_filter::everything()));
         return true;
     }
 
@@ -114,7 +143,8 @@ private:
         if (cost.fits) seconds = p.cost();
         trajectory_.push_back({std::move(origin), p.ratios, seconds});
         if (options_.progress) options_.progress(trajectory_.back());
-        if (seconds && (!best_ || *seconds < best_->cost())) {
+        bool const is_allowed = options_.pinned.empty() || std::ranges::all_of(p.steps, [&](plan_step const& s) { return keeps_pins(s.instruction); });
+        if (seconds && is_allowed && (!best_ || *seconds < best_->cost())) {
             best_ = std::move(p);
             best_path_ = path;
             best_ratios_ = ratios;

@@ -82,6 +82,19 @@ public:
         return result;
     }
 
+    /// The same operators on floating-point tensors of another type. What operators save beside tensors grows with their first
+    /// result's elements.
+    [[nodiscard]] program retyped(element_type type) const {
+        program result = *this;
+        for (auto& op : result.operators_) {
+            auto const before = tensors_[op.results.front()].type;
+            if (is_floating(before)) op.work.extra_saved *= element_size(type) / static_cast<double>(element_size(before));
+        }
+        for (auto& t : result.tensors_)
+            if (is_floating(t.type)) t.type = type;
+        return result;
+    }
+
 private:
     friend class program_builder;
     std::vector<tensor_info> tensors_;

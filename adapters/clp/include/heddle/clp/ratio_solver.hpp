@@ -5,6 +5,7 @@
 
 #include <heddle/balance/curved_ratio_problem.hpp>
 #include <heddle/balance/ties.hpp>
+#include <heddle/clp/segmented_program.hpp>
 
 #include <ClpSimplex.hpp>
 
@@ -261,6 +262,15 @@ public:
     /// Starts at ratios supposed to be good, one per type, such as the solution of a problem alike.
     [[nodiscard]] ratio_solution solve(ratio_problem const& p, std::vector<double> const& start) const { return solve_any(p, p.type_count(), start); }
 
+    /// All segments in one linear program. Ties go to ratios near the preferred ones, by a price too small to matter otherwise.
+    [[nodiscard]] segmented_ratio_solution solve(segmented_ratio_problem const& p) const {
+        validate(p);
+        detail::segmented_program program(p);
+        auto ratios = program.minimise();
+        if (!ratios) return {};
+        return {true, *ratios, p.objective(*ratios)};
+    }
+
     [[nodiscard]] curved_ratio_solution solve(curved_ratio_problem const& p) const { return solve(p, p.linear.preferred); }
     [[nodiscard]] curved_ratio_solution solve(curved_ratio_problem const& p, std::vector<double> const& start) const {
         if (!p.is_convex()) throw input_error("ratio problem, curved stages", "a curve is not convex, expected convex ones for a linear program");
@@ -283,6 +293,7 @@ private:
 };
 
 static_assert(heddle::ratio_solver<ratio_solver>);
+static_assert(heddle::segmented_ratio_solver<ratio_solver>);
 static_assert(heddle::curved_ratio_solver<ratio_solver>);
 
 } // namespace heddle::clp
