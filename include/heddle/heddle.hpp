@@ -38,6 +38,7 @@
 #include <heddle/theory/cut_space.hpp>
 #include <heddle/theory/form.hpp>
 #include <heddle/theory/instruction.hpp>
+#include <heddle/theory/instruction_filter.hpp>
 #include <heddle/theory/operator_kinds.hpp>
 #include <heddle/theory/reductions.hpp>
 #include <heddle/theory/theory.hpp>
