@@ -131,6 +131,8 @@ public:
             }
             gained_.clear();
             path_.clear();
+            path_numbers_.clear();
+            computation_number_ = number(computation);
             ways_ = 0;
             fulfil(0, op, s, computation, visit);
         }
@@ -154,10 +156,12 @@ private:
             for (auto const& i : steps) {
                 if (holds(s, t, i.to)) continue; // a whole copy on the way may be there for another operand
                 path_.push_back(i);
+                path_numbers_.push_back(number(i));
                 gained_.push_back({t, i.to});
             }
             fulfil(at + 1, op, s, computation, visit);
             path_.resize(path_size);
+            path_numbers_.resize(path_size);
             gained_.resize(gained_size);
         };
         form_list held;
@@ -196,9 +200,8 @@ private:
         ++ways_;
         auto& move = move_;
         move.kind = kinds_[op];
-        move.instructions.clear();
-        for (auto const& i : path_) move.instructions.push_back(number(i));
-        move.instructions.push_back(number(computation));
+        move.instructions.assign(path_numbers_.begin(), path_numbers_.end());
+        move.instructions.push_back(computation_number_);
         for (auto const& i : resharded_) move.instructions.push_back(number(i));
         move.saved.clear();
         auto& next = next_.held;
@@ -348,7 +351,8 @@ private:
     operator_id op_ = 0;
     std::vector<need> needs_, gained_;
     std::vector<instruction> path_, resharded_;
-    std::vector<std::uint32_t> key_;
+    std::vector<std::uint32_t> path_numbers_, key_;
+    std::uint32_t computation_number_ = 0;
     cut_move move_;
     cut_state next_;
 };
