@@ -44,6 +44,7 @@
 #include <heddle/theory/factor_set.hpp>
 #include <heddle/theory/form.hpp>
 #include <heddle/theory/instruction.hpp>
+#include <heddle/theory/instruction_filter.hpp>
 #include <heddle/theory/operator_kinds.hpp>
 #include <heddle/theory/reductions.hpp>
 #include <heddle/theory/theory.hpp>

@@ -3,13 +3,13 @@
 /// @brief The background theory as a layered state space: what is held at each cut between operators.
 #pragma once
 
+#include <heddle/theory/instruction_filter.hpp>
 #include <heddle/theory/operator_kinds.hpp>
 #include <heddle/theory/theory.hpp>
 
 #include <boost/container/small_vector.hpp>
 
 #include <algorithm>
-#include <concepts>
 #include <cstdint>
 #include <functional>
 #include <iterator>
@@ -39,33 +39,6 @@ struct std::hash<heddle::cut_state> {
 };
 
 namespace heddle {
-
-/// Which instructions are to be considered.
-struct instruction_filter {
-    std::function<bool(instruction const&)> allows;
-    /// *Axiom.* Instructions for operators of one kind, on tensors of equal marks, are allowed alike. Without it there are no such operators.
-    std::function<std::uint64_t(tensor_id)> mark{};
-
-    template <std::predicate<instruction const&> Allows>
-    instruction_filter(Allows a) : allows(std::move(a)) {}
-    template <std::predicate<instruction const&> Allows, std::invocable<tensor_id> Mark>
-    instruction_filter(Allows a, Mark m) : allows(std::move(a)), mark(std::move(m)) {}
-
-    [[nodiscard]] bool operator()(instruction const& i) const { return allows(i); }
-    static std::uint64_t no_mark(tensor_id) { return 0; }
-    static instruction_filter everything() { return {[](instruction const&) { return true; }, no_mark}; }
-};
-
-/// Programs as fast as any of `cut_space`, if not as small: what is used once, and whole, is whole between iterations, its
-/// optimiser state in shards or not. To gather it for its use takes the same transfers, and one of them closes a stage.
-[[nodiscard]] inline instruction_filter fastest_programs(indexed_program const& p) {
-    auto const allows = [&p](instruction const& i) {
-        using enum instruction::kind;
-        if (i.what == unshard || i.what == reshard) return false;
-        return !(i.what == convert && i.from.is_shard() && i.to.is_whole() && p.tensors[i.tensor].is_parameter() && is_used_once(p, i.tensor));
-    };
-    return {allows, instruction_filter::no_mark};
-}
 
 /// What leads from one cut to the next: the sources read and conversions made for one operator, then
 /// the operator, then what is resharded. Numbers refer to `cut_space::instructions()`.
@@ -158,6 +131,8 @@ public:
             }
             gained_.clear();
             path_.clear();
+            path_numbers_.clear();
+            computation_number_ = number(computation);
             ways_ = 0;
             fulfil(0, op, s, computation, visit);
         }
@@ -181,10 +156,12 @@ private:
             for (auto const& i : steps) {
                 if (holds(s, t, i.to)) continue; // a whole copy on the way may be there for another operand
                 path_.push_back(i);
+                path_numbers_.push_back(number(i));
                 gained_.push_back({t, i.to});
             }
             fulfil(at + 1, op, s, computation, visit);
             path_.resize(path_size);
+            path_numbers_.resize(path_size);
             gained_.resize(gained_size);
         };
         form_list held;
@@ -223,9 +200,8 @@ private:
         ++ways_;
         auto& move = move_;
         move.kind = kinds_[op];
-        move.instructions.clear();
-        for (auto const& i : path_) move.instructions.push_back(number(i));
-        move.instructions.push_back(number(computation));
+        move.instructions.assign(path_numbers_.begin(), path_numbers_.end());
+        move.instructions.push_back(computation_number_);
         for (auto const& i : resharded_) move.instructions.push_back(number(i));
         move.saved.clear();
         auto& next = next_.held;
@@ -375,7 +351,8 @@ private:
     operator_id op_ = 0;
     std::vector<need> needs_, gained_;
     std::vector<instruction> path_, resharded_;
-    std::vector<std::uint32_t> key_;
+    std::vector<std::uint32_t> path_numbers_, key_;
+    std::uint32_t computation_number_ = 0;
     cut_move move_;
     cut_state next_;
 };
