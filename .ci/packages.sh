@@ -3,7 +3,7 @@
 # or for the tests and benches as well (test).
 set -eu
 wanted=${1-}
-set -- libboost-graph-dev libboost-container-dev libeigen3-dev coinor-libclp-dev coinor-libipopt-dev nlohmann-json3-dev libcli11-dev \
+set -- libboost-graph-dev libboost-container-dev libeigen3-dev coinor-libclp-dev coinor-libipopt-dev libmetis-dev nlohmann-json3-dev libcli11-dev \
     zlib1g-dev pkg-config cmake ninja-build g++
 case $wanted in
 core) ;;

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace heddle::cli {
 
@@ -18,6 +19,9 @@ struct plan_arguments {
     std::optional<double> time_limit, memory_limit;
     std::size_t label_limit = 10'000;
     double optimizer_bytes = 8;
+    std::optional<std::int64_t> batch;
+    std::string element_type, segments;
+    std::vector<std::string> pins;
     bool group_machines = false, overlap = true, json = false, times = true;
 };
 int run_plan(plan_arguments const& arguments);

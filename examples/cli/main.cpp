@@ -39,6 +39,13 @@ int run(int argc, char** argv) {
     plan_command->add_option("--memory-limit", plan.memory_limit, "Bytes that a device may use at most")->check(CLI::PositiveNumber);
     plan_command->add_option("--optimizer-bytes", plan.optimizer_bytes, "Bytes of optimizer state per parameter element")
         ->check(CLI::Range(0.0, 1024.0))->capture_default_str();
+    plan_command->add_option_function<std::string>("--optimizer", [&](std::string const& name) { plan.optimizer_bytes = name == "adam" ? 8 : name == "momentum" ? 4 : 0; },
+                                                   "Optimizer, for the bytes of its state in float32")
+        ->check(CLI::IsMember({"sgd", "momentum", "adam"}))->excludes("--optimizer-bytes");
+    plan_command->add_option("--batch", plan.batch, "Another size of the batch")->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
+    plan_command->add_option("--dtype", plan.element_type, "Another type of the floating-point tensors")->check(CLI::IsMember({"float32", "float16", "bfloat16", "float64"}));
+    plan_command->add_option("--segments", plan.segments, "Ratios per segment: 'layers', a number of balanced parts, or names of first operators, with commas");
+    plan_command->add_option("--pin", plan.pins, "Form of a tensor: NAME=replicated, NAME=mirrored, NAME=partial or NAME=shard(DIMENSION)")->take_all();
     plan_command->add_flag("!--no-gradient-overlap", plan.overlap, "Reduce gradients after the backward pass, not beside it");
     plan_command->add_option("--out", plan.out, "Write the plan to this file");
     plan_command->add_option("--trace", plan.trace, "Write the timeline of one iteration to this file (Chrome trace)");

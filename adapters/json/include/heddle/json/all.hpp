@@ -8,9 +8,11 @@
 #include <heddle/json/document.hpp>
 #include <heddle/json/file.hpp>
 #include <heddle/json/fitted.hpp>
+#include <heddle/json/layer_profile.hpp>
 #include <heddle/json/model.hpp>
 #include <heddle/json/names.hpp>
 #include <heddle/json/plan.hpp>
 #include <heddle/json/samples.hpp>
+#include <heddle/json/templates.hpp>
 #include <heddle/json/theory.hpp>
 #include <heddle/json/trace.hpp>
