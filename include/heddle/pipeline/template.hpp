@@ -16,7 +16,7 @@ namespace heddle {
 /// Of equally fast ones the same every time.
 ///
 /// *Returns* `optimal`, `infeasible` with the reason, or `limit` with the best template met, if any, and a bound.
-/// Optimal up to rounding times to a grid at most 2^-59 of a bound on any template's time apart.
+/// Optimal up to rounding times to a grid at most 2^-43 of a bound on any template's time apart, as a rule 2^-58.
 /// *Throws* `input_error` before work starts: also where the schedule cannot run as many stages as there may be (Oobleck's
 /// estimate with fewer micro-batches than stages).
 /// *Complexity.* See `detail::template_search`.

@@ -17,6 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <numeric>
 #include <queue>
 #include <utility>
 #include <vector>
@@ -35,7 +36,7 @@ namespace heddle::detail {
 /// for a subset of devices: near the optimum that is a few.
 /// *Complexity.* O(subsets * kinds * layers * range of stages behind) an interval and O(subsets * layers * range) memory, with a
 /// monotone queue over the ends of a stage; tens of intervals as a rule.
-/// Numbers are whole ticks, so small that no template takes 2^60 of them: equal stages are equal wherever they are.
+/// Numbers are whole ticks, so small that no template takes 2^60 of them: stages of equal work are equal wherever they are.
 template <pipeline_schedule Schedule>
 class template_search {
     using ticks = std::int64_t;
@@ -53,14 +54,25 @@ public:
             for (std::size_t k = 0; k < kinds_.all().size(); ++k) most = std::max(most, time(k, l));
             sum += most;
         }
+        // Whole numbers of these are divided by the devices of a stage, so that equal shares stay equal.
+        ticks parts = 1;
+        for (auto const& k : kinds_.all())
+            if (auto const finer = std::lcm(parts, static_cast<ticks>(k.devices)); finer <= 1 << 16) parts = finer;
         int exponent = 0;
-        std::frexp(sum * static_cast<double>(slots(0) + static_cast<ticks>(most_stages) + 3), &exponent);
-        ticks_per_second_ = std::ldexp(1.0, std::min(60 - exponent, 1000));
-        for (std::size_t k = 0; k < kinds_.all().size(); ++k) {
+        std::frexp(sum * static_cast<double>(slots(0) + static_cast<ticks>(most_stages) + 3) * static_cast<double>(parts), &exponent);
+        double const per_second = std::ldexp(1.0, std::min(60 - exponent, 1000));
+        ticks_per_second_ = per_second * static_cast<double>(parts);
+        for (auto const& k : kinds_.all()) {
+            auto const group = static_cast<ticks>(k.devices);
+            ticks const share = parts % group == 0 ? parts / group : 0;
             auto& before = before_.emplace_back(1, 0);
-            for (std::size_t l = 0; l < layers_; ++l) before.push_back(before.back() + static_cast<ticks>(time(k, l) * ticks_per_second_ + 0.5));
+            for (std::size_t l = 0; l < layers_; ++l) {
+                double const alone = p.time_on(k.type, l, 1).value, shared = 2 * p.all_reduce_time(k.type, l, k.devices).value;
+                ticks const work = share != 0 ? rounded(alone * per_second) * share : rounded(alone * ticks_per_second_ / static_cast<double>(group));
+                before.push_back(before.back() + work + rounded(shared * per_second) * parts);
+            }
         }
-        if (o.cutoff.value * ticks_per_second_ < 0x1p61) best_ = static_cast<ticks>(o.cutoff.value * ticks_per_second_ + 0.5);
+        if (o.cutoff.value * ticks_per_second_ < 0x1p61) best_ = rounded(o.cutoff.value * ticks_per_second_);
         if (!is_limited_) return;
         stage_memory const memory(p.memory, false);
         for (auto const& k : kinds_.all()) {
@@ -113,6 +125,7 @@ private:
         auto const& k = kinds_.all()[kind];
         return problem_.time_on(k.type, layer, k.devices).value;
     }
+    [[nodiscard]] static ticks rounded(double x) { return static_cast<ticks>(x + 0.5); }
     [[nodiscard]] double elapsed() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
     [[nodiscard]] double in_seconds(ticks x) const { return static_cast<double>(x) / ticks_per_second_; }
     [[nodiscard]] ticks slots(std::size_t behind) const { return slots_of_slowest(schedule_, problem_.micro_batches, behind); }

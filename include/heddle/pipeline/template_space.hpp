@@ -95,7 +95,7 @@ public:
                 if (is_limited_ && memory_.of(first, end, in_flight(l.stages)) > limit) break;
                 double const time = kinds_.time(kind, first, end);
                 label longer{l.sum + time, l.slowest, l.cost + time, l.stages + 1};
-                if (l.stages == 0 || time > l.slowest) {
+                if (l.stages == 0 || time > l.slowest * (1 + 1e-13)) { // not equal up to rounding
                     longer.slowest = time;
                     longer.cost = (slots(l.stages) + tail_factor) * time + tail_factor * l.sum;
                 }
