@@ -120,7 +120,7 @@ inline void figure_17() {
     std::printf("BERT-MoE on 2 A100 and 2 P100, 8 samples per expert; seconds per iteration\n");
     std::printf("%8s %8s %16s %10s %10s  %s\n", "experts", "padded", "expert parallel", "plan", "speed-up", "experts of the first mixture, by device");
     for (extent experts = 4; experts <= 16; ++experts) {
-        auto const model = [&](extent count) { return with_batch(with_experts(shipped, count), 8 * experts); };
+        auto const model = [&](extent count) { return with_batch_size(with_experts(shipped, count), 8 * experts); };
         extent const padded = (experts + 3) / 4 * 4;
         // Padding adds experts and no tokens to those that are there.
         auto const slots = with_experts(shipped, experts);
@@ -129,7 +129,7 @@ inline void figure_17() {
         std::vector<cut_factor> of_experts;
         for (tensor_id t = 0; t < indexed.tensors.size(); ++t)
             if (indexed.tensors[t].is_parameter() && numbers.first_of(t) != no_factor) of_experts.push_back({t, numbers.first_of(t)});
-        auto const even = with_batch(rescaled(slots, of_experts, padded, experts), 8 * experts);
+        auto const even = with_batch_size(rescaled(slots, of_experts, padded, experts), 8 * experts);
         strategy const placed(even, c, [](indexed_program const& p) { return expert_parallel(p, parameter_storage::replicated); });
         auto const usual = cost_of(placed.at(placed.even()));
         auto const p = hap_plan(model(experts), c);

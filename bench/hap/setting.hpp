@@ -82,18 +82,17 @@ inline program with_experts(program const& p, extent experts) {
 
 /// Weak scaling: as many samples and experts per device at every number of devices.
 inline program scaled_model(benchmark_model const& m, int devices) {
-    auto p = with_batch(shipped_program(m.file), m.batch * devices);
+    auto p = with_batch_size(shipped_program(m.file), m.batch * devices);
     return m.experts > 0 ? with_experts(p, m.experts * devices) : p;
 }
 
 /// The fastest programs of some instructions on a cluster, for ratios of its device types.
-/// *Precondition:* no type is in two entries of the cluster's machines, and they are in the order of the types.
 class strategy {
 public:
     /// `make_filter(indexed_program const&)` gives the instructions; `pads_shards`: uneven ones are never moved one by one.
     template <class MakeFilter>
     strategy(program const& p, cluster c, MakeFilter const& make_filter, bool pads_shards = false)
-        : indexed_(index_program(p)), cluster_(std::move(c)), of_device_(cluster_.devices()), space_(indexed_, operator_kinds(indexed_)), model_(cluster_, classes(cluster_)) {
+        : indexed_(index_program(p)), cluster_(std::move(c)), types_(cluster_), space_(indexed_, operator_kinds(indexed_)), model_(cluster_, types_.classes) {
         space_.restrict_to(make_filter(indexed_));
         graph_ = search::explore(space_, width);
         for (auto const& i : space_.instructions()) {
@@ -139,28 +138,18 @@ public:
 private:
     static constexpr std::size_t width = 20'000; // as the planner's
 
-    static std::vector<device_class> classes(cluster const& c) {
-        std::vector<device_class> result;
-        for (auto const& m : c.machines) result.push_back({m.type, m.devices * m.count});
-        return result;
-    }
-    [[nodiscard]] std::vector<double> per_device(std::vector<double> const& ratios) const {
-        std::vector<double> result;
-        for (auto type : of_device_) result.push_back(ratios[type]);
-        return result;
-    }
     [[nodiscard]] std::optional<move_list> program_at(std::vector<double> const& ratios) const {
-        largest_shares const shares(integral_shares(indexed_, per_device(ratios)), of_device_);
+        largest_shares const shares(integral_shares(indexed_, types_.per_device({ratios})), types_.of_device);
         return synthesise<serial>(priced_graph(space_, graph_, steps_, model_, shares), {}).path;
     }
     [[nodiscard]] std::optional<plan> realised(move_list const& path, std::vector<double> const& ratios) const {
-        auto [p, cost] = realise(path, space_, steps_, cluster_, {per_device(ratios)}, hap_training);
+        auto [p, cost] = realise(path, space_, steps_, cluster_, types_.per_device({ratios}), hap_training);
         return cost.fits ? std::optional(std::move(p)) : std::nullopt;
     }
 
     indexed_program indexed_;
     cluster cluster_;
-    std::vector<std::size_t> of_device_;
+    device_types types_;
     cut_space space_;
     cost_model model_;
     cut_graph graph_;

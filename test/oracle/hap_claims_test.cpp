@@ -34,7 +34,7 @@ cluster testbed() {
 
 /// Twice as many experts as devices and 32 samples each (table 1); an expert takes as many of all tokens as before, rounded up.
 program scaled_mixture(int devices) {
-    auto const p = with_batch(shipped("bert_moe_12"), 32 * devices);
+    auto const p = with_batch_size(shipped("bert_moe_12"), 32 * devices);
     auto const indexed = index_program(p);
     auto const numbers = expert_factors(indexed);
     std::vector<cut_factor> experts, slots;
@@ -87,7 +87,7 @@ TEST_CASE("a plan is never dearer than a baseline") {
     for (auto const* model : {"vgg19", "vit_12", "bert_12", "bert_moe_2"}) {
         CAPTURE(model);
         auto const p = shipped(model);
-        for (auto const* c : {"v100x2_p100x6", "p100x4", "v100x4_nvlink"}) check_against_baselines(with_batch(p, 256), shipped_cluster(c));
+        for (auto const* c : {"v100x2_p100x6", "p100x4", "v100x4_nvlink"}) check_against_baselines(with_batch_size(p, 256), shipped_cluster(c));
     }
     for (auto const* model : {"vgg19", "bert_moe_12"}) {
         CAPTURE(model);

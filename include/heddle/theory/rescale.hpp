@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief A program with another batch, or with other extents elsewhere.
+/// @brief A program with other extents of some factors: more experts, wider layers.
 #pragma once
 
 #include <heddle/program/program.hpp>
@@ -71,22 +71,6 @@ void for_each_indexed_factor(program const& p, indexed_program const& indexed, o
         }
     }
     return p.resized(extents);
-}
-
-/// The program with another batch: the outermost factor of its first input.
-/// *Throws* `input_error` as `rescaled`, and where the first input has no dimension or `batch` is not positive.
-[[nodiscard]] inline program with_batch(program const& p, extent batch) {
-    auto const indexed = index_program(p);
-    if (batch < 1) throw input_error("batch " + std::to_string(batch), "expected at least 1");
-    auto const all = batch_factors(indexed);
-    for (tensor_id t = 0; t < indexed.tensors.size(); ++t)
-        if (auto const f = all.first_of(t); indexed.tensors[t].info.role == tensor_role::input && f != no_factor) {
-            std::vector<cut_factor> inputs;
-            for (tensor_id other = t; other < indexed.tensors.size(); ++other)
-                if (indexed.tensors[other].info.role == tensor_role::input && all.first_of(other) != no_factor) inputs.push_back({other, all.first_of(other)});
-            return rescaled(p, inputs, batch, indexed.tensors[t].factors[static_cast<std::size_t>(f)].extent);
-        }
-    throw input_error("batch", "no input has one");
 }
 
 } // namespace heddle

@@ -36,10 +36,10 @@ void check_equal(program const& a, program const& b) {
 
 } // namespace
 
-TEST_CASE("a program with another batch is the one built with it") {
+TEST_CASE("a program rescaled along its batch is the one built so") {
     for (extent batch : {1, 4, 10, 64}) {
         CAPTURE(batch);
-        check_equal(with_batch(perceptron(10, 8), batch), perceptron(batch, 8));
+        check_equal(rescaled(perceptron(10, 8), {{0, 0}, {1, 0}}, batch, 10), perceptron(batch, 8));
     }
 }
 
@@ -52,6 +52,4 @@ TEST_CASE("other factors are scaled with what rules tie to them") {
 TEST_CASE("what cannot be scaled is said by name") {
     auto const p = perceptron(10, 8);
     CHECK_THROWS_WITH_AS((void)rescaled(p, {{2, 0}}, 1, 3), doctest::Contains("index 'n'"), input_error);
-    CHECK_THROWS_AS((void)with_batch(p, 0), input_error);
-    CHECK_THROWS_AS((void)with_batch(p, -4), input_error);
 }
