@@ -47,6 +47,7 @@
 #include <heddle/theory/instruction_filter.hpp>
 #include <heddle/theory/operator_kinds.hpp>
 #include <heddle/theory/reductions.hpp>
+#include <heddle/theory/rescale.hpp>
 #include <heddle/theory/theory.hpp>
 
 #include <heddle/cost/atoms.hpp>

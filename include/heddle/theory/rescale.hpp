@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief A program with other extents of some factors: more experts, wider layers.
+#pragma once
+
+#include <heddle/program/program.hpp>
+#include <heddle/theory/factor_set.hpp>
+
+#include <cstddef>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace heddle {
+
+namespace detail {
+
+/// Calls `visit(index, stride, tensor, factor)` for every factor of an operator's tensors, with the index it is in and its stride there.
+template <class Visit>
+void for_each_indexed_factor(program const& p, indexed_program const& indexed, operator_id o, Visit&& visit) {
+    auto const& rule = p.rule(o);
+    auto const walk = [&](tensor_id t, indexed_access const& access) {
+        auto const& factors = indexed.tensors[t].factors;
+        for (std::size_t d = 0; d < access.size(); ++d) {
+            extent low = 1;
+            for (auto i = access[d].rbegin(); i != access[d].rend(); ++i) {
+                extent const high = low * rule.indices[*i].extent;
+                for (std::size_t f = 0; f < factors.size(); ++f)
+                    if (factors[f].dimension == d && factors[f].stride >= low && factors[f].stride * factors[f].extent <= high)
+                        visit(*i, factors[f].stride / low, cut_factor{t, static_cast<factor_number>(f)});
+                low = high;
+            }
+        }
+    };
+    for (std::size_t k = 0; k < rule.operands.size(); ++k) walk(p.operands(o)[k], rule.operands[k]);
+    for (std::size_t k = 0; k < rule.results.size(); ++k) walk(p.results(o)[k], rule.results[k]);
+}
+
+} // namespace detail
+
+/// The program with the extents of some factors, numbered as in `index_program(p)`, and of all that rules tie to them, times
+/// `numerator / denominator`. Attributes of operators stay, so that the result is for planning, not for running.
+///
+/// *Throws* `input_error` where an extent is no whole number then or rules contradict each other.
+/// *Complexity.* That of indexing the program, times the longest chain of ties against the order of operators.
+[[nodiscard]] inline program rescaled(program const& p, std::vector<cut_factor> const& factors, extent numerator, extent denominator = 1) {
+    auto const indexed = index_program(p);
+    factor_set scaled(indexed);
+    scaled.insert(factors);
+    std::vector<std::set<std::pair<std::size_t, extent>>> pieces(p.operator_count()); // of indices, by their stride
+    for (bool changed = true; changed;) {
+        changed = false;
+        for (operator_id o = 0; o < p.operator_count(); ++o)
+            detail::for_each_indexed_factor(p, indexed, o, [&](std::size_t index, extent stride, cut_factor f) {
+                bool const is_scaled = scaled.contains(f);
+                if (is_scaled) changed |= pieces[o].insert({index, stride}).second;
+                else if (pieces[o].contains({index, stride})) scaled.insert(f), changed = true;
+            });
+    }
+    std::vector<std::vector<extent>> extents;
+    for (operator_id o = 0; o < p.operator_count(); ++o) {
+        auto& mine = extents.emplace_back();
+        for (auto const& index : p.rule(o).indices) mine.push_back(index.extent);
+        for (auto const& [index, stride] : pieces[o]) {
+            mine[index] *= numerator;
+            if (mine[index] % denominator != 0 || mine[index] < denominator)
+                throw input_error("operator '" + std::string(p.name(o)) + "', index '" + p.rule(o).indices[index].name + "'",
+                                  "its extent times " + std::to_string(numerator) + " / " + std::to_string(denominator) + " is no whole number");
+            mine[index] /= denominator;
+        }
+    }
+    return p.resized(extents);
+}
+
+} // namespace heddle

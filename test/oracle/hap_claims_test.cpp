@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: BSL-1.0
+// What HAP (EuroSys '24, section 7) finds about its plans, on the shipped models and clusters.
+#include <heddle/clp/all.hpp>
+#include <heddle/heddle.hpp>
+#include <heddle/json/all.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <initializer_list>
+#include <string>
+#include <vector>
+
+namespace {
+
+using namespace heddle;
+
+program shipped(std::string const& name) { return json::read_model("examples/models/" + name + ".json.gz").program; }
+cluster shipped_cluster(std::string const& name) { return json::read_cluster("examples/clusters/" + name + ".json"); }
+
+/// HAP's own setting.
+plan hap(program const& p, cluster const& c) { return find_plan(p, c, clp::ratio_solver{}, {.training = {.overlaps_gradients = false}}); }
+
+/// 2 machines of 8 V100 and 6 of 8 P100, all of 16 GB, 10.4 Gbit/s between machines (section 7.1).
+cluster testbed() {
+    cluster c;
+    c.types = {presets::make(presets::v100), presets::make(presets::p100)};
+    for (auto& type : c.types) type.memory = bytes(16e9);
+    c.machines = {{0, 8, 2}, {1, 8, 6}};
+    c.intra = network_link{bytes_per_second(12e9), seconds(10e-6)};
+    c.inter = network_link{bytes_per_second(1.3e9), seconds(50e-6)};
+    return c;
+}
+
+/// Twice as many experts as devices and 32 samples each (table 1); an expert takes as many of all tokens as before, rounded up.
+program scaled_mixture(int devices) {
+    auto const p = with_batch_size(shipped("bert_moe_12"), 32 * devices);
+    auto const indexed = index_program(p);
+    auto const numbers = expert_factors(indexed);
+    std::vector<cut_factor> experts, slots;
+    extent expert_count = 0, slot_count = 0;
+    for (tensor_id t = 0; t < indexed.tensors.size(); ++t)
+        if (auto const f = numbers.first_of(t); indexed.tensors[t].is_parameter() && f != no_factor) {
+            experts.push_back({t, f});
+            expert_count = indexed.tensors[t].factors[static_cast<std::size_t>(f)].extent;
+        }
+    for (operator_id o = 0; o < p.operator_count(); ++o)
+        if (p.kind(o) == "top_2_gating")
+            for (auto t : p.results(o)) {
+                slots.push_back({t, static_cast<factor_number>(indexed.tensors[t].factors.size() - 1)});
+                slot_count = indexed.tensors[t].factors.back().extent;
+            }
+    auto const fewer_slots = rescaled(p, slots, (expert_count * slot_count + 2 * devices - 1) / (2 * devices), slot_count);
+    return rescaled(fewer_slots, experts, 2 * devices, expert_count);
+}
+
+void check_against_baselines(program const& model, cluster const& c) {
+    auto const p = hap(model, c);
+    CAPTURE(c.name);
+    REQUIRE(p.exists());
+    REQUIRE_FALSE(p.baselines.empty());
+    for (auto const& [name, seconds] : p.baselines) {
+        CAPTURE(name);
+        if (seconds) CHECK(p.cost() <= *seconds);
+    }
+}
+
+/// Parameters of experts, as a plan stores them: in shards, and nowhere whole.
+void check_experts_are_cut(program const& model, plan const& p) {
+    auto const indexed = index_program(model);
+    auto const experts = expert_factors(indexed);
+    std::size_t count = 0;
+    for (auto const& s : p.steps) {
+        auto const& i = s.instruction;
+        if (i.what == instruction::kind::compute || !indexed.tensors[i.tensor].is_parameter() || experts.first_of(i.tensor) == no_factor) continue;
+        CAPTURE(indexed.tensors[i.tensor].info.name);
+        CHECK(i.from.is_shard());
+        CHECK(i.to.is_shard());
+        ++count;
+    }
+    CHECK(count >= 12); // two in each of six mixtures
+}
+
+} // namespace
+
+TEST_CASE("a plan is never dearer than a baseline") {
+    for (auto const* model : {"vgg19", "vit_12", "bert_12", "bert_moe_2"}) {
+        CAPTURE(model);
+        auto const p = shipped(model);
+        for (auto const* c : {"v100x2_p100x6", "p100x4", "v100x4_nvlink"}) check_against_baselines(with_batch_size(p, 256), shipped_cluster(c));
+    }
+    for (auto const* model : {"vgg19", "bert_moe_12"}) {
+        CAPTURE(model);
+        check_against_baselines(shipped(model), shipped_cluster("v100x8_p100x24"));
+    }
+}
+
+TEST_CASE("VGG19 is strictly cheaper than under data parallelism of any kind") {
+    auto const model = shipped("vgg19");
+    for (auto const* c : {"v100x2_p100x6", "p100x4", "v100x8_p100x24", "v100x4_nvlink"}) {
+        CAPTURE(c);
+        auto const p = hap(model, shipped_cluster(c));
+        REQUIRE(p.exists());
+        for (auto const* name : {"DP-EV", "DP-CP", "ZeRO-1", "ZeRO-2", "fully sharded"}) {
+            CAPTURE(name);
+            auto const found = p.baselines.find(name);
+            REQUIRE(found != p.baselines.end());
+            if (found->second) CHECK(p.cost() < *found->second);
+        }
+    }
+}
+
+TEST_CASE("BERT-MoE on 64 devices of 16 GB does not replicate its experts") {
+    auto const c = testbed();
+    for (auto const& model : {shipped("bert_moe_12"), scaled_mixture(64)}) {
+        auto const p = hap(model, c);
+        INFO(p.reason);
+        REQUIRE(p.exists());
+        CHECK(verify(model, p));
+        check_experts_are_cut(model, p);
+        for (std::size_t d = 0; d < p.devices.size(); ++d) CHECK(p.memory[d].total() <= 16e9);
+    }
+}
+
+TEST_CASE("BERT-MoE with two experts a device does not fit on 64 of 16 GB where data parallelism replicates it") {
+    auto const p = hap(scaled_mixture(64), testbed());
+    REQUIRE(p.exists());
+    CHECK_FALSE(p.baselines.at("DP-EV"));
+    CHECK_FALSE(p.baselines.at("DP-CP"));
+    CHECK(p.baselines.at("expert parallel"));
+}
