@@ -1,56 +1,15 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief The batch of a program: of another size, and how a device group splits it among its devices.
+/// @brief How a device group splits a program's batch among its devices.
 #pragma once
 
 #include <heddle/program/indexed_program.hpp>
-#include <heddle/program/program.hpp>
 #include <heddle/theory/factor_set.hpp>
 
 #include <algorithm>
-#include <string>
 #include <vector>
 
 namespace heddle {
-
-/// The same program for a batch of another size. *Throws* `input_error` if the first input has no batch, or if an operator's rule does
-/// not let the batch through, which makes its tensors disagree about it.
-[[nodiscard]] inline program with_batch_size(program const& p, extent size) {
-    auto const indexed = index_program(p);
-    auto const batch = batch_factors(indexed);
-    extent before = 0;
-    for (tensor_id t = 0; t < indexed.tensors.size() && before == 0; ++t)
-        if (auto const f = batch.first_of(t); f != no_factor) before = indexed.tensors[t].factors[static_cast<std::size_t>(f)].extent;
-    if (before == 0) throw input_error("batch", "no input has one");
-    if (size < 1) throw input_error("batch", std::to_string(size) + ", expected one at least");
-    // Whether index i, in a dimension of an access, has the batch as a piece of it.
-    auto const has_batch = [&](index_rule const& rule, indexed_access const& access, tensor_id t, std::size_t i) {
-        for (std::size_t d = 0; d < access.size(); ++d) {
-            extent low = 1;
-            for (auto at = access[d].rbegin(); at != access[d].rend(); ++at) {
-                extent const high = low * rule.indices[*at].extent;
-                for (std::size_t f = 0; *at == i && f < indexed.tensors[t].factors.size(); ++f) {
-                    auto const& cut = indexed.tensors[t].factors[f];
-                    if (cut.dimension == d && cut.stride >= low && cut.stride * cut.extent <= high && batch.contains({t, static_cast<factor_number>(f)})) return true;
-                }
-                low = high;
-            }
-        }
-        return false;
-    };
-    std::vector<std::vector<extent>> extents;
-    for (operator_id o = 0; o < p.operator_count(); ++o) {
-        auto const& rule = p.rule(o);
-        auto& mine = extents.emplace_back();
-        for (std::size_t i = 0; i < rule.indices.size(); ++i) {
-            bool grows = false;
-            for (std::size_t k = 0; k < rule.operands.size(); ++k) grows = grows || has_batch(rule, rule.operands[k], p.operands(o)[k], i);
-            for (std::size_t k = 0; k < rule.results.size(); ++k) grows = grows || has_batch(rule, rule.results[k], p.results(o)[k], i);
-            mine.push_back(grows ? rule.indices[i].extent / before * size : rule.indices[i].extent);
-        }
-    }
-    return p.resized(extents);
-}
 
 namespace detail {
 

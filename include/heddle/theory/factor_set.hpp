@@ -80,17 +80,24 @@ private:
     return factors;
 }
 
-/// Everything tied to the batch: the outermost factor of each input whose extent is that of the first input's.
-[[nodiscard]] inline factor_set batch_factors(indexed_program const& p) {
-    factor_set batch(p);
+/// The batch where a program gets it: the outermost factor of each input whose extent is that of the first input's.
+[[nodiscard]] inline std::vector<cut_factor> batch_of_inputs(indexed_program const& p) {
+    std::vector<cut_factor> batch;
     std::optional<extent> size;
     for (tensor_id t = 0; t < p.tensors.size(); ++t) {
-        auto const& tensor = p.tensors[t];
-        if (tensor.info.role != tensor_role::input || tensor.factors.empty() || tensor.factors[0].dimension != 0) continue;
-        if (!size) size = tensor.factors[0].extent;
-        for (std::size_t f = 0; f < tensor.factors.size(); ++f)
-            if (tensor.factors[0].extent == *size && is_same_place(tensor.factors[f], tensor.factors[0])) batch.insert({t, static_cast<factor_number>(f)});
+        auto const& factors = p.tensors[t].factors;
+        if (p.tensors[t].info.role != tensor_role::input || factors.empty() || factors[0].dimension != 0) continue;
+        if (!size) size = factors[0].extent;
+        for (std::size_t f = 0; f < factors.size(); ++f)
+            if (factors[0].extent == *size && is_same_place(factors[f], factors[0])) batch.push_back({t, static_cast<factor_number>(f)});
     }
+    return batch;
+}
+
+/// The batch and all that loops tie to it.
+[[nodiscard]] inline factor_set batch_factors(indexed_program const& p) {
+    factor_set batch(p);
+    batch.insert(batch_of_inputs(p));
     return tied_factors(p, std::move(batch));
 }
 

@@ -40,6 +40,7 @@ TEST_CASE("a program rescaled along its batch is the one built so") {
     for (extent batch : {1, 4, 10, 64}) {
         CAPTURE(batch);
         check_equal(rescaled(perceptron(10, 8), {{0, 0}, {1, 0}}, batch, 10), perceptron(batch, 8));
+        check_equal(with_batch_size(perceptron(10, 8), batch), perceptron(batch, 8));
     }
 }
 
@@ -52,4 +53,8 @@ TEST_CASE("other factors are scaled with what rules tie to them") {
 TEST_CASE("what cannot be scaled is said by name") {
     auto const p = perceptron(10, 8);
     CHECK_THROWS_WITH_AS((void)rescaled(p, {{2, 0}}, 1, 3), doctest::Contains("index 'n'"), input_error);
+    CHECK_THROWS_WITH_AS((void)with_batch_size(p, 0), doctest::Contains("expected one at least"), input_error);
+    program_builder b;
+    auto const x = b.input("x", {});
+    CHECK_THROWS_WITH_AS((void)with_batch_size(b.finish(b.apply("relu", "() -> ()", {x})), 2), doctest::Contains("no input has one"), input_error);
 }
