@@ -22,7 +22,7 @@ struct plan_arguments {
     std::optional<std::int64_t> batch;
     std::string element_type, segments;
     std::vector<std::string> pins;
-    bool group_machines = false, overlap = true, json = false, times = true;
+    bool group_machines = false, overlap = false, json = false, times = true;
 };
 int run_plan(plan_arguments const& arguments);
 

@@ -46,7 +46,7 @@ int run(int argc, char** argv) {
     plan_command->add_option("--dtype", plan.element_type, "Another type of the floating-point tensors")->check(CLI::IsMember({"float32", "float16", "bfloat16", "float64"}));
     plan_command->add_option("--segments", plan.segments, "Ratios per segment: 'layers', a number of balanced parts, or names of first operators, with commas");
     plan_command->add_option("--pin", plan.pins, "Form of a tensor: NAME=replicated, NAME=mirrored, NAME=partial or NAME=shard(DIMENSION)")->take_all();
-    plan_command->add_flag("!--no-gradient-overlap", plan.overlap, "Reduce gradients after the backward pass, not beside it");
+    plan_command->add_flag("--gradient-overlap", plan.overlap, "Reduce gradients beside the backward pass, not after it");
     plan_command->add_option("--out", plan.out, "Write the plan to this file");
     plan_command->add_option("--trace", plan.trace, "Write the timeline of one iteration to this file (Chrome trace)");
     plan_command->add_flag("--json", plan.json, "Print one JSON object instead of the table");

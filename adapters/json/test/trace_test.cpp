@@ -35,8 +35,11 @@ std::vector<nlohmann::json> complete_events(std::string const& text) {
 TEST_CASE("a trace has an event for every event of the timeline") {
     auto c = test::two_devices();
     c.machines = {{0, 1, 2}, {1, 1, 1}};
+    auto beside = test::layers_plan();
+    beside.provenance.training.overlaps_gradients = true;
     for (auto const& [p, cluster] : {std::pair(test::layers_plan(), test::two_devices()), {test::tiny_plan(), test::two_devices()},
-                                     {test::layers_plan(c, {0.5, 0.25, 0.25}), c}}) {
+                                     {test::layers_plan(c, {0.5, 0.25, 0.25}), c}, {beside, test::two_devices()}}) {
+        bool const overlaps = p.provenance.training.overlaps_gradients;
         auto const events = run_serial(p, cluster);
         auto const trace = complete_events(json::write_trace(p, events));
         REQUIRE(trace.size() == events.events.size());
@@ -48,7 +51,7 @@ TEST_CASE("a trace has an event for every event of the timeline") {
             auto const& e = trace[n];
             auto const& t = events.events[n];
             auto const d = e.at("tid").get<std::size_t>();
-            REQUIRE(d == t.device + (t.when == timeline_event::phase::gradient ? devices : 0));
+            REQUIRE(d == t.device + (overlaps && t.when == timeline_event::phase::gradient ? devices : 0));
             CHECK(e.at("pid") == 0);
             std::int64_t const start = nanoseconds(e.at("ts")), duration = nanoseconds(e.at("dur"));
             CHECK(std::abs(static_cast<double>(start) - t.start * 1e9) <= 1);
@@ -87,8 +90,11 @@ TEST_CASE("events are named for people") {
         if (e.at("name") == "thread_name") threads[e.at("tid").get<int>()] = e.at("args").at("name").get<std::string>();
         if (e.at("name") == "process_name") process = e.at("args").at("name").get<std::string>();
     }
-    CHECK(threads == std::map<int, std::string>{{0, "0 fast"}, {1, "1 slow"}, {2, "0 gradients"}, {3, "1 gradients"}});
+    CHECK(threads == std::map<int, std::string>{{0, "0 fast"}, {1, "1 slow"}});
     CHECK(process == "layers on one fast, one slow");
+    auto beside = p;
+    beside.provenance.training.overlaps_gradients = true;
+    CHECK(json::write_trace(beside, run_serial(beside, test::two_devices())).find("\"0 gradients\"") != std::string::npos);
 }
 
 TEST_CASE("local work of conversions has names too") {

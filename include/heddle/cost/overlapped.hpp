@@ -13,15 +13,17 @@ namespace heddle {
 
 /// Time of a program whose gradients are reduced while the backward pass goes on, as data-parallel trainers do: the deferred
 /// collectives queue on a second channel in the order of the backward pass, each from the moment the last device has
-/// the gradient. The update follows the channel and the backward pass; then whole copies are brought up to date.
+/// the gradient. The network is one: they stand still while a collective of the backward pass runs. The update follows
+/// the channel and the backward pass; then whole copies are brought up to date.
 ///
-/// Steps are added in forward order, so each is put before all others in the backward pass. With one class, backward work `g`
-/// and a gradient's collective `s`, the channel's end moves by `X <- max(g + X, g + s + S); S <- S + s`.
+/// Steps are added in forward order, so each is put before all others in the backward pass. With one class, backward work `g` and a
+/// gradient's collective `s`, the channel's end moves by `X <- max(g + X, g + s + N); N <- N + s`, `N` being all that the network
+/// has to do from there on; a collective of the backward pass adds to both.
 class overlapped {
 public:
     struct label {
-        /// Closed stages of either direction; all gradients' collectives; what follows the update.
-        double forward_closed = 0, backward_closed = 0, gradients = 0, refresh = 0;
+        /// Closed stages of either direction; all that the network does in the backward pass; what follows the update.
+        double forward_closed = 0, backward_closed = 0, network = 0, refresh = 0;
         /// Open forward work, open backward work and update work, per class.
         per_class forward, backward, update;
         /// End of the channel, as class k's work puts it: seconds from the start of the open backward stage.
@@ -41,10 +43,11 @@ public:
             std::ranges::fill(l.forward, 0.0);
         }
         if (s.deferred != 0) {
-            l.gradients += s.deferred;
-            for (auto& end : l.channel) end = std::max(end, l.gradients);
+            l.network += s.deferred;
+            for (auto& end : l.channel) end = std::max(end, l.network);
         }
         if (s.backward_transfer != 0) {
+            l.network += s.backward_transfer;
             l.backward_closed += std::ranges::max(l.backward) + s.backward_transfer;
             std::ranges::fill(l.backward, 0.0);
             std::ranges::fill(l.channel, std::ranges::max(l.channel) + s.backward_transfer);
@@ -63,20 +66,23 @@ public:
         for (std::size_t k = 0; k < class_count_; ++k) last = std::max(last, l.forward[k] + std::max(l.backward_closed + l.backward[k], l.channel[k]));
         return l.forward_closed + last + std::ranges::max(l.update) + l.refresh;
     }
-    /// Sound: where it holds, every continuation costs at most as much after `a` as after `b`. Backward pass, channel and queue
+    /// Sound: where it holds, every continuation costs at most as much after `a` as after `b`. Backward pass, channel and network
     /// move together under all that can follow, so the one that `a` is furthest behind in decides.
     [[nodiscard]] bool dominates(label const& a, label const& b) const {
-        double behind = a.gradients - b.gradients;
+        double behind = a.network - b.network;
         for (std::size_t k = 0; k < class_count_; ++k)
             behind = std::max({behind, a.backward_closed + a.backward[k] - b.backward_closed - b.backward[k], a.channel[k] - b.channel[k]});
         return a.forward_closed + most(a.forward, b.forward) + behind + most(a.update, b.update) + a.refresh <= b.forward_closed + b.refresh;
     }
 
-    /// The backward pass ends neither before its work nor before the gradients' collectives: any mean of the two is a bound.
+    /// What a label adds to the cost of all steps from a level on, on any weights with turns: the work above the levels of
+    /// its steps delays all that it has of the backward pass, its collectives follow those that wait for levels further on.
     static constexpr bool overlaps_gradients = true;
-    [[nodiscard]] static double relaxed(label const& l, relaxation_weights const& w) {
-        double sum = l.forward_closed + l.refresh + w.backward * l.backward_closed + w.gradients * l.gradients;
-        for (std::size_t k = 0; k < w.clock.size(); ++k) sum += w.clock[k] * (l.forward[k] + w.backward * l.backward[k] + l.update[k]);
+    [[nodiscard]] static double relaxed(label const& l, relaxation_weights const& w, std::size_t level) {
+        auto const side = w.at(level);
+        double sum = l.forward_closed + l.refresh + side.gradients * l.network;
+        for (std::size_t k = 0; k < w.clock.size(); ++k)
+            sum += w.clock[k] * (l.forward[k] + l.update[k] + side.backward * std::max(l.backward_closed + l.backward[k], l.channel[k]));
         return sum;
     }
 

@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <concepts>
 #include <limits>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -42,7 +43,7 @@ struct multipliers {
 ///
 /// Under the weights of an accumulator costs add up to no more than its total, and memory within the limit earns no more
 /// than nothing; so a shortest path under `weights.time.price + sum_j l_j memory_j`, less `sum_j l_j limit_j`, bounds every
-/// program of the theory, whatever the order of its instructions.
+/// program of the theory: whatever the order of its instructions, but with turns for the given order of operators.
 struct relaxation {
     multipliers weights;
     search::shortest_paths paths;
@@ -50,10 +51,9 @@ struct relaxation {
     [[nodiscard]] double bound() const { return paths.to_goal() - credit; }
 };
 
-/// Seconds of a move's transfers, by the weight that counts them: those of the forward pass and after the update, those of the
-/// backward pass, and the gradients'.
+/// Seconds of a move's transfers: the gradients', which may run beside the backward pass, and all others.
 struct move_transfers {
-    double forward = 0, backward = 0, gradients = 0;
+    double blocking = 0, gradients = 0;
 };
 
 /// What a move costs. Per class: seconds of work in the forward pass and the update, and in the backward pass; bytes that stay.
@@ -101,21 +101,36 @@ public:
     /// The most bytes that come and go within a move.
     [[nodiscard]] double buffer(std::size_t level, cut_space::action a) const { return prices_[place(level, a)].buffer; }
 
-    /// Seconds of a path's work per class, and of all it does in the backward pass and beside it, as `weights` count the classes.
+    /// Seconds of a path's work per class, as `weights` count them, and the ends of its backward pass (see `gradient_turns`) beside its own
+    /// collectives: of its work alone, by level, and which is last.
     struct path_loads {
         std::vector<double> clock;
-        double backward = 0, gradients = 0;
+        double backward_alone = 0;
+        std::vector<double> ends;
+        std::optional<std::size_t> last_turn;
+        [[nodiscard]] double end(std::optional<std::size_t> level) const { return level ? ends[*level] : backward_alone; }
     };
     [[nodiscard]] path_loads loads(move_list const& path, relaxation_weights const& weights) const {
-        path_loads sum{std::vector<double>(model_.class_count()), 0, 0};
+        path_loads sum{std::vector<double>(model_.class_count()), 0, {}, {}};
+        std::vector<std::pair<double, double>> sides; // by level
+        double above = 0;
         for (std::size_t level = 0; level < path.size(); ++level) {
             auto const move = price_at(place(level, path[level]));
-            sum.backward += move.transfers.backward;
-            sum.gradients += move.transfers.gradients;
+            auto const side = weights.at(level);
+            auto& here = sides.emplace_back(0, move.transfers.gradients); // blocking transfers are of every end
             for (std::size_t k = 0; k < sum.clock.size(); ++k) {
-                sum.clock[k] += move.work[k] + weights.backward * move.backward_work[k];
-                sum.backward += weights.clock[k] * move.backward_work[k];
+                sum.clock[k] += move.work[k] + side.backward * move.backward_work[k];
+                here.first += weights.clock[k] * move.backward_work[k];
             }
+            above += here.first;
+        }
+        double collectives = 0;
+        sum.backward_alone = above;
+        for (std::size_t level = 0; level < path.size(); ++level) {
+            above -= sides[level].first;
+            collectives += sides[level].second;
+            sum.ends.push_back(above + collectives);
+            if (sides[level].second > 0 && sum.ends[level] > sum.end(sum.last_turn)) sum.last_turn = level;
         }
         return sum;
     }
@@ -146,20 +161,23 @@ public:
     /// Shortest paths under a number for the price of each move.
     template <std::invocable<move_price const&> Number>
     [[nodiscard]] search::shortest_paths shortest_under(Number const& number) const {
-        move_costs costs{*this, {}};
-        for (std::size_t at = 0; at < prices_.size(); ++at) costs.of_place.push_back(number(price_at(at)));
-        return search::paths_to_goal(graph_, costs);
+        auto const everywhere = [&](move_price const& move, std::size_t) { return number(move); };
+        return search::paths_to_goal(graph_, move_costs(*this, everywhere, 1, [](std::size_t) { return std::size_t{0}; }));
     }
 
     /// Solves the relaxation with these weights.
     [[nodiscard]] relaxation relax(multipliers weights) const {
-        auto paths = shortest_under([&](move_price const& move) {
-            auto const& w = weights.time;
-            double sum = move.transfers.forward + w.backward * move.transfers.backward + w.gradients * move.transfers.gradients;
+        auto const& w = weights.time;
+        std::vector<side_weights> sides;
+        for (std::size_t part = 0; part < w.part_count(); ++part) sides.push_back(w.of_part(part));
+        auto const number = [&](move_price const& move, std::size_t part) {
+            auto const side = sides[part];
+            double sum = move.transfers.blocking + side.gradients * move.transfers.gradients;
             for (std::size_t k = 0; k < move.work.size(); ++k)
-                sum += w.clock[k] * (move.work[k] + w.backward * move.backward_work[k]) + weights.memory[k] * move.memory[k];
+                sum += w.clock[k] * (move.work[k] + side.backward * move.backward_work[k]) + weights.memory[k] * move.memory[k];
             return sum;
-        });
+        };
+        auto paths = search::paths_to_goal(graph_, move_costs(*this, number, sides.size(), [&](std::size_t level) { return w.part_of(level); }));
         double credit = 0;
         for (std::size_t k = 0; k < model_.class_count(); ++k) credit += weights.memory[k] * model_.memory_limit(k);
         return {std::move(weights), std::move(paths), credit};
@@ -176,11 +194,31 @@ private:
         double buffer = 0;
     };
     struct variant { std::uint32_t first_price, first_instruction; };
-    struct move_costs {
-        priced_graph const& priced;
-        std::vector<double> of_place;
-        double operator()(std::size_t level, cut_space::action a) const { return of_place[priced.place(level, a)]; }
-        [[nodiscard]] std::uint64_t alike(std::size_t level) const { return priced.variant_of_level_[level]; }
+    /// Numbers for moves that depend on the part of the program a level is in, made as they are asked for.
+    template <class Number, class PartOf>
+    class move_costs {
+    public:
+        move_costs(priced_graph const& priced, Number const& number, std::size_t parts, PartOf part_of)
+            : priced_(priced), number_(number), part_of_(part_of), of_place_(parts), is_made_(parts * priced.variants_.size()) {}
+        double operator()(std::size_t level, cut_space::action a) const {
+            auto const variant = priced_.variant_of_level_[level];
+            auto const part = part_of_(level);
+            auto& numbers = of_place_[part];
+            if (!std::exchange(is_made_[part * priced_.variants_.size() + variant], char{1})) {
+                numbers.resize(priced_.prices_.size());
+                std::size_t const end = variant + 1 < priced_.variants_.size() ? priced_.variants_[variant + 1].first_price : priced_.prices_.size();
+                for (std::size_t at = priced_.variants_[variant].first_price; at < end; ++at) numbers[at] = number_(priced_.price_at(at), part);
+            }
+            return numbers[priced_.place(level, a)];
+        }
+        [[nodiscard]] std::uint64_t alike(std::size_t level) const { return part_of_(level) * priced_.variants_.size() + priced_.variant_of_level_[level]; }
+
+    private:
+        priced_graph const& priced_;
+        Number const& number_;
+        PartOf part_of_;
+        mutable std::vector<std::vector<double>> of_place_;
+        mutable std::vector<char> is_made_;
     };
 
     /// What tells whether two levels have equal prices: their kind and, where shares differ between equal extents, the shares.
@@ -241,8 +279,7 @@ private:
             for (auto i : move.instructions) {
                 if (first + number_in_kind_[i] == instructions_.size()) instructions_.push_back(model_.price(steps[i], here));
                 auto const& cost = instructions_[first + number_in_kind_[i]];
-                p.transfers.forward += cost.forward_transfer + cost.refresh;
-                p.transfers.backward += cost.backward_transfer;
+                p.transfers.blocking += cost.forward_transfer + cost.backward_transfer + cost.refresh;
                 p.transfers.gradients += cost.deferred;
                 momentary.add(space_.instructions()[i].what, cost);
                 for (std::size_t k = 0; k < classes; ++k) {
@@ -340,7 +377,7 @@ private:
         if (is_goal(s)) return total(l);
         double best = 0;
         for (auto const& r : relaxations_) {
-            double value = Accumulator::relaxed(l.time, r.weights.time) + r.paths.to_goal(s) - r.credit;
+            double value = Accumulator::relaxed(l.time, r.weights.time, s.level) + r.paths.to_goal(s) - r.credit;
             for (std::size_t k = 0; k < l.memory.size(); ++k) value += r.weights.memory[k] * l.memory[k];
             best = std::max(best, value);
         }

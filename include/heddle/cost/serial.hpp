@@ -56,9 +56,9 @@ public:
                most(a.update, b.update) <= b.closed;
     }
 
-    /// Whatever the clocks' weights, the time is no less than the weighted mean of the clocks.
+    /// Whatever the clocks' weights, the time is no less than the weighted mean of the clocks, whatever the order of steps.
     static constexpr bool overlaps_gradients = false;
-    [[nodiscard]] static double relaxed(label const& l, relaxation_weights const& w) {
+    [[nodiscard]] static double relaxed(label const& l, relaxation_weights const& w, std::size_t) {
         double sum = l.closed + l.deferred;
         for (std::size_t k = 0; k < w.clock.size(); ++k) sum += w.clock[k] * (l.forward[k] + l.backward[k] + l.update[k]);
         return sum;

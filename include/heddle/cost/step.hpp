@@ -107,8 +107,8 @@ void for_each_transfer(Step& s, Visit&& visit) {
 struct training_options {
     /// Bytes of optimiser state per parameter element (8: Adam in float32).
     double optimizer_bytes_per_element = 8;
-    /// Gradients are reduced while the backward pass goes on, else after it.
-    bool overlaps_gradients = true;
+    /// Gradients are reduced while the backward pass goes on, as data-parallel trainers do; else after it (HAP).
+    bool overlaps_gradients = false;
     friend bool operator==(training_options const&, training_options const&) = default;
 };
 

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace heddle {
@@ -32,7 +33,7 @@ struct timeline {
 
 /// Runs steps forward, their adjoints backward, the deferred collectives and the update, each device on
 /// its own clock; a collective starts when the last device reaches it. Deferred ones follow the backward pass or, overlapped,
-/// queue on a channel of their own as their step's adjoint is done. `model` has one class per device.
+/// queue on a channel of their own as their step's adjoint is done, and pause for the others. `model` has one class per device.
 /// The total is that of `serial` or `overlapped` up to rounding.
 template <class Shares>
 [[nodiscard]] timeline run_serial(std::span<step const> steps, cost_model const& model, Shares const& shares, bool overlaps_gradients = false) {
@@ -46,15 +47,23 @@ template <class Shares>
             clock[d] += durations[d];
         }
     };
-    double channel = 0; // when it is free
+    struct gradient_transfer {
+        std::size_t step, which;
+        double ready, duration;
+    };
+    std::vector<gradient_transfer> beside;
+    std::vector<std::pair<double, double>> occupied; // the network, by the backward pass's own collectives
     auto const communicate = [&](std::size_t number, phase when, transfer_list const& transfers) {
-        bool const is_beside = overlaps_gradients && when == phase::gradient;
         for (std::size_t which = 0; which < transfers.size(); ++which) {
             double const duration = model.decided(transfers[which], shares).seconds;
             if (duration <= 0) continue;
-            double const ready = std::ranges::max(clock), start = is_beside ? std::max(ready, channel) : ready;
-            if (is_beside) channel = start + duration;
-            else std::ranges::fill(clock, start + duration);
+            double const start = std::ranges::max(clock);
+            if (overlaps_gradients && when == phase::gradient) {
+                beside.push_back({number, which, start, duration});
+                continue;
+            }
+            if (when == phase::backward) occupied.push_back({start, start + duration});
+            std::ranges::fill(clock, start + duration);
             for (std::size_t d = 0; d < clock.size(); ++d) result.events.push_back({number, d, when, which, start, duration});
         }
     };
@@ -68,6 +77,18 @@ template <class Shares>
         work(n, phase::backward, costs[n].backward);
         communicate(n, phase::backward, steps[n].backward_transfers);
         if (overlaps_gradients) communicate(n, phase::gradient, steps[n].deferred_transfers);
+    }
+    double channel = 0; // when it is free
+    auto next = occupied.begin();
+    for (auto const& t : beside) {
+        channel = std::max(channel, t.ready);
+        for (double left = t.duration; left > 0;) {
+            for (; next != occupied.end() && next->first <= channel; ++next) channel = std::max(channel, next->second);
+            double const piece = next == occupied.end() ? left : std::min(left, next->first - channel);
+            for (std::size_t d = 0; d < clock.size(); ++d) result.events.push_back({t.step, d, phase::gradient, t.which, channel, piece});
+            channel = piece < left ? next->first : channel + piece;
+            left -= piece;
+        }
     }
     std::ranges::fill(clock, std::max(channel, std::ranges::max(clock)));
     if (!overlaps_gradients)

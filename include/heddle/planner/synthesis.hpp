@@ -42,7 +42,7 @@ struct relaxation_bounds {
 };
 
 /// Improves the weights of the relaxation for a number of rounds: clocks by exponentiated subgradient
-/// steps towards the class that works longest, likewise the backward pass against gradients reduced beside it; memory by a
+/// steps towards the class that works longest; gradients that overlap by moving weight to the level that ends last; memory by a
 /// price that rises while the path does not fit and falls while it does, by ever smaller factors, and that shifts towards
 /// the class that is fullest.
 /// Every path met is evaluated as a program.
@@ -53,7 +53,8 @@ template <class Accumulator = serial>
     relaxation_bounds best;
     std::vector<double> const evenly(classes, 1.0 / static_cast<double>(classes));
     multipliers weights{{evenly}, std::vector<double>(classes, 0.0)};
-    std::vector<double> fullness = evenly, sides{0.5, 0.5};
+    if constexpr (Accumulator::overlaps_gradients) weights.time.turns.emplace();
+    std::vector<double> fullness = evenly;
     double price = 0, factor = 4, rate = 2;
     std::optional<bool> fitted_before;
     auto const price_turned = [&](bool fits) { return std::exchange(fitted_before, fits).value_or(fits) != fits; };
@@ -65,10 +66,6 @@ template <class Accumulator = serial>
         for (auto& s : shares) s /= sum;
     };
     for (int round = 0; round < rounds; ++round) {
-        if constexpr (Accumulator::overlaps_gradients) {
-            weights.time.backward = sides[0];
-            weights.time.gradients = sides[1];
-        }
         auto current = priced.relax(weights);
         if (!std::isfinite(current.paths.to_goal())) return best;
         double const bound = current.bound();
@@ -90,7 +87,11 @@ template <class Accumulator = serial>
         if (best.lower_bound >= best.cost.seconds * (1 - 1e-12)) break;
 
         shift(weights.time.clock, loads.clock, rate);
-        if constexpr (Accumulator::overlaps_gradients) shift(sides, {loads.backward, loads.gradients}, rate);
+        if (auto& turns = weights.time.turns) {
+            if (!turns->contains(loads.last_turn)) turns->move(1.0 / static_cast<double>(turns->part_count() + 1), loads.last_turn);
+            double const last = loads.end(loads.last_turn);
+            if (last > 0) turns->scale([&](std::optional<std::size_t> level) { return std::exp(2 * rate * (loads.end(level) - last) / last); });
+        }
         if (price == 0 && fits) continue;
         price = price == 0 ? 0.1 * std::max(bound, 1e-9) : fits ? price / factor : price * factor;
         if (price_turned(fits)) factor = std::max(1.01, std::sqrt(factor));

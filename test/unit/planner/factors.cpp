@@ -164,7 +164,7 @@ std::pair<plan, int> best_along_batch(program const& made, bool factors) {
     priced_graph const priced(space, graph, steps, model, integral_shares(p, even));
     auto const bounds = improve_bounds(priced, 20);
     REQUIRE(bounds.path);
-    auto found = realise(*bounds.path, space, steps, c, {even}, {.overlaps_gradients = false}).first;
+    auto found = realise(*bounds.path, space, steps, c, {even}, {}).first;
     auto const verified = verify(p, found);
     CHECK_MESSAGE(verified, verified.problem);
     auto const count = std::ranges::count_if(found.steps, [](plan_step const& s) { return gathers_factors(s.instruction); });
