@@ -75,8 +75,11 @@ public:
         optimise();
         return cut();
     }
-    /// Whether the solution that `minimise` found is the only one: no column or row outside the basis is free of charge.
+    /// Whether the solution that `minimise` found is known to be the only one: no column or row outside the basis is free of charge. Curves
+    /// tell nothing: where they are almost lines, their tangents meet anywhere.
     [[nodiscard]] bool is_unique() {
+        for (auto const& stage : p_.stages)
+            if (!std::ranges::all_of(stage.types, [](auto const& t) { return t.curves.empty(); })) return false;
         auto const charged = [](ClpSimplex::Status status, double cost) {
             return status == ClpSimplex::basic || status == ClpSimplex::isFixed || std::abs(cost) > 1e-7;
         };
