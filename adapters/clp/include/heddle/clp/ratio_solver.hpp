@@ -92,7 +92,6 @@ public:
     /// Ratios of the least `tie_cost` whose objective is at most `most`. The last call on a program.
     std::optional<std::vector<double>> nearest_within(double most) {
         row_list rows;
-        std::vector<int> columns;
         for (int c = 0; c < model_.numberColumns(); ++c)
             if (double const cost = model_.objective()[c]; cost != 0) {
                 rows.add(c, cost);
@@ -110,7 +109,7 @@ public:
             rows.close(wanted(t), wanted(t));
         }
         rows.add_to(model_);
-        model_.primal();
+        optimise();
         return cut();
     }
 
