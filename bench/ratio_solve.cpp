@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: BSL-1.0
 // One solve of sharding ratios on 8 and 64 devices, each of a type of its own: the stages of programs found (the shipped models and,
 // where $HEDDLE_REFERENCE_DATA is set, the models there) and random ones. The plan is made once, on 2 V100 and 6 P100, and not timed.
-// Counters: stages, and distinct ones of them.
+// By CLP from the preferred ratios and from the solution, and by Ipopt where it is installed; a solution whose objective is not CLP's is an
+// error. Counters: stages, and distinct ones of them.
 #include <heddle/clp/all.hpp>
 #include <heddle/heddle.hpp>
 #include <heddle/json/all.hpp>
+#if __has_include(<heddle/ipopt/all.hpp>)
+#include <heddle/ipopt/all.hpp>
+#endif
 
 #include <benchmark/benchmark.h>
 
@@ -104,13 +108,16 @@ ratio_problem random_problem(int stages, int types) {
     return p;
 }
 
-void solve(benchmark::State& state, ratio_problem const& p, bool warm) {
+/// Solves the problem again and again, `warm` from its solution.
+template <class Solver>
+void solve(benchmark::State& state, ratio_problem const& p, Solver const& solver, bool warm) {
     if (p.stages.empty()) return state.SkipWithError("no program");
+    auto const exact = clp::ratio_solver().solve(p);
+    if (!exact.feasible) return state.SkipWithError("infeasible");
+    auto const& start = warm ? exact.ratios : p.preferred;
     ratio_solution found;
-    clp::ratio_solver const solver;
-    if (warm) found = solver.solve(p);
-    for (auto _ : state) found = warm ? solver.solve(p, found.ratios) : solver.solve(p);
-    if (!found.feasible) state.SkipWithError("infeasible");
+    for (auto _ : state) found = solver.solve(p, start);
+    if (std::abs(found.objective - exact.objective) > 1e-7 * exact.objective) state.SkipWithError("solvers disagree");
     state.counters["stages"] = static_cast<double>(p.stages.size());
     state.counters["distinct"] = static_cast<double>(reduce(p).stages.size());
 }
@@ -129,12 +136,18 @@ int main(int argc, char** argv) {
     add(examples / "models");
     if (char const* const data = std::getenv("HEDDLE_REFERENCE_DATA")) add(fs::path(data) / "models");
     std::ranges::sort(models);
-    auto const add_benchmarks = [](std::string const& name, auto const& make) {
-        for (int const devices : {8, 64})
-            for (bool const warm : {false, true})
-                benchmark::RegisterBenchmark((name + "/" + std::to_string(devices) + (warm ? "/warm" : "/cold")).c_str(), [=](benchmark::State& state) {
-                    solve(state, make(devices), warm);
-                })->Unit(benchmark::kMillisecond);
+    auto const add_benchmark = [](std::string const& name, auto const& make, int devices, auto const& solver, bool warm) {
+        benchmark::RegisterBenchmark(name.c_str(), [=](benchmark::State& state) { solve(state, make(devices), solver, warm); })->Unit(benchmark::kMillisecond);
+    };
+    auto const add_benchmarks = [&](std::string const& name, auto const& make) {
+        for (int const devices : {8, 64}) {
+            std::string const sized = name + "/" + std::to_string(devices);
+            add_benchmark(sized + "/cold", make, devices, clp::ratio_solver(), false);
+            add_benchmark(sized + "/warm", make, devices, clp::ratio_solver(), true);
+#if __has_include(<heddle/ipopt/all.hpp>)
+            add_benchmark(sized + "/ipopt", make, devices, ipopt::ratio_solver(), false);
+#endif
+        }
     };
     for (auto const& file : models)
         for (auto const how : {cut::freely, cut::not_along_batch})

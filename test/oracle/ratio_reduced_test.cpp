@@ -11,6 +11,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 #include <utility>
@@ -151,5 +152,27 @@ TEST_CASE("the solver finds what the whole linear program does") {
     MESSAGE("feasible " << feasible << ", preferred ratios optimal " << tied);
     CHECK(feasible > 700);
     CHECK(tied > 20);
+}
+
+TEST_CASE("ratios follow the types, in whatever order those are and wherever the search starts") {
+    for (std::uint64_t seed = 1; seed <= 500; ++seed) {
+        test::random_source random(seed);
+        auto const p = test::random_ratio_problem(random);
+        auto const types = p.type_count();
+        auto turned = p; // type t becomes type (t + 1) % types
+        auto const turn = [](auto& list) { if (!list.empty()) std::ranges::rotate(list, list.end() - 1); };
+        turn(turned.counts);
+        turn(turned.preferred);
+        for (auto& stage : turned.stages) turn(stage);
+        turn(turned.memory);
+        turn(turned.memory_limits);
+        CAPTURE(seed);
+        auto const found = clp::ratio_solver().solve(p), other = clp::ratio_solver().solve(turned, test::random_ratios(random, turned));
+        REQUIRE(found.feasible == other.feasible);
+        if (!found.feasible) continue;
+        double devices = 0;
+        for (int count : p.counts) devices += count;
+        for (std::size_t t = 0; t < types; ++t) CHECK(std::abs(found.ratios[t] - other.ratios[(t + 1) % types]) < 1e-4 / devices);
+    }
 }
 #endif

@@ -220,11 +220,14 @@ TEST_CASE("of equally good ratios the nearest to the preferred ones is taken") {
         int const steps = p.type_count() == 3 ? 100 : 1000;
         double const best = grid_optimum(p, steps);
         if (!solution.feasible) { CHECK(best == infinite); continue; }
-        double nearest = infinite;
+        double nearest = infinite, cheapest = infinite;
         for_grid(p, steps, [&](auto const& ratios) {
-            if (fits(p, ratios, 0) && objective(p, ratios) <= solution.objective * (1 + 1e-12)) nearest = std::min(nearest, distance(p, ratios));
+            if (!fits(p, ratios, 0) || objective(p, ratios) > solution.objective * (1 + 1e-12)) return;
+            nearest = std::min(nearest, distance(p, ratios));
+            cheapest = std::min(cheapest, tie_cost(p, ratios));
         });
         CHECK(distance(p, solution.ratios) <= nearest + 1e-6);
+        CHECK(tie_cost(p, solution.ratios) <= cheapest + 1e-8);
         if (fits(p, p.preferred, 0) && objective(p, p.preferred) <= solution.objective * (1 + 1e-12))
             CHECK(distance(p, solution.ratios) <= 1e-6);
     }

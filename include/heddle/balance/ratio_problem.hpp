@@ -132,7 +132,7 @@ struct ratio_solution {
 /// Solves ratio problems.
 ///
 /// *Axioms.* If `feasible`, the ratios keep every constraint and no feasible ratios have a smaller
-/// objective (within the solver's tolerance, at most 1e-7 relative); among equal ones they are nearest to `preferred`.
+/// objective (within the solver's tolerance, at most 1e-7 relative); among equal ones they are nearest to `preferred`, see `tie_cost`.
 template <class Solver>
 concept ratio_solver = requires(Solver& solver, ratio_problem const& p) {
     { solver.solve(p) } -> std::convertible_to<ratio_solution>;

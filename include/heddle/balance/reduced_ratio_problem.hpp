@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <optional>
 #include <span>
@@ -77,18 +78,29 @@ struct reduced_ratio_problem {
         }
         return least <= 1 + 1e-12 && most >= 1 - 1e-12;
     }
-    /// The ratios moved into their bounds, as far between those and the farther bounds as they must to sum to one.
-    /// *Precondition:* `is_feasible()`.
+    /// The feasible ratios nearest to these, by `tie_cost` (or anything strictly convex that is the same for every device): all are moved by
+    /// the same amount, and none out of its bounds. *Precondition:* `is_feasible()`. *Complexity.* n log n in the types.
     [[nodiscard]] std::vector<double> clamped(std::vector<double> ratios) const {
-        double sum = 0, room = 0;
-        for (std::size_t t = 0; t < counts.size(); ++t) {
-            ratios[t] = std::clamp(ratios[t], lower[t], upper[t]);
-            sum += counts[t] * ratios[t];
+        auto const moved = [&](std::size_t t, double by) { return std::clamp(ratios[t] + by, lower[t], upper[t]); };
+        auto const sum = [&](double by) {
+            double total = 0;
+            for (std::size_t t = 0; t < counts.size(); ++t) total += counts[t] * moved(t, by);
+            return total;
+        };
+        double by = 0;
+        if (sum(0) != 1) {
+            std::vector<double> bends; // of the sum, as a function of the amount
+            for (std::size_t t = 0; t < counts.size(); ++t) bends.insert(bends.end(), {lower[t] - ratios[t], upper[t] - ratios[t]});
+            std::ranges::sort(bends);
+            auto const above = std::ranges::partition_point(bends, [&](double bend) { return sum(bend) <= 1; });
+            if (above == bends.begin()) by = bends.front();
+            else if (above == bends.end()) by = bends.back();
+            else {
+                double const before = *std::prev(above), low = sum(before);
+                by = before + (*above - before) * (1 - low) / (sum(*above) - low);
+            }
         }
-        auto const& bounds = sum < 1 ? upper : lower;
-        for (std::size_t t = 0; t < counts.size(); ++t) room += counts[t] * (bounds[t] - ratios[t]);
-        if (room != 0)
-            for (std::size_t t = 0; t < counts.size(); ++t) ratios[t] += (bounds[t] - ratios[t]) * (1 - sum) / room;
+        for (std::size_t t = 0; t < counts.size(); ++t) ratios[t] = moved(t, by);
         return ratios;
     }
 };

@@ -17,6 +17,9 @@ namespace heddle {
 /// How much of the objective counts as equal, relative to it.
 inline constexpr double tie_tolerance = 1e-9;
 
+/// How much the square of a distance counts beside the distance itself.
+inline constexpr double tie_square = 1e-3;
+
 /// Sum over devices of how far their ratios are from the preferred ones.
 template <class Problem>
 [[nodiscard]] double distance_to_preferred(Problem const& p, std::span<double const> ratios) {
@@ -25,17 +28,25 @@ template <class Problem>
     return sum;
 }
 
-/// Of the ratios as good as `optimal`, within a tolerance, the nearest to the preferred ones.
-/// `nearest_within(most)` gives feasible ratios of the least distance whose objective is at most `most`, or none where it fails; it is
-/// called only where the nearest of all feasible ratios are not optimal themselves.
+/// What is least at the ratios to take among equals: their distance to the preferred ones plus `tie_square` times the sum over devices of
+/// its square. Where several ratios are nearest, the distance is spread over them. Strictly convex: of any convex set exactly one point is least.
+template <class Problem>
+[[nodiscard]] double tie_cost(Problem const& p, std::span<double const> ratios) {
+    double squares = 0;
+    for (std::size_t t = 0; t < p.type_count(); ++t) squares += p.counts[t] * (ratios[t] - p.preferred[t]) * (ratios[t] - p.preferred[t]);
+    return distance_to_preferred(p, ratios) + tie_square * squares;
+}
+
+/// Of the ratios as good as `optimal`, within `tie_tolerance`, those of the least `tie_cost`.
+/// `nearest_within(most)` gives them among all feasible ones whose objective is at most `most`, or none where it fails; it is called only
+/// where the nearest of all feasible ratios are not optimal themselves.
 template <class Problem, class NearestWithin>
-[[nodiscard]] std::vector<double> break_ties(Problem const& p, std::vector<double> optimal, NearestWithin&& nearest_within, double tolerance = tie_tolerance) {
-    double const least = p.objective(optimal), most = least + tolerance * std::abs(least);
+[[nodiscard]] std::vector<double> break_ties(Problem const& p, std::vector<double> optimal, NearestWithin&& nearest_within) {
+    double const least = p.objective(optimal), slack = tie_tolerance * std::abs(least), most = least + slack;
     auto nearest = p.clamped(p.preferred);
     if (p.objective(nearest) <= most) return nearest;
     std::optional<std::vector<double>> nearer = nearest_within(most);
-    bool const is_better = nearer && p.objective(*nearer) <= most + 10 * tolerance * std::abs(least) &&
-                           distance_to_preferred(p, *nearer) < distance_to_preferred(p, optimal);
+    bool const is_better = nearer && p.objective(*nearer) <= most + 10 * slack && tie_cost(p, *nearer) < tie_cost(p, optimal);
     return is_better ? std::move(*nearer) : std::move(optimal);
 }
 

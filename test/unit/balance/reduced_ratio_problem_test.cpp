@@ -144,6 +144,48 @@ TEST_CASE("the nearest feasible ratios to the preferred ones are within the boun
     CHECK(near[1] == doctest::Approx(0.4));
 }
 
+TEST_CASE("of all feasible ratios the nearest to the preferred ones are unique") {
+    int feasible = 0;
+    for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+        test::random_source random(seed);
+        auto p = test::random_ratio_problem(random, {.most_stages = 0});
+        for (auto& r : p.preferred) r *= random.between(0.0, 2.0);
+        auto const reduced = reduce(p);
+        if (!reduced.is_feasible()) continue;
+        ++feasible;
+        CAPTURE(seed);
+        auto const nearest = reduced.clamped(p.preferred);
+        auto const again = reduced.clamped(nearest);
+        double sum = 0;
+        for (std::size_t t = 0; t < nearest.size(); ++t) {
+            CHECK(nearest[t] >= reduced.lower[t]);
+            CHECK(nearest[t] <= reduced.upper[t]);
+            CHECK(std::abs(again[t] - nearest[t]) < 1e-14);
+            sum += p.counts[t] * nearest[t];
+        }
+        CHECK(sum == doctest::Approx(1).epsilon(1e-12));
+        for (int n = 0; n < 100; ++n) {
+            auto near = reduced.clamped(test::random_ratios(random, p));
+            double const part = random.log_between(1e-3, 1);
+            for (std::size_t t = 0; t < near.size(); ++t) near[t] = nearest[t] + part * (near[t] - nearest[t]);
+            CHECK(tie_cost(p, nearest) <= tie_cost(p, near) + 1e-15);
+        }
+    }
+    CHECK(feasible > 150);
+}
+
+TEST_CASE("a distance that several types could bear is spread over their devices") {
+    ratio_problem p;
+    p.counts = {1, 1, 2};
+    p.preferred = {0.4, 0.3, 0.15};
+    p.memory = {{0, 1}, {0, 1}, {0, 1}};
+    p.memory_limits = {0.1, 1, 1};
+    auto const near = reduce(p).clamped(p.preferred);
+    CHECK(near[0] == doctest::Approx(0.1));
+    CHECK(near[1] == doctest::Approx(0.4));
+    CHECK(near[2] == doctest::Approx(0.25));
+}
+
 TEST_CASE("a ratio problem that cannot be is refused by name") {
     double const nan = std::numeric_limits<double>::quiet_NaN();
     auto const refuses = [](ratio_problem const& p, char const* expected) {

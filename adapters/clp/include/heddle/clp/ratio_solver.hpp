@@ -76,8 +76,11 @@ public:
         optimise();
         return cut();
     }
-    /// Whether the solution that `minimise` found is the only one: no column or row outside the basis is free of charge.
+    /// Whether the solution that `minimise` found is known to be the only one: no column or row outside the basis is free of charge. Curves
+    /// tell nothing: where they are almost lines, their tangents meet anywhere.
     [[nodiscard]] bool is_unique() {
+        for (auto const& stage : p_.stages)
+            if (!std::ranges::all_of(stage.types, [](auto const& t) { return t.curves.empty(); })) return false;
         auto const charged = [](ClpSimplex::Status status, double cost) {
             return status == ClpSimplex::basic || status == ClpSimplex::isFixed || std::abs(cost) > 1e-7;
         };
@@ -87,35 +90,34 @@ public:
             if (!charged(model_.getRowStatus(r), model_.getRowPrice()[r]) && model_.getRowLower()[r] < model_.getRowUpper()[r]) return false;
         return true;
     }
-    /// Ratios of the least distance to the preferred ones whose objective is at most `most`. The last call on a program.
+    /// Ratios of the least `tie_cost` whose objective is at most `most`. The last call on a program.
     std::optional<std::vector<double>> nearest_within(double most) {
         row_list rows;
-        std::vector<int> columns;
         for (int c = 0; c < model_.numberColumns(); ++c)
             if (double const cost = model_.objective()[c]; cost != 0) {
                 rows.add(c, cost);
                 model_.setObjectiveCoefficient(c, 0);
             }
         rows.close(-infinite, (most - p_.constant) * scale_);
-        int const first = model_.numberColumns();
-        std::vector<double> const zeros(2 * ratio_.size()), infinities(2 * ratio_.size(), infinite);
-        std::vector<double> costs;
-        for (int count : p_.counts) costs.insert(costs.end(), 2, count * even_);
-        model_.addColumns(static_cast<int>(costs.size()), zeros.data(), infinities.data(), costs.data(), nullptr, nullptr, nullptr);
+        // Per type, in units of the square of an even ratio: distances above and below, and a square, which tangents approach from below.
+        double const square = tie_square * even_;
         for (std::size_t t = 0; t < ratio_.size(); ++t) {
-            int const above = first + 2 * static_cast<int>(t), below = above + 1;
+            int const above = append_column(p_.counts[t] / square), below = append_column(p_.counts[t] / square);
+            squares_.push_back({append_column(p_.counts[t] * square_unit), square_unit});
             rows.add(ratio_[t], 1);
             rows.add(above, -1);
             rows.add(below, 1);
-            rows.close(p_.preferred[t] / even_, p_.preferred[t] / even_);
+            rows.close(wanted(t), wanted(t));
         }
         rows.add_to(model_);
-        model_.primal();
+        optimise();
         return cut();
     }
 
 private:
     static constexpr double infinite = std::numeric_limits<double>::max(), tolerance = 1e-9;
+    /// Small, so that a square within the tolerance is that of a ratio within 2e-6 of an even one.
+    static constexpr double square_unit = 1e-3;
 
     struct scaled_column {
         int column = -1;
@@ -150,6 +152,11 @@ private:
         lower_.push_back(lower);
         upper_.push_back(upper);
         return static_cast<int>(costs_.size()) - 1;
+    }
+    /// To the model as it is loaded.
+    int append_column(double cost) {
+        model_.addColumn(0, nullptr, nullptr, 0, infinite, cost);
+        return model_.numberColumns() - 1;
     }
     void load(row_list const& rows) {
         int const size = static_cast<int>(costs_.size());
@@ -222,6 +229,12 @@ private:
                     add_line(rows, tangent, largest_, transfers_);
                 }
             }
+            for (std::size_t t = 0; t < squares_.size(); ++t) {
+                double const at = ratios[t] / even_, off = at - wanted(t);
+                if (off * off / square_unit <= value(squares_[t].column) + 2 * tolerance) continue;
+                rows.add(squares_[t].column, 1);
+                add_line(rows, {off * (off - 2 * at), 2 * off / even_}, ratio_[t], squares_[t]);
+            }
             if (rows.size() == 0) return p_.clamped(std::move(ratios));
             rows.add_to(model_);
             optimise();
@@ -231,6 +244,7 @@ private:
         model_.dual();
         if (!model_.isProvenOptimal()) model_.primal();
     }
+    [[nodiscard]] double wanted(std::size_t t) const { return p_.preferred[t] / even_; }
     [[nodiscard]] double value(int column) const { return model_.getColSolution()[column]; }
     [[nodiscard]] std::vector<double> solution() const {
         std::vector<double> ratios;
@@ -242,7 +256,7 @@ private:
     double even_ = 0, scale_ = 1;
     std::vector<double> costs_, lower_, upper_;
     std::vector<int> ratio_;
-    std::vector<scaled_column> stages_;
+    std::vector<scaled_column> stages_, squares_;
     int largest_ = -1;
     scaled_column transfers_;
     ClpSimplex model_;
@@ -252,7 +266,7 @@ private:
 
 /// Solves ratio problems by their epigraph form, reduced and row by row as needed: exactly if piecewise linear, and if curved
 /// and convex, within 1e-8 of the objective, by tangents.
-/// Of the optimal ratios it returns those nearest, in sum of distances, to the preferred ones.
+/// Of the optimal ratios it returns those of the least `tie_cost`.
 /// *Throws* what `validate` does, before it starts; `input_error` for curves that are not convex; `error` if CLP fails, which would be a
 /// matter of numbers.
 /// *Thread safety.* One solver may be used by one thread at a time; several solvers at once are safe.

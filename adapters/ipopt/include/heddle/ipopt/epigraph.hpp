@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/balance/reduced_ratio_problem.hpp>
+#include <heddle/balance/ties.hpp>
 
 #include <IpTNLP.hpp>
 
@@ -17,7 +18,7 @@ namespace heddle::ipopt::detail {
 
 /// The epigraph form: a column per ratio and per stage, a row per line of a type in a stage, plus its curves. Columns and objective are in
 /// units of what they are at the start, ratios in units of the even one.
-/// With `most`, it minimises the distance to the preferred ratios where the objective is at most that.
+/// With `most`, it minimises the `tie_cost` of the ratios where the objective is at most that.
 class epigraph : public Ipopt::TNLP {
 public:
     using Index = Ipopt::Index;
@@ -74,10 +75,12 @@ public:
     bool eval_f(Index, Number const* x, bool, Number& value) override {
         value = 0;
         for (std::size_t c = 0; c < costs_.size(); ++c) value += costs_[c] * x[c];
+        for (std::size_t t = 0; t < squares_.size(); ++t) value += squares_[t] * off(t, x) * off(t, x);
         return true;
     }
-    bool eval_grad_f(Index, Number const*, bool, Number* gradient) override {
+    bool eval_grad_f(Index, Number const* x, bool, Number* gradient) override {
         std::ranges::copy(costs_, gradient);
+        for (std::size_t t = 0; t < squares_.size(); ++t) gradient[t] += 2 * squares_[t] * off(t, x);
         return true;
     }
     bool eval_g(Index, Number const* x, bool, Index, Number* values) override {
@@ -102,9 +105,10 @@ public:
         }
         return true;
     }
-    bool eval_h(Index, Number const* x, bool, Number, Index, Number const* multipliers, bool, Index, Index* rows, Index* columns, Number* values) override {
+    bool eval_h(Index, Number const* x, bool, Number weight, Index, Number const* multipliers, bool, Index, Index* rows, Index* columns,
+                Number* values) override {
         for (Index t = 0; t < size(p_.counts); ++t) {
-            if (values) values[t] = 0;
+            if (values) values[t] = squares_.empty() ? 0 : 2 * weight * squares_[static_cast<std::size_t>(t)];
             else rows[t] = columns[t] = t;
         }
         for (std::size_t r = 0; values && r < rows_.size(); ++r)
@@ -153,11 +157,13 @@ private:
             if (double& cost = costs_[static_cast<std::size_t>(c)]; cost != 0) budget.entries.push_back({c, std::exchange(cost, 0.0)});
         add_row(std::move(budget));
         for (std::size_t t = 0; t < p_.type_count(); ++t) {
-            double const wanted = p_.preferred[t] / even_, off = start[t] / even_ - wanted, cost = p_.counts[t] * even_;
-            Index const above = add_column(cost, 0, infinite, std::max(0.0, off)), below = add_column(cost, 0, infinite, std::max(0.0, -off));
+            double const wanted = p_.preferred[t] / even_, by = start[t] / even_ - wanted, cost = p_.counts[t];
+            Index const above = add_column(cost, 0, infinite, std::max(0.0, by)), below = add_column(cost, 0, infinite, std::max(0.0, -by));
+            squares_.push_back(cost * tie_square * even_);
             add_row({{{static_cast<Index>(t), 1}, {above, -1}, {below, 1}}, wanted, wanted, nullptr, 1});
         }
     }
+    [[nodiscard]] double off(std::size_t t, Number const* x) const { return x[t] - p_.preferred[t] / even_; }
     [[nodiscard]] curve_point curves_at(constraint const& r, Number const* x) const {
         curve_point sum;
         for (auto const& c : r.curves->curves) {
@@ -172,6 +178,8 @@ private:
     reduced_ratio_problem const& p_;
     double even_ = 0;
     std::vector<double> costs_, lower_, upper_, start_;
+    /// Costs of the squares by which ratios are off the preferred ones, or none.
+    std::vector<double> squares_;
     std::vector<constraint> rows_;
     std::optional<std::vector<double>> ratios_;
 };

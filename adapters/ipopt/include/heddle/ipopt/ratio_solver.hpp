@@ -24,7 +24,7 @@ struct options {
 };
 
 /// Solves ratio problems by their epigraph form with an interior-point method: globally if convex, else to the best of several local optima.
-/// Ties are broken towards the preferred ratios among those within 1e-8 of the objective.
+/// Of the optimal ratios it returns those of the least `tie_cost`.
 /// *Throws* what `validate` does, before it starts, and `error` if Ipopt fails from every start, which would be a matter of numbers.
 /// *Thread safety.* Any: calls wait for each other, in the whole process, because Ipopt's linear solver is not thread-safe.
 class ratio_solver {
@@ -59,7 +59,7 @@ private:
             if (found && (!best || reduced.objective(*found) < reduced.objective(*best))) best = std::move(found);
         }
         if (!best) throw error("ratio problem: Ipopt finds no optimum, though one exists");
-        auto const optimal = break_ties(reduced, *best, [&](double most) { return run(reduced, *best, what, most); }, 1e-8);
+        auto const optimal = break_ties(reduced, *best, [&](double most) { return run(reduced, *best, what, most); });
         return {true, optimal, p.objective(optimal)};
     }
 
