@@ -45,7 +45,7 @@ struct example {
     }
 
     /// HAP's instructions alone: whole copies (Identity), shards (All-Gather(d)) and, of the loss, summands (All-Reduce). The batch is read in
-    /// shards only (Placeholder-Shard).
+    /// shards only (Placeholder-Shard), the parameter is not communicated (section 4.5).
     [[nodiscard]] bool is_of_example(instruction const& i) const {
         auto const allowed = [&](tensor_id t, form f) {
             if (t == e1) return f == form::replicated() || f == cut(e1, 0);
@@ -53,7 +53,9 @@ struct example {
             if (t == e3) return f == form::replicated() || f == cut(e3, 0) || f == cut(e3, 1);
             return true;
         };
+        if (i.what == instruction::kind::read && i.from != i.to) return false;
         if (i.what == instruction::kind::read && i.tensor == e1) return i.to == cut(e1, 0);
+        if (i.what == instruction::kind::convert && i.tensor == e2) return false;
         if (i.what != instruction::kind::compute) return allowed(i.tensor, i.from) && allowed(i.tensor, i.to);
         auto const& op = program.operators[i.op];
         for (std::size_t k = 0; k < i.operands.size(); ++k)
