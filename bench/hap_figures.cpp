@@ -21,7 +21,6 @@ constexpr std::array figures{figure{"fig2", "even ratios against compute-proport
                              figure{"fig13", "iterations on heterogeneous clusters", heddle::bench::figure_13},
                              figure{"fig13-bandwidth", "the same, latencies left out", heddle::bench::figure_13_without_latencies},
                              figure{"fig14", "iterations on homogeneous clusters", heddle::bench::figure_14},
-                             figure{"fig14-bandwidth", "the same, latencies left out", heddle::bench::figure_14_without_latencies},
                              figure{"fig15", "ablation: programs, ratios, communication", heddle::bench::figure_15},
                              figure{"fig16", "one model on all devices or two on parts", heddle::bench::figure_16},
                              figure{"fig17", "experts in uneven numbers", heddle::bench::figure_17},

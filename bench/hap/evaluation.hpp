@@ -33,8 +33,9 @@ constexpr std::array hap_baselines{"DP-EV", "DP-CP", "ZeRO-1", "ZeRO-2", "fully 
 template <class MakeCluster>
 void compare(MakeCluster const& make) {
     std::printf("seconds per iteration; - does not fit into memory, or is no strategy of its own for this model\n");
-    std::printf("%-10s %4s %8s %8s %8s %8s %8s %8s %8s %8s %8s %6s %6s %6s %9s\n", "model", "GPUs", "DP-EV", "DP-CP", "ZeRO-1", "ZeRO-2", "sharded", "experts", "exp+ZeRO", "tensor", "plan",
-                "gap %", "faster", "of all", "machines");
+    std::printf("%-10s %4s", "model", "GPUs");
+    for (auto const* column : {"DP-EV", "DP-CP", "ZeRO-1", "ZeRO-2", "sharded", "experts", "exp+ZeRO", "tensor", "plan"}) std::printf(" %8s", column);
+    std::printf(" %6s %6s %6s %9s\n", "gap %", "faster", "of all", "machines");
     for (auto const& m : hap_models)
         for (int each : {1, 2, 4, 8}) {
             auto const c = make(each);
@@ -72,11 +73,6 @@ inline void figure_14() {
     std::puts("4 machines of P100, 1 to 8 GPUs each");
     compare(homogeneous);
 }
-inline void figure_14_without_latencies() {
-    std::puts("4 machines of P100, 1 to 8 GPUs each; links without latencies");
-    compare([](int each) { return without_latencies(homogeneous(each)); });
-}
-
 /// What the program (Q), the ratios (B) and the communication options (C) add to data parallelism at even ratios.
 inline void figure_15() {
     constexpr int each = 8;
@@ -117,22 +113,30 @@ inline void figure_16() {
                 auto const cost = cost_of(hap_plan(scaled_model(m, device_count(c)), c));
                 return cost ? static_cast<double>(m.batch * device_count(c)) / *cost : 0;
             };
-            double const all = rate(heterogeneous(each)), fast = rate(make_cluster({{presets::v100, 2}}, each)), slow = rate(make_cluster({{presets::p100, 6}}, each));
-            std::printf("%-10.*s %5d %10.0f %10.0f %10.0f %12.0f %10.2f\n", static_cast<int>(m.name.size()), m.name.data(), 8 * each, all, fast, slow, fast + slow, all / (fast + slow));
+            double const all = rate(heterogeneous(each));
+            double const fast = rate(make_cluster({{presets::v100, 2}}, each)), slow = rate(make_cluster({{presets::p100, 6}}, each));
+            std::printf("%-10.*s %5d", static_cast<int>(m.name.size()), m.name.data(), 8 * each);
+            std::printf(" %10.0f %10.0f %10.0f %12.0f %10.2f\n", all, fast, slow, fast + slow, all / (fast + slow));
             std::fflush(stdout);
         }
 }
 
-/// How many of the first mixture's experts each device has, if it is cut so.
+/// How many of the first mixture's experts each device has.
 inline std::string experts_by_device(indexed_program const& program, plan const& p) {
     auto const experts = expert_factors(program);
     for (auto const& cut : p.cuts) {
-        if (std::ranges::none_of(cut.members, [&](cut_factor f) { return program.tensors[f.tensor].is_parameter() && experts.contains(f); })) continue;
+        auto const is_expert = [&](cut_factor f) { return program.tensors[f.tensor].is_parameter() && experts.contains(f); };
+        if (std::ranges::none_of(cut.members, is_expert)) continue;
         std::string counts;
         for (extent count : cut.counts) counts += (counts.empty() ? "" : " ") + std::to_string(count);
         return counts;
     }
-    return "cut otherwise";
+    auto const holds_experts = [&](plan_step const& step) {
+        auto const& i = step.instruction;
+        return i.what == instruction::kind::read && program.tensors[i.tensor].is_parameter() && experts.first_of(i.tensor) != no_factor;
+    };
+    auto const first = std::ranges::find_if(p.steps, holds_experts);
+    return first != p.steps.end() && first->instruction.to.is_shard() ? "a part of each" : "all on every device";
 }
 
 /// Experts in numbers that devices do not divide: padded to equal numbers, as expert parallelism places them, or in any.
@@ -141,7 +145,7 @@ inline void figure_17() {
     auto const shipped = shipped_program("bert_moe_12");
     std::printf("BERT-MoE on 2 A100 and 2 P100, 16 samples per expert; seconds per iteration\n");
     std::printf("%8s %8s %16s %10s %10s  %s\n", "experts", "padded", "expert parallel", "plan", "speed-up", "experts by device");
-    for (extent experts : {4, 5, 6, 7, 8, 9, 10, 12, 13, 14, 16}) {
+    for (extent experts : {4, 5, 6, 7, 8, 9, 10, 12, 14, 16}) {
         auto const model = [&](extent count) { return with_batch_size(with_experts(shipped, count), 16 * experts); };
         extent const padded = (experts + 3) / 4 * 4;
         // Padding adds experts and no tokens to those that are there.
@@ -183,7 +187,10 @@ inline void figure_19() {
         std::string published = "-";
         if (data) {
             auto const file = std::filesystem::path(data) / "theories" / ("vit_L" + std::to_string(layers) + "_het8.json.gz");
-            if (std::filesystem::exists(file)) published = std::to_string(nlohmann::json::parse(json::read_text(file)).at("meta").at("hap_search_cpu_s").get<double>());
+            if (std::filesystem::exists(file)) {
+                auto const theory = nlohmann::json::parse(json::read_text(file));
+                published = std::to_string(theory.at("meta").at("hap_search_cpu_s").get<double>());
+            }
         }
         std::printf("%8d %12.4f %14.4f %12.2f %16s\n", layers, middle - start, end - middle, 100 * made.gap(), published.c_str());
     }

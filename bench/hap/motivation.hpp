@@ -46,7 +46,7 @@ inline void figure_2() {
             auto const made = programs.at(ratios);
             if (!made) continue;
             double const cost = made->cost();
-            if (n == 0) ev = cost, ratio = made->time.compute / (made->time.forward_communication + made->time.backward_communication + made->time.gradient_communication);
+            if (n == 0) ev = cost, ratio = made->time.compute / (cost - made->time.compute - made->time.update);
             if (n == grid) cp = cost;
             if (best == 0 || cost < best) best = cost, where = x;
         }
@@ -87,8 +87,9 @@ inline void sufficient_factors() {
             auto const p = b.finish(b.apply("sum", "(b n) -> (); 0", {y}));
             auto const gathering = [](indexed_program const& i) {
                 return instruction_filter([&i, dense = data_parallel(i, parameter_storage::replicated)](instruction const& what) {
-                    if (what.what == instruction::kind::compute) return gathers_factors(what) || (i.operators[what.op].work.category != operator_class::matmul && dense(what));
-                    if (i.tensors[what.tensor].is_parameter()) return what.what == instruction::kind::read && what.from == what.to && what.to == form::mirrored();
+                    bool const is_product = what.what == instruction::kind::compute && i.operators[what.op].work.category == operator_class::matmul;
+                    if (is_product) return gathers_factors(what);
+                    if (what.what != instruction::kind::compute && i.tensors[what.tensor].is_parameter()) return what == instruction::read(what.tensor, form::mirrored());
                     return dense(what);
                 });
             };
