@@ -19,6 +19,7 @@ constexpr std::array figures{figure{"fig2", "even ratios against compute-proport
                              figure{"fig4", "padded gathers against grouped broadcasts", heddle::bench::figure_4},
                              figure{"sfb", "sufficient factors against all-reduce, by batch", heddle::bench::sufficient_factors},
                              figure{"fig13", "iterations on heterogeneous clusters", heddle::bench::figure_13},
+                             figure{"fig13-bandwidth", "the same, latencies left out", heddle::bench::figure_13_without_latencies},
                              figure{"fig14", "iterations on homogeneous clusters", heddle::bench::figure_14},
                              figure{"fig15", "ablation: programs, ratios, communication", heddle::bench::figure_15},
                              figure{"fig16", "one model on all devices or two on parts", heddle::bench::figure_16},
@@ -36,6 +37,6 @@ int main(int argc, char** argv) {
         return 1;
     }
     std::fputs("usage: hap_figures FIGURE\n", stderr);
-    for (auto const& f : figures) std::fprintf(stderr, "  %-6s %s\n", f.name.data(), f.what.data());
+    for (auto const& f : figures) std::fprintf(stderr, "  %-15s %s\n", f.name.data(), f.what.data());
     return 2;
 }

@@ -8,6 +8,7 @@
 #include "setting.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
@@ -26,47 +27,52 @@ inline std::string in_seconds(std::optional<double> seconds) {
 
 inline std::optional<double> cost_of(std::optional<plan> const& p) { return p && p->exists() ? std::optional(p->cost()) : std::nullopt; }
 
-/// The least of a plan's baselines whose names start so.
-inline std::optional<double> least_baseline(plan const& p, std::initializer_list<std::string_view> prefixes) {
-    std::optional<double> least;
-    for (auto const& [name, seconds] : p.baselines)
-        if (seconds && (!least || *seconds < *least) && std::ranges::any_of(prefixes, [&](auto prefix) { return name.starts_with(prefix); })) least = seconds;
-    return least;
-}
+constexpr std::array hap_baselines{"DP-EV", "DP-CP", "ZeRO-1", "ZeRO-2", "fully sharded", "expert parallel", "expert parallel + ZeRO"};
 
 /// Seconds per iteration of every model, at 1, 2, 4 and 8 devices a machine, beside all baselines.
 template <class MakeCluster>
 void compare(MakeCluster const& make) {
-    std::printf("seconds per iteration; - does not fit into memory\n");
-    std::printf("%-10s %4s %9s %9s %9s %9s %9s %9s %9s %9s %9s %7s %9s\n", "model", "GPUs", "DP-EV", "DP-CP", "ZeRO-1", "ZeRO-2", "sharded", "tensor", "experts", "exp+ZeRO", "plan",
-                "gap %", "speed-up");
+    std::printf("seconds per iteration; - does not fit into memory, or is no strategy of its own for this model\n");
+    std::printf("%-10s %4s", "model", "GPUs");
+    for (auto const* column : {"DP-EV", "DP-CP", "ZeRO-1", "ZeRO-2", "sharded", "experts", "exp+ZeRO", "tensor", "plan"}) std::printf(" %8s", column);
+    std::printf(" %6s %6s %6s %9s\n", "gap %", "faster", "of all", "machines");
     for (auto const& m : hap_models)
         for (int each : {1, 2, 4, 8}) {
             auto const c = make(each);
             auto const p = hap_plan(scaled_model(m, device_count(c)), c);
             std::printf("%-10.*s %4d", static_cast<int>(m.name.size()), m.name.data(), device_count(c));
-            for (auto const* name : {"DP-EV", "DP-CP", "ZeRO-1", "ZeRO-2", "fully sharded", "tensor parallel", "expert parallel", "expert parallel + ZeRO"}) {
+            std::optional<double> least;
+            auto const print = [&](char const* name) {
                 auto const found = p.baselines.find(name);
-                std::printf(" %9s", in_seconds(found == p.baselines.end() ? std::nullopt : found->second).c_str());
-            }
-            auto const best = least_baseline(p, {""});
-            std::printf(" %9s %7.2f", in_seconds(cost_of(p)).c_str(), 100 * p.gap());
-            if (best && p.exists()) std::printf(" %9.3f\n", *best / p.cost());
-            else std::printf(" %9s\n", "-");
+                auto const seconds = found == p.baselines.end() ? std::nullopt : found->second;
+                if (seconds && (!least || *seconds < *least)) least = seconds;
+                std::printf(" %8s", in_seconds(seconds).c_str());
+            };
+            for (auto const* name : hap_baselines) print(name);
+            auto const least_of_hap = least;
+            print("tensor parallel");
+            std::printf(" %8s %6.2f", in_seconds(cost_of(p)).c_str(), 100 * p.gap());
+            for (auto const& other : {least_of_hap, least}) other && p.exists() ? std::printf(" %6.2f", *other / p.cost()) : std::printf(" %6s", "-");
+            auto const grouped = each > 1 ? cost_of(hap_plan(scaled_model(m, device_count(c)), with_grouped_machines(c))) : std::nullopt;
+            std::printf(" %9s\n", in_seconds(grouped).c_str());
             std::fflush(stdout);
         }
-    std::puts("speed-up: the cheapest baseline by the plan");
+    std::puts("faster: times the cheapest baseline but tensor parallelism, which HAP does not compare with; of all: times the cheapest of all\n"
+              "machines: the plan with each machine as one device, data parallel inside");
 }
 
 inline void figure_13() {
     std::puts("2 machines of V100 and 6 of P100, 1 to 8 GPUs each");
     compare(heterogeneous);
 }
+inline void figure_13_without_latencies() {
+    std::puts("2 machines of V100 and 6 of P100, 1 to 8 GPUs each; links without latencies");
+    compare([](int each) { return without_latencies(heterogeneous(each)); });
+}
 inline void figure_14() {
     std::puts("4 machines of P100, 1 to 8 GPUs each");
     compare(homogeneous);
 }
-
 /// What the program (Q), the ratios (B) and the communication options (C) add to data parallelism at even ratios.
 inline void figure_15() {
     constexpr int each = 8;
@@ -91,7 +97,7 @@ inline void figure_15() {
         };
         std::printf("%-10.*s", static_cast<int>(m.name.size()), m.name.data());
         for (auto const seconds : {cost_of(data.at(data.even())), cost_of(data.at(data.proportional())), cost_of(plain.at(plain.even())), best(plain), best(all)})
-            std::printf(" %10s", seconds ? std::to_string(static_cast<long long>(samples / *seconds)).c_str() : "-");
+            seconds ? std::printf(" %10.1f", samples / *seconds) : std::printf(" %10s", "-");
         std::printf("\n");
         std::fflush(stdout);
     }
@@ -107,20 +113,40 @@ inline void figure_16() {
                 auto const cost = cost_of(hap_plan(scaled_model(m, device_count(c)), c));
                 return cost ? static_cast<double>(m.batch * device_count(c)) / *cost : 0;
             };
-            double const all = rate(heterogeneous(each)), fast = rate(make_cluster({{presets::v100, 2}}, each)), slow = rate(make_cluster({{presets::p100, 6}}, each));
-            std::printf("%-10.*s %5d %10.0f %10.0f %10.0f %12.0f %10.2f\n", static_cast<int>(m.name.size()), m.name.data(), 8 * each, all, fast, slow, fast + slow, all / (fast + slow));
+            double const all = rate(heterogeneous(each));
+            double const fast = rate(make_cluster({{presets::v100, 2}}, each)), slow = rate(make_cluster({{presets::p100, 6}}, each));
+            std::printf("%-10.*s %5d", static_cast<int>(m.name.size()), m.name.data(), 8 * each);
+            std::printf(" %10.0f %10.0f %10.0f %12.0f %10.2f\n", all, fast, slow, fast + slow, all / (fast + slow));
             std::fflush(stdout);
         }
+}
+
+/// How many of the first mixture's experts each device has.
+inline std::string experts_by_device(indexed_program const& program, plan const& p) {
+    auto const experts = expert_factors(program);
+    for (auto const& cut : p.cuts) {
+        auto const is_expert = [&](cut_factor f) { return program.tensors[f.tensor].is_parameter() && experts.contains(f); };
+        if (std::ranges::none_of(cut.members, is_expert)) continue;
+        std::string counts;
+        for (extent count : cut.counts) counts += (counts.empty() ? "" : " ") + std::to_string(count);
+        return counts;
+    }
+    auto const holds_experts = [&](plan_step const& step) {
+        auto const& i = step.instruction;
+        return i.what == instruction::kind::read && program.tensors[i.tensor].is_parameter() && experts.first_of(i.tensor) != no_factor;
+    };
+    auto const first = std::ranges::find_if(p.steps, holds_experts);
+    return first != p.steps.end() && first->instruction.to.is_shard() ? "a part of each" : "all on every device";
 }
 
 /// Experts in numbers that devices do not divide: padded to equal numbers, as expert parallelism places them, or in any.
 inline void figure_17() {
     auto const c = a100_and_p100();
     auto const shipped = shipped_program("bert_moe_12");
-    std::printf("BERT-MoE on 2 A100 and 2 P100, 8 samples per expert; seconds per iteration\n");
-    std::printf("%8s %8s %16s %10s %10s  %s\n", "experts", "padded", "expert parallel", "plan", "speed-up", "experts of the first mixture, by device");
-    for (extent experts = 4; experts <= 16; ++experts) {
-        auto const model = [&](extent count) { return with_batch_size(with_experts(shipped, count), 8 * experts); };
+    std::printf("BERT-MoE on 2 A100 and 2 P100, 16 samples per expert; seconds per iteration\n");
+    std::printf("%8s %8s %16s %10s %10s  %s\n", "experts", "padded", "expert parallel", "plan", "speed-up", "experts by device");
+    for (extent experts : {4, 5, 6, 7, 8, 9, 10, 12, 14, 16}) {
+        auto const model = [&](extent count) { return with_batch_size(with_experts(shipped, count), 16 * experts); };
         extent const padded = (experts + 3) / 4 * 4;
         // Padding adds experts and no tokens to those that are there.
         auto const slots = with_experts(shipped, experts);
@@ -129,22 +155,14 @@ inline void figure_17() {
         std::vector<cut_factor> of_experts;
         for (tensor_id t = 0; t < indexed.tensors.size(); ++t)
             if (indexed.tensors[t].is_parameter() && numbers.first_of(t) != no_factor) of_experts.push_back({t, numbers.first_of(t)});
-        auto const even = with_batch_size(rescaled(slots, of_experts, padded, experts), 8 * experts);
+        auto const even = with_batch_size(rescaled(slots, of_experts, padded, experts), 16 * experts);
         strategy const placed(even, c, [](indexed_program const& p) { return expert_parallel(p, parameter_storage::replicated); });
         auto const usual = cost_of(placed.at(placed.even()));
         auto const p = hap_plan(model(experts), c);
         std::printf("%8lld %8lld %16s %10s", static_cast<long long>(experts), static_cast<long long>(padded), in_seconds(usual).c_str(), in_seconds(cost_of(p)).c_str());
         if (usual && p.exists()) std::printf(" %10.3f  ", *usual / p.cost());
         else std::printf(" %10s  ", "-");
-        auto const mine = index_program(model(experts));
-        auto const of_mine = expert_factors(mine);
-        for (auto const& cut : p.cuts) {
-            auto const is_expert = [&](cut_factor f) { return mine.tensors[f.tensor].is_parameter() && of_mine.contains(f); };
-            if (std::ranges::none_of(cut.members, is_expert)) continue;
-            for (extent count : cut.counts) std::printf("%lld ", static_cast<long long>(count));
-            break;
-        }
-        std::printf("\n");
+        std::printf("%s\n", experts_by_device(index_program(model(experts)), p).c_str());
         std::fflush(stdout);
     }
 }
@@ -169,7 +187,10 @@ inline void figure_19() {
         std::string published = "-";
         if (data) {
             auto const file = std::filesystem::path(data) / "theories" / ("vit_L" + std::to_string(layers) + "_het8.json.gz");
-            if (std::filesystem::exists(file)) published = std::to_string(nlohmann::json::parse(json::read_text(file)).at("meta").at("hap_search_cpu_s").get<double>());
+            if (std::filesystem::exists(file)) {
+                auto const theory = nlohmann::json::parse(json::read_text(file));
+                published = std::to_string(theory.at("meta").at("hap_search_cpu_s").get<double>());
+            }
         }
         std::printf("%8d %12.4f %14.4f %12.2f %16s\n", layers, middle - start, end - middle, 100 * made.gap(), published.c_str());
     }

@@ -33,7 +33,7 @@ inline void figure_2() {
     for (auto& type : c.types) type.memory = bytes(1e15);
     std::printf("4 layers, 8 x 128 tokens, activations gathered and scattered, on 2 A100 and 2 P100; memory is left out\n");
     std::printf("%8s %12s %12s %12s %12s %12s %16s\n", "width", "comp/comm", "EV s", "CP s", "best s", "CP / EV", "best, EV to CP");
-    for (extent width : {1024, 2048, 4096, 8192, 16384, 32768, 65536}) {
+    for (extent width : {1024, 2048, 4096, 6144, 8192, 10240, 16384, 32768, 65536}) {
         auto const p = layer_builder({.batch = 8, .tokens = 128, .width = width, .heads = width / 64}).build(4);
         strategy const programs(p, c, gathered_activations, true);
         auto const even = programs.even(), proportional = programs.proportional();
@@ -46,7 +46,7 @@ inline void figure_2() {
             auto const made = programs.at(ratios);
             if (!made) continue;
             double const cost = made->cost();
-            if (n == 0) ev = cost, ratio = made->time.compute / (made->time.forward_communication + made->time.backward_communication + made->time.gradient_communication);
+            if (n == 0) ev = cost, ratio = made->time.compute / (cost - made->time.compute - made->time.update);
             if (n == grid) cp = cost;
             if (best == 0 || cost < best) best = cost, where = x;
         }
@@ -61,7 +61,7 @@ inline void figure_4() {
     constexpr double size = 4e6;
     std::printf("4 MB on 2 machines of 2 A100, bandwidth in MB/s; the first device has the largest shard, the others equal ones\n");
     std::printf("%14s %12s %12s %12s\n", "largest shard", "padded", "grouped", "faster");
-    for (double first : {0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9}) {
+    for (double first : {0.25, 0.3, 0.325, 0.35, 0.375, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9}) {
         uniform_shares const shares({first, (1 - first) / 3, (1 - first) / 3, (1 - first) / 3});
         transfer gather{collective::all_gather, bytes(size), {0, 0}, {}, uneven::padded};
         auto const bandwidth = [&](uneven how) {
@@ -70,14 +70,14 @@ inline void figure_4() {
         };
         double const padded = bandwidth(uneven::padded), grouped = bandwidth(uneven::grouped);
         gather.how.reset();
-        std::printf("%14.2f %12.1f %12.1f %12s\n", first, padded, grouped, name(model.decided(gather, shares).what.how.value()));
+        std::printf("%14.3f %12.1f %12.1f %12s\n", first, padded, grouped, name(model.decided(gather, shares).what.how.value()));
     }
 }
 
 /// Data parallelism with whole gradients, or with sufficient factors instead, of a fully connected layer.
 inline void sufficient_factors() {
     std::printf("a layer of 4096 x 4096, data parallel at even ratios; gathered: MB of factors, of 67.1 MB of gradients\n");
-    std::printf("%-24s %8s %14s %14s %14s %16s\n", "cluster", "batch", "all-reduce ms", "SFB ms", "gathered MB", "faster");
+    std::printf("%-8s %8s %14s %14s %14s %12s %10s\n", "cluster", "batch", "all-reduce ms", "SFB ms", "gathered MB", "faster", "plan ms");
     for (int machines : {2, 4, 8}) {
         auto const c = make_cluster({{presets::p100, machines}}, 1);
         for (extent batch : {64, 256, 1024, 2048, 3072, 4096, 8192}) {
@@ -87,22 +87,24 @@ inline void sufficient_factors() {
             auto const p = b.finish(b.apply("sum", "(b n) -> (); 0", {y}));
             auto const gathering = [](indexed_program const& i) {
                 return instruction_filter([&i, dense = data_parallel(i, parameter_storage::replicated)](instruction const& what) {
-                    if (what.what == instruction::kind::compute) return gathers_factors(what) || (i.operators[what.op].work.category != operator_class::matmul && dense(what));
-                    if (i.tensors[what.tensor].is_parameter()) return what.what == instruction::kind::read && what.from == what.to && what.to == form::mirrored();
+                    bool const is_product = what.what == instruction::kind::compute && i.operators[what.op].work.category == operator_class::matmul;
+                    if (is_product) return gathers_factors(what);
+                    if (what.what != instruction::kind::compute && i.tensors[what.tensor].is_parameter()) return what == instruction::read(what.tensor, form::mirrored());
                     return dense(what);
                 });
             };
             strategy const reduced(p, c, [](indexed_program const& i) { return data_parallel(i, parameter_storage::replicated); });
             strategy const gathered(p, c, gathering);
             auto const whole = reduced.at(reduced.even()), factors = gathered.at(gathered.even());
-            std::printf("%-24s %8lld", c.name.c_str(), static_cast<long long>(batch));
+            std::printf("%-8s %8lld", c.name.c_str(), static_cast<long long>(batch));
             std::printf(" %14.2f", whole.value().cost() * 1e3);
             if (factors) {
                 double const moved = charged_traffic(*factors)[static_cast<std::size_t>(collective::all_gather)].total().value;
-                std::printf(" %14.2f %14.1f %16s\n", factors->cost() * 1e3, moved * 1e-6, factors->cost() < whole.value().cost() ? "SFB" : "all-reduce");
+                std::printf(" %14.2f %14.1f %12s", factors->cost() * 1e3, moved * 1e-6, factors->cost() < whole.value().cost() ? "SFB" : "all-reduce");
             } else {
-                std::printf(" %14s %14s %16s\n", "-", "-", "all-reduce");
+                std::printf(" %14s %14s %12s", "-", "-", "all-reduce");
             }
+            std::printf(" %10.2f\n", hap_plan(p, c).cost() * 1e3);
         }
     }
 }

@@ -42,6 +42,12 @@ inline cluster heterogeneous(int devices) { return make_cluster({{presets::v100,
 inline cluster homogeneous(int devices) { return make_cluster({{presets::p100, 4}}, devices); }
 inline cluster a100_and_p100() { return make_cluster({{presets::a100, 1}, {presets::p100, 1}}, 2); }
 
+/// Collectives of large messages: links whose latency does not matter.
+inline cluster without_latencies(cluster c) {
+    for (auto* link : {&c.intra, &c.inter}) (*link)->latency = seconds(0);
+    return c;
+}
+
 inline int device_count(cluster const& c) {
     int count = 0;
     for (auto const& m : c.machines) count += m.devices * m.count;
