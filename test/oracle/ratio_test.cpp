@@ -313,7 +313,7 @@ struct made_problem {
         double buffer = 0; // what one direction of a step sends, or unshards with its gradient, whole at any ratio
         for (auto const& s : steps) buffer = std::max(buffer, 2 * s.transient.value);
         for (auto const& s : steps)
-            for (auto const* list : {&s.forward_transfers, &s.backward_transfers, &s.deferred_transfers}) {
+            for (auto const* list : {&s.forward_transfers, &s.backward_transfers, &s.deferred_transfers, &s.update_transfers}) {
                 double together = 0;
                 for (auto const& t : *list)
                     if ((t.kind == collective::all_reduce || t.how == uneven::grouped) && on.devices().size() > 1) together += t.size.value;

@@ -258,7 +258,9 @@ private:
         convex_pieces pieces;
         for (auto const& p : model_.model(t.kind).pieces)
             pieces.push_back({p.latency.value + p.slope.value * at_zero, p.slope.value * (at_one - at_zero)});
-        auto const segment = [&](share_ref ref, share_ref other) { return segment_of(ref.is_split() ? ref : other); };
+        auto const segment = [&](share_ref ref, share_ref other) -> std::size_t {
+            return ref.is_split() ? segment_of(ref) : other.is_split() ? segment_of(other) : 0;
+        };
         if (pieces.size() == 1 && pieces[0].slope == 0) problems_[0].constant += pieces[0].constant;
         else if (auto const from = segment(t.from, t.to), to = segment(t.to, t.from); from == to) problems_[from].transfers.push_back(std::move(pieces));
         else exchanges.push_back({from, to, std::move(pieces)});

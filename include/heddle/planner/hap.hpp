@@ -158,9 +158,11 @@ private:
             auto const graph = explore(b.allowed);
             auto const run = [&](ratio_table const& ratios) {
                 auto const bounds = improve_bounds<Accumulator>(price(graph, ratios), 6);
-                if (!bounds.path || !has_instruction(*bounds.path, b.witness)) return;
                 bool const differs = Accumulator::overlaps_gradients && b.also_without_overlap;
-                keep_least(differs ? b.name + ", overlapped" : b.name, consider(b.name, *bounds.path, ratios));
+                std::string const name = differs ? b.name + ", overlapped" : b.name;
+                if (!bounds.path && bounds.memory_binds) keep_least(name, std::nullopt); // there are such programs, none that fits
+                if (!bounds.path || !has_instruction(*bounds.path, b.witness)) return;
+                keep_least(name, consider(b.name, *bounds.path, ratios));
                 if (!differs) return;
                 auto apart = options_.training;
                 apart.overlaps_gradients = false;

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief Ratios per segment: the joint linear program against random ratios and against the solver of one segment; plans with
+/// segments against plans without.
+#include "support/random_programs.hpp"
+
+#if __has_include(<heddle/clp/all.hpp>)
+#include <heddle/clp/all.hpp>
+#include <heddle/heddle.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+namespace {
+
+using namespace heddle;
+using test::random_source;
+
+convex_pieces random_pieces(random_source& random) {
+    convex_pieces pieces;
+    for (int n = random.between(1, 3); n-- > 0;) pieces.push_back({random.between(0.0, 2.0), random.between(0.0, 9.0)});
+    return pieces;
+}
+
+segmented_ratio_problem random_problem(random_source& random, std::size_t segments) {
+    segmented_ratio_problem p;
+    auto const types = static_cast<std::size_t>(random.between(1, 3));
+    int const stages = random.between(1, 4);
+    ratio_problem shape;
+    double devices = 0;
+    for (std::size_t t = 0; t < types; ++t) devices += shape.counts.emplace_back(random.between(1, 3));
+    shape.preferred.assign(types, 1 / devices);
+    shape.memory_limits.assign(types, random.between(4.0, 40.0));
+    for (std::size_t g = 0; g < segments; ++g) {
+        auto& mine = p.segments.emplace_back(shape);
+        mine.constant = random.between(0.0, 3.0);
+        for (std::size_t t = 0; t < types; ++t) mine.memory.push_back({random.between(0.0, 1.0), random.between(0.0, 20.0)});
+        for (int s = 0; s < stages; ++s) {
+            auto& stage = mine.stages.emplace_back(types);
+            for (auto& work : stage) {
+                work.straight = {random.between(0.0, 2.0), random.between(0.0, 9.0)};
+                if (random.chance(0.4)) work.bent.push_back(random_pieces(random));
+            }
+        }
+        if (random.chance(0.5)) mine.transfers.push_back(random_pieces(random));
+    }
+    for (std::size_t g = 1; g < segments; ++g)
+        if (random.chance(0.7)) p.exchanges.push_back({g - 1, g, random_pieces(random)});
+    return p;
+}
+
+ratio_table random_table(random_source& random, segmented_ratio_problem const& p) {
+    ratio_table table;
+    for (auto const& segment : p.segments) {
+        auto& row = table.emplace_back();
+        double sum = 0;
+        for (int count : segment.counts) sum += count * row.emplace_back(random.chance(0.2) ? 0.01 : random.between(0.01, 1.0));
+        for (auto& r : row) r /= sum;
+    }
+    return table;
+}
+
+/// The two ends of one type's strength: products on one, traffic on the other; a network that hardly counts.
+cluster specialists() {
+    cluster c;
+    c.types = {{"products", bytes(16e9), bytes_per_second(1e11), seconds(0), {{element_type::float32, {flops_per_second(1e14)}}}},
+               {"traffic", bytes(16e9), bytes_per_second(2e12), seconds(0), {{element_type::float32, {flops_per_second(1e13)}}}}};
+    c.machines = {{0, 1, 1}, {1, 1, 1}};
+    c.inter = network_link{bytes_per_second(1e13), seconds(1e-9)};
+    return c;
+}
+
+} // namespace
+
+TEST_CASE("no ratios of segments are better than those of the joint linear program") {
+    int feasible = 0, infeasible = 0;
+    for (std::uint64_t seed = 1; seed <= 400; ++seed) {
+        random_source random(seed);
+        auto const p = random_problem(random, static_cast<std::size_t>(random.between(1, 4)));
+        CAPTURE(seed);
+        auto const solution = clp::ratio_solver().solve(p);
+        if (solution.feasible) {
+            CHECK(p.fits(solution.ratios, 1e-6));
+            CHECK(solution.objective == doctest::Approx(p.objective(solution.ratios)));
+            ++feasible;
+        } else ++infeasible;
+        for (int n = 0; n < 300; ++n) {
+            auto table = random_table(random, p);
+            if (solution.feasible && n % 2 == 0) // near the solution
+                for (std::size_t g = 0; g < table.size(); ++g)
+                    for (std::size_t t = 0; t < table[g].size(); ++t) table[g][t] = 0.98 * solution.ratios[g][t] + 0.02 * table[g][t];
+            if (!p.fits(table, 0)) continue;
+            REQUIRE(solution.feasible);
+            CHECK(solution.objective <= p.objective(table) * (1 + 1e-6));
+        }
+    }
+    CHECK(feasible > 200);
+    CHECK(infeasible > 5);
+}
+
+TEST_CASE("one segment is solved alike by both") {
+    for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+        random_source random(seed + 5000);
+        auto const p = random_problem(random, 1);
+        CAPTURE(seed);
+        auto const joint = clp::ratio_solver().solve(p);
+        auto const one = clp::ratio_solver().solve(p.segments.front());
+        REQUIRE(joint.feasible == one.feasible);
+        if (one.feasible) CHECK(joint.objective == doctest::Approx(one.objective).epsilon(1e-6));
+    }
+}
+
+TEST_CASE("the objective of a program's segments is its time") {
+    for (std::uint64_t seed = 1; seed <= 100; ++seed) {
+        random_source random(seed + 7000);
+        auto const made = test::random_program(random);
+        std::vector<segment_number> segments(made.operator_count());
+        for (auto& s : segments) s = static_cast<segment_number>(random.below(3));
+        segments = numbered_in_order(segments);
+        auto const p = index_program(made, segments);
+        auto const c = test::random_cluster(random, {.most_types = 3});
+        device_types const types(c);
+        if (types.classes.size() == 1) continue; // the same ratios everywhere: nothing moves between segments
+        cost_model const model(c, types.classes);
+        cut_space space(p);
+        auto const graph = search::explore(space);
+        std::vector<step> all;
+        for (auto const& i : space.instructions()) all.push_back(make_step(p, i, {}));
+        priced_graph const priced(space, graph, all, model, segment_shares(p, ratio_table(segment_count(p), even(model))));
+        auto const bounds = improve_bounds(priced, 3);
+        if (!bounds.path) continue;
+        auto const segment_of = [&](share_ref ref) -> std::size_t { return p.tensors[ref.tensor].factors[static_cast<std::size_t>(ref.factor)].segment; };
+        ratio_table ratios;
+        for (std::size_t g = 0; g < segment_count(p); ++g) {
+            auto& row = ratios.emplace_back();
+            double sum = 0;
+            for (auto const& k : types.classes) sum += k.count * row.emplace_back(random.between(0.05, 1.0));
+            for (auto& r : row) r /= sum;
+        }
+        std::vector<step> steps;
+        for (auto const& s : steps_of(*bounds.path, space, all)) steps.push_back(model.decided(s.step, segment_shares(p, ratios)));
+        bool const is_bounded = std::ranges::any_of(steps, [&](step const& s) { // grouped: a constant where its model is one line
+            bool grouped = false;
+            for_each_transfer(s, [&](transfer const& t) { grouped = grouped || t.how == uneven::grouped; });
+            return grouped;
+        });
+        if (is_bounded) continue;
+        auto const problem = make_ratio_problem(steps, {}, model, even(model), segment_count(p), segment_of);
+        CAPTURE(seed);
+        CHECK(problem.objective(ratios) == doctest::Approx(run_serial(steps, model, segment_shares(p, ratios)).total).epsilon(1e-9));
+    }
+}
+
+TEST_CASE("a plan with segments is never dearer than without, and is verified") {
+    int cheaper = 0;
+    for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+        random_source random(seed + 9000);
+        auto const p = test::random_program(random);
+        auto const c = test::random_cluster(random, {.most_types = 2});
+        CAPTURE(seed);
+        INFO(test::describe(p) << test::describe(c));
+        auto const one = find_plan(p, c, clp::ratio_solver());
+        hap_options options;
+        for (operator_id o = 0; o < p.operator_count(); ++o) options.segments.push_back(static_cast<segment_number>(3 * o / p.operator_count()));
+        auto const several = find_plan(p, c, clp::ratio_solver(), options);
+        REQUIRE(several.exists() == one.exists());
+        if (!one.exists()) continue;
+        CHECK(several.cost() <= one.cost() * (1 + 1e-12));
+        CHECK(several.lower_bound <= several.cost() * (1 + 1e-12));
+        cheaper += several.cost() < one.cost() * (1 - 1e-6);
+        auto const checked = verify(p, several);
+        CHECK_MESSAGE(checked, checked.problem);
+        CHECK(several.cost() == doctest::Approx(evaluate(several, c).time.total()));
+    }
+    MESSAGE(cheaper << " of 60 are cheaper with segments");
+}
+
+TEST_CASE("devices with other strengths take other shares of other layers") {
+    program_builder b;
+    auto h = b.input("x", {512, 4096});
+    h = b.apply("linear", "(b k), (n k) -> (b n); 0*1", {h, b.parameter("layers.0.weight", {4096, 4096})}, {.category = operator_class::matmul});
+    for (int n = 0; n < 12; ++n) h = b.apply("scale", "(b n), (n) -> (b n); 0*1", {h, b.parameter("layers.1.scale" + std::to_string(n), {4096})});
+    auto const p = b.finish(b.apply("sum", "(b n) -> (); 0", {h}));
+    auto const one = find_plan(p, specialists(), clp::ratio_solver());
+    auto const several = find_plan(p, specialists(), clp::ratio_solver(), {.segments = segments_by_layer(p)});
+    REQUIRE(several.ratios.size() == 2);
+    CHECK(several.cost() < 0.8 * one.cost());
+    CHECK(several.ratios[0][0] > several.ratios[1][0] + 0.2);
+    CHECK(std::ranges::any_of(several.steps, [](plan_step const& s) { return std::ranges::any_of(s.step.forward_transfers, &transfer::redistributes); }));
+    auto const checked = verify(p, several);
+    CHECK_MESSAGE(checked, checked.problem);
+}
+#endif
