@@ -219,7 +219,10 @@ private:
             auto x = values_[n];
             if (used_.contains(x)) continue;
             if (rank(x) > 0 && random_.chance(0.4)) x = random_.chance(0.3) ? squared_error_of("mse_loss", x) : class_loss(random_.chance(0.5) ? "nll_loss" : "cross_entropy", x);
-            if (rank(x) > 0) x = call(random_.chance(0.5) ? "sum" : "mean", {T(x)}, {});
+            if (rank(x) > 0) { // weighed: what a normalisation makes would add up to nothing but rounding
+                x = call("mul", {T(x), T(input(dims(x)))}, dims(x));
+                x = call(random_.chance(0.5) ? "sum" : "mean", {T(x)}, {});
+            }
             total = total ? call("add", {T(*total), T(x)}, {}) : x;
         }
         if (!is_trained(*total)) total = call("mul", {T(*total), T(trained_weight({}))}, {});

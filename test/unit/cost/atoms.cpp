@@ -63,7 +63,7 @@ TEST_CASE("remainders are carried from class to class") {
 
     std::vector<atom_class> classes(4);
     for (auto& c : classes) c.atoms = 3;
-    apportion(classes, halves);
+    apportion(classes, {halves});
     extents sums{0, 0};
     for (auto const& c : classes)
         for (std::size_t d = 0; d < 2; ++d) sums[d] += c.counts[d];
