@@ -4,6 +4,7 @@
 /// exhaustive enumeration of its paths under serial costs.
 #include "support/random_programs.hpp"
 
+#include <heddle/cost/atoms.hpp>
 #include <heddle/cost/priced_graph.hpp>
 #include <heddle/cost/serial_actions.hpp>
 #include <heddle/planner/baselines.hpp>

@@ -11,6 +11,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <array>
 #include <string>
 #include <utility>
 #include <vector>
@@ -158,7 +159,16 @@ TEST_CASE("what repeats has the prices and the best programs that it has each ti
         for (std::size_t level = 0; level + 1 < once.graph.level_count(); ++level)
             for (std::size_t e = 0; e < once.graph.from_level(level).edges.size(); ++e) {
                 auto const x = once.graph.from_level(level).edges[e].action, y = each.graph.from_level(level).edges[e].action;
-                REQUIRE(std::ranges::equal(a.work(level, x), b.work(level, y)));
+                auto const left = a.instructions_of(x), right = b.instructions_of(y);
+                REQUIRE(left.size() == right.size());
+                for (std::size_t n = 0; n < left.size(); ++n) {
+                    auto const &one = a.instruction(level, left[n]), &other = b.instruction(level, right[n]);
+                    REQUIRE(std::ranges::equal(one.forward, other.forward));
+                    REQUIRE(std::ranges::equal(one.backward, other.backward));
+                    REQUIRE(std::ranges::equal(one.update, other.update));
+                    REQUIRE(std::array{one.forward_transfer, one.backward_transfer, one.deferred, one.refresh} ==
+                            std::array{other.forward_transfer, other.backward_transfer, other.deferred, other.refresh});
+                }
                 REQUIRE(std::ranges::equal(a.memory(level, x), b.memory(level, y)));
                 REQUIRE(a.buffer(level, x) == b.buffer(level, y));
             }
@@ -168,7 +178,7 @@ TEST_CASE("what repeats has the prices and the best programs that it has each ti
         CHECK(found.lower_bound == expected.lower_bound);
         if (!found.path) return;
         CHECK(a.evaluate(*found.path).seconds == b.evaluate(*expected.path).seconds);
-        auto const plan = realise(*found.path, once.space, once.steps, c, ratios).first, same = realise(*expected.path, each.space, each.steps, c, ratios).first;
+        auto const plan = realise(*found.path, once.space, once.steps, c, {ratios}, {}).first, same = realise(*expected.path, each.space, each.steps, c, {ratios}, {}).first;
         CHECK(plan.cost() == same.cost());
         REQUIRE(plan.steps.size() == same.steps.size());
         for (std::size_t n = 0; n < plan.steps.size(); ++n) {

@@ -66,8 +66,8 @@ ratio_table random_table(random_source& random, segmented_ratio_problem const& p
 /// The two ends of one type's strength: products on one, traffic on the other; a network that hardly counts.
 cluster specialists() {
     cluster c;
-    c.types = {{"products", bytes(16e9), bytes_per_second(1e11), seconds(0), {{element_type::float32, {flops_per_second(1e14)}}}},
-               {"traffic", bytes(16e9), bytes_per_second(2e12), seconds(0), {{element_type::float32, {flops_per_second(1e13)}}}}};
+    c.types = {{"products", bytes(16e9), bytes_per_second(2e11), seconds(0), {{element_type::float32, {flops_per_second(2e13)}}}},
+               {"traffic", bytes(16e9), bytes_per_second(2e12), seconds(0), {{element_type::float32, {flops_per_second(4e12)}}}}};
     c.machines = {{0, 1, 1}, {1, 1, 1}};
     c.inter = network_link{bytes_per_second(1e13), seconds(1e-9)};
     return c;
@@ -180,12 +180,15 @@ TEST_CASE("a plan with segments is never dearer than without, and is verified") 
 
 TEST_CASE("devices with other strengths take other shares of other layers") {
     program_builder b;
-    auto h = b.input("x", {512, 4096});
-    h = b.apply("linear", "(b k), (n k) -> (b n); 0*1", {h, b.parameter("layers.0.weight", {4096, 4096})}, {.category = operator_class::matmul});
-    for (int n = 0; n < 12; ++n) h = b.apply("scale", "(b n), (n) -> (b n); 0*1", {h, b.parameter("layers.1.scale" + std::to_string(n), {4096})});
+    auto h = b.input("x", {16384, 1024});
+    for (std::string const n : {"0", "1", "2", "3"})
+        h = b.apply("linear", "(b k), (n k) -> (b n); 0*1", {h, b.parameter("layers.0.weight" + n, {1024, 1024})}, {.category = operator_class::matmul});
+    for (int n = 0; n < 12; ++n) h = b.apply("scale", "(b n), (n) -> (b n); 0*1", {h, b.parameter("layers.1.scale" + std::to_string(n), {1024})});
     auto const p = b.finish(b.apply("sum", "(b n) -> (); 0", {h}));
     auto const one = find_plan(p, specialists(), clp::ratio_solver());
-    auto const several = find_plan(p, specialists(), clp::ratio_solver(), {.segments = segments_by_layer(p)});
+    hap_options options;
+    options.segments = segments_by_layer(p);
+    auto const several = find_plan(p, specialists(), clp::ratio_solver(), options);
     REQUIRE(several.ratios.size() == 2);
     CHECK(several.cost() < 0.8 * one.cost());
     CHECK(several.ratios[0][0] > several.ratios[1][0] + 0.2);
