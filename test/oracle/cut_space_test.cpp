@@ -421,7 +421,7 @@ path_cost cost_by_definition(priced_instance const& x, std::vector<std::uint32_t
             clock[k] += cost.forward[k];
             memory[k] += cost.memory[k];
         }
-        gradients += cost.deferred;
+        gradients += cost.deferred + cost.refresh;
     }
     for (auto i = instructions.rbegin(); i != instructions.rend(); ++i) {
         auto const& cost = x.costs[*i];

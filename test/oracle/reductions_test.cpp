@@ -40,7 +40,7 @@ std::optional<outcome> solve(indexed_program const& p, theory<sequence> const& t
         double sum = 0;
         for (auto const& i : one.action) {
             auto const cost = model.price(make_step(p, i, {}), shares);
-            sum += cost.forward_transfer + cost.backward_transfer + cost.deferred + cost.forward[0] + cost.backward[0] + cost.update[0];
+            sum += cost.forward_transfer + cost.backward_transfer + cost.deferred + cost.refresh + cost.forward[0] + cost.backward[0] + cost.update[0];
         }
         costs.push_back(sum);
         actions.push_back({one.pre, one.add, one.remove});
