@@ -67,20 +67,18 @@ program_steps const& steps_of(fs::path const& file, fs::path const& on, cut how)
     auto const model = json::read_model(file);
     auto const p = index_program(model.program);
     cut_space space(p);
+    auto const batch = batch_factors(p);
+    space.restrict_to([&](instruction const& i) {
+        auto const share = make_step(p, i, {}).share;
+        return how == cut::freely || !share.is_split() || !batch.contains({share.tensor, share.factor});
+    });
     auto const graph = search::explore(space, 20000);
     std::vector<step> steps;
     for (auto const& i : space.instructions()) steps.push_back(make_step(p, i, {}));
     cost_model const costs(c, {{0, 2}, {1, 6}});
     uniform_shares const shares(even(costs));
     priced_graph const priced(space, graph, steps, costs, shares);
-    auto const batch = batch_factors(p);
-    auto const is_allowed = [&](auto a) {
-        return how == cut::freely || std::ranges::none_of(space.moves()[a].instructions, [&](auto i) {
-            auto const share = steps[i].share;
-            return share.is_split() && batch.contains({share.tensor, share.factor});
-        });
-    };
-    auto const found = improve_bounds(priced, 20, is_allowed);
+    auto const found = improve_bounds(priced, 20);
     if (!found.path) return made;
     for (auto const& s : heddle::steps_of(*found.path, space, steps)) {
         made.steps.push_back(costs.decided(s.step, shares));
