@@ -26,7 +26,7 @@ int main() {
 
     plan const p = find_plan(model, c, clp::ratio_solver{});
     std::printf("%s: %.2f ms per iteration, no program is faster than %.2f ms at these shares\n", name(p.status), p.cost() * 1e3, p.lower_bound * 1e3);
-    for (auto const& [name, seconds] : p.baselines) std::printf("  %-14s %.2f ms\n", name.c_str(), seconds.value() * 1e3);
+    for (auto const& [name, seconds] : p.baselines) std::printf("  %-15s %.2f ms\n", name.c_str(), seconds.value() * 1e3);
     for (auto const& cut : p.cuts)
         std::printf("  %s is cut %lld : %lld\n", p.tensors[cut.members[0].tensor].name.c_str(), static_cast<long long>(cut.counts[0]),
                     static_cast<long long>(cut.counts[1]));
