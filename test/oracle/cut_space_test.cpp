@@ -644,7 +644,7 @@ TEST_CASE("a program known at the start is an incumbent") {
         for (std::size_t node = 0; !x.graph.is_last(node);) {
             auto const out = x.graph.out(node);
             if (out.empty()) return; // a dead end
-            auto const& e = out[random.below(out.size())];
+            auto const e = *std::next(out.begin(), static_cast<std::ptrdiff_t>(random.below(out.size())));
             path.push_back(e.action);
             node = e.to;
         }

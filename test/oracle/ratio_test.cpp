@@ -274,11 +274,10 @@ struct made_problem {
         }
         move_list path;
         for (std::size_t node = 0; !graph.is_last(node);) { // a path at random
-            std::vector<std::size_t> open;
-            auto const out = graph.out(node);
-            for (std::size_t e = 0; e < out.size(); ++e)
-                if (to_end[out[e].to] > 0) open.push_back(e);
-            auto const& e = out[random.of(open)];
+            std::vector<cut_graph::edge> open;
+            for (auto const& e : graph.out(node))
+                if (to_end[e.to] > 0) open.push_back(e);
+            auto const& e = random.of(open);
             path.push_back(e.action);
             node = e.to;
         }
