@@ -31,7 +31,9 @@ template <class Counts>
         if (i.what == instruction::kind::reshard) resharded.insert({i.tensor, i.from});
     std::set<std::pair<tensor_id, form>> saved;
     for (auto const& i : instructions) {
-        auto& s = p.steps.emplace_back(plan_step{i, make_step(program, i, {}), {}});
+        // Of a loop that is not there, as a mutant may ask for, nothing can be said.
+        bool const has_step = i.what != instruction::kind::compute || i.loop < static_cast<int>(program.operators[i.op].loops.size());
+        auto& s = p.steps.emplace_back(plan_step{i, has_step ? make_step(program, i, {}) : step{}, {}});
         for_each_saved(program, i, [&](tensor_id t, form f) {
             auto const home = stored.find(t);
             bool const is_home = home != stored.end() && (home->second == f || (home->second.is_whole() && f.is_whole()));
