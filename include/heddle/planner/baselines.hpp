@@ -3,8 +3,8 @@
 /// @brief Well-known strategies as restrictions of the theory.
 #pragma once
 
-#include <heddle/theory/factor_set.hpp>
 #include <heddle/theory/cut_space.hpp>
+#include <heddle/theory/factor_set.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -35,11 +35,13 @@ namespace heddle {
     return experts;
 }
 
-/// Whether a computation is split along a loop of some factors.
+/// Whether a loop is of some factors, and whether a computation is split along one that is.
+[[nodiscard]] inline bool is_of(indexed_operator const& op, split_loop const& loop, factor_set const& factors) {
+    return std::ranges::any_of(factors_of(op, loop), [&](auto const& f) { return factors.contains(f); });
+}
 [[nodiscard]] inline bool is_along(indexed_program const& p, instruction const& i, factor_set const& factors) {
-    if (i.loop < 0) return false;
     auto const& op = p.operators[i.op];
-    return std::ranges::any_of(factors_of(op, op.loops[static_cast<std::size_t>(i.loop)]), [&](auto const& f) { return factors.contains(f); });
+    return i.loop >= 0 && is_of(op, op.loops[static_cast<std::size_t>(i.loop)], factors);
 }
 
 /// How a data-parallel program keeps its parameters; ZeRO (Rajbhandari et al. 2020) cuts one more of optimiser state, gradients
@@ -62,9 +64,7 @@ enum class parameter_storage : std::uint8_t {
             if (std::ranges::find(i.operands, form::mirrored()) != i.operands.end()) return false;
             if (i.loop >= 0) return is_along(p, i, batch);
             auto const& op = p.operators[i.op];
-            return std::ranges::none_of(op.loops, [&](split_loop const& loop) {
-                return std::ranges::any_of(factors_of(op, loop), [&](auto const& f) { return batch.contains(f); });
-            });
+            return std::ranges::none_of(op.loops, [&](split_loop const& loop) { return is_of(op, loop, batch); });
         }
         auto const& tensor = p.tensors[i.tensor];
         if (!tensor.is_parameter()) {
@@ -130,10 +130,9 @@ enum class parameter_storage : std::uint8_t {
 
 /// A well-known strategy as a restriction of the theory.
 struct baseline {
-    std::string name;
+    /// What it is called at even and at compute-proportional ratios; of one name the better counts.
+    std::string at_even, at_proportional;
     instruction_filter allowed;
-    /// Ratios it is tried at.
-    bool at_even = true, at_proportional = true;
     /// It is reported with gradients reduced after the backward pass too.
     bool also_without_overlap = false;
     /// What a program must have to count as this strategy.
@@ -143,18 +142,18 @@ struct baseline {
 /// The strategies that fit a program. They keep a reference to it.
 [[nodiscard]] inline std::vector<baseline> baselines_of(indexed_program const& p) {
     using enum parameter_storage;
-    std::vector<baseline> all{{"DP-EV", data_parallel(p, replicated), true, false, true},
-                              {"DP-CP", data_parallel(p, replicated), false, true, true},
-                              {"ZeRO-1", data_parallel(p, sharded_state)},
-                              {"ZeRO-2", data_parallel(p, sharded_gradients)},
-                              {"fully sharded", data_parallel(p, sharded)},
-                              {"tensor parallel", tensor_parallel(p), true, true, false, [](instruction const& i) { return i.what == instruction::kind::compute && i.loop >= 0; }}};
+    auto const splits = [](instruction const& i) { return i.what == instruction::kind::compute && i.loop >= 0; };
+    std::vector<baseline> all{{"DP-EV", "DP-CP", data_parallel(p, replicated), true},
+                              {"ZeRO-1", "ZeRO-1", data_parallel(p, sharded_state)},
+                              {"ZeRO-2", "ZeRO-2", data_parallel(p, sharded_gradients)},
+                              {"fully sharded", "fully sharded", data_parallel(p, sharded)},
+                              {"tensor parallel", "tensor parallel", tensor_parallel(p), false, splits}};
     auto const experts = expert_factors(p);
     bool has_experts = false;
     for (tensor_id t = 0; t < p.tensors.size(); ++t) has_experts = has_experts || experts.first_of(t) != no_factor;
     if (has_experts) {
-        all.push_back({"expert parallel", expert_parallel(p, replicated)});
-        all.push_back({"expert parallel + ZeRO", expert_parallel(p, sharded_gradients)});
+        all.push_back({"expert parallel", "expert parallel", expert_parallel(p, replicated)});
+        all.push_back({"expert parallel + ZeRO", "expert parallel + ZeRO", expert_parallel(p, sharded_gradients)});
     }
     return all;
 }

@@ -156,21 +156,21 @@ private:
     void run_baselines() {
         for (auto const& b : baselines_of(space_.program())) {
             auto const graph = explore(b.allowed);
-            auto const run = [&](ratio_table const& ratios) {
+            bool const differs = Accumulator::overlaps_gradients && b.also_without_overlap;
+            auto const run = [&](std::string const& name, ratio_table const& ratios) {
                 auto const bounds = improve_bounds<Accumulator>(price(graph, ratios), 6);
-                bool const differs = Accumulator::overlaps_gradients && b.also_without_overlap;
-                std::string const name = differs ? b.name + ", overlapped" : b.name;
-                if (!bounds.path && bounds.memory_binds) keep_least(name, std::nullopt); // there are such programs, none that fits
+                std::string const as_planned = differs ? name + ", overlapped" : name;
+                if (!bounds.path && bounds.memory_binds) keep_least(as_planned, std::nullopt); // there are such programs, none that fits
                 if (!bounds.path || !has_instruction(*bounds.path, b.witness)) return;
-                keep_least(name, consider(b.name, *bounds.path, ratios));
+                keep_least(as_planned, consider(name, *bounds.path, ratios));
                 if (!differs) return;
                 auto apart = options_.training;
                 apart.overlaps_gradients = false;
                 auto const [p, cost] = realise(*bounds.path, space_, steps_, cluster_, types_.per_device(ratios), apart);
-                keep_least(b.name, cost.fits ? std::optional(p.cost()) : std::nullopt);
+                keep_least(name, cost.fits ? std::optional(p.cost()) : std::nullopt);
             };
-            if (b.at_even) run(even_);
-            if (b.at_proportional) run(proportional_);
+            run(b.at_even, even_);
+            run(b.at_proportional, proportional_);
         }
     }
     void keep_least(std::string const& name, std::optional<double> cost) {
