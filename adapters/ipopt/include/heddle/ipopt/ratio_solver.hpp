@@ -54,9 +54,12 @@ private:
             return {true, only, p.objective(only)};
         }
         std::optional<std::vector<double>> best;
-        for (auto const& from : starts(reduced, start, what)) {
-            auto found = run(reduced, from, what);
+        auto const offer = [&](std::optional<std::vector<double>> found) {
             if (found && (!best || reduced.objective(*found) < reduced.objective(*best))) best = std::move(found);
+        };
+        for (auto const& from : starts(reduced, start, what)) {
+            offer(run(reduced, from, what));
+            if (what == kind::other) offer(from); // a corner, which interior points leave, may be the best optimum
         }
         if (!best) throw error("ratio problem: Ipopt finds no optimum, though one exists");
         auto const optimal = break_ties(reduced, *best, [&](double most) { return run(reduced, *best, what, most); });
