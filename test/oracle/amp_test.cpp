@@ -22,8 +22,8 @@ namespace {
 
 using namespace heddle;
 using test::random_source;
-using list = std::vector<std::size_t>;
-constexpr double infinite = std::numeric_limits<double>::infinity();
+using machine_list = std::vector<std::size_t>;
+using test::infinite;
 
 struct limits {
     std::size_t most_devices = 4;
@@ -105,7 +105,7 @@ struct plain_cost {
 
 /// The model once more, from its definition, device by device.
 plain_cost plain(strategy_problem const& p, strategy const& s) {
-    list machine_of;
+    machine_list machine_of;
     for (std::size_t m = 0; m < p.machines.size(); ++m)
         for (std::size_t d = 0; d < p.machines[m].devices; ++d) machine_of.push_back(m);
     auto const [stages, copies, parts] = s.degrees();
@@ -167,7 +167,7 @@ plain_cost plain(strategy_problem const& p, strategy const& s) {
             if (spans[ring].size() > 1) latency = std::max(latency, machine.outside.latency.value);
         }
         // Machines are visited in order; a link between two is as slow as either's and as busy as the busier.
-        list const order(spans[ring].begin(), spans[ring].end());
+        machine_list const order(spans[ring].begin(), spans[ring].end());
         for (std::size_t i = 0; order.size() > 1 && i < order.size(); ++i) {
             auto const a = order[i], b = order[(i + 1) % order.size()];
             bandwidth = std::min(bandwidth, std::min(p.machines[a].outside.bandwidth, p.machines[b].outside.bandwidth).value / std::max(crossing[a], crossing[b]));

@@ -25,7 +25,7 @@ using namespace heddle;
 using test::random_source;
 using mask = std::uint32_t;
 
-constexpr double infinite = std::numeric_limits<double>::infinity();
+using test::infinite;
 
 /// A planning task with costs that are small whole numbers, so that sums are exact.
 struct task {
@@ -48,18 +48,18 @@ struct task {
 
     [[nodiscard]] std::string text() const {
         std::ostringstream out;
-        auto const list = [&](char const* what, std::vector<std::uint32_t> const& ids) {
+        auto const write = [&](char const* what, std::vector<std::uint32_t> const& ids) {
             out << what << " {";
             for (auto id : ids) out << ' ' << id;
             out << " } ";
         };
-        list("initial", initial);
-        list("goal", goal);
+        write("initial", initial);
+        write("goal", goal);
         for (std::size_t a = 0; a < actions.size(); ++a) {
             out << "\n  action " << a << " cost " << costs[a] << ": ";
-            list("pre", actions[a].pre);
-            list("add", actions[a].add);
-            list("remove", actions[a].remove);
+            write("pre", actions[a].pre);
+            write("add", actions[a].add);
+            write("remove", actions[a].remove);
         }
         return out.str();
     }

@@ -28,7 +28,7 @@ namespace {
 using namespace heddle;
 using test::random_source;
 
-constexpr double infinite = std::numeric_limits<double>::infinity();
+using test::infinite;
 
 // ---- added costs
 

@@ -21,7 +21,7 @@ namespace {
 using namespace heddle;
 using test::random_source;
 using cuts = std::vector<std::size_t>;
-constexpr double infinite = std::numeric_limits<double>::infinity();
+using test::infinite;
 
 enum class numbers { whole, real };
 

@@ -34,7 +34,7 @@ public:
         for (int c : p.counts) sum.push_back({column(0, 0, 1), c});
         row(sum, 1, 1);
         int const largest = column(0, 0);
-        for (int t = 0; t < types(); ++t) row({{largest, 1}, {t, -1}}, 0, infinite);
+        for (int t = 0; t < types(); ++t) row({{largest, 1}, {t, -1}}, 0, unlimited);
         for (auto const& pieces : p.transfers) maximum(pieces, largest, column(1, 0));
         for (auto const& stage : p.stages) {
             int const time = column(1, 0);
@@ -46,12 +46,12 @@ public:
                     maximum(pieces, t, bent);
                     last.push_back({bent, -1});
                 }
-                row(last, work.straight.constant * scale_, infinite);
+                row(last, work.straight.constant * scale_, unlimited);
             }
         }
         for (int t = 0; t < types() && !p.memory.empty(); ++t) {
             auto const n = static_cast<std::size_t>(t);
-            row({{t, p.memory[n].slope / p.memory_limits[n]}}, -infinite, 1 - p.memory[n].constant / p.memory_limits[n]);
+            row({{t, p.memory[n].slope / p.memory_limits[n]}}, -unlimited, 1 - p.memory[n].constant / p.memory_limits[n]);
         }
     }
 
@@ -62,21 +62,21 @@ public:
         std::vector<std::pair<int, double>> objective;
         for (int c = 0; c < static_cast<int>(costs_.size()); ++c)
             if (double& cost = costs_[static_cast<std::size_t>(c)]; cost != 0) objective.push_back({c, std::exchange(cost, 0)});
-        if (!objective.empty()) row(objective, -infinite, most);
+        if (!objective.empty()) row(objective, -unlimited, most);
         for (int t = 0; t < types(); ++t) {
             double const wanted = p_.preferred[static_cast<std::size_t>(t)];
             int const distance = column(p_.counts[static_cast<std::size_t>(t)], 0);
-            row({{distance, 1}, {t, -1}}, -wanted, infinite);
-            row({{distance, 1}, {t, 1}}, wanted, infinite);
+            row({{distance, 1}, {t, -1}}, -wanted, unlimited);
+            row({{distance, 1}, {t, 1}}, wanted, unlimited);
         }
         return solve();
     }
     [[nodiscard]] double scale() const { return scale_; }
 
 private:
-    static constexpr double infinite = std::numeric_limits<double>::max();
+    static constexpr double unlimited = std::numeric_limits<double>::max();
     [[nodiscard]] int types() const { return static_cast<int>(p_.type_count()); }
-    int column(double cost, double lower, double upper = infinite) {
+    int column(double cost, double lower, double upper = unlimited) {
         costs_.push_back(cost);
         lower_.push_back(lower);
         upper_.push_back(upper);
@@ -92,7 +92,7 @@ private:
         row_upper_.push_back(upper);
     }
     void maximum(convex_pieces const& pieces, int of, int result) {
-        for (auto a : pieces) row({{result, 1}, {of, -a.slope * scale_}}, a.constant * scale_, infinite);
+        for (auto a : pieces) row({{result, 1}, {of, -a.slope * scale_}}, a.constant * scale_, unlimited);
     }
     std::optional<double> solve() {
         CoinPackedMatrix const matrix(true, rows_.data(), columns_.data(), values_.data(), static_cast<CoinBigIndex>(values_.size()));

@@ -24,7 +24,7 @@ namespace {
 using namespace heddle;
 using test::random_source;
 
-constexpr double infinite = std::numeric_limits<double>::infinity();
+using test::infinite;
 
 double value(convex_pieces const& pieces, double x) {
     double most = -infinite;

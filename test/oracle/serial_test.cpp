@@ -109,13 +109,13 @@ std::string text(std::vector<step_cost> const& steps) {
     std::ostringstream out;
     for (auto const& s : steps) {
         out << "  transfers " << s.forward_transfer << ' ' << s.backward_transfer << ' ' << s.deferred << ' ' << s.refresh;
-        auto const list = [&](char const* what, per_class const& values) {
+        auto const write = [&](char const* what, per_class const& values) {
             out << ", " << what;
             for (double v : values) out << ' ' << v;
         };
-        list("forward", s.forward);
-        list("backward", s.backward);
-        list("update", s.update);
+        write("forward", s.forward);
+        write("backward", s.backward);
+        write("update", s.update);
         out << '\n';
     }
     return out.str();

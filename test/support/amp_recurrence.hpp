@@ -31,11 +31,11 @@ inline double amp_recurrence(search::partition_problem const& p) {
 
     // last[end][t]: the first `end` items in the parts so far, with tolerance t.
     std::size_t const width = tolerances.size();
-    constexpr double infinite = std::numeric_limits<double>::infinity();
-    std::vector<double> last((items + 1) * width, infinite), next;
+    constexpr double unreached = std::numeric_limits<double>::infinity();
+    std::vector<double> last((items + 1) * width, unreached), next;
     for (std::size_t part = 0; part < p.part_count(); ++part) {
         auto const& sums = before[p.kinds[part]];
-        next.assign(last.size(), infinite);
+        next.assign(last.size(), unreached);
         for (std::size_t end = part + 1; end <= items; ++end)
             for (std::size_t first = part == 0 ? 0 : part; first < (part == 0 ? 1 : end); ++first) {
                 double const size = sums[end] - sums[first];

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <optional>
 #include <random>
@@ -41,13 +42,13 @@ private:
     std::mt19937_64 engine_;
 };
 
+inline constexpr double infinite = std::numeric_limits<double>::infinity();
+
 struct program_limits {
     /// Operators, the loss included.
     int least_operators = 2, most_operators = 6;
     int most_extent = 6;
 };
-
-namespace detail {
 
 class random_program_builder {
 public:
@@ -236,12 +237,10 @@ private:
     int operators_ = 0, names_ = 0;
 };
 
-} // namespace detail
-
 /// A program whose loss depends on a trained parameter. Operators the loss does not depend on are gone,
 /// so it may have fewer than asked for.
 [[nodiscard]] inline program random_program(random_source& random, program_limits limits = {}) {
-    return detail::random_program_builder(random, limits).build();
+    return random_program_builder(random, limits).build();
 }
 
 enum class memory_kind : bool { loose, tight };

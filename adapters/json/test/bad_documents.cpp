@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
+#include "documents.hpp"
+
 #include <heddle/json/cluster.hpp>
 #include <heddle/json/fitted.hpp>
 #include <heddle/json/model.hpp>
@@ -25,26 +27,12 @@ void read(std::string const& kind, std::string const& text) {
 }
 
 std::string message_of(std::string const& kind, std::string const& text) {
-    try {
-        read(kind, text);
-    } catch (input_error const& e) {
-        return e.what();
-    }
-    return "nothing thrown";
+    return test::message_of([&] { read(kind, text); });
 }
 
-/// What is said when the format's example has `value` (JSON) at a place, or lacks it where that is empty.
+/// What is said of the format's example with a change.
 std::string message_of_change(std::string const& kind, std::string const& pointer, std::string const& value) {
-    auto root = nlohmann::json::parse(json::read_text("examples/formats/" + kind + ".json"));
-    nlohmann::json::json_pointer const place(pointer);
-    if (!value.empty()) {
-        root[place] = nlohmann::json::parse(value);
-    } else {
-        auto& parent = root.at(place.parent_pointer());
-        if (parent.is_array()) parent.erase(std::stoul(place.back()));
-        else parent.erase(place.back());
-    }
-    return message_of(kind, root.dump());
+    return message_of(kind, test::with_change(json::read_text("examples/formats/" + kind + ".json"), pointer, value));
 }
 
 struct change {

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
+#include "documents.hpp"
+
 #include <heddle/json/cluster.hpp>
 #include <heddle/json/plan.hpp>
 #include <heddle/plan/table.hpp>
@@ -17,13 +19,8 @@ using namespace heddle;
 
 namespace {
 
-std::string message_of(nlohmann::json const& document) {
-    try {
-        (void)json::parse_plan(document.dump(), "p.json");
-    } catch (input_error const& e) {
-        return e.what();
-    }
-    return {};
+std::string message_of_plan(nlohmann::json const& document) {
+    return test::message_of([&] { (void)json::parse_plan(document.dump(), "p.json"); });
 }
 
 /// A random plan on groups, priced.
@@ -76,12 +73,12 @@ TEST_CASE("a plan on groups that is written and read costs the same, bit for bit
 TEST_CASE("what is wrong with a plan's groups is said, and where") {
     auto const p = priced_plan(3);
     auto const good = nlohmann::json::parse(json::write_plan(p));
-    REQUIRE(message_of(good).empty());
+    REQUIRE(message_of_plan(good) == "nothing thrown");
     auto const contains = [](std::string const& text, std::string const& part) { return text.find(part) != std::string::npos; };
     auto const after = [&](std::string const& pointer, nlohmann::json const& value) {
         auto document = good;
         document[nlohmann::json::json_pointer(pointer)] = value;
-        return message_of(document);
+        return message_of_plan(document);
     };
     CHECK(contains(after("/group_sizes", nlohmann::json::array({2, 2, 2, 2})), "group_sizes"));
     CHECK(contains(after("/group_sizes/0", 0), "group_sizes[0]"));
@@ -102,7 +99,7 @@ TEST_CASE("what is wrong with a plan's groups is said, and where") {
     auto single = good;
     single.erase("group_sizes");
     for (auto const& t : p.tensors)
-        if (t.inside != no_factor) { CHECK(contains(message_of(single), "no device is a group")); break; }
+        if (t.inside != no_factor) { CHECK(contains(message_of_plan(single), "no device is a group")); break; }
 }
 
 TEST_CASE("the table names groups with their sizes") {

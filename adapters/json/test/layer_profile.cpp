@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
+#include "documents.hpp"
+
 #include <heddle/json/layer_profile.hpp>
 #include <heddle/planner/amp.hpp>
 
@@ -10,31 +12,17 @@ namespace {
 
 using namespace heddle;
 
-/// The page's first block of JSON: the example.
-std::string example() {
-    auto const page = json::read_text("docs/reference/layer_profiles.md");
-    auto const start = page.find("```json\n") + 8;
-    return page.substr(start, page.find("```", start) - start);
-}
+std::string profile_example() { return test::example_of("docs/reference/layer_profiles.md"); }
 
-/// What is said when the example has `value` (JSON) at a place, or lacks it where that is empty.
-std::string message_of(std::string const& pointer, std::string const& value) {
-    auto root = nlohmann::json::parse(example());
-    nlohmann::json::json_pointer const place(pointer);
-    if (value.empty()) root.at(place.parent_pointer()).erase(place.back());
-    else root[place] = nlohmann::json::parse(value);
-    try {
-        (void)json::parse_layer_profile(root.dump(), "it");
-    } catch (input_error const& e) {
-        return e.what();
-    }
-    return "nothing thrown";
+/// What is said of the example with a change.
+std::string said_of_profile(std::string const& pointer, std::string const& value) {
+    return test::message_of([&] { (void)json::parse_layer_profile(test::with_change(profile_example(), pointer, value), "it"); });
 }
 
 } // namespace
 
 TEST_CASE("the example of a layer profile; a number is all split or all whole") {
-    auto const p = json::parse_layer_profile(example());
+    auto const p = json::parse_layer_profile(profile_example());
     CHECK(p.name == "four blocks");
     CHECK(p.global_batch == 16);
     REQUIRE(p.layers.size() == 6);
@@ -51,7 +39,7 @@ TEST_CASE("the example of a layer profile; a number is all split or all whole") 
 }
 
 TEST_CASE("a layer profile written and read again is the same") {
-    auto p = json::parse_layer_profile(example());
+    auto p = json::parse_layer_profile(profile_example());
     p.types[0].profiles.at(1).scale = 1.25;
     auto const text = json::to_text(p);
     CHECK(json::to_text(json::parse_layer_profile(text)) == text);
@@ -62,15 +50,15 @@ TEST_CASE("a layer profile written and read again is the same") {
 }
 
 TEST_CASE("bad layer profiles are refused by place") {
-    CHECK(message_of("/global_batch", "0") == "it: global_batch: is 0, expected an integer from 1 to 1099511627776");
-    CHECK(message_of("/layers", "") == "it: lacks the field 'layers'");
-    CHECK(message_of("/layers/1/savd", "1") == "it: layers[1]: has the unknown field 'savd'");
-    CHECK(message_of("/layers/1/kept", "-1") == "it: layers[1].kept: is -1, expected a number that is not negative");
-    CHECK(message_of("/device_types/0/profiles/1/degree", "1") == "it: device_types[0].profiles[1].degree: is 1, expected a degree that no other profile of this type has");
-    CHECK(message_of("/device_types/0/profiles/1/layers", "[1]") == "it: device type 'fast', tensor degree 2: 1 layers, expected 6");
-    CHECK(message_of("/device_types/1/name", "\"fast\"") == "it: device_types[1].name: is \"fast\", expected a name that no other device type has");
-    CHECK(message_of("/machines/0/type", "\"none\"") == "it: machines[0].type: is \"none\", expected the name of a device type");
-    CHECK(message_of("/machines/0/outside", "") == "it: machine 0, outside, bandwidth: 0.000000, expected positive bytes per second");
-    CHECK(message_of("/bandwidths", "[[0, 1], [2, 0]]") == "it: bandwidths: 2 rows, expected one per device, 6");
-    CHECK(message_of("/version", "2").find("expected heddle.layer_profile up to version 1") != std::string::npos);
+    CHECK(said_of_profile("/global_batch", "0") == "it: global_batch: is 0, expected an integer from 1 to 1099511627776");
+    CHECK(said_of_profile("/layers", "") == "it: lacks the field 'layers'");
+    CHECK(said_of_profile("/layers/1/savd", "1") == "it: layers[1]: has the unknown field 'savd'");
+    CHECK(said_of_profile("/layers/1/kept", "-1") == "it: layers[1].kept: is -1, expected a number that is not negative");
+    CHECK(said_of_profile("/device_types/0/profiles/1/degree", "1") == "it: device_types[0].profiles[1].degree: is 1, expected a degree that no other profile of this type has");
+    CHECK(said_of_profile("/device_types/0/profiles/1/layers", "[1]") == "it: device type 'fast', tensor degree 2: 1 layers, expected 6");
+    CHECK(said_of_profile("/device_types/1/name", "\"fast\"") == "it: device_types[1].name: is \"fast\", expected a name that no other device type has");
+    CHECK(said_of_profile("/machines/0/type", "\"none\"") == "it: machines[0].type: is \"none\", expected the name of a device type");
+    CHECK(said_of_profile("/machines/0/outside", "") == "it: machine 0, outside, bandwidth: 0.000000, expected positive bytes per second");
+    CHECK(said_of_profile("/bandwidths", "[[0, 1], [2, 0]]") == "it: bandwidths: 2 rows, expected one per device, 6");
+    CHECK(said_of_profile("/version", "2").find("expected heddle.layer_profile up to version 1") != std::string::npos);
 }

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
+#include "documents.hpp"
+
 #include <heddle/json/cluster.hpp>
 #include <heddle/json/fitted.hpp>
 #include <heddle/json/model.hpp>
@@ -42,19 +44,13 @@ std::string mutate_bytes(std::string text, dice& d) {
     return text;
 }
 
-void collect(nlohmann::json& value, std::vector<nlohmann::json*>& all) {
-    all.push_back(&value);
-    if (value.is_structured())
-        for (auto& item : value) collect(item, all);
-}
-
 /// Swaps, replaces or removes values anywhere in a document; the result is JSON.
 std::string mutate_values(nlohmann::json root, dice& d) {
     static nlohmann::json const strange{nullptr, true, -1, 0, 1, 2, 3, 255, 4096, 1099511627776, 1e300, -0.0, 18446744073709551615u, "", "x", "float32",
                                         nlohmann::json::array(), nlohmann::json::object(), {{"node", 0}}, {{"slice", {0, 1, nullptr}}}, {{"ellipsis", true}}};
     for (std::size_t n = 1 + d.below(3); n > 0; --n) {
         std::vector<nlohmann::json*> all;
-        collect(root, all);
+        test::collect(root, all);
         auto &one = *all[d.below(all.size())], &other = *all[d.below(all.size())];
         switch (d.below(4)) {
         case 0: one = strange[d.below(strange.size())]; break;

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
+#include "documents.hpp"
+
 #include <heddle/json/plan.hpp>
 #include <heddle/json/trace.hpp>
 #include <heddle/plan/table.hpp>
@@ -42,7 +44,7 @@ std::string table_of(plan const& p) {
 nlohmann::json const removed = "<removed>";
 
 /// One change to a document.
-struct change {
+struct plan_change {
     char const* pointer;
     nlohmann::json value;
     char const* message;
@@ -246,7 +248,7 @@ TEST_CASE("what is wrong with a plan is said, and where") {
     auto const good = nlohmann::json::parse(json::write_plan(test::layers_plan()));
     REQUIRE(message_after(good, "/meta", 1) == "");
     // Tensors: 0 x, 1 first weight, 4 second weight, 10 head's weight, 11 scores, 12 target, 13 loss.
-    std::vector<change> const changes{
+    std::vector<plan_change> const changes{
         {"/format", "heddle.model", "p.json: format: is \"heddle.model\", expected heddle.plan up to version 1"},
         {"/version", 2, "heddle.plan version 2"},
         {"/version", removed, "'format' but no 'version'"},
@@ -358,7 +360,7 @@ TEST_CASE("what is wrong with parameters in shards is said, and where") {
     auto const good = nlohmann::json::parse(json::write_plan(test::zero_plan()));
     REQUIRE(message_after(good, "/meta", 1) == "");
     // Tensors: 0 x, 1 and 2 weights. Steps: 1 reads the first, its state in shards; 4 unshards the second, 6 reshards it.
-    std::vector<change> const changes{
+    std::vector<plan_change> const changes{
         {"/steps/1/from", "mirrored", "steps[1].from: is \"mirrored\", expected a shard, of a trained parameter that is read whole"},
         {"/steps/1/to", "shard(0)", "steps[1].from: is \"shard(0)\", expected a shard, of a trained parameter that is read whole"},
         {"/steps/1/tensor", 0, "expected a shard, of a trained parameter that is read whole"},
@@ -386,16 +388,6 @@ TEST_CASE("a plan file of version 0 is read") {
     CHECK(json::write_plan(json::parse_plan(root.dump())) == json::write_plan(test::tiny_plan()));
 }
 
-namespace {
-
-void collect(nlohmann::json& value, std::vector<nlohmann::json*>& all) {
-    all.push_back(&value);
-    if (value.is_structured())
-        for (auto& item : value) collect(item, all);
-}
-
-} // namespace
-
 TEST_CASE("changed plans are refused with a message or are plans") {
     std::uint64_t const seed = 20261120;
     INFO("seed " << seed);
@@ -412,7 +404,7 @@ TEST_CASE("changed plans are refused with a message or are plans") {
         if (round % 2 == 0) {
             for (std::size_t n = 1 + below(3); n > 0; --n) {
                 std::vector<nlohmann::json*> all;
-                collect(root, all);
+                test::collect(root, all);
                 auto& one = *all[below(all.size())];
                 if (below(3) == 0) one = nlohmann::json(*all[below(all.size())]);
                 else if (below(3) == 0 && one.is_array() && !one.empty()) one.erase(below(one.size()));

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
+#include "documents.hpp"
+
 #include <heddle/json/templates.hpp>
 
 #include <heddle/pipeline/template.hpp>
@@ -11,36 +13,17 @@ using namespace heddle;
 
 namespace {
 
-/// The example in the page that describes the format.
-std::string example() {
-    auto const page = json::read_text("docs/reference/templates.md");
-    auto const begin = page.find("```json\n") + 8;
-    return page.substr(begin, page.find("```", begin) - begin);
-}
+std::string templates_example() { return test::example_of("docs/reference/templates.md"); }
 
-/// What is said when the example has `value` (JSON) at a place, or lacks it where that is empty.
-std::string message_of_change(std::string const& pointer, std::string const& value) {
-    auto root = nlohmann::json::parse(example());
-    nlohmann::json::json_pointer const place(pointer);
-    if (!value.empty()) {
-        root[place] = nlohmann::json::parse(value);
-    } else {
-        auto& parent = root.at(place.parent_pointer());
-        if (parent.is_array()) parent.erase(std::stoul(place.back()));
-        else parent.erase(place.back());
-    }
-    try {
-        static_cast<void>(json::parse_template_problem(root.dump(), "t.json"));
-    } catch (input_error const& e) {
-        return e.what();
-    }
-    return "nothing thrown";
+/// What is said of the example with a change.
+std::string said_of_templates(std::string const& pointer, std::string const& value) {
+    return test::message_of([&] { (void)json::parse_template_problem(test::with_change(templates_example(), pointer, value), "t.json"); });
 }
 
 } // namespace
 
 TEST_CASE("a template problem is read as the page says") {
-    auto const p = json::parse_template_problem(example());
+    auto const p = json::parse_template_problem(templates_example());
     CHECK(p.micro_batches == 8);
     CHECK(p.split == machine_split::halves);
     REQUIRE(p.layer_count() == 4);
@@ -80,7 +63,7 @@ TEST_CASE("a wrong template problem is refused with its place") {
     };
     for (auto const& c : cases) {
         CAPTURE(c.pointer);
-        auto const message = message_of_change(c.pointer, c.value);
+        auto const message = said_of_templates(c.pointer, c.value);
         CAPTURE(message);
         CHECK_MESSAGE(message.find(c.message) != std::string::npos, c.message);
     }

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
+#include "support/forms.hpp"
+
 #include <heddle/cost/atoms.hpp>
 
 #include <heddle/program/program.hpp>
@@ -14,7 +16,7 @@ namespace {
 using namespace heddle;
 using extents = std::vector<extent>;
 
-constexpr form R = form::replicated();
+using test::R;
 
 /// The computation of an operator split along the loop that cuts this factor of its first operand.
 instruction split(indexed_program const& p, operator_id o, factor_number f) {

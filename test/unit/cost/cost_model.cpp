@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
+#include "support/forms.hpp"
+
 #include <heddle/cost/cost_model.hpp>
 #include <heddle/cost/serial.hpp>
 #include <heddle/cost/timeline.hpp>
@@ -13,7 +15,11 @@
 namespace {
 
 using namespace heddle;
-constexpr form R = form::replicated(), P = form::partial(), M = form::mirrored(), S0 = form::shard(0), S1 = form::shard(1);
+using test::M;
+using test::P;
+using test::R;
+using test::S0;
+using test::S1;
 
 device_type device(char const* name, double rate, double bandwidth, double overhead = 0) {
     device_type d{name, bytes(1e9), bytes_per_second(bandwidth), seconds(overhead), {}};

@@ -75,11 +75,11 @@ TEST_CASE("float and double agree") {
     eigen_kernels<float> const single;
     eigen_kernels<double> const twice;
     dense_tensor<float> a({5, 4}), c({3, 4});
-    tensor a2({5, 4}), c2({3, 4});
+    dense a2({5, 4}), c2({3, 4});
     for (extent n = 0; n < 20; ++n) a2[n] = a[n] = static_cast<float>(n) / 8;
     for (extent n = 0; n < 12; ++n) c2[n] = c[n] = static_cast<float>(5 - n) / 4;
     std::vector<dense_tensor<float> const*> const operands{&a, &c};
-    std::vector<tensor const*> const operands2{&a2, &c2};
+    std::vector<dense const*> const operands2{&a2, &c2};
     auto const result = single.forward(whole_call(p, 0), operands);
     auto const result2 = twice.forward(whole_call(p, 0), operands2);
     for (extent n = 0; n < 15; ++n) CHECK(result[0][n] == doctest::Approx(result2[0][n]));
@@ -136,11 +136,11 @@ TEST_CASE("a kind without a kernel is computed from a multilinear rule, or refus
     auto const w = b.apply("my_function", "(a) -> (a)", {z}, {.name = "strange"});
     auto const p = b.finish(b.apply("sum", "(a) -> (); 0", {w}));
     eigen_kernels<double> const backend;
-    tensor const a({2, 3}, {1, 2, 3, 4, 5, 6}), c({3}, {1, 0, 2});
-    std::vector<tensor const*> const operands{&a, &c};
+    dense const a({2, 3}, {1, 2, 3, 4, 5, 6}), c({3}, {1, 0, 2});
+    std::vector<dense const*> const operands{&a, &c};
     auto const result = backend.forward(whole_call(p, 0), operands);
     CHECK(result[0].data == std::vector<double>{7, 16});
-    std::vector<tensor const*> const more{&result[0]};
+    std::vector<dense const*> const more{&result[0]};
     CHECK_THROWS_WITH_AS(static_cast<void>(backend.forward(whole_call(p, 1), more)), "operator 'strange': no kernel computes 'my_function'", input_error);
     CHECK(backend.can_run(whole_call(p, 0)));
     CHECK_FALSE(backend.can_run(whole_call(p, 1)));

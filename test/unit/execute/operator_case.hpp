@@ -26,7 +26,7 @@ extern template class heddle::eigen_kernels<float>;
 
 namespace heddle::test {
 
-using tensor = dense_tensor<double>;
+using dense = dense_tensor<double>;
 
 /// Values an operand is drawn from.
 struct domain {
@@ -76,9 +76,9 @@ public:
             for (std::size_t ranks : {1u, 2u, 3u, 5u}) check_distributed(i, ranks);
     }
 
-    [[nodiscard]] std::vector<tensor> const& results() const { return y_; }
-    [[nodiscard]] std::vector<std::optional<tensor>> const& derivatives() const { return dx_; }
-    [[nodiscard]] std::vector<tensor>& operands() { return x_; }
+    [[nodiscard]] std::vector<dense> const& results() const { return y_; }
+    [[nodiscard]] std::vector<std::optional<dense>> const& derivatives() const { return dx_; }
+    [[nodiscard]] std::vector<dense>& operands() { return x_; }
 
 private:
     [[nodiscard]] domain domain_of(std::size_t k) const {
@@ -122,19 +122,19 @@ private:
         return add_call(b, {"view of " + info.name, "view", {T(t)}, {}, {t}, {{dims, info.type}}}).results[0];
     }
 
-    tensor draw(shape const& dims, domain d) {
-        tensor t(dims);
+    dense draw(shape const& dims, domain d) {
+        dense t(dims);
         std::uniform_real_distribution<double> uniform(d.low, d.high);
         for (auto& v : t.data) v = is_floating(d.type) ? uniform(random_) : std::floor(uniform(random_));
         return t;
     }
-    static std::vector<tensor const*> view(std::vector<tensor> const& list) {
-        std::vector<tensor const*> pointers;
+    static std::vector<dense const*> view(std::vector<dense> const& list) {
+        std::vector<dense const*> pointers;
         for (auto const& t : list) pointers.push_back(&t);
         return pointers;
     }
 
-    double objective(std::vector<tensor> const& x) const {
+    double objective(std::vector<dense> const& x) const {
         auto const y = backend_.forward(call_, view(x));
         double sum = 0;
         for (std::size_t r = 0; r < y.size(); ++r)
@@ -164,7 +164,7 @@ private:
         }
     }
 
-    static bool close(tensor const& a, tensor const& b) {
+    static bool close(dense const& a, dense const& b) {
         if (a.dims != b.dims) return false;
         double scale = 1;
         for (double v : b.data) scale = std::max(scale, std::abs(v));
@@ -186,14 +186,14 @@ private:
     factor const& factor_of(tensor_id t, form f) const { return indexed_.tensors[t].factors[static_cast<std::size_t>(f.factor())]; }
 
     /// What the ranks hold of a tensor in a form.
-    std::vector<tensor> distribute(tensor const& whole, tensor_id t, form f, std::vector<std::pair<extent, extent>> const& parts) {
-        std::vector<tensor> held;
+    std::vector<dense> distribute(dense const& whole, tensor_id t, form f, std::vector<std::pair<extent, extent>> const& parts) {
+        std::vector<dense> held;
         for (auto [begin, count] : parts) {
             if (f.is_shard()) held.push_back(take(whole, factor_of(t, f), begin, count));
             else if (f != form::partial()) held.push_back(whole);
             else if (held.size() + 1 < parts.size()) held.push_back(draw(whole.dims, {}));
             else {
-                tensor last = whole;
+                dense last = whole;
                 for (auto const& summand : held)
                     for (extent n = 0; n < last.elements(); ++n) last[n] -= summand[n];
                 held.push_back(std::move(last));
@@ -202,8 +202,8 @@ private:
         return held;
     }
     /// Whether what the ranks hold in a form makes up the whole.
-    bool makes_up(std::vector<tensor> const& held, tensor const& whole, tensor_id t, form f, std::vector<std::pair<extent, extent>> const& parts) {
-        tensor sum(whole.dims);
+    bool makes_up(std::vector<dense> const& held, dense const& whole, tensor_id t, form f, std::vector<std::pair<extent, extent>> const& parts) {
+        dense sum(whole.dims);
         for (std::size_t r = 0; r < held.size(); ++r) {
             if (f.is_shard()) {
                 if (held[r].dims != part_shape(whole.dims, factor_of(t, f), parts[r].second)) return false;
@@ -249,13 +249,13 @@ private:
         for (auto [begin, count] : parts) description += " [" + std::to_string(begin) + ", +" + std::to_string(count) + ")";
         CAPTURE(description);
 
-        std::vector<std::vector<tensor>> x, g, y(y_.size(), std::vector<tensor>(ranks));
-        std::vector<std::vector<std::optional<tensor>>> dx(ranks);
+        std::vector<std::vector<dense>> x, g, y(y_.size(), std::vector<dense>(ranks));
+        std::vector<std::vector<std::optional<dense>>> dx(ranks);
         for (std::size_t k = 0; k < x_.size(); ++k) x.push_back(distribute(x_[k], op.operands[k], i.operands[k], parts));
         for (std::size_t k = 0; k < g_.size(); ++k) g.push_back(distribute(g_[k], op.results[k], dual(i.results[k]), parts));
         auto const run_rank = [&](std::size_t r, auto const& combine) {
-            auto const of_rank = [&](std::vector<std::vector<tensor>> const& all) {
-                std::vector<tensor> mine;
+            auto const of_rank = [&](std::vector<std::vector<dense>> const& all) {
+                std::vector<dense> mine;
                 for (auto const& held : all) mine.push_back(held[r]);
                 return mine;
             };
@@ -275,7 +275,7 @@ private:
         for (std::size_t k = 0; k < x_.size(); ++k) {
             if (is_constant(k)) continue;
             CAPTURE(k);
-            std::vector<tensor> held;
+            std::vector<dense> held;
             for (auto const& of_rank : dx) held.push_back(of_rank[k].value());
             // A split operator's own share of a mirrored parameter's gradient is a summand of it.
             bool const is_share = gathers_factors(i) && i.operands[k] == form::mirrored();
@@ -290,8 +290,8 @@ private:
     indexed_program indexed_;
     eigen_kernels<double> backend_;
     kernel_call call_;
-    std::vector<tensor> x_, y_, g_;
-    std::vector<std::optional<tensor>> dx_;
+    std::vector<dense> x_, y_, g_;
+    std::vector<std::optional<dense>> dx_;
 };
 
 inline void check(operator_case const& c) {

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 // Parameter gradients from sufficient factors: which computations there are, what they cost, and when they are worth it.
+#include "slow_links.hpp"
+#include "support/forms.hpp"
+
 #include <heddle/plan/verify.hpp>
 #include <heddle/planner/baselines.hpp>
 #include <heddle/planner/realise.hpp>
@@ -17,7 +20,10 @@
 namespace {
 
 using namespace heddle;
-constexpr form R = form::replicated(), M = form::mirrored(), S0 = form::shard(0);
+using test::M;
+using test::R;
+using test::S0;
+using test::slow_links;
 
 /// The way to compute an operator that gathers factors, if there is one.
 std::optional<instruction> with_factors(indexed_program const& p, operator_id o) {
@@ -43,15 +49,6 @@ program two_layers(extent batch, extent width) {
         x = b.apply("relu", "(b n) -> (b n)", {x}, relu);
     }
     return b.finish(b.apply("sum", "(b n) -> (); 0", {x}));
-}
-
-/// Equal devices on slow links.
-cluster slow_links(int devices) {
-    cluster c;
-    c.types = {{"device", bytes(16e9), bytes_per_second(5e11), seconds(5e-6), {{element_type::float32, {flops_per_second(1e13)}}}}};
-    c.machines = {{0, 1, devices}};
-    c.inter = network_link{bytes_per_second(1e9), seconds(5e-5)};
-    return c;
 }
 
 } // namespace

@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: BSL-1.0
 // Losses over a split vocabulary: what the row statistics cost, that they are the rule's, and when they are worth it.
+#include "slow_links.hpp"
+#include "support/forms.hpp"
+#include "support/literals.hpp"
+
 #include <heddle/plan/verify.hpp>
 #include <heddle/planner/realise.hpp>
 #include <heddle/planner/synthesis.hpp>
@@ -15,9 +19,12 @@
 namespace {
 
 using namespace heddle;
-constexpr form R = form::replicated(), P = form::partial(), S0 = form::shard(0), S1 = form::shard(1);
-
-literal T(tensor_id t) { return {literal::tensor{t}}; }
+using test::P;
+using test::R;
+using test::S0;
+using test::S1;
+using test::slow_links;
+using test::T;
 
 /// The loss of a head over many words, by one operator or by two.
 program head(extent tokens, extent words, bool decomposed) {
@@ -32,14 +39,6 @@ program head(extent tokens, extent words, bool decomposed) {
     auto z = apply("torch.nn.functional.linear", {h, b.parameter("head", {words, 256})}, {tokens, words});
     if (decomposed) z = apply("torch.log_softmax", {z}, {tokens, words}, {{"dim", {std::int64_t{-1}}}});
     return b.finish(apply(decomposed ? "torch.nn.functional.nll_loss" : "torch.nn.functional.cross_entropy", {z, y}, {}));
-}
-
-cluster slow_links(int devices) {
-    cluster c;
-    c.types = {{"device", bytes(16e9), bytes_per_second(5e11), seconds(5e-6), {{element_type::float32, {flops_per_second(1e13)}}}}};
-    c.machines = {{0, 1, devices}};
-    c.inter = network_link{bytes_per_second(1e9), seconds(5e-5)};
-    return c;
 }
 
 plan best(program const& made, std::vector<double> const& ratios) {

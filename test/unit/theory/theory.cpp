@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
+#include "support/forms.hpp"
+
 #include "support/random_programs.hpp"
 
 #include <heddle/cost/step.hpp>
@@ -14,7 +16,11 @@
 namespace {
 
 using namespace heddle;
-constexpr form R = form::replicated(), P = form::partial(), M = form::mirrored(), S0 = form::shard(0), S1 = form::shard(1);
+using test::M;
+using test::P;
+using test::R;
+using test::S0;
+using test::S1;
 
 std::string text(conversion_half const& half) {
     if (half.collective) return name(*half.collective);

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief Forms, in the letters of the pages.
+#pragma once
+
+#include <heddle/theory/form.hpp>
+
+namespace heddle::test {
+
+inline constexpr form R = form::replicated(), P = form::partial(), M = form::mirrored(), S0 = form::shard(0), S1 = form::shard(1);
+
+} // namespace heddle::test
