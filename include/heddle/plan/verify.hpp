@@ -156,7 +156,7 @@ private:
                 "only whole copies of a trained parameter can have their optimiser state in another form, a shard");
         bool const mask = i.to == form::partial();
         require(!mask || (tensor.is_parameter() && tensor.has_cotangent), "only a trained parameter can be read partial");
-        if (tensor.is_parameter()) require(stored_.insert(i.tensor).second, "reads parameter '" + tensor.info.name + "' a second time");
+        if (tensor.is_parameter()) require(stored_.emplace(i.tensor, i.to).second, "reads parameter '" + tensor.info.name + "' a second time");
         hold(i.tensor, i.to);
     }
 
@@ -330,19 +330,18 @@ private:
     }
 
     [[nodiscard]] bool is_stored(tensor_id t, form f) const {
-        for (auto const& s : plan_.steps)
-            if (s.instruction.what == instruction::kind::read && s.instruction.tensor == t) {
-                form const stored = s.instruction.to;
-                return stored == f || (!stored.is_shard() && stored != form::partial() && !f.is_shard() && f != form::partial());
-            }
-        return false;
+        auto const found = stored_.find(t);
+        if (found == stored_.end()) return false;
+        form const stored = found->second;
+        return stored == f || (!stored.is_shard() && stored != form::partial() && !f.is_shard() && f != form::partial());
     }
 
     indexed_program const& program_;
     plan const& plan_;
     std::size_t number_ = 0;
     std::set<std::pair<tensor_id, std::uint16_t>> held_, saved_;
-    std::set<tensor_id> stored_;
+    /// The forms in which parameters are stored.
+    std::map<tensor_id, form> stored_;
     /// By parameter, the step that unshards it for the next computation, or did for the one just done and is to be undone.
     std::map<tensor_id, std::size_t> unsharded_, resharding_;
     std::set<operator_id> computed_;
