@@ -3,6 +3,8 @@
 /// @brief Random numbers by counter: a number depends on its key alone, whoever draws it.
 #pragma once
 
+#include <heddle/search/mix_bits.hpp>
+
 #include <cstdint>
 
 namespace heddle {
@@ -14,23 +16,12 @@ struct random_key {
     std::uint64_t stream = 0;
 };
 
-namespace detail {
-
-/// The finaliser of SplitMix64, a bijection that spreads every bit over all (Steele, Lea and Flood 2014).
-[[nodiscard]] constexpr std::uint64_t mix_bits(std::uint64_t x) {
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return x ^ (x >> 31);
-}
-
-} // namespace detail
-
 /// 64 random bits for element `n` of the whole tensor. Replicas agree, and a shard draws what the
 /// single device draws for its elements.
 [[nodiscard]] constexpr std::uint64_t random_bits(random_key key, std::uint64_t n) {
-    constexpr std::uint64_t golden = 0x9e3779b97f4a7c15u;
-    std::uint64_t const state = detail::mix_bits(key.seed + golden) ^ detail::mix_bits(key.stream * golden + 1);
-    return detail::mix_bits(detail::mix_bits(state + golden * (n + 1)) + state);
+    using search::golden_gamma, search::mix_bits;
+    std::uint64_t const state = mix_bits(key.seed + golden_gamma) ^ mix_bits(key.stream * golden_gamma + 1);
+    return mix_bits(mix_bits(state + golden_gamma * (n + 1)) + state);
 }
 
 /// A number of [0, 1).

@@ -3,6 +3,7 @@
 /// @brief Simulated annealing: random steps between states, worse ones accepted ever more rarely.
 #pragma once
 
+#include <heddle/search/mix_bits.hpp>
 #include <heddle/search/result.hpp>
 
 #include <chrono>
@@ -21,12 +22,7 @@ class random_stream {
 public:
     explicit random_stream(std::uint64_t seed) : state_(seed) {}
 
-    std::uint64_t bits() {
-        std::uint64_t x = state_ += 0x9e3779b97f4a7c15u;
-        x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-        x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-        return x ^ (x >> 31);
-    }
+    std::uint64_t bits() { return mix_bits(state_ += golden_gamma); }
     /// A number of [0, 1).
     double unit() { return static_cast<double>(bits() >> 11) * 0x1p-53; }
     /// One of 0 .. count - 1, all equally likely. *Precondition:* count > 0.

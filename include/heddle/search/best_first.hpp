@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/search/block_vector.hpp>
+#include <heddle/search/mix_bits.hpp>
 #include <heddle/search/problem.hpp>
 #include <heddle/search/result.hpp>
 #include <heddle/search/state_table.hpp>
@@ -227,9 +228,7 @@ private:
     [[nodiscard]] std::uint64_t extended(std::uint32_t path, action_type const& action) const {
         if (path == none || options_.solution_count == 1) return 0;
         if constexpr (has_hashed_actions) {
-            std::uint64_t x = (std::hash<action_type>{}(action) + 0x9e3779b97f4a7c15u) * 0xbf58476d1ce4e5b9u;
-            x = (x ^ (x >> 31)) * 0x94d049bb133111ebu;
-            return nodes_[path].fingerprint + (x ^ (x >> 29));
+            return nodes_[path].fingerprint + mix_bits(std::hash<action_type>{}(action) + golden_gamma);
         } else {
             return nodes_.size();
         }
