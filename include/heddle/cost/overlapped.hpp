@@ -79,10 +79,10 @@ public:
     /// its steps delays all that it has of the backward pass, its collectives follow those that wait for levels further on.
     static constexpr bool overlaps_gradients = true;
     [[nodiscard]] static double relaxed(label const& l, relaxation_weights const& w, std::size_t level) {
-        auto const side = w.at(level);
-        double sum = l.forward_closed + l.refresh + side.gradients * l.network;
+        double const waiting = w.at(level).gradients;
+        double sum = l.forward_closed + l.refresh + waiting * l.network;
         for (std::size_t k = 0; k < w.clock.size(); ++k)
-            sum += w.clock[k] * (l.forward[k] + l.update[k] + side.backward * std::max(l.backward_closed + l.backward[k], l.channel[k]));
+            sum += w.clock[k] * (l.forward[k] + l.update[k] + (1 - waiting) * std::max(l.backward_closed + l.backward[k], l.channel[k]));
         return sum;
     }
 

@@ -13,6 +13,7 @@
 #include <heddle/theory/cut_space.hpp>
 
 #include <algorithm>
+#include <cassert>
 #include <concepts>
 #include <limits>
 #include <optional>
@@ -101,8 +102,8 @@ public:
     /// The most bytes that come and go within a move.
     [[nodiscard]] double buffer(std::size_t level, cut_space::action a) const { return prices_[place(level, a)].buffer; }
 
-    /// Seconds of a path's work per class, as `weights` count them, and the ends of its backward pass (see `gradient_turns`) beside its own
-    /// collectives: of its work alone, by level, and which is last.
+    /// Seconds of a path's work per class, as `weights` count them, and, where they have turns, the ends of its backward pass (see
+    /// `gradient_turns`) beside its own collectives: of its work alone, by level, and which is last.
     struct path_loads {
         std::vector<double> clock;
         double backward_alone = 0;
@@ -112,25 +113,26 @@ public:
     };
     [[nodiscard]] path_loads loads(move_list const& path, relaxation_weights const& weights) const {
         path_loads sum{std::vector<double>(model_.class_count()), 0, {}, {}};
-        std::vector<std::pair<double, double>> sides; // by level
-        double above = 0;
+        std::vector<double> backward; // by level; blocking transfers are of every end
         for (std::size_t level = 0; level < path.size(); ++level) {
             auto const move = price_at(place(level, path[level]));
             auto const side = weights.at(level);
-            auto& here = sides.emplace_back(0, move.transfers.gradients); // blocking transfers are of every end
+            double mine = 0;
             for (std::size_t k = 0; k < sum.clock.size(); ++k) {
                 sum.clock[k] += move.work[k] + side.backward * move.backward_work[k];
-                here.first += weights.clock[k] * move.backward_work[k];
+                mine += weights.clock[k] * move.backward_work[k];
             }
-            above += here.first;
+            backward.push_back(mine);
+            sum.backward_alone += mine;
         }
-        double collectives = 0;
-        sum.backward_alone = above;
+        if (!weights.turns) return sum;
+        double from_here = sum.backward_alone, collectives = 0;
         for (std::size_t level = 0; level < path.size(); ++level) {
-            above -= sides[level].first;
-            collectives += sides[level].second;
-            sum.ends.push_back(above + collectives);
-            if (sides[level].second > 0 && sum.ends[level] > sum.end(sum.last_turn)) sum.last_turn = level;
+            double const gradients = prices_[place(level, path[level])].transfers.gradients;
+            collectives += gradients;
+            sum.ends.push_back(from_here + collectives);
+            from_here -= backward[level];
+            if (gradients > 0 && sum.ends[level] > sum.end(sum.last_turn)) sum.last_turn = level;
         }
         return sum;
     }
@@ -281,6 +283,7 @@ private:
                 auto const& cost = instructions_[first + number_in_kind_[i]];
                 p.transfers.blocking += cost.forward_transfer + cost.backward_transfer + cost.refresh;
                 p.transfers.gradients += cost.deferred;
+                assert(cost.deferred == 0 || std::all_of(backward_work_.begin() + static_cast<std::ptrdiff_t>(at), backward_work_.end(), [](double w) { return w == 0; }));
                 momentary.add(space_.instructions()[i].what, cost);
                 for (std::size_t k = 0; k < classes; ++k) {
                     work_[at + k] += cost.forward[k] + cost.update[k];

@@ -6,12 +6,22 @@
 #include <heddle/cost/cost_model.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
+#include <numeric>
 #include <optional>
 #include <utility>
 #include <vector>
 
 namespace heddle {
+
+/// An exponentiated subgradient step: weight moves to where a load is larger. They sum to one again.
+inline void shift_weights(std::vector<double>& weights, std::vector<double> const& loads, double rate) {
+    double const most = std::ranges::max(loads), mean = std::inner_product(loads.begin(), loads.end(), weights.begin(), 0.0);
+    double sum = 0;
+    for (std::size_t k = 0; k < weights.size(); ++k) sum += weights[k] *= most > 0 ? std::exp(rate * (loads[k] - mean) / most) : 1;
+    for (auto& w : weights) w /= sum;
+}
 
 /// Weights of the backward pass's work and of the gradients' collectives; its own collectives always count in full.
 struct side_weights {
@@ -19,7 +29,8 @@ struct side_weights {
 };
 
 /// Where gradients are reduced beside the backward pass, it ends neither before its own work and collectives nor, for any level of the
-/// program, before those above that level and then all collectives up to it. Any mean of these ends is a bound; this one says which.
+/// program, before those from that level up and then all collectives up to it: a level's gradients follow its own work. Any mean of
+/// these ends is a bound; this one says which.
 class gradient_turns {
 public:
     /// Moves part of all weight to the end that waits for the collectives up to a level, or for the backward work alone.
@@ -45,15 +56,18 @@ public:
         backward_alone_ /= sum;
         for (auto& [where, weight] : turns_) weight /= sum;
     }
-    /// Number of a level among those of different weights.
+    [[nodiscard]] std::size_t count() const { return turns_.size(); }
+    /// Number of a level among those of different weights: at each turn, and between them.
     [[nodiscard]] std::size_t part_of(std::size_t level) const {
-        return static_cast<std::size_t>(std::ranges::lower_bound(turns_, level, {}, &turn::first) - turns_.begin());
+        auto const at = std::ranges::lower_bound(turns_, level, {}, &turn::first);
+        bool const is_turn = at != turns_.end() && at->first == level;
+        return 2 * static_cast<std::size_t>(at - turns_.begin()) + (is_turn ? 1 : 0);
     }
-    [[nodiscard]] std::size_t part_count() const { return turns_.size() + 1; }
+    [[nodiscard]] std::size_t part_count() const { return 2 * turns_.size() + 1; }
     [[nodiscard]] side_weights of_part(std::size_t part) const {
-        double before = backward_alone_;
-        for (std::size_t n = 0; n < part; ++n) before += turns_[n].second;
-        return {before, 1 - before};
+        double below = backward_alone_;
+        for (std::size_t n = 0; n < part / 2; ++n) below += turns_[n].second;
+        return {below + (part % 2 == 1 ? turns_[part / 2].second : 0), 1 - below};
     }
 
 private:
