@@ -132,6 +132,7 @@ TEST_CASE("a plan that is written and read costs the same, bit for bit") {
         }
         CHECK(same_bits(p.cost(), q.cost()));
         CHECK(same_bits(p.lower_bound, q.lower_bound));
+        CHECK(p.global_lower_bound == q.global_lower_bound);
         CHECK(same_bits(p.statistics.seconds, q.statistics.seconds));
         CHECK(q.baselines == p.baselines);
         CHECK(q.warnings == p.warnings);
@@ -261,6 +262,7 @@ TEST_CASE("what is wrong with a plan is said, and where") {
         {"/cost", 2.5, "cost: is 2.5, expected the sum of time, "},
         {"/cost", -1, "cost: is -1, expected a number that is not negative"},
         {"/lower_bound", 3, "lower_bound: is 3, expected at most the cost"},
+        {"/global_lower_bound", 3, "global_lower_bound: is 3, expected at most lower_bound"},
         {"/lower_bound", "0", "lower_bound: is \"0\", expected a number"},
         {"/expanded", -1, "expanded: is -1, expected an integer from 0"},
         {"/generated", 1.5, "generated: is 1.5, expected an integer"},

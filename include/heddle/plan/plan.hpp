@@ -110,6 +110,8 @@ struct plan {
     time_terms time;
     std::vector<memory_terms> memory;
     double lower_bound = 0;
+    /// No program costs less at any ratios; none where that is not known. At most `lower_bound`.
+    std::optional<double> global_lower_bound;
     /// Seconds per iteration of well-known strategies under the same model; none where memory forbids it.
     std::map<std::string, std::optional<double>> baselines;
     std::vector<trajectory_point> trajectory;

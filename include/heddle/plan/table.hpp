@@ -175,6 +175,7 @@ private:
         field("seconds per iteration", in_seconds(plan_.cost()));
         field("lower bound", plan_.lower_bound > 0 ? in_seconds(plan_.lower_bound) : "none");
         if (plan_.lower_bound > 0) field("gap", fixed(100 * plan_.gap(), 2) + " %");
+        if (plan_.global_lower_bound) field("bound at any ratios", in_seconds(*plan_.global_lower_bound));
     }
 
     void add_times() {

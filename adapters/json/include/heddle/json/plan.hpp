@@ -56,6 +56,7 @@ public:
         if (plan_.status == search::status::infeasible || !plan_.reason.empty()) result["reason"] = plan_.reason;
         result["cost"] = plan_.exists() ? number(plan_.cost()) : value();
         result["lower_bound"] = number(plan_.lower_bound);
+        if (plan_.global_lower_bound) result["global_lower_bound"] = number(*plan_.global_lower_bound);
         auto const& s = plan_.statistics;
         for (auto const& [name, count] : {std::pair("expanded", s.expanded), {"generated", s.generated}, {"dominated", s.dominated},
                                           {"bounded", s.bounded}, {"kept", s.kept}, {"compared", s.compared}})
@@ -273,6 +274,10 @@ private:
         else if (limit) limit->fail("is there, but the status is not 'limit'");
         plan_.reason = plan_.status == search::status::infeasible ? root_.at("reason").text() : optional_text(root_, "reason");
         plan_.lower_bound = root_.at("lower_bound").non_negative();
+        if (auto const global = root_.find("global_lower_bound")) {
+            plan_.global_lower_bound = global->non_negative();
+            if (*plan_.global_lower_bound > plan_.lower_bound) global->expected("at most lower_bound");
+        }
         auto const count = [&](char const* field, bool needed) {
             auto const found = needed ? std::optional(root_.at(field)) : root_.find(field);
             return static_cast<std::size_t>(found ? found->integer(0, most) : 0);
