@@ -13,6 +13,7 @@
 #include <heddle/search/block_vector.hpp>
 #include <heddle/search/landmark_bound.hpp>
 #include <heddle/search/landmark_cuts.hpp>
+#include <heddle/search/mix_bits.hpp>
 #include <heddle/search/numbering.hpp>
 #include <heddle/search/pareto_dp.hpp>
 #include <heddle/search/partition.hpp>
@@ -101,8 +102,14 @@
 #include <heddle/planner/baselines.hpp>
 #include <heddle/planner/device_types.hpp>
 #include <heddle/planner/ditto.hpp>
+#include <heddle/planner/global_bound.hpp>
 #include <heddle/planner/hap.hpp>
+#include <heddle/planner/hap_run.hpp>
+#include <heddle/planner/memory_reason.hpp>
+#include <heddle/planner/pins.hpp>
+#include <heddle/planner/plan_segments.hpp>
 #include <heddle/planner/realise.hpp>
+#include <heddle/planner/relaxation_bounds.hpp>
 #include <heddle/planner/segments.hpp>
 #include <heddle/planner/synthesis.hpp>
 

@@ -16,6 +16,7 @@
 #include <limits>
 #include <ranges>
 #include <span>
+#include <type_traits>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -258,12 +259,16 @@ template <class Action, action_cost<Action> Cost>
     return shortest_paths(graph, cost);
 }
 
-/// The actions of the shortest path from the initial state, one per level. *Precondition:* there is one.
+/// The actions of a path from the initial state, one per level: up to some level the given ones, from there on the shortest.
+/// *Preconditions.* The given ones are those of a path, each known by its action, and the goal can be reached from its end.
 template <class Action>
-[[nodiscard]] std::vector<Action> follow(state_graph<Action> const& graph, shortest_paths const& paths) {
+[[nodiscard]] std::vector<Action> follow(state_graph<Action> const& graph, shortest_paths const& paths,
+                                         std::type_identity_t<std::span<Action const>> given = {}) {
     std::vector<Action> actions;
     for (graph_node n; n.level + 1 < graph.level_count(); ++n.level) {
-        auto const& edge = graph.from_level(n.level).edges[paths.best_edge(n)];
+        auto const& from = graph.from_level(n.level);
+        auto const& edge = n.level < given.size() ? *std::ranges::find(from.out(n.position), given[n.level], &state_graph<Action>::edge::action)
+                                                  : from.edges[paths.best_edge(n)];
         actions.push_back(edge.action);
         n.position = edge.to;
     }

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief Tensors that are to have given forms.
+#pragma once
+
+#include <heddle/program/indexed_program.hpp>
+#include <heddle/theory/instruction_filter.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace heddle {
+
+/// A tensor that is to have a form, as its source is read or its operator leaves it.
+struct pinned_tensor {
+    tensor_id tensor = 0;
+    heddle::form form = heddle::form::replicated();
+};
+
+/// Whether an instruction leaves what is pinned in the forms wanted.
+[[nodiscard]] inline bool keeps_pins(indexed_program const& p, std::vector<pinned_tensor> const& pinned, instruction const& i) {
+    auto const keeps = [&](tensor_id t, form f) {
+        return std::ranges::all_of(pinned, [&](pinned_tensor const& pin) { return pin.tensor != t || pin.form == f; });
+    };
+    if (i.what == instruction::kind::read) return keeps(i.tensor, i.to);
+    if (i.what != instruction::kind::compute) return true;
+    auto const& results = p.operators[i.op].results;
+    for (std::size_t k = 0; k < results.size(); ++k)
+        if (!keeps(results[k], i.results[k])) return false;
+    return true;
+}
+
+/// The filter, but what is pinned. Keeps a reference to the program.
+[[nodiscard]] inline instruction_filter with_pins(indexed_program const& p, std::vector<pinned_tensor> const& pinned, instruction_filter filter) {
+    if (pinned.empty()) return filter;
+    auto const mark = [pinned, filter](tensor_id t) {
+        bool const is_pinned = std::ranges::find(pinned, t, &pinned_tensor::tensor) != pinned.end();
+        return is_pinned ? (std::uint64_t{1} << 63) | t : filter.mark(t);
+    };
+    return {[&p, pinned, filter](instruction const& i) { return filter(i) && keeps_pins(p, pinned, i); }, mark};
+}
+
+} // namespace heddle

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief Bound and incumbent at given shares from relaxations alone.
+#pragma once
+
+#include <heddle/cost/priced_graph.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace heddle {
+
+struct relaxation_bounds {
+    double lower_bound = -std::numeric_limits<double>::infinity();
+    /// The best program that fits, if any was met.
+    std::optional<move_list> path;
+    path_cost cost{std::numeric_limits<double>::infinity(), {}};
+    /// The tightest relaxation met.
+    std::vector<relaxation> tightest;
+    /// Some program met on the way does not fit into memory.
+    bool memory_binds = false;
+};
+
+namespace detail {
+
+template <class Accumulator>
+class bound_improver {
+public:
+    bound_improver(priced_graph const& priced, std::optional<multipliers> const& start)
+        : priced_(priced), classes_(priced.model().class_count()), fullness_(classes_, 1.0 / static_cast<double>(classes_)),
+          weights_{{fullness_}, std::vector<double>(classes_, 0.0)} {
+        if constexpr (Accumulator::overlaps_gradients) weights_.time.turns.emplace();
+        if (!start) return;
+        weights_ = *start;
+        setbacks_ = 3;
+        factor_ = 1.5;
+        for (std::size_t k = 0; k < classes_; ++k) price_ += weights_.memory[k] * limit(k);
+        for (std::size_t k = 0; price_ > 0 && k < classes_; ++k) fullness_[k] = weights_.memory[k] * limit(k) / price_;
+    }
+
+    relaxation_bounds run(int rounds) && {
+        for (int round = 0; round < rounds && !is_closed(1e-12); ++round) {
+            auto current = priced_.relax(weights_);
+            if (!std::isfinite(current.paths.to_goal())) return std::move(best_);
+            double const bound = current.bound();
+            auto path = search::follow(priced_.graph(), current.paths);
+            auto const cost = offer(path);
+            bool const fits = priced_.fits(cost);
+            best_.memory_binds |= !fits;
+            auto const loads = priced_.loads(path, weights_.time);
+            if (bound > best_.lower_bound) {
+                best_.lower_bound = bound;
+                best_.tightest.assign(1, current);
+            } else {
+                ++setbacks_;
+            }
+            keep(std::move(path), std::move(current));
+            shift_weights(weights_.time.clock, loads.clock, rate());
+            if (auto& turns = weights_.time.turns) move_turns(*turns, loads);
+            if (price_ > 0 || !fits) price_memory(fits, cost.memory, bound);
+        }
+        if (!is_closed(1e-3)) cross();
+        return std::move(best_);
+    }
+
+private:
+    /// A program and the relaxation in which it is the best.
+    struct relaxed_program {
+        move_list path;
+        relaxation under;
+    };
+    static constexpr std::size_t kept = 4;
+
+    [[nodiscard]] double limit(std::size_t k) const { return priced_.model().memory_limit(k); }
+    /// Of steps. Clocks' weights are soon near their best and come to rest there; with turns they have to go far, which they can where the
+    /// sum of steps has no limit.
+    [[nodiscard]] double rate() const { return weights_.time.turns ? 2 / std::sqrt(1.0 + setbacks_) : 2 / std::pow(1.5, setbacks_); }
+    [[nodiscard]] bool is_closed(double gap) const { return best_.lower_bound >= best_.cost.seconds * (1 - gap); }
+
+    path_cost offer(move_list const& path) {
+        auto cost = priced_.template evaluate<Accumulator>(path);
+        if (priced_.fits(cost) && cost.seconds < best_.cost.seconds) {
+            best_.cost = cost;
+            best_.path = path;
+        }
+        return cost;
+    }
+
+    void move_turns(gradient_turns& turns, priced_graph::path_loads const& loads) const {
+        if (!turns.contains(loads.last_turn)) turns.move(1.0 / static_cast<double>(turns.count() + 2), loads.last_turn);
+        double const last = loads.end(loads.last_turn);
+        if (last > 0) turns.scale([&](std::optional<std::size_t> level) { return std::exp(2 * rate() * (loads.end(level) - last) / last); });
+    }
+    void price_memory(bool fits, std::vector<double> usage, double bound) {
+        price_ = price_ == 0 ? 0.1 * std::max(bound, 1e-9) : fits ? price_ / factor_ : price_ * factor_;
+        if (std::exchange(fitted_before_, fits).value_or(fits) != fits) factor_ = std::max(1.01, std::sqrt(factor_));
+        for (std::size_t k = 0; k < classes_; ++k) usage[k] /= limit(k);
+        shift_weights(fullness_, usage, rate());
+        for (std::size_t k = 0; k < classes_; ++k) weights_.memory[k] = price_ * fullness_[k] / limit(k);
+    }
+
+    /// Keeps the last programs that differ, and the best.
+    void keep(move_list path, relaxation under) {
+        std::erase_if(met_, [&](relaxed_program const& m) { return m.path == path; });
+        if (met_.size() == kept) met_.erase(met_.begin() + (met_.front().path == best_.path ? 1 : 0));
+        met_.push_back({std::move(path), std::move(under)});
+    }
+    /// What a relaxation mixes of several programs is mostly one program after the other: each up to some level, then the next. Joins
+    /// programs kept, and the best with another as long as that helps.
+    void cross() {
+        for (auto const& first : met_)
+            for (auto const& rest : met_)
+                if (&first != &rest) cross(first.path, rest.under.paths);
+        for (double before = std::numeric_limits<double>::infinity(); best_.cost.seconds < before * (1 - 1e-4);) {
+            before = best_.cost.seconds;
+            for (auto const& rest : met_) cross(move_list(*best_.path), rest.under.paths);
+        }
+    }
+    /// Tries levels evenly far apart, then those around the best of them.
+    void cross(move_list const& first, search::shortest_paths const& rest) {
+        double least = std::numeric_limits<double>::infinity();
+        std::size_t best = 0, stride = std::max<std::size_t>(1, first.size() / 16);
+        auto const attempt = [&](std::size_t level) {
+            auto const cost = offer(search::follow(priced_.graph(), rest, std::span(first).first(level)));
+            if (!priced_.fits(cost) || cost.seconds >= least) return;
+            least = cost.seconds;
+            best = level;
+        };
+        for (std::size_t level = stride; level < first.size(); level += stride) attempt(level);
+        while (std::isfinite(least) && (stride /= 2) > 0) {
+            std::size_t const middle = best;
+            if (middle > stride) attempt(middle - stride);
+            if (middle + stride < first.size()) attempt(middle + stride);
+        }
+    }
+
+    priced_graph const& priced_;
+    std::size_t classes_;
+    /// Of memory: its price is spread over the classes as they are full.
+    std::vector<double> fullness_;
+    multipliers weights_;
+    /// Rounds that did not improve the bound.
+    int setbacks_ = 0;
+    double price_ = 0, factor_ = 4;
+    std::optional<bool> fitted_before_;
+    std::vector<relaxed_program> met_;
+    relaxation_bounds best_;
+};
+
+} // namespace detail
+
+/// Improves the weights of the relaxation for a number of rounds: clocks by exponentiated subgradient
+/// steps towards the class that works longest; gradients that overlap by moving weight to the level that ends last; memory by a
+/// price that rises while the path does not fit and falls while it does, by ever smaller factors, and that shifts towards
+/// the class that is fullest. Starts from given weights, such as those of other shares, or from even ones.
+/// Every path met is evaluated as a program; where bound and cost are still apart, so are some that join two of them.
+/// *Complexity.* Linear in the graph, per round.
+template <class Accumulator = serial>
+[[nodiscard]] relaxation_bounds improve_bounds(priced_graph const& priced, int rounds, std::optional<multipliers> const& start = {}) {
+    return detail::bound_improver<Accumulator>(priced, start).run(rounds);
+}
+
+} // namespace heddle
