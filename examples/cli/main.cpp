@@ -19,9 +19,15 @@ bool is_watched() { return isatty(STDERR_FILENO) == 1; }
 
 namespace {
 
+/// More than zero and not infinite; less than 2^63, so that it may stand for a count.
+CLI::Validator const positive([](std::string const& text) {
+    double value = 0;
+    return CLI::detail::lexical_cast(text, value) && value > 0 && value < 0x1p63 ? std::string() : "'" + text + "' is no positive number";
+}, "POSITIVE");
+
 void add_limits(CLI::App& command, std::optional<double>& time_limit, std::size_t& label_limit) {
-    command.add_option("--time-limit", time_limit, "Stop after this many seconds with the best found")->check(CLI::PositiveNumber);
-    command.add_option("--label-limit", label_limit, "Labels a search keeps at most")->check(CLI::PositiveNumber)->capture_default_str();
+    command.add_option("--time-limit", time_limit, "Stop after this many seconds with the best found")->check(positive);
+    command.add_option("--label-limit", label_limit, "Labels a search keeps at most")->check(positive)->capture_default_str();
 }
 
 int run(int argc, char** argv) {
@@ -36,7 +42,7 @@ int run(int argc, char** argv) {
     plan_command->add_option("--cluster", plan.cluster, "Cluster file")->required();
     plan_command->add_flag("--group-machines", plan.group_machines, "Plan each machine as one device, data parallel inside");
     plan_command->add_option("--planner", plan.planner, "Planner")->check(CLI::IsMember({"hap"}))->capture_default_str();
-    plan_command->add_option("--memory-limit", plan.memory_limit, "Bytes that a device may use at most")->check(CLI::PositiveNumber);
+    plan_command->add_option("--memory-limit", plan.memory_limit, "Bytes that a device may use at most")->check(positive);
     plan_command->add_option("--optimizer-bytes", plan.optimizer_bytes, "Bytes of optimizer state per parameter element")
         ->check(CLI::Range(0.0, 1024.0))->capture_default_str();
     plan_command->add_option_function<std::string>("--optimizer", [&](std::string const& name) { plan.optimizer_bytes = name == "adam" ? 8 : name == "momentum" ? 4 : 0; },
@@ -75,8 +81,8 @@ int run(int argc, char** argv) {
     search_arguments search;
     auto* const search_command = app.add_subcommand("search", "Find the cheapest program of a bare theory");
     search_command->add_option("--theory", search.theory, "Theory file")->required();
-    search_command->add_option("--solutions", search.solutions, "Cheapest programs to find")->check(CLI::PositiveNumber)->capture_default_str();
-    search_command->add_option("--memory-limit", search.memory_limit, "Bytes that the search's labels may take")->check(CLI::PositiveNumber);
+    search_command->add_option("--solutions", search.solutions, "Cheapest programs to find")->check(positive)->capture_default_str();
+    search_command->add_option("--memory-limit", search.memory_limit, "Bytes that the search's labels may take")->check(positive);
     search_command->add_flag("--json", search.json, "Print one JSON object");
     add_limits(*search_command, search.time_limit, search.label_limit);
     search_command->final_callback([&] { status = run_search(search); });
@@ -110,6 +116,8 @@ int main(int argc, char** argv) {
         std::cerr << "heddle: " << e.what() << '\n';
     } catch (std::bad_alloc const&) {
         std::cerr << "heddle: out of memory\n";
+    } catch (std::exception const& e) { // the system's: no threads, no space
+        std::cerr << "heddle: " << e.what() << '\n';
     }
     return heddle::cli::bad_input;
 }

@@ -5,6 +5,7 @@ Usage: test_cli.py HEDDLE, from the repository root.
 import gzip
 import json
 import pathlib
+import resource
 import subprocess
 import sys
 import tempfile
@@ -16,8 +17,8 @@ MODEL = "examples/models/vit_2.json.gz"
 CLUSTER = "examples/clusters/p100x4.json"
 
 
-def run(*arguments):
-    return subprocess.run([HEDDLE, *map(str, arguments)], capture_output=True, text=True, timeout=120)
+def run(*arguments, **options):
+    return subprocess.run([HEDDLE, *map(str, arguments)], capture_output=True, text=True, timeout=120, **options)
 
 
 class CommandLine(unittest.TestCase):
@@ -132,6 +133,19 @@ class CommandLine(unittest.TestCase):
         self.assertEqual(run("plan", "--model", unknown, "--cluster", CLUSTER, "--out", out).returncode, 0)
         self.refused(run("verify", "--plan", out, "--model", unknown), "unknown.json", "my_scale", "no kernel")
         self.assertEqual(run("verify", "--plan", out, "--model", unknown, "--no-run").returncode, 0)
+
+    def test_too_few_threads(self):
+        cluster = json.loads(pathlib.Path(CLUSTER).read_text())
+        cluster["machines"][0]["count"] = 300
+        cluster, out = self.write("many.json", cluster), self.path / "plan.json"
+        model = "examples/formats/model.json"
+        self.assertEqual(run("plan", "--model", model, "--cluster", cluster, "--out", out).returncode, 0)
+        self.assertEqual(run("verify", "--plan", out, "--model", model).returncode, 0)
+
+        def one_gigabyte():  # no room for the stacks of 300 threads
+            resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
+
+        self.refused(run("verify", "--plan", out, "--model", model, preexec_fn=one_gigabyte), "unavailable")
 
     def test_a_broken_plan_is_refuted(self):
         out = self.path / "plan.json"
@@ -279,7 +293,8 @@ class CommandLine(unittest.TestCase):
 
     def test_usage(self):
         for arguments in ((), ("plan",), ("plan", "--model", MODEL), ("fly",), ("plan", "--model", MODEL, "--cluster", CLUSTER, "--planner", "magic"),
-                          ("search", "--theory", "x", "--time-limit", "-1"), ("search", "--theory", "x", "--solutions", "0"),
+                          ("search", "--theory", "x", "--time-limit", "-1"), ("search", "--theory", "x", "--solutions", "0"), ("search", "--theory", "x", "--time-limit", "nan"),
+                          ("search", "--theory", "x", "--memory-limit", "nan"), ("search", "--theory", "x", "--solutions", "99999999999999999999"),
                           ("verify", "--plan", "p", "--model", "m", "--shrink", "--no-run"), ("fit",), ("fit", "--samples", "x", "--ranks", "0")):
             with self.subTest(arguments=arguments):
                 result = run(*arguments)

@@ -173,10 +173,14 @@ public:
     /// The communicator of some ranks of this one, of which this must be one; their order gives their new
     /// ranks. Several groups of the same ranks are told apart by how many this rank has formed before.
     [[nodiscard]] in_process_communicator group(std::vector<std::size_t> members) {
+        auto sorted = members;
+        std::ranges::sort(sorted);
+        if (std::ranges::adjacent_find(sorted) != sorted.end() || (!sorted.empty() && sorted.back() >= size()))
+            throw error("rank " + std::to_string(rank_) + " forms a group in which a rank is twice, or that the communicator has not");
         auto const mine = std::ranges::find(members, rank_);
         if (mine == members.end()) throw error("rank " + std::to_string(rank_) + " forms a group that it is not in");
         auto const position = static_cast<std::size_t>(mine - members.begin());
-        for (auto& m : members) m = board_->members.at(m);
+        for (auto& m : members) m = board_->members[m];
         auto const number = ++groups_[members];
         return {*world_, position, world_->board(members, number), world_rank_};
     }
@@ -285,6 +289,7 @@ private:
                     (!shards ? "" : call.how == uneven::padded ? " (padded)" : " (grouped)") + " of " +
                     std::to_string(call.length + total_count(call.counts)) + " elements";
         }
+        world_->fail(std::make_exception_ptr(error(text))); // should one rank catch it and go on
         throw error(text);
     }
 
@@ -318,25 +323,29 @@ static_assert(communicator_of<in_process_communicator, float> && communicator_of
 
 /// Runs `work(communicator)` on `ranks` threads and waits for all of them.
 ///
-/// *Throws* the first exception that left `work` on any rank, once all ranks have stopped; a rank that
-/// waits for another stops at once, one that computes stops at its next collective.
+/// *Throws* the first exception that left `work` on any rank or kept a thread from starting, once all ranks have stopped; a rank
+/// that waits for another stops at once, one that computes stops at its next collective.
 template <class Work>
     requires std::invocable<Work&, in_process_communicator&>
 void run_ranks(std::size_t ranks, Work&& work) {
     detail::rank_world world(ranks);
     {
         std::vector<std::jthread> threads;
-        for (std::size_t r = 0; r < ranks; ++r)
-            threads.emplace_back([&world, &work, r] {
-                try {
-                    in_process_communicator communicator(world, r);
-                    work(communicator);
-                } catch (detail::rank_stopped const&) {
-                } catch (...) {
-                    world.fail(std::current_exception());
-                }
-                world.end(r);
-            });
+        auto const run = [&world, &work](std::size_t r) {
+            try {
+                in_process_communicator communicator(world, r);
+                work(communicator);
+            } catch (detail::rank_stopped const&) {
+            } catch (...) {
+                world.fail(std::current_exception());
+            }
+            world.end(r);
+        };
+        try {
+            for (std::size_t r = 0; r < ranks; ++r) threads.emplace_back(run, r);
+        } catch (...) { // those that wait for a rank that never comes stop
+            world.fail(std::current_exception());
+        }
     }
     if (auto const failure = world.failure()) std::rethrow_exception(failure);
 }
