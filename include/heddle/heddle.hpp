@@ -79,6 +79,7 @@
 #include <heddle/pipeline/greedy_recovery.hpp>
 #include <heddle/pipeline/layer_assignment.hpp>
 #include <heddle/pipeline/layer_assignment_problem.hpp>
+#include <heddle/pipeline/layers.hpp>
 #include <heddle/pipeline/placement.hpp>
 #include <heddle/pipeline/recovery.hpp>
 #include <heddle/pipeline/schedule.hpp>
@@ -102,6 +103,8 @@
 #include <heddle/planner/device_types.hpp>
 #include <heddle/planner/ditto.hpp>
 #include <heddle/planner/hap.hpp>
+#include <heddle/planner/layer_costs.hpp>
+#include <heddle/planner/program_profile.hpp>
 #include <heddle/planner/realise.hpp>
 #include <heddle/planner/segments.hpp>
 #include <heddle/planner/synthesis.hpp>
