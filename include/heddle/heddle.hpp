@@ -61,6 +61,8 @@
 #include <heddle/cost/timeline.hpp>
 
 #include <heddle/plan/evaluate.hpp>
+#include <heddle/plan/pipeline_plan.hpp>
+#include <heddle/plan/pipeline_table.hpp>
 #include <heddle/plan/plan.hpp>
 #include <heddle/plan/table.hpp>
 #include <heddle/plan/verify.hpp>
@@ -104,6 +106,7 @@
 #include <heddle/planner/ditto.hpp>
 #include <heddle/planner/hap.hpp>
 #include <heddle/planner/layer_costs.hpp>
+#include <heddle/planner/pipeline_plans.hpp>
 #include <heddle/planner/program_profile.hpp>
 #include <heddle/planner/realise.hpp>
 #include <heddle/planner/segments.hpp>

@@ -131,6 +131,7 @@ template <single_device_program Program>
     template_problem problem;
     problem.micro_batches = micro_batches;
     problem.split = split;
+    problem.layer_names = layers.names;
     auto const micro = index_program(with_batch_size(program, micro_batch_size));
     layer_pricer const pricer(micro, layers, training);
     for (auto const type : detail::types_in_use(c)) {
