@@ -75,6 +75,7 @@
 #include <heddle/balance/smooth_curve.hpp>
 #include <heddle/balance/ties.hpp>
 
+#include <heddle/pipeline/batch_split.hpp>
 #include <heddle/pipeline/degrees.hpp>
 #include <heddle/pipeline/device_walk.hpp>
 #include <heddle/pipeline/folding.hpp>
@@ -117,7 +118,9 @@
 #include <heddle/execute/interpreter.hpp>
 #include <heddle/execute/kernel.hpp>
 #include <heddle/execute/optimizer.hpp>
+#include <heddle/execute/pipeline.hpp>
 #include <heddle/execute/prove.hpp>
+#include <heddle/execute/prove_pipeline.hpp>
 #include <heddle/execute/random.hpp>
 #include <heddle/execute/random_sources.hpp>
 #include <heddle/execute/shrink.hpp>
