@@ -108,6 +108,7 @@
 #include <heddle/planner/hap.hpp>
 #include <heddle/planner/layer_costs.hpp>
 #include <heddle/planner/pipeline_plans.hpp>
+#include <heddle/planner/program_pipelines.hpp>
 #include <heddle/planner/program_profile.hpp>
 #include <heddle/planner/realise.hpp>
 #include <heddle/planner/segments.hpp>

@@ -17,7 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <numeric>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>

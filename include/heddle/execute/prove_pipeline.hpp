@@ -8,9 +8,13 @@
 #include <heddle/execute/prove.hpp>
 #include <heddle/execute/random_sources.hpp>
 
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
 #include <mutex>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace heddle {
 

@@ -8,6 +8,7 @@
 #include <heddle/plan/table.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <ostream>
 #include <string>
@@ -74,7 +75,7 @@ private:
             std::string devices;
             for (auto const& group : stage.devices) devices += (devices.empty() ? "" : " ") + ranges(group);
             table.add({std::to_string(s), ranges_of(stage.first, stage.end), clip(first + (stage.end - stage.first > 1 ? " - " + last : ""), 40),
-                       fixed(stage.time.value * 1e3, 3), s == 0 ? "" : fixed(stage.boundary.value * 1e3, 3), devices});
+                       fixed(stage.time.value * 1e3, 3), stage.boundary.value > 0 ? fixed(stage.boundary.value * 1e3, 3) : "", devices});
         }
         text_ += table.print(2, 5);
     }

@@ -10,7 +10,9 @@
 #include <heddle/planner/realise.hpp>
 #include <heddle/planner/synthesis.hpp>
 
-#include <limits>
+#include <algorithm>
+#include <cstddef>
+#include <numeric>
 #include <set>
 #include <utility>
 #include <vector>

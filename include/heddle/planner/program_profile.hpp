@@ -62,10 +62,11 @@ struct profile_options {
 
 /// The strategies' problem: layers of a program on the machines of a cluster, at every tensor degree that divides all machines.
 ///
-/// A layer's time is priced at micro-batches of one sample and of all, and on the line between them elsewhere: rooflines are convex, so that
-/// is never too little. Bytes are those of micro-batches of one sample, hence never too few either. What is
-/// whole and what is split is such that no degree on any type needs more. What enters a layer counts on every device of a group in full, skip connections at every boundary they pass. Not counted: the
-/// optimiser's time, copies of a parameter told of each other's gradients where several stages use it, and communication buffers.
+/// A layer's time is priced at micro-batches of one sample and of all, and on the line between them elsewhere: for one program that is never too
+/// little, rooflines being convex; each size has the program that is fastest there. Bytes are those of micro-batches of one sample, hence never
+/// too few. What is whole and what is split is such that no degree on any type needs more. What enters a layer counts on every device of a group in
+/// full, skip connections at every boundary they pass. Not counted: the optimiser's time, copies of a parameter told of each other's gradients
+/// where several stages use it, and communication buffers.
 /// *Throws* `input_error` for a cluster with device groups or that `validate` refuses, a program whose batch cannot be one sample, layers of
 /// another program.
 template <single_device_program Program>
