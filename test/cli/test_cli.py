@@ -302,7 +302,7 @@ class CommandLine(unittest.TestCase):
     def example(self, page):
         """The JSON document of a page."""
         text = pathlib.Path(page).read_text()
-        return self.write("profile.json", text.split("```json\n")[1].split("```")[0])
+        return self.write(pathlib.Path(page).stem + ".json", text.split("```json\n")[1].split("```")[0])
 
     def check_pipeline(self, summary, plan, layers, devices):
         self.assertEqual(plan["format"], "heddle.pipeline_plan")
@@ -350,14 +350,17 @@ class CommandLine(unittest.TestCase):
         summary, plan = self.pipeline("--planner", "ditto", "--profile", templates)
         self.check_pipeline(summary, plan, 4, 4)
         self.assertEqual((summary["status"], plan["layers"][0]["name"]), ("optimal", "embedding"))
-        stopped, _ = self.pipeline("--planner", "ditto", "--profile", templates, "--method", "exact", "--label-limit", 1, status=4)
+        stopped, plan = self.pipeline("--planner", "ditto", "--profile", templates, "--method", "exact", "--label-limit", 1)
         self.assertEqual((stopped["status"], stopped["which_limit"]), ("limit", "labels"))
+        self.check_pipeline(stopped, plan, 4, 4)
+        nothing = run("plan", "--planner", "amp", "--profile", profile, "--time-limit", 1e-12, "--json")
+        self.assertEqual((nothing.returncode, json.loads(nothing.stdout)["which_limit"], json.loads(nothing.stdout)["cost"]), (4, "time", None))
         copies, plan = self.pipeline("--planner", "ditto", "--profile", templates, "--most-machines", 2)
-        self.assertEqual(copies["status"] in ("optimal", "feasible", "infeasible"), True)
+        self.check_pipeline(copies, plan, 4, 4)
 
     def test_bad_pipelines(self):
         profile, templates = self.example("docs/reference/layer_profiles.md"), "examples/formats/cluster.json"
-        self.refused(run("plan", "--planner", "ditto", "--profile", profile), "profile.json", "format")
+        self.refused(run("plan", "--planner", "ditto", "--profile", profile), "layer_profiles.json", "format")
         self.refused(run("plan", "--planner", "amp", "--profile", self.path / "absent.json"), "absent.json")
         self.refused(run("plan", "--planner", "amp", "--profile", templates), "cluster.json", "expected heddle.layer_profile")
         self.refused(run("plan", "--planner", "amp", "--profile", profile, "--tensor-degrees", 7), "degree")

@@ -44,7 +44,8 @@ public:
         out["warnings"] = plan_.warnings;
         out["baselines"] = value::object();
         for (auto const& [name, cost] : plan_.baselines) out["baselines"][name] = cost ? number(*cost) : value();
-        out["memory_bytes"] = out["memory_limit_bytes"] = value::array();
+        out["memory_bytes"] = value::array();
+        out["memory_limit_bytes"] = value::array();
         for (auto const& d : plan_.devices) {
             out["memory_bytes"].push_back(number(d.memory.value));
             out["memory_limit_bytes"].push_back(std::isfinite(d.memory_limit.value) ? number(d.memory_limit.value) : value());
