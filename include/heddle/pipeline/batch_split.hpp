@@ -71,21 +71,16 @@ private:
 
     /// An operator that is linear in the summands it gets: every term has one of them.
     void pass_summands(indexed_operator const& op, instruction& i) const {
-        std::size_t passed = 0;
+        auto outside = std::ranges::count(i.operands, form::partial()); // of all terms
         for (auto const& term : op.terms) {
             auto const summands = std::ranges::count_if(term, [&](auto k) { return i.operands[k] == form::partial(); });
             if (summands > 1) fail(op, "multiplies sums over the batch, so the program cannot run in micro-batches");
-            passed += static_cast<std::size_t>(summands);
+            outside -= summands;
             if (summands == 0) share(i, term);
         }
-        if (has_form(i, form::kind::shard) || passed != static_cast<std::size_t>(std::ranges::count(before(op), form::partial())))
+        if (has_form(i, form::kind::shard) || outside > 0)
             fail(op, "needs a sum over the whole batch, so the program cannot run in micro-batches");
         i.results.assign(op.results.size(), form::partial());
-    }
-    [[nodiscard]] form_list before(indexed_operator const& op) const {
-        form_list forms;
-        for (auto t : op.operands) forms.push_back(out_.forms[t]);
-        return forms;
     }
     /// Of a term that every part has whole, each adds its share.
     static void share(instruction& i, std::vector<std::uint8_t> const& term) { i.operands[term.front()] = form::partial(); }
