@@ -29,12 +29,6 @@ namespace detail {
 inline constexpr std::array roles{named{"input", tensor_role::input}, named{"parameter", tensor_role::parameter},
                                   named{"buffer", tensor_role::buffer}, named{"value", tensor_role::value}};
 
-inline constexpr std::array statuses{named{"optimal", search::status::optimal}, named{"feasible", search::status::feasible},
-                                     named{"limit", search::status::limit}, named{"infeasible", search::status::infeasible}};
-
-inline constexpr std::array limits{named{"labels", search::limit_kind::labels}, named{"comparisons", search::limit_kind::comparisons}, named{"time", search::limit_kind::time},
-                                   named{"stopped", search::limit_kind::stopped}};
-
 inline constexpr std::array actions{named{"read", instruction::kind::read}, named{"convert", instruction::kind::convert},
                                     named{"compute", instruction::kind::compute}, named{"unshard", instruction::kind::unshard},
                                     named{"reshard", instruction::kind::reshard}};
