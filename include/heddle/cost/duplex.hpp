@@ -77,6 +77,11 @@ public:
         l.computes = false;
     }
 
+    /// Whether a step's collectives need what the open stage computes, so that it begins the next one.
+    [[nodiscard]] static bool ends_stage(label const& l, step_cost const& s) {
+        return l.computes && !s.once && (s.forward_transfer != 0 || s.backward_transfer != 0);
+    }
+
     void extend(label& l, step_cost const& s) const {
         double part = 1;
         if (s.once) {
@@ -85,7 +90,7 @@ public:
             (is_unsharded ? l.backward.urgent : l.backward.again) += s.backward_transfer;
             part = 1.0 / count_;
         } else {
-            if (l.computes && (s.forward_transfer != 0 || s.backward_transfer != 0)) close(l);
+            if (ends_stage(l, s)) close(l);
             l.forward.transfer += s.forward_transfer;
             l.backward.transfer += s.backward_transfer;
         }
@@ -107,6 +112,9 @@ public:
         close(end);
         return end.forward.slots + turn + end.backward.slots + std::ranges::max(l.update) + l.refresh;
     }
+
+    /// Weights of work and of collectives share one whole.
+    static constexpr bool overlaps_gradients = false, interleaves = true;
 
     /// Sound: where it holds, every continuation costs at most as much after `a` as after `b`; and exact at the end of a stage.
     ///
