@@ -380,6 +380,9 @@ inline void interleave(indexed_program const& p, instruction const& i, int count
     auto const times = [count](holding const& h) { return holding{h.whole * count, h.split * count, h.whole_inside * count, h.split_inside * count}; };
     if (i.what == instruction::kind::compute || !p.tensors[i.tensor].is_parameter()) {
         s.saved = times(s.saved);
+        auto const factors = s.deferred_transfers; // each micro-batch gathers its own
+        for (int n = 1; n < count; ++n) s.deferred_transfers.insert(s.deferred_transfers.end(), factors.begin(), factors.end());
+        s.deferred.operations *= count, s.deferred.whole *= count, s.deferred.split *= count;
         if (i.what == instruction::kind::read && p.tensors[i.tensor].info.role == tensor_role::input) s.stored = times(s.stored);
         return;
     }

@@ -127,6 +127,8 @@ enum class search_engine : std::uint8_t { best_first, pareto_dp };
 struct synthesis_options {
     int relaxation_rounds = 20;
     search_engine engine = search_engine::best_first;
+    /// Of Pareto dynamic programming: labels expanded per level. What it leaves out counts in the bound.
+    std::size_t beam = std::numeric_limits<std::size_t>::max();
     search::options search{.label_limit = 10'000, .comparison_limit = 10'000'000};
     /// A program known already, as a first incumbent.
     std::optional<move_list> start{};
@@ -155,7 +157,7 @@ template <class Accumulator = serial>
         priced_graph_problem<Accumulator> const problem(priced, bounds.tightest, memory_matters);
         auto search_options = options.search;
         search_options.cutoff = bounds.cost.seconds;
-        auto found = options.engine == search_engine::best_first ? search::best_first(problem, search_options) : search::pareto_dp(problem, {search_options});
+        auto found = options.engine == search_engine::best_first ? search::best_first(problem, search_options) : search::pareto_dp(problem, {search_options, options.beam});
         result.statistics += found.statistics;
         result.which_limit = found.which_limit;
         stopped = found.status == search::status::limit;
