@@ -56,6 +56,7 @@ struct charged_bytes {
         times = s.step.once ? 1 : p.provenance.training.micro_batches;
         add(s.step.forward_transfers, &charged_bytes::forward);
         add(s.step.backward_transfers, &charged_bytes::backward);
+        times = 1;
         add(s.step.deferred_transfers, &charged_bytes::gradient);
         add(s.step.update_transfers, &charged_bytes::gradient);
     }
