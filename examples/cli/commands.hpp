@@ -23,6 +23,11 @@ struct plan_arguments {
     std::string element_type, segments;
     std::vector<std::string> pins;
     bool group_machines = false, overlap = false, json = false, times = true;
+    /// Of the planner `hidup`.
+    int micro_batches = 2;
+    double turn = 0;
+    std::optional<std::size_t> beam;
+    bool batch_statistics = false;
 };
 int run_plan(plan_arguments const& arguments);
 

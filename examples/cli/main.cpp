@@ -35,7 +35,7 @@ int run(int argc, char** argv) {
     plan_command->add_option("--model", plan.model, "Model file")->required();
     plan_command->add_option("--cluster", plan.cluster, "Cluster file")->required();
     plan_command->add_flag("--group-machines", plan.group_machines, "Plan each machine as one device, data parallel inside");
-    plan_command->add_option("--planner", plan.planner, "Planner")->check(CLI::IsMember({"hap"}))->capture_default_str();
+    plan_command->add_option("--planner", plan.planner, "Planner")->check(CLI::IsMember({"hap", "hidup"}))->capture_default_str();
     plan_command->add_option("--memory-limit", plan.memory_limit, "Bytes that a device may use at most")->check(CLI::PositiveNumber);
     plan_command->add_option("--optimizer-bytes", plan.optimizer_bytes, "Bytes of optimizer state per parameter element")
         ->check(CLI::Range(0.0, 1024.0))->capture_default_str();
@@ -47,6 +47,10 @@ int run(int argc, char** argv) {
     plan_command->add_option("--segments", plan.segments, "Ratios per segment: 'layers', a number of balanced parts, or names of first operators, with commas");
     plan_command->add_option("--pin", plan.pins, "Form of a tensor: NAME=replicated, NAME=mirrored, NAME=partial or NAME=shard(DIMENSION)")->take_all();
     plan_command->add_flag("--gradient-overlap", plan.overlap, "Reduce gradients beside the backward pass, not after it");
+    plan_command->add_option("--micro-batches", plan.micro_batches, "hidup: parts of the batch that take turns")->check(CLI::Range(2, 64))->capture_default_str();
+    plan_command->add_option("--turn", plan.turn, "hidup: seconds to turn from one part to the next")->check(CLI::Range(0.0, 1e3))->capture_default_str();
+    plan_command->add_option("--beam", plan.beam, "hidup: labels expanded per cut; more take longer and prove more")->check(CLI::PositiveNumber);
+    plan_command->add_flag("--batch-statistics", plan.batch_statistics, "hidup: allow batch norms, whose statistics are then those of each part");
     plan_command->add_option("--out", plan.out, "Write the plan to this file");
     plan_command->add_option("--trace", plan.trace, "Write the timeline of one iteration to this file (Chrome trace)");
     plan_command->add_flag("--json", plan.json, "Print one JSON object instead of the table");
