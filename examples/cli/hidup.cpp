@@ -8,7 +8,7 @@
 
 namespace heddle::cli {
 
-plan plan_interleaved(program const& p, cluster const& c, hap_options const& planning, plan_arguments const& arguments) {
+plan plan_interleaved(heddle::program const& p, cluster const& c, hap_options const& planning, plan_arguments const& arguments) {
     hidup_options options;
     auto const synthesis = options.planning.synthesis;
     options.planning = planning;

@@ -7,11 +7,12 @@
 
 #include <heddle/cost/timeline.hpp>
 #include <heddle/planner/hap.hpp>
+#include <heddle/program/program.hpp>
 
 namespace heddle::cli {
 
 /// *Throws* as `plan_hidup`.
-plan plan_interleaved(program const& p, cluster const& c, hap_options const& planning, plan_arguments const& arguments);
+plan plan_interleaved(heddle::program const& p, cluster const& c, hap_options const& planning, plan_arguments const& arguments);
 /// The events of one iteration of any plan.
 timeline timeline_of(plan const& p, cluster const& c);
 
