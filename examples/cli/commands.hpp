@@ -19,6 +19,13 @@ struct hap_arguments {
     bool group_machines = false, overlap = false;
 };
 
+struct hidup_arguments {
+    int micro_batches = 2;
+    double turn = 0;
+    std::optional<std::size_t> labels_per_cut;
+    bool batch_statistics = false;
+};
+
 struct amp_arguments {
     std::vector<std::size_t> tensor_degrees;
     std::optional<std::size_t> pipeline, data;
@@ -46,6 +53,7 @@ struct plan_arguments {
     std::string element_type;
     bool json = false, times = true;
     hap_arguments hap{};
+    hidup_arguments hidup{};
     amp_arguments amp{};
     ditto_arguments ditto{};
 };

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// heddle plan: picks the planner; of HAP, model and cluster in; table, plan and trace out.
+// heddle plan: picks the planner; of HAP and HiDup, model and cluster in; table, plan and trace out.
+#include "hidup.hpp"
 #include "plan_input.hpp"
 
 #include <heddle/clp/all.hpp>
@@ -89,7 +90,7 @@ int run_plan(plan_arguments const& arguments) {
             if (point.cost) std::cerr << *point.cost << " s" << std::flush;
             else std::cerr << "does not fit" << std::flush;
         };
-    plan result = find_plan(model.program, c, clp::ratio_solver{}, options);
+    plan result = arguments.planner == "hidup" ? plan_interleaved(model.program, c, options, arguments.hidup) : find_plan(model.program, c, clp::ratio_solver{}, options);
     if (is_watched()) std::cerr << "\r\033[K";
     result.provenance.model = model.name;
     result.provenance.model_digest = model.digest;
@@ -99,7 +100,7 @@ int run_plan(plan_arguments const& arguments) {
     // The files first: what is printed was also written.
     if (result.exists()) {
         if (!arguments.out.empty()) json::write_file_atomically(arguments.out, json::write_plan(result));
-        if (!asked.trace.empty()) json::write_file_atomically(asked.trace, json::write_trace(result, run_serial(result, c)));
+        if (!asked.trace.empty()) json::write_file_atomically(asked.trace, json::write_trace(result, timeline_of(result, c)));
     }
     if (arguments.json) {
         std::cout << json::plan_summary(result) << '\n';

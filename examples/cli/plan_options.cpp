@@ -14,7 +14,7 @@ void add_plan_options(CLI::App& command, plan_arguments& plan) {
     command.add_option("--model", plan.model, "Model file");
     command.add_option("--cluster", plan.cluster, "Cluster file");
     command.add_option("--profile", plan.profile, "For amp and ditto, in place of model and cluster: layer profile, or layers and machines for templates");
-    command.add_option("--planner", plan.planner, "Planner")->check(CLI::IsMember({"hap", "amp", "ditto"}))->capture_default_str();
+    command.add_option("--planner", plan.planner, "Planner")->check(CLI::IsMember({"hap", "hidup", "amp", "ditto"}))->capture_default_str();
     command.add_option("--memory-limit", plan.memory_limit, "Bytes that a device may use at most")->check(positive);
     command.add_option("--optimizer-bytes", plan.optimizer_bytes, "Bytes of optimizer state per parameter element")->check(CLI::Range(0.0, 1024.0))->capture_default_str();
     command.add_option_function<std::string>("--optimizer", [&](std::string const& name) { plan.optimizer_bytes = name == "adam" ? 8 : name == "momentum" ? 4 : 0; },
@@ -27,14 +27,20 @@ void add_plan_options(CLI::App& command, plan_arguments& plan) {
     command.add_flag("!--no-times", plan.times, "Leave out what differs from run to run");
     command.add_option("--time-limit", plan.time_limit, "Stop after this many seconds with the best found")->check(positive);
 
-    auto* const hap = command.add_option_group("hap", "Options of the planner hap");
+    auto* const hap = command.add_option_group("hap", "Options of the planners hap and hidup");
     hap->add_flag("--group-machines", plan.hap.group_machines, "Plan each machine as one device, data parallel inside");
     hap->add_option("--segments", plan.hap.segments, "Ratios per segment: 'layers', a number of balanced parts, or names of first operators, with commas");
     hap->add_option("--pin", plan.hap.pins, "Form of a tensor: NAME=replicated, NAME=mirrored, NAME=partial or NAME=shard(DIMENSION)")->take_all();
     hap->add_flag("--gradient-overlap", plan.hap.overlap, "Reduce gradients beside the backward pass, not after it");
     hap->add_option("--trace", plan.hap.trace, "Write the timeline of one iteration to this file (Chrome trace)");
 
-    auto* const limited = command.add_option_group("limited", "Options of the planners hap and ditto");
+    auto* const hidup = command.add_option_group("hidup", "Options of the planner hidup");
+    hidup->add_option("--micro-batches", plan.hidup.micro_batches, "Parts of the batch that take turns")->check(CLI::Range(2, 64))->capture_default_str();
+    hidup->add_option("--turn", plan.hidup.turn, "Seconds to turn from one part to the next")->check(CLI::Range(0.0, 1e3))->capture_default_str();
+    hidup->add_option("--labels-per-cut", plan.hidup.labels_per_cut, "Labels expanded per cut; more take longer and prove more")->check(positive);
+    hidup->add_flag("--batch-statistics", plan.hidup.batch_statistics, "Allow batch norms, whose statistics are then those of each part");
+
+    auto* const limited = command.add_option_group("limited", "Options of the planners hap, hidup and ditto");
     limited->add_option("--label-limit", plan.label_limit, "Labels a search keeps at most; without it 10000 in hap, any number in ditto")->check(positive);
 
     auto* const pipelines = command.add_option_group("pipelines", "Options of the planners amp and ditto");
@@ -65,14 +71,15 @@ void add_plan_options(CLI::App& command, plan_arguments& plan) {
     ditto->add_option("--exchanges", plan.ditto.exchanges, "Exchanges of machines tried after recovery")->capture_default_str();
     ditto->add_option("--most-machines", plan.ditto.most_machines, "Of a profile: equal copies of a template of so many machines at most")->check(positive);
 
-    command.parse_complete_callback([&command, &plan, hap, limited, pipelines, amp, ditto] {
+    command.parse_complete_callback([&command, &plan, hap, hidup, limited, pipelines, amp, ditto] {
         auto const allow = [&](CLI::App const& group, std::initializer_list<char const*> planners) {
             if (std::ranges::find(planners, plan.planner) != planners.end()) return;
             for (auto const* option : group.get_options())
                 if (option->count() > 0) throw CLI::ValidationError(option->get_name(), "is no option of this planner");
         };
-        allow(*hap, {"hap"});
-        allow(*limited, {"hap", "ditto"});
+        allow(*hap, {"hap", "hidup"});
+        allow(*hidup, {"hidup"});
+        allow(*limited, {"hap", "hidup", "ditto"});
         allow(*pipelines, {"amp", "ditto"});
         allow(*amp, {"amp"});
         allow(*ditto, {"ditto"});
@@ -85,7 +92,7 @@ void add_plan_options(CLI::App& command, plan_arguments& plan) {
                 if (command.count(option) == 0) throw CLI::RequiredError(option);
             return refuse({"--most-machines"}, "needs a profile");
         }
-        if (plan.planner == "hap") refuse({"--profile"}, "is no option of this planner");
+        if (plan.planner == "hap" || plan.planner == "hidup") refuse({"--profile"}, "is no option of this planner");
         refuse({"--model", "--cluster", "--layers", "--micro-batch", "--dtype", "--optimizer-bytes", "--optimizer"}, "is not for a profile");
         if (plan.planner == "ditto") refuse({"--batch"}, "is not for a profile");
     });

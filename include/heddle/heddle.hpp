@@ -45,6 +45,7 @@
 #include <heddle/theory/form.hpp>
 #include <heddle/theory/instruction.hpp>
 #include <heddle/theory/instruction_filter.hpp>
+#include <heddle/theory/micro_batch.hpp>
 #include <heddle/theory/operator_kinds.hpp>
 #include <heddle/theory/reductions.hpp>
 #include <heddle/theory/rescale.hpp>
@@ -52,6 +53,7 @@
 
 #include <heddle/cost/atoms.hpp>
 #include <heddle/cost/cost_model.hpp>
+#include <heddle/cost/duplex.hpp>
 #include <heddle/cost/overlapped.hpp>
 #include <heddle/cost/priced_graph.hpp>
 #include <heddle/cost/relaxation_weights.hpp>
@@ -64,6 +66,7 @@
 #include <heddle/plan/pipeline_plan.hpp>
 #include <heddle/plan/pipeline_table.hpp>
 #include <heddle/plan/plan.hpp>
+#include <heddle/plan/simulate.hpp>
 #include <heddle/plan/table.hpp>
 #include <heddle/plan/verify.hpp>
 
@@ -106,6 +109,7 @@
 #include <heddle/planner/device_types.hpp>
 #include <heddle/planner/ditto.hpp>
 #include <heddle/planner/hap.hpp>
+#include <heddle/planner/hidup.hpp>
 #include <heddle/planner/layer_costs.hpp>
 #include <heddle/planner/pipeline_plans.hpp>
 #include <heddle/planner/program_pipelines.hpp>

@@ -72,6 +72,7 @@ private:
         auto const& from = plan_.provenance;
         field("model", from.model);
         field("cluster", from.cluster + (plan_.devices.empty() ? "" : (from.cluster.empty() ? "" : ", ") + count(plan_.devices.size(), "device")));
+        if (from.training.interleaves()) field("schedule", std::to_string(from.training.micro_batches) + " micro-batches in turn, one's collectives beside another's computation");
         field("planner", from.planner.empty() ? "" : from.planner + " (heddle " + from.version + ")");
         field("status", status_text(plan_.status, plan_.which_limit, plan_.exists()));
         field("reason", plan_.reason);
@@ -92,7 +93,7 @@ private:
         row("compute", plan_.time.compute);
         row("forward communication", plan_.time.forward_communication);
         row("backward communication", plan_.time.backward_communication);
-        row(plan_.provenance.training.overlaps_gradients ? "exposed gradient communication" : "gradient communication", plan_.time.gradient_communication);
+        row(plan_.provenance.training.overlaps_gradients || plan_.provenance.training.interleaves() ? "exposed gradient communication" : "gradient communication", plan_.time.gradient_communication);
         row("update", plan_.time.update);
         row("total", total);
         text_ += table.print(2, 0);
