@@ -63,7 +63,8 @@ TEST_CASE("a trace shows work and network of each device on lines of their own, 
     CHECK(trace.find("\"0 network\"") != std::string::npos);
     CHECK(trace.find("\"1 network\"") != std::string::npos);
     int work = 0, transfers = 0, second = 0;
-    for (auto const& e : nlohmann::json::parse(trace).at("traceEvents")) {
+    auto const parsed = nlohmann::json::parse(trace);
+    for (auto const& e : parsed.at("traceEvents")) {
         if (e.at("ph") != "X") continue;
         bool const is_transfer = e.at("cat") == "communication";
         CHECK((e.at("tid").get<std::size_t>() >= p.devices.size()) == is_transfer);

@@ -67,7 +67,7 @@ public:
 
     plan run() {
         if (!interleaves) run_baselines();
-        if (proportional_ == even_) return alternate_from({{"even", even_}});
+        if (interleaves && proportional_ == even_) return alternate_from({{"even", even_}});
         return alternate_from({{"compute-proportional", proportional_}, {"even", even_}});
     }
     /// From ratios per device alone, and without baselines.
