@@ -147,6 +147,17 @@ class CommandLine(unittest.TestCase):
 
         self.refused(run("verify", "--plan", out, "--model", model, preexec_fn=one_gigabyte), "unavailable")
 
+    def test_micro_batches_in_turn(self):
+        model, out, trace = "examples/models/bert_moe_2.json.gz", self.path / "plan.json", self.path / "trace.json"
+        planned = run("plan", "--planner", "hidup", "--model", model, "--cluster", CLUSTER, "--out", out, "--trace", trace, "--json")
+        self.assertEqual(planned.returncode, 0, planned.stderr)
+        self.assertEqual(run("verify", "--plan", out, "--model", model, "--no-run").returncode, 0)
+        self.assertEqual(run("cost", "--plan", out, "--cluster", CLUSTER).returncode, 0)
+        self.assertTrue(json.loads(trace.read_text())["traceEvents"])
+        self.refused(run("plan", "--planner", "hidup", "--model", model, "--cluster", CLUSTER, "--micro-batches", 7), "7")
+        usage = run("plan", "--model", model, "--cluster", CLUSTER, "--micro-batches", 2)
+        self.assertEqual((usage.returncode, usage.stdout), (2, ""))
+
     def test_a_broken_plan_is_refuted(self):
         out = self.path / "plan.json"
         self.assertEqual(run("plan", "--model", MODEL, "--cluster", CLUSTER, "--out", out).returncode, 0)
