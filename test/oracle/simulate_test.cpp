@@ -37,7 +37,7 @@ interleaved_case random_case(std::uint64_t seed, bool turns) {
 bool is_in_order(timeline const& t) {
     std::map<std::pair<std::size_t, bool>, double> until;
     auto events = t.events;
-    std::ranges::stable_sort(events, {}, &timeline_event::start);
+    std::ranges::sort(events, {}, [](auto const& e) { return std::pair(e.start, e.duration); });
     for (auto const& e : events) {
         auto& last = until[{e.device, e.transfer.has_value()}];
         if (e.start < last - 1e-9 * t.total || e.start + e.duration > t.total * (1 + 1e-9)) return false;
