@@ -35,8 +35,7 @@ namespace detail {
 class batch_splitter {
 public:
     explicit batch_splitter(indexed_program const& p) : program_(p), batch_(batch_factors(p)) {
-        auto const first = batch_of_inputs(p);
-        if (!first.empty()) out_.places = factor_at(first.front()).extent;
+        if (!batch_of_inputs(p).empty()) out_.places = batch_size_of(p);
         out_.forms.assign(p.tensors.size(), form::replicated());
     }
 
@@ -46,7 +45,6 @@ public:
     }
 
 private:
-    [[nodiscard]] factor const& factor_at(cut_factor f) const { return program_.tensors[f.tensor].factors[static_cast<std::size_t>(f.factor)]; }
     [[nodiscard]] bool has_form(instruction const& i, form::kind kind) const {
         return std::ranges::any_of(i.operands, [&](form f) { return f.type() == kind; });
     }
@@ -89,9 +87,7 @@ private:
     [[nodiscard]] std::int16_t find_loop(indexed_operator const& op, instruction const& i) const {
         for (std::size_t l = 0; l < op.loops.size(); ++l) {
             auto const& loop = op.loops[l];
-            auto const factors = factors_of(op, loop);
-            bool const is_batch = std::ranges::any_of(factors, [&](auto const& f) { return batch_.contains(f); }) && loop.extent == out_.places;
-            if (!is_batch || loop.forward_statistics + loop.backward_statistics > 0) continue;
+            if (!is_of(op, loop, batch_) || loop.extent != out_.places || loop.forward_statistics + loop.backward_statistics > 0) continue;
             bool fits = true, any_operand = false, wanted = false;
             for (std::size_t k = 0; k < op.operands.size(); ++k) {
                 bool const has_loop = loop.operands[k] != no_factor;

@@ -74,7 +74,8 @@ template <single_device_program Program, pipeline_schedule Schedule = one_f_one_
             throw input_error("micro-batch", std::to_string(*options.micro_batch_size) + " samples, expected a number that divides the batch of " + std::to_string(samples));
         sizes = {*options.micro_batch_size};
     }
-    auto const numbers = detail::numbered_in_cluster((detail::check_for_pipelines(c), c));
+    detail::check_for_pipelines(c);
+    auto const numbers = detail::numbered_in_cluster(c);
     std::optional<pipeline_plan> best;
     double bound = std::numeric_limits<double>::infinity(), spent = 0;
     search::limit_kind limit = search::limit_kind::none;

@@ -47,13 +47,6 @@ inline void cover(group_bytes& held, bytes grouped, std::size_t degree) {
 
 } // namespace detail
 
-/// The samples of a program's batch. *Throws* `input_error` if no input has one.
-[[nodiscard]] inline std::int64_t batch_size_of(indexed_program const& p) {
-    auto const batch = batch_of_inputs(p);
-    if (batch.empty()) throw input_error("batch", "no input has one");
-    return p.tensors[batch.front().tensor].factors[static_cast<std::size_t>(batch.front().factor)].extent;
-}
-
 struct profile_options {
     /// Samples per iteration; none: the program's batch.
     std::optional<std::int64_t> global_batch{};
@@ -135,7 +128,8 @@ template <single_device_program Program>
     problem.layer_names = layers.names;
     auto const micro = index_program(with_batch_size(program, micro_batch_size));
     layer_pricer const pricer(micro, layers, training);
-    for (auto const type : detail::types_in_use(c)) {
+    auto const types = detail::types_in_use(c);
+    for (auto const type : types) {
         auto& made = problem.types.emplace_back();
         made.name = c.types[type].name;
         made.memory_limit = c.types[type].memory;
@@ -153,7 +147,7 @@ template <single_device_program Program>
     for (std::size_t l = 0; l < layers.size(); ++l) problem.memory.push_back({bytes(0), bytes(0), across[layers.cuts[l]]});
     for (std::size_t t = 0; t < problem.types.size(); ++t) {
         auto& made = problem.types[t];
-        auto const type = detail::types_in_use(c)[t];
+        auto const type = types[t];
         auto const hold = [&](std::vector<layer_cost> const& costs, std::size_t devices) {
             for (std::size_t l = 0; l < layers.size(); ++l) {
                 auto& memory = problem.memory[l];

@@ -19,7 +19,7 @@ namespace heddle {
 /// The loop along which an operator goes through the batch, or -1.
 [[nodiscard]] inline std::int16_t batch_loop(indexed_operator const& op, factor_set const& batch) {
     for (std::size_t l = 0; l < op.loops.size(); ++l)
-        if (std::ranges::any_of(factors_of(op, op.loops[l]), [&](auto const& f) { return batch.contains(f); })) return static_cast<std::int16_t>(l);
+        if (is_of(op, op.loops[l], batch)) return static_cast<std::int16_t>(l);
     return -1;
 }
 
@@ -62,9 +62,8 @@ struct batch_obstacles {
 /// The program of one of `count` equal parts of the batch. *Throws* `input_error` if the batch is no multiple of it, and as `with_batch_size`.
 [[nodiscard]] inline program micro_batch_of(program const& p, int count) {
     auto const indexed = index_program(p);
-    auto const batch = batch_of_inputs(indexed);
-    if (batch.empty()) throw input_error("micro-batches", "no input has a batch");
-    extent const size = indexed.tensors[batch.front().tensor].factors[static_cast<std::size_t>(batch.front().factor)].extent;
+    if (batch_of_inputs(indexed).empty()) throw input_error("micro-batches", "no input has a batch");
+    extent const size = batch_size_of(indexed);
     if (count < 2 || size % count != 0)
         throw input_error("micro-batches", std::to_string(count) + ", expected two or more that divide the batch of " + std::to_string(size));
     return with_batch_size(p, size / count);
