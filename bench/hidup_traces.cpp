@@ -3,6 +3,8 @@
 // own run ("ours") as micro-batches in turn with experts in parallel, and PyTorch's data parallelism with gradient overlap ("ddp").
 // What is fitted: rates, overheads and the two collectives of examples/clusters/v100x4_nvlink.json, on the kernels and NCCL calls of the same traces
 // (fit_traces.cpp); how much slower kernels are beside collectives, on interference.csv. Nothing is fitted on iterations.
+#include "table_file.hpp"
+
 #include <heddle/json/cluster.hpp>
 #include <heddle/json/model.hpp>
 #include <heddle/plan/simulate.hpp>
@@ -17,9 +19,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <map>
-#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -28,28 +28,7 @@ namespace {
 
 using namespace heddle;
 namespace fs = std::filesystem;
-using row = std::map<std::string, std::string>;
-
-std::vector<std::string> split(std::string line) {
-    std::vector<std::string> cells;
-    if (line.ends_with('\r')) line.pop_back();
-    std::istringstream in(line + ",");
-    for (std::string cell; std::getline(in, cell, ',');) cells.push_back(cell);
-    return cells;
-}
-std::vector<row> read_table(fs::path const& path) {
-    std::ifstream in(path);
-    std::string line;
-    std::getline(in, line);
-    auto const header = split(line);
-    std::vector<row> rows;
-    while (std::getline(in, line)) {
-        auto const cells = split(line);
-        auto& r = rows.emplace_back();
-        for (std::size_t c = 0; c < std::min(header.size(), cells.size()); ++c) r[header[c]] = cells[c];
-    }
-    return rows;
-}
+using bench::read_table;
 
 /// Seconds of computation by kind of operator, of the whole iteration, of what is busy, and the part of the shorter that is beside the other.
 struct iteration {
