@@ -32,6 +32,7 @@ template <single_device_program Program, ratio_solver Solver>
         if (!segmented_ratio_solver<std::remove_reference_t<Solver>>) throw input_error("segments", "the ratio solver solves for one segment only");
     }
     indexed_program indexed = index_program(program);
+    if (has_groups(c) && options.training.interleaves()) throw input_error("cluster '" + c.name + "'", "has device groups, whose micro-batches do not take turns");
     if (has_groups(c)) split_inside(indexed);
     plan one = detail::with_accumulator(indexed, c, solver, options, [](auto&& run) { return run.run(); });
     return options.segments.empty() || !one.exists() ? one : detail::plan_segments(program, c, solver, options, std::move(one));

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <heddle/balance/segmented_ratio_problem.hpp>
+#include <heddle/cost/duplex.hpp>
 #include <heddle/cost/overlapped.hpp>
 #include <heddle/planner/baselines.hpp>
 #include <heddle/planner/device_types.hpp>
@@ -55,10 +56,13 @@ class hap_run {
 public:
     hap_run(indexed_program const& program, cluster const& c, Solver& solver, hap_options const& options)
         : cluster_(c), solver_(solver), options_(options), space_(program, operator_kinds(program)), types_(c), model_(c, types_.classes, main_type(program)),
-          proportional_(everywhere(compute_proportional(model_, main_type(program)))), even_(everywhere(even(model_))) {}
+          proportional_(everywhere(compute_proportional(model_, main_type(program)))), even_(everywhere(even(model_))) {
+        if (interleaves) space_.divide_into_stages();
+    }
 
     plan run() {
-        run_baselines();
+        if (!interleaves) run_baselines();
+        if (interleaves && proportional_ == even_) return alternate_from({{"even", even_}});
         return alternate_from({{"compute-proportional", proportional_}, {"even", even_}});
     }
     /// From ratios per device alone, and without baselines.
@@ -66,6 +70,7 @@ public:
 
 private:
     static constexpr int global_rounds = 4;
+    static constexpr bool interleaves = requires { Accumulator::interleaves; };
     /// Whether a search proves more than relaxations do: those hold for instructions in any order, but where gradients overlap. There one
     /// search of the plan's own shares is all, and programs at other ratios are those that relaxations meet.
     static constexpr bool search_proves = Accumulator::overlaps_gradients;
@@ -110,7 +115,7 @@ private:
     /// Classes are device types here; each is priced as its device with the largest share.
     [[nodiscard]] priced_graph price(cut_graph const& graph, ratio_table const& ratios) const {
         largest_shares const shares(integral_shares(space_.program(), types_.per_device(ratios)), types_.of_device);
-        return {space_, graph, steps_, model_, shares};
+        return {space_, graph, steps_, model_, shares, options_.training};
     }
     [[nodiscard]] priced_graph price(ratio_table const& ratios) const { return price(graph_, ratios); }
 
@@ -271,6 +276,7 @@ private:
     /// A bound for every program at the plan's integral shares, and one at any. A better program met on the way is
     /// taken up, and the bound taken anew.
     void prove() {
+        if constexpr (interleaves) return prove_by_search();
         auto options = options_.synthesis;
         options.relaxation_rounds *= search_proves ? 4 : 2;
         options.search = options_.last_search;
@@ -278,7 +284,7 @@ private:
         auto const model = per_device_model(cluster_, main_type(space_.program()));
         for (int left = 4;; --left) {
             if (memory_binds_) widen(); // a bound that prices memory is for programs of the graph alone
-            priced_graph const priced(space_, graph_, steps_, model, integral_shares(space_.program(), best_->ratios, best_->cuts));
+            priced_graph const priced(space_, graph_, steps_, model, integral_shares(space_.program(), best_->ratios, best_->cuts), options_.training);
             options.start = best_path_;
             if (search_proves && weights_) options.weights = per_device(*weights_);
             auto const found = synthesise_within_time(priced, options);
@@ -306,6 +312,21 @@ private:
         double const bound = global_lower_bound(space_, graph_, steps_, model_, weights, proportional_.front(), global_rounds);
         best_->global_lower_bound = std::min(bound, best_->lower_bound);
     }
+    /// The same where weights alone are a loose bound. Classes stand for their devices if that makes no difference to the plan.
+    void prove_by_search() {
+        if (memory_binds_) widen();
+        double const cost = best_->cost();
+        best_->lower_bound = 0;
+        auto options = options_.synthesis;
+        options.search = options_.last_search;
+        options.start = best_path_;
+        auto const priced = price(best_ratios_);
+        if (!is_complete() || out_of_time() || std::abs(priced.template evaluate<Accumulator>(best_path_).seconds - cost) > 1e-9 * cost) return;
+        auto const found = synthesise_at(best_ratios_, options);
+        if (found.path && found.cost.seconds < cost * (1 - 1e-9)) consider("longer search, program", *found.path, ratio_table(best_ratios_));
+        best_->lower_bound = std::min(found.lower_bound, best_->cost());
+    }
+
     /// From weights per type, each shared evenly by its devices.
     [[nodiscard]] multipliers per_device(multipliers const& per_type) const {
         multipliers result{{{}, per_type.time.turns}, {}};
@@ -390,6 +411,7 @@ private:
 
 template <ratio_solver Solver>
 [[nodiscard]] plan with_accumulator(indexed_program const& p, cluster const& c, Solver& solver, hap_options const& options, auto&& use) {
+    if (options.training.interleaves()) return use(hap_run<duplex, Solver>(p, c, solver, options));
     if (options.training.overlaps_gradients) return use(hap_run<overlapped, Solver>(p, c, solver, options));
     return use(hap_run<serial, Solver>(p, c, solver, options));
 }

@@ -35,6 +35,7 @@ public:
         : priced_(priced), classes_(priced.model().class_count()), fullness_(classes_, 1.0 / static_cast<double>(classes_)),
           weights_{{fullness_}, std::vector<double>(classes_, 0.0)} {
         if constexpr (Accumulator::overlaps_gradients) weights_.time.turns.emplace();
+        if constexpr (interleaves) set_clocks(std::vector<double>(classes_ + 1, 1.0 / static_cast<double>(classes_ + 1)));
         if (!start) return;
         weights_ = *start;
         setbacks_ = 3;
@@ -60,15 +61,21 @@ public:
                 ++setbacks_;
             }
             keep(std::move(path), std::move(current));
-            shift_weights(weights_.time.clock, loads.clock, rate());
+            shift_clocks(loads);
             if (auto& turns = weights_.time.turns) move_turns(*turns, loads);
             if (price_ > 0 || !fits) price_memory(fits, cost.memory, bound);
         }
         if (!is_closed(1e-3)) cross();
+        if (interleaves && !best_.tightest.empty()) { // and one that counts the slots lost so far instead of what the network may do in them
+            auto other = best_.tightest.front().weights;
+            other.time.patient = 0;
+            best_.tightest.push_back(priced_.relax(std::move(other)));
+        }
         return std::move(best_);
     }
 
 private:
+    static constexpr bool interleaves = requires { Accumulator::interleaves; };
     /// A program and the relaxation in which it is the best.
     struct relaxed_program {
         move_list path;
@@ -91,6 +98,24 @@ private:
         return cost;
     }
 
+    /// Where micro-batches take turns, the network is one more clock.
+    void set_clocks(std::vector<double> shares) {
+        auto& time = weights_.time;
+        if constexpr (interleaves) {
+            time.network = time.patient = shares.back();
+            shares.pop_back();
+        }
+        time.clock = std::move(shares);
+    }
+    void shift_clocks(priced_graph::path_loads const& loads) {
+        auto shares = weights_.time.clock, all = loads.clock;
+        if constexpr (interleaves) {
+            shares.push_back(weights_.time.network);
+            all.push_back(loads.network);
+        }
+        shift_weights(shares, all, rate());
+        set_clocks(std::move(shares));
+    }
     void move_turns(gradient_turns& turns, priced_graph::path_loads const& loads) const {
         if (!turns.contains(loads.last_turn)) turns.move(1.0 / static_cast<double>(turns.count() + 2), loads.last_turn);
         double const last = loads.end(loads.last_turn);

@@ -5,8 +5,11 @@
 #pragma once
 
 #include <heddle/planner/relaxation_bounds.hpp>
+#include <heddle/search/pareto_dp.hpp>
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <limits>
 #include <optional>
 #include <utility>
@@ -29,8 +32,13 @@ struct synthesis_result {
     search::statistics statistics;
 };
 
+enum class search_engine : std::uint8_t { best_first, pareto_dp };
+
 struct synthesis_options {
     int relaxation_rounds = 20;
+    search_engine engine = search_engine::best_first;
+    /// Of Pareto dynamic programming: labels expanded per level. What it leaves out counts in the bound.
+    std::size_t beam = std::numeric_limits<std::size_t>::max();
     /// With fewer labels than cuts, a search could not reach its end: there is none.
     search::options search{.label_limit = 10'000, .comparison_limit = 10'000'000};
     /// A program known already, as a first incumbent.
@@ -40,11 +48,12 @@ struct synthesis_options {
 };
 
 /// The fastest program that fits, at the shares of `priced`.
-/// *Returns* `optimal` if its cost is proven least over the theory (in any order, unless gradients overlap), `feasible` if the search
+/// *Returns* `optimal` if its cost is proven least over the theory (in any order, unless work and collectives run beside each other), `feasible` if the search
 /// ended with a bound below the cost, `limit` if a limit ended it, `infeasible` if no program fits.
 /// *Thread safety.* Const calls only.
 template <class Accumulator = serial>
 [[nodiscard]] synthesis_result synthesise(priced_graph const& priced, synthesis_options const& options) {
+    constexpr bool has_order = Accumulator::overlaps_gradients || requires { Accumulator::interleaves; };
     synthesis_result result;
     auto bounds = improve_bounds<Accumulator>(priced, options.relaxation_rounds, options.weights);
     result.lower_bound = std::max(0.0, bounds.lower_bound);
@@ -65,7 +74,7 @@ template <class Accumulator = serial>
         priced_graph_problem<Accumulator> const problem(priced, bounds.tightest, memory_matters);
         auto search_options = options.search;
         search_options.cutoff = bounds.cost.seconds;
-        auto found = search::best_first(problem, search_options);
+        auto found = options.engine == search_engine::best_first ? search::best_first(problem, search_options) : search::pareto_dp(problem, {search_options, options.beam});
         result.statistics += found.statistics;
         result.which_limit = found.which_limit;
         stopped = found.status == search::status::limit;
@@ -73,9 +82,9 @@ template <class Accumulator = serial>
             bounds.cost = priced.evaluate<Accumulator>(found.actions);
             bounds.path = std::move(found.actions);
         }
-        // Relaxations hold for instructions in any order, but where gradients overlap for the given one, as the search does.
+        // Relaxations hold for instructions in any order, but where work and collectives run beside each other for the given one, as the search does.
         double const unseen = memory_matters ? std::numeric_limits<double>::infinity() : problem.least_without_memory();
-        if constexpr (Accumulator::overlaps_gradients) result.lower_bound = std::max(result.lower_bound, std::min({found.lower_bound, unseen, bounds.cost.seconds}));
+        if constexpr (has_order) result.lower_bound = std::max(result.lower_bound, std::min({found.lower_bound, unseen, bounds.cost.seconds}));
         bool const binds = problem.least_without_memory() < bounds.cost.seconds * (1 - 1e-9);
         result.memory_binds |= binds;
         if (stopped || memory_matters || !binds) break;
