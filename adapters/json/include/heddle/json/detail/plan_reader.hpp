@@ -1,0 +1,416 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief Plans from JSON.
+#pragma once
+
+#include <heddle/json/detail/plan_names.hpp>
+#include <heddle/json/document.hpp>
+#include <heddle/plan/plan.hpp>
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace heddle::json::detail {
+
+class plan_reader {
+public:
+    explicit plan_reader(document const& file) : root_(file.root()) {}
+
+    plan read() {
+        read_outcome();
+        read_provenance();
+        read_devices();
+        read_tensors();
+        read_cuts();
+        read_steps();
+        read_stages();
+        check_outcome();
+        return std::move(plan_);
+    }
+
+private:
+    static constexpr std::int64_t most = std::int64_t{1} << 53;
+    static constexpr std::int64_t most_factors = 32'000;
+
+    static double optional_number(element const& from, char const* field) {
+        auto const found = from.find(field);
+        return found ? found->non_negative() : 0;
+    }
+    static std::string optional_text(element const& from, char const* field) {
+        auto const found = from.find(field);
+        return found ? found->text() : std::string();
+    }
+    static std::optional<double> number_or_null(element const& e) {
+        return e.value().is_null() ? std::nullopt : std::optional(e.non_negative());
+    }
+    /// An array of exactly `count` items.
+    static element exactly(element e, std::size_t count, std::string const& what) {
+        if (e.size() != count) e.expected(std::to_string(count) + ", " + what);
+        return e;
+    }
+    static bool near(double a, double b) { return std::isfinite(b) && std::abs(a - b) <= 1e-9 * std::max(std::abs(a), std::abs(b)); }
+
+    void read_outcome() {
+        plan_.status = root_.at("status").choice(statuses);
+        auto const limit = root_.find("which_limit");
+        if (plan_.status == search::status::limit) plan_.which_limit = root_.at("which_limit").choice(limits);
+        else if (limit) limit->fail("is there, but the status is not 'limit'");
+        plan_.reason = plan_.status == search::status::infeasible ? root_.at("reason").text() : optional_text(root_, "reason");
+        plan_.lower_bound = root_.at("lower_bound").non_negative();
+        if (auto const global = root_.find("global_lower_bound")) {
+            plan_.global_lower_bound = global->non_negative();
+            if (*plan_.global_lower_bound > plan_.lower_bound) global->expected("at most lower_bound");
+        }
+        auto const count = [&](char const* field, bool needed) {
+            auto const found = needed ? std::optional(root_.at(field)) : root_.find(field);
+            return static_cast<std::size_t>(found ? found->integer(0, most) : 0);
+        };
+        plan_.statistics = {count("expanded", true), count("generated", true), count("dominated", false), count("bounded", false),
+                            count("kept", false), count("compared", false), root_.at("seconds").non_negative()};
+        root_.at("warnings").for_each([&](element const& e) { plan_.warnings.push_back(e.text()); });
+        for (auto const& [name, cost] : root_.at("baselines").fields()) plan_.baselines[name] = number_or_null(cost);
+        element const time = root_.at("time");
+        plan_.time = {time.at("compute").number(), time.at("forward_communication").number(), time.at("backward_communication").number(),
+                      time.at("gradient_communication").number(), time.at("update").number()};
+    }
+
+    void read_provenance() {
+        element const from = root_.at("provenance");
+        plan_.provenance = {optional_text(from, "planner"), optional_text(from, "model"), optional_text(from, "model_digest"),
+                            optional_text(from, "cluster"), optional_text(from, "cluster_digest"), optional_text(from, "heddle"), {}};
+        plan_.provenance.training.optimizer_bytes_per_element = from.at("optimizer_bytes_per_element").non_negative();
+        auto const overlaps = from.find("overlaps_gradients");
+        plan_.provenance.training.overlaps_gradients = overlaps && overlaps->boolean();
+        if (auto const schedule = root_.find("schedule")) {
+            if (auto const kind = schedule->at("kind"); kind.text() != "duplex") kind.expected("'duplex'");
+            plan_.provenance.training.micro_batches = static_cast<int>(schedule->at("micro_batches").integer(2, 65536));
+            plan_.provenance.training.turn = seconds(optional_number(*schedule, "turn"));
+        }
+    }
+    /// Numbers of steps, ascending.
+    void read_stages() {
+        auto const schedule = root_.find("schedule");
+        if (!schedule) return;
+        if (plan_.has_groups()) schedule->fail("is there, but device groups do not interleave micro-batches");
+        schedule->at("stages").for_each([&](element const& e) {
+            auto const least = plan_.stages.empty() ? 0 : static_cast<std::int64_t>(plan_.stages.back()) + 1;
+            plan_.stages.push_back(static_cast<std::size_t>(e.integer(least, static_cast<std::int64_t>(plan_.steps.size()) - 1)));
+        });
+    }
+
+    /// Of one segment as one list, of several as a list of lists.
+    ratio_table read_ratios(element const& e) const {
+        bool const is_one = segment_count_ == 1 && !(e.size() == 1 && e.item(0).value().is_array());
+        ratio_table result;
+        if (is_one) result.push_back(read_row(e));
+        else exactly(e, segment_count_, "one list per segment").for_each([&](element const& row) { result.push_back(read_row(row)); });
+        return result;
+    }
+    /// One ratio per device, summing to one.
+    std::vector<double> read_row(element const& e) const {
+        if (!plan_.devices.empty()) exactly(e, plan_.devices.size(), "one per device");
+        std::vector<double> result;
+        double sum = 0;
+        e.for_each([&](element const& entry) {
+            result.push_back(entry.non_negative());
+            sum += result.back();
+        });
+        if (!(std::abs(sum - 1) <= 1e-6)) e.fail("sums to " + nlohmann::json(sum).dump() + ", expected 1");
+        return result;
+    }
+
+    void read_devices() {
+        element const devices = root_.at("devices");
+        std::size_t const count = devices.size();
+        if (count > 65536) devices.expected("at most 65536 devices");
+        element const memory_limits = exactly(root_.at("memory_limit_bytes"), count, "one per device");
+        for (std::size_t d = 0; d < count; ++d) plan_.devices.push_back({devices.item(d).text(), bytes(memory_limits.item(d).positive())});
+        if (auto const sizes = root_.find("group_sizes")) {
+            exactly(*sizes, count, "one per device");
+            for (std::size_t d = 0; d < count; ++d) plan_.devices[d].group_size = static_cast<int>(sizes->item(d).integer(1, 65536));
+        }
+        read_segments();
+        bool const found = root_.at("steps").size() > 0;
+        if (found && count == 0) devices.expected("at least one");
+        if (element const ratios = root_.at("ratios"); found || ratios.size() > 0) plan_.ratios = read_ratios(ratios);
+        element const memory = root_.at("memory");
+        if (found || memory.size() > 0) exactly(memory, count, "one per device");
+        memory.for_each([&](element const& e) {
+            plan_.memory.push_back({e.at("parameters").number(), e.at("gradients").number(), e.at("optimizer").number(), e.at("inputs").number(),
+                                    e.at("activations").number(), e.at("communication").number()});
+        });
+        element const totals = exactly(root_.at("memory_bytes"), plan_.memory.size(), "as many as in memory");
+        for (std::size_t d = 0; d < plan_.memory.size(); ++d)
+            if (double const sum = plan_.memory[d].total(); !near(totals.item(d).number(), sum))
+                totals.item(d).expected("the sum of memory[" + std::to_string(d) + "], " + nlohmann::json(sum).dump());
+        root_.at("trajectory").for_each([&](element const& e) {
+            element const ratios = e.at("ratios");
+            auto& point = plan_.trajectory.emplace_back(trajectory_point{e.at("origin").text(), {}, number_or_null(e.at("cost"))});
+            if (ratios.size() > 0) point.ratios = read_ratios(ratios);
+        });
+    }
+
+    void read_segments() {
+        auto const segments = root_.find("segments");
+        if (!segments) return;
+        exactly(*segments, root_.at("operators").size(), "one per operator").for_each([&](element const& e) {
+            plan_.segments.push_back(static_cast<segment_number>(e.integer(0, 65534)));
+            segment_count_ = std::max<std::size_t>(segment_count_, plan_.segments.back() + std::size_t{1});
+        });
+    }
+
+    void read_tensors() {
+        root_.at("tensors").for_each([&](element const& e) {
+            auto& t = plan_.tensors.emplace_back();
+            t.name = e.at("name").text();
+            t.type = e.at("dtype").choice(element_types);
+            t.role = e.at("role").choice(roles);
+            std::int64_t elements = 1;
+            e.at("shape").for_each([&](element const& dimension) {
+                t.shape.push_back(dimension.integer(1, most));
+                if (t.shape.back() > most / elements) e.at("shape").expected("at most 2^53 elements");
+                elements *= t.shape.back();
+            });
+            if (auto const trainable = e.find("trainable")) t.trainable = trainable->boolean();
+            if (t.trainable && (t.role != tensor_role::parameter || !is_floating(t.type)))
+                e.at("trainable").fail("is true, expected so of floating-point parameters alone");
+            element const factors = e.at("factors");
+            if (factors.size() > static_cast<std::size_t>(most_factors)) factors.expected("at most " + std::to_string(most_factors));
+            factors.for_each([&](element const& f) {
+                if (f.size() != 4) exactly(f, 3, "dimension, extent and stride");
+                if (t.shape.empty()) f.fail("is there, but the tensor has no dimensions");
+                auto const rank = static_cast<std::int64_t>(t.shape.size());
+                auto const dimension = static_cast<std::uint16_t>(f.item(0).integer(0, std::min<std::int64_t>(rank, 65536) - 1));
+                extent const whole = t.shape[dimension], count = f.item(1).integer(1, whole), stride = f.item(2).integer(1, whole / count);
+                if (whole % (count * stride) != 0) f.fail("does not divide the dimension's extent, " + std::to_string(whole));
+                segment_number const segment = f.size() == 4 ? static_cast<segment_number>(f.item(3).integer(0, static_cast<std::int64_t>(segment_count_) - 1)) : segment_number{0};
+                t.factors.push_back({dimension, count, stride, segment});
+            });
+            if (auto const inside = e.find("inside")) {
+                if (!plan_.has_groups()) inside->fail("is there, but no device is a group");
+                if (t.role == tensor_role::parameter) inside->fail("is there, but every device of a group has a parameter whole");
+                if (t.factors.empty()) inside->fail("is there, but the tensor has no factors");
+                t.inside = static_cast<factor_number>(inside->integer(0, static_cast<std::int64_t>(t.factors.size()) - 1));
+            }
+            widest_ = std::max(widest_, t.factors.size());
+        });
+        root_.at("operators").for_each([&](element const& e) { plan_.operators.push_back(e.text()); });
+    }
+
+    tensor_id read_tensor(element const& e) const {
+        if (plan_.tensors.empty()) e.fail("names a tensor, but there is none");
+        return static_cast<tensor_id>(e.integer(0, static_cast<std::int64_t>(plan_.tensors.size()) - 1));
+    }
+
+    /// A pair of tensor and factor.
+    cut_factor read_factor(element const& e) const {
+        exactly(e, 2, "a tensor and one of its factors");
+        tensor_id const t = read_tensor(e.item(0));
+        auto const count = static_cast<std::int64_t>(plan_.tensors[t].factors.size());
+        if (count == 0) e.fail("names a factor of a tensor that has none");
+        return {t, static_cast<factor_number>(e.item(1).integer(0, count - 1))};
+    }
+
+    void read_cuts() {
+        root_.at("cuts").for_each([&](element const& e) {
+            auto& cut = plan_.cuts.emplace_back();
+            cut.atoms = e.at("atoms").integer(1, most);
+            element const counts = exactly(e.at("counts"), plan_.devices.size(), "one per device");
+            extent sum = 0;
+            counts.for_each([&](element const& count) {
+                cut.counts.push_back(count.integer(0, cut.atoms));
+                sum += cut.counts.back();
+                if (sum > cut.atoms) counts.fail("sum to more than atoms, " + std::to_string(cut.atoms));
+            });
+            if (sum != cut.atoms) counts.fail("sum to " + std::to_string(sum) + ", expected atoms, " + std::to_string(cut.atoms));
+            e.at("members").for_each([&](element const& member) {
+                cut_factor const m = read_factor(member);
+                factor const& place = plan_.tensors[m.tensor].factors[static_cast<std::size_t>(m.factor)];
+                if (place.extent % cut.atoms != 0)
+                    member.fail("has extent " + std::to_string(place.extent) + ", expected a multiple of atoms, " + std::to_string(cut.atoms));
+                if (cut.members.empty()) cut.segment = place.segment;
+                else if (place.segment != cut.segment) member.fail("is of segment " + std::to_string(place.segment) + ", expected " + std::to_string(cut.segment) + ", the first member's");
+                if (!cut_.insert(m).second) member.fail("is cut a second time");
+                cut.members.push_back(m);
+            });
+        });
+    }
+
+    void check_cut(element const& e, cut_factor f) const {
+        if (!cut_.contains(f)) e.fail("is split along factor " + std::to_string(f.factor) + " of tensor " + std::to_string(f.tensor) + ", which is in no cut");
+    }
+    share_ref read_share(element const& e) const {
+        cut_factor const f = read_factor(e);
+        check_cut(e, f);
+        return {f.tensor, f.factor};
+    }
+
+    static form parse_form(element const& e, std::size_t factors) {
+        std::string const text = e.text();
+        for (form const f : {form::replicated(), form::partial(), form::mirrored()})
+            if (text == to_string(f)) return f;
+        factor_number number = no_factor;
+        if (text.starts_with("shard(")) std::from_chars(text.data() + 6, text.data() + text.size(), number);
+        if (number < 0 || number > most_factors || text != to_string(form::shard(number))) e.expected("replicated, partial, mirrored or shard(factor)");
+        if (static_cast<std::size_t>(number) >= factors) e.expected("a factor below " + std::to_string(factors));
+        return form::shard(number);
+    }
+    [[nodiscard]] form read_form(element const& e, tensor_id t) const {
+        form const f = parse_form(e, plan_.tensors[t].factors.size());
+        if (f.is_shard()) check_cut(e, {t, f.factor()});
+        if (f == form::partial() && !is_floating(plan_.tensors[t].type)) e.expected("another form, since the tensor is not floating-point");
+        return f;
+    }
+    /// Which tensors an operator touches is the model's to say, so factors are checked against the tensor that has most.
+    [[nodiscard]] form_list read_forms(element const& e) const {
+        if (e.size() > 4096) e.expected("at most 4096");
+        form_list forms;
+        e.for_each([&](element const& f) { forms.push_back(parse_form(f, widest_)); });
+        return forms;
+    }
+
+    static kernel read_kernel(element const& from, char const* field) {
+        auto const e = from.find(field);
+        if (!e) return {};
+        auto const launches = e->find("launches"), divided = e->find("divided");
+        return {flops(optional_number(*e, "flops")), bytes(optional_number(*e, "whole")), bytes(optional_number(*e, "split")),
+                launches ? launches->boolean() : true, divided ? divided->boolean() : false, read_inside(*e, "whole"), read_inside(*e, "split")};
+    }
+    static holding read_holding(element const& from, char const* field) {
+        auto const e = from.find(field);
+        if (!e) return {};
+        return {bytes(optional_number(*e, "whole")), bytes(optional_number(*e, "split")), read_inside(*e, "whole"), read_inside(*e, "split")};
+    }
+    /// What a group cuts of `whole` or `split`: no more than that.
+    static bytes read_inside(element const& e, std::string const& of) {
+        auto const found = e.find((of + "_inside").c_str());
+        if (!found) return {};
+        double const value = found->non_negative();
+        if (value > optional_number(e, of.c_str())) found->expected("at most '" + of + "', of which it is a part");
+        return bytes(value);
+    }
+    static inside_list read_inside_list(element const& parent, char const* field) {
+        inside_list result;
+        if (auto const list = parent.find(field))
+            list->for_each([&](element const& e) {
+                result.push_back({e.at("step").choice(inside_steps), bytes(optional_number(e, "whole")), bytes(optional_number(e, "split"))});
+            });
+        return result;
+    }
+    [[nodiscard]] transfer_list read_transfers(element const& parent, char const* field) const {
+        transfer_list result;
+        if (auto const list = parent.find(field)) list->for_each([&](element const& e) { result.push_back(read_transfer(e)); });
+        return result;
+    }
+    [[nodiscard]] transfer read_transfer(element const& e) const {
+        transfer t{e.at("collective").choice(collectives), bytes(e.at("bytes").non_negative()), {}, {}, {}};
+        if (auto const from = e.find("from")) t.from = read_share(*from);
+        if (auto const to = e.find("to")) t.to = read_share(*to);
+        if (auto const how = e.find("how")) {
+            if (!has_grouped_kind(t.kind)) how->fail("is for gathers and scatters only");
+            t.how = how->choice(unevens);
+        }
+        auto const place = [&](share_ref s) { return plan_.tensors[s.tensor].factors[static_cast<std::size_t>(s.factor)]; };
+        t.redistributes = t.from.is_split() && t.to.is_split() && t.from.tensor == t.to.tensor && is_same_place(place(t.from), place(t.to));
+        if (auto const before = e.find("before")) t.before = before->choice(inside_steps);
+        if (auto const after = e.find("after")) t.after = after->choice(inside_steps);
+        if (t.kind == collective::all_gather && !t.from.is_split()) e.fail("lacks the field 'from', which says what each device sends");
+        if (t.kind == collective::reduce_scatter && !t.to.is_split()) e.fail("lacks the field 'to', which says what each device receives");
+        return t;
+    }
+
+    instruction read_instruction(element const& e) const {
+        auto const what = e.at("do").choice(actions);
+        if (what == instruction::kind::compute) {
+            if (plan_.operators.empty()) e.fail("computes an operator, but there is none");
+            auto const op = e.at("operator").integer(0, static_cast<std::int64_t>(plan_.operators.size()) - 1);
+            auto const loop = e.find("loop");
+            return {what, 0, {}, {}, static_cast<operator_id>(op), read_forms(e.at("operands")), read_forms(e.at("results")),
+                    static_cast<std::int16_t>(loop ? loop->integer(0, std::numeric_limits<std::int16_t>::max()) : -1)};
+        }
+        tensor_id const t = read_tensor(e.at("tensor"));
+        form const to = read_form(e.at("to"), t);
+        if (what == instruction::kind::read) {
+            if (plan_.tensors[t].role == tensor_role::value) e.at("tensor").expected("an input, a parameter or a buffer");
+            auto const state = e.find("from");
+            if (!state) return instruction::read(t, to);
+            form const from = read_form(*state, t);
+            if (!from.is_shard() || !to.is_whole() || !plan_.tensors[t].trainable) state->expected("a shard, of a trained parameter that is read whole");
+            return instruction::read(t, from, to);
+        }
+        form const from = read_form(e.at("from"), t);
+        if (!find_conversion(from, to)) e.at("to").fail("cannot be made from " + to_string(from) + " in one step");
+        if (what == instruction::kind::convert) return instruction::convert(t, from, to);
+        if (plan_.tensors[t].role != tensor_role::parameter) e.at("tensor").expected("a parameter");
+        bool const is_reshard = what == instruction::kind::reshard;
+        if (!(is_reshard ? to : from).is_shard()) e.at(is_reshard ? "to" : "from").expected("a shard");
+        if (!(is_reshard ? from : to).is_whole()) e.at(is_reshard ? "from" : "to").expected("replicated or mirrored");
+        if (is_reshard) return instruction::reshard(t, from, to);
+        auto const resharded = e.find("resharded");
+        return instruction::unshard(t, from, to, resharded && resharded->boolean());
+    }
+
+    void read_steps() {
+        root_.at("steps").for_each([&](element const& e) {
+            auto& s = plan_.steps.emplace_back();
+            s.instruction = read_instruction(e);
+            if (auto const category = e.find("class")) s.step.category = category->choice(operator_classes);
+            s.step.type = e.at("dtype").choice(element_types);
+            if (auto const share = e.find("share")) s.step.share = read_share(*share);
+            s.step.forward = read_kernel(e, "forward");
+            s.step.backward = read_kernel(e, "backward");
+            s.step.forward_transfers = read_transfers(e, "forward_transfers");
+            s.step.backward_transfers = read_transfers(e, "backward_transfers");
+            s.step.deferred_transfers = read_transfers(e, "deferred_transfers");
+            s.step.update_transfers = read_transfers(e, "update_transfers");
+            s.step.deferred = read_kernel(e, "deferred");
+            s.step.inside_forward = read_inside_list(e, "inside_forward");
+            s.step.inside_backward = read_inside_list(e, "inside_backward");
+            s.step.inside_update = read_inside_list(e, "inside_update");
+            s.step.update = read_holding(e, "update");
+            s.step.stored = read_holding(e, "stored");
+            s.step.saved = read_holding(e, "saved");
+            s.step.transient = bytes(optional_number(e, "transient"));
+            s.step.once = plan_.provenance.training.interleaves() && s.instruction.what != instruction::kind::compute &&
+                          plan_.tensors[s.instruction.tensor].role == tensor_role::parameter;
+            if (auto const saved = e.find("saved_tensors"))
+                saved->for_each([&](element const& pair) {
+                    exactly(pair, 2, "a tensor and its form");
+                    tensor_id const t = read_tensor(pair.item(0));
+                    s.saved.emplace_back(t, read_form(pair.item(1), t));
+                });
+        });
+    }
+
+    void check_outcome() const {
+        element const cost = root_.at("cost"), status = root_.at("status");
+        if (!plan_.exists()) {
+            if (!cost.value().is_null()) cost.expected("null, since there are no steps");
+            if (plan_.status == search::status::optimal || plan_.status == search::status::feasible) status.fail("promises a plan, but there are no steps");
+            return;
+        }
+        if (plan_.status == search::status::infeasible) status.fail("promises that there is no plan, but there are steps");
+        if (!near(cost.non_negative(), plan_.cost())) cost.expected("the sum of time, " + nlohmann::json(plan_.cost()).dump());
+        if (plan_.lower_bound > plan_.cost() * (1 + 1e-6)) root_.at("lower_bound").expected("at most the cost");
+    }
+
+    element root_;
+    plan plan_;
+    /// Most factors of one tensor.
+    std::size_t widest_ = 0;
+    std::size_t segment_count_ = 1;
+    std::set<cut_factor> cut_;
+};
+
+} // namespace heddle::json::detail

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief Plans as JSON.
+#pragma once
+
+#include <heddle/json/detail/plan_names.hpp>
+#include <heddle/json/document.hpp>
+#include <heddle/plan/plan.hpp>
+
+#include <nlohmann/json.hpp>
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace heddle::json::detail {
+
+class plan_writer {
+public:
+    using value = nlohmann::ordered_json;
+
+    explicit plan_writer(plan const& p) : plan_(p) {}
+
+    /// What the command line prints.
+    [[nodiscard]] value summary() const {
+        value result = value::object();
+        result["status"] = name_of(statuses, plan_.status);
+        if (plan_.status == search::status::limit) result["which_limit"] = search::name(plan_.which_limit);
+        if (plan_.status == search::status::infeasible || !plan_.reason.empty()) result["reason"] = plan_.reason;
+        result["cost"] = plan_.exists() ? number(plan_.cost()) : value();
+        result["lower_bound"] = number(plan_.lower_bound);
+        if (plan_.global_lower_bound) result["global_lower_bound"] = number(*plan_.global_lower_bound);
+        auto const& s = plan_.statistics;
+        for (auto const& [name, count] : {std::pair("expanded", s.expanded), {"generated", s.generated}, {"dominated", s.dominated},
+                                          {"bounded", s.bounded}, {"kept", s.kept}, {"compared", s.compared}})
+            result[name] = count;
+        result["seconds"] = number(s.seconds);
+        result["warnings"] = plan_.warnings;
+        auto& baselines = result["baselines"] = value::object();
+        for (auto const& [name, cost] : plan_.baselines) baselines[name] = optional(cost);
+        result["memory_bytes"] = list(plan_.memory, [](memory_terms const& m) { return number(m.total()); });
+        result["memory_limit_bytes"] = list(plan_.devices, [](plan_device const& d) { return number(d.memory_limit.value); });
+        auto const& from = plan_.provenance;
+        result["provenance"] = {{"planner", from.planner}, {"model", from.model}, {"model_digest", from.model_digest},
+                                {"cluster", from.cluster}, {"cluster_digest", from.cluster_digest}, {"heddle", from.version},
+                                {"optimizer_bytes_per_element", number(from.training.optimizer_bytes_per_element)},
+                                {"overlaps_gradients", from.training.overlaps_gradients}};
+        result["time"] = {{"compute", number(plan_.time.compute)},
+                          {"forward_communication", number(plan_.time.forward_communication)},
+                          {"backward_communication", number(plan_.time.backward_communication)},
+                          {"gradient_communication", number(plan_.time.gradient_communication)},
+                          {"update", number(plan_.time.update)}};
+        result["devices"] = list(plan_.devices, [](plan_device const& d) { return value(d.type); });
+        if (plan_.has_groups()) result["group_sizes"] = list(plan_.devices, [](plan_device const& d) { return value(d.group_size); });
+        result["ratios"] = ratios(plan_.ratios);
+        if (!plan_.segments.empty()) result["segments"] = plan_.segments;
+        if (from.training.interleaves()) result["schedule"] = {{"kind", "duplex"}, {"micro_batches", from.training.micro_batches}, {"turn", number(from.training.turn.value)}, {"stages", plan_.stages}};
+        return result;
+    }
+
+    [[nodiscard]] std::string text() const {
+        std::string out = "{\n  \"format\": \"heddle.plan\",\n  \"version\": 1";
+        value const fields = summary();
+        for (auto const& [key, field] : fields.items()) out += ",\n  \"" + key + "\": " + dump(field);
+        lines(out, "memory", list(plan_.memory, write_memory));
+        lines(out, "trajectory", list(plan_.trajectory, write_point));
+        lines(out, "cuts", list(plan_.cuts, write_cut));
+        lines(out, "tensors", list(plan_.tensors, write_tensor));
+        lines(out, "operators", value(plan_.operators));
+        lines(out, "steps", list(plan_.steps, write_step));
+        return out + "\n}\n";
+    }
+
+    static std::string dump(value const& v) { return v.dump(-1, ' ', false, value::error_handler_t::replace); }
+
+private:
+    template <class Range, class Write>
+    static value list(Range const& range, Write&& write) {
+        value result = value::array();
+        for (auto const& item : range) result.push_back(write(item));
+        return result;
+    }
+
+    /// Whole numbers are written without a point where nothing is lost by it.
+    static value number(double v) {
+        if (!std::isfinite(v)) throw input_error("plan", "has a number that is not finite, which no file can hold");
+        bool const whole = std::abs(v) < 9007199254740992.0 && v == std::trunc(v) && !(v == 0 && std::signbit(v));
+        return whole ? value(static_cast<std::int64_t>(v)) : value(v);
+    }
+    /// Of one segment as one list.
+    static value ratios(ratio_table const& table) {
+        auto const row = [](std::vector<double> const& r) { return list(r, number); };
+        return table.size() == 1 ? row(table[0]) : list(table, row);
+    }
+    static value optional(std::optional<double> v) { return v ? number(*v) : value(); }
+    static bool is_default(double v) { return v == 0 && !std::signbit(v); }
+
+    /// One item per line.
+    static void lines(std::string& out, std::string_view key, value const& items) {
+        out += ",\n  \"" + std::string(key) + "\": [";
+        for (std::size_t i = 0; i < items.size(); ++i) out += (i ? ",\n    " : "\n    ") + dump(items[i]);
+        out += items.empty() ? "]" : "\n  ]";
+    }
+
+    static value write_memory(memory_terms const& m) {
+        return {{"parameters", number(m.parameters)}, {"gradients", number(m.gradients)}, {"optimizer", number(m.optimizer)},
+                {"inputs", number(m.inputs)}, {"activations", number(m.activations)}, {"communication", number(m.communication)}};
+    }
+    static value write_point(trajectory_point const& t) {
+        return {{"origin", t.origin}, {"cost", optional(t.cost)}, {"ratios", ratios(t.ratios)}};
+    }
+    static value write_cut(atom_class const& c) {
+        return {{"atoms", c.atoms}, {"counts", c.counts},
+                {"members", list(c.members, [](cut_factor m) { return value::array({m.tensor, m.factor}); })}};
+    }
+    static value write_tensor(plan_tensor const& t) {
+        value result{{"name", t.name}, {"shape", t.shape}, {"dtype", name_of(element_types, t.type)}, {"role", name_of(roles, t.role)}};
+        if (t.trainable) result["trainable"] = true;
+        result["factors"] = list(t.factors, [](factor const& f) {
+            return f.segment == 0 ? value::array({f.dimension, f.extent, f.stride}) : value::array({f.dimension, f.extent, f.stride, f.segment});
+        });
+        if (t.inside != no_factor) result["inside"] = t.inside;
+        return result;
+    }
+
+    static value write_share(share_ref s) { return value::array({s.tensor, s.factor}); }
+    static value write_forms(form_list const& forms) { return list(forms, [](form f) { return value(to_string(f)); }); }
+
+    static void add(value& into, char const* key, kernel const& k) {
+        value result = value::object();
+        if (!is_default(k.operations.value)) result["flops"] = number(k.operations.value);
+        if (!is_default(k.whole.value)) result["whole"] = number(k.whole.value);
+        if (!is_default(k.split.value)) result["split"] = number(k.split.value);
+        if (!is_default(k.whole_inside.value)) result["whole_inside"] = number(k.whole_inside.value);
+        if (!is_default(k.split_inside.value)) result["split_inside"] = number(k.split_inside.value);
+        if (k.is_divided) result["divided"] = true;
+        if (!k.launches && !result.empty()) result["launches"] = false;
+        if (k.launches || !result.empty()) into[key] = std::move(result);
+    }
+    static void add(value& into, char const* key, holding const& h) {
+        value result = value::object();
+        if (!is_default(h.whole.value)) result["whole"] = number(h.whole.value);
+        if (!is_default(h.split.value)) result["split"] = number(h.split.value);
+        if (!is_default(h.whole_inside.value)) result["whole_inside"] = number(h.whole_inside.value);
+        if (!is_default(h.split_inside.value)) result["split_inside"] = number(h.split_inside.value);
+        if (!result.empty()) into[key] = std::move(result);
+    }
+    static void add(value& into, char const* key, inside_list const& transfers) {
+        for (auto const& t : transfers) {
+            value result{{"step", name_of(inside_steps, t.kind)}};
+            if (!is_default(t.whole.value)) result["whole"] = number(t.whole.value);
+            if (!is_default(t.split.value)) result["split"] = number(t.split.value);
+            into[key].push_back(std::move(result));
+        }
+    }
+    static void add(value& into, char const* key, transfer_list const& transfers) {
+        for (auto const& t : transfers) {
+            value result{{"collective", name_of(collectives, t.kind)}, {"bytes", number(t.size.value)}};
+            if (t.from.is_split()) result["from"] = write_share(t.from);
+            if (t.to.is_split()) result["to"] = write_share(t.to);
+            if (t.how) result["how"] = name_of(unevens, *t.how);
+            if (t.before != inside_step::none) result["before"] = name_of(inside_steps, t.before);
+            if (t.after != inside_step::none) result["after"] = name_of(inside_steps, t.after);
+            into[key].push_back(std::move(result));
+        }
+    }
+
+    static value write_step(plan_step const& s) {
+        auto const& i = s.instruction;
+        value result{{"do", name_of(actions, i.what)}};
+        if (i.what == instruction::kind::compute) {
+            result["operator"] = i.op;
+            result["operands"] = write_forms(i.operands);
+            result["results"] = write_forms(i.results);
+            if (i.loop >= 0) result["loop"] = i.loop;
+        } else {
+            result["tensor"] = i.tensor;
+            if (i.what != instruction::kind::read || i.from != i.to) result["from"] = to_string(i.from);
+            result["to"] = to_string(i.to);
+            if (i.is_resharded) result["resharded"] = true;
+        }
+        if (s.step.category != operator_class::other) result["class"] = name_of(operator_classes, s.step.category);
+        result["dtype"] = name_of(element_types, s.step.type);
+        if (s.step.share.is_split()) result["share"] = write_share(s.step.share);
+        add(result, "forward", s.step.forward);
+        add(result, "backward", s.step.backward);
+        add(result, "forward_transfers", s.step.forward_transfers);
+        add(result, "backward_transfers", s.step.backward_transfers);
+        add(result, "deferred_transfers", s.step.deferred_transfers);
+        add(result, "update_transfers", s.step.update_transfers);
+        add(result, "deferred", s.step.deferred);
+        add(result, "inside_forward", s.step.inside_forward);
+        add(result, "inside_backward", s.step.inside_backward);
+        add(result, "inside_update", s.step.inside_update);
+        add(result, "update", s.step.update);
+        add(result, "stored", s.step.stored);
+        add(result, "saved", s.step.saved);
+        if (!is_default(s.step.transient.value)) result["transient"] = number(s.step.transient.value);
+        if (!s.saved.empty())
+            result["saved_tensors"] = list(s.saved, [](auto const& pair) { return value::array({pair.first, to_string(pair.second)}); });
+        return result;
+    }
+
+    plan const& plan_;
+};
+
+} // namespace heddle::json::detail
