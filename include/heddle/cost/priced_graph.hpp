@@ -13,7 +13,6 @@
 #include <heddle/theory/cut_space.hpp>
 
 #include <algorithm>
-#include <cassert>
 #include <concepts>
 #include <limits>
 #include <optional>
@@ -63,6 +62,9 @@ struct move_price {
     std::span<double const> work, backward_work, memory;
     /// The most bytes that come and go within it.
     double buffer = 0;
+    /// Its gradients' collectives follow all of its backward work.
+    bool gradients_wait = true;
+    [[nodiscard]] double backward_weight(side_weights const& side) const { return gradients_wait ? side.backward : side.beside; }
 };
 
 /// Prices of all moves at given shares, made once for the levels of one kind on which the shares are the same.
@@ -135,7 +137,7 @@ public:
             sum.network += move.transfers.blocking + move.transfers.gradients;
             double mine = 0;
             for (std::size_t k = 0; k < sum.clock.size(); ++k) {
-                sum.clock[k] += move.work[k] + side.backward * move.backward_work[k];
+                sum.clock[k] += move.work[k] + move.backward_weight(side) * move.backward_work[k];
                 mine += weights.clock[k] * move.backward_work[k];
             }
             backward.push_back(mine);
@@ -189,10 +191,11 @@ public:
         std::vector<side_weights> sides;
         for (std::size_t part = 0; part < w.part_count(); ++part) sides.push_back(w.of_part(part));
         auto const number = [&](move_price const& move, std::size_t part) {
-            auto const side = sides[part];
+            auto const& side = sides[part];
+            double const backward = move.backward_weight(side);
             double sum = w.network * move.transfers.blocking + w.patient * side.gradients * move.transfers.gradients;
             for (std::size_t k = 0; k < move.work.size(); ++k)
-                sum += w.clock[k] * (move.work[k] + side.backward * move.backward_work[k]) + weights.memory[k] * move.memory[k];
+                sum += w.clock[k] * (move.work[k] + backward * move.backward_work[k]) + weights.memory[k] * move.memory[k];
             return sum;
         };
         auto paths = search::paths_to_goal(graph_, move_costs(*this, number, sides.size(), [&](std::size_t level) { return w.part_of(level); }));
@@ -210,6 +213,7 @@ private:
     struct price {
         move_transfers transfers;
         double buffer = 0;
+        bool gradients_wait = true;
     };
     struct variant { std::uint32_t first_price, first_instruction; };
     /// Numbers for moves that depend on the part of the program a level is in, made as they are asked for.
@@ -301,8 +305,6 @@ private:
                 bool const may_wait = cost.once && cost.transient == 0;
                 p.transfers.blocking += (may_wait ? 0 : times * cost.forward_transfer) + times * cost.backward_transfer + cost.refresh;
                 p.transfers.gradients += cost.deferred + (may_wait ? cost.forward_transfer : 0);
-                assert(training_.interleaves() || cost.deferred == 0 ||
-                       std::all_of(backward_work_.begin() + static_cast<std::ptrdiff_t>(at), backward_work_.end(), [](double w) { return w == 0; }));
                 momentary.add(space_.instructions()[i].what, cost);
                 for (std::size_t k = 0; k < classes; ++k) {
                     work_[at + k] += times * cost.forward[k] + cost.update[k];
@@ -314,13 +316,14 @@ private:
                 for (std::size_t k = 0; k < classes; ++k)
                     memory_[at + k] += (space_.program().tensors[t].is_parameter() ? 1 : training_.micro_batches) * cost_model::at(model_.on_member(held_bytes(space_.program().tensors[t], f), k), f.is_shard() ? here(share_ref{t, f.factor()})[k] : 1);
             p.buffer = momentary.most();
+            p.gradients_wait = gradients_follow_work(move.instructions, steps);
         }
     }
 
     [[nodiscard]] move_price price_at(std::size_t place) const {
         auto const classes = model_.class_count();
         auto const of = [&](std::vector<double> const& list) { return std::span(list).subspan(place * classes, classes); };
-        return {prices_[place].transfers, of(work_), of(backward_work_), of(memory_), prices_[place].buffer};
+        return {prices_[place].transfers, of(work_), of(backward_work_), of(memory_), prices_[place].buffer, prices_[place].gradients_wait};
     }
     [[nodiscard]] std::size_t place(std::size_t level, cut_space::action a) const { return variants_[variant_of_level_[level]].first_price + move_in_kind_[a]; }
 

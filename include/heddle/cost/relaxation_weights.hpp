@@ -23,9 +23,10 @@ inline void shift_weights(std::vector<double>& weights, std::vector<double> cons
     for (auto& w : weights) w /= sum;
 }
 
-/// Weights of the backward pass's work and of the gradients' collectives; its own collectives always count in full.
+/// Weights of the backward pass's work, of the gradients' collectives, and of work where they need not wait for it; the pass's own collectives
+/// always count in full.
 struct side_weights {
-    double backward = 1, gradients = 1;
+    double backward = 1, gradients = 1, beside = 1;
 };
 
 /// Where gradients are reduced beside the backward pass, it ends neither before its own work and collectives nor, for any level of the
@@ -67,7 +68,7 @@ public:
     [[nodiscard]] side_weights of_part(std::size_t part) const {
         double below = backward_alone_;
         for (std::size_t n = 0; n < part / 2; ++n) below += turns_[n].second;
-        return {below + (part % 2 == 1 ? turns_[part / 2].second : 0), 1 - below};
+        return {below + (part % 2 == 1 ? turns_[part / 2].second : 0), 1 - below, below};
     }
 
 private:
@@ -90,7 +91,7 @@ struct relaxation_weights {
     [[nodiscard]] side_weights of_part(std::size_t part) const { return turns ? turns->of_part(part) : side_weights{}; }
     [[nodiscard]] side_weights at(std::size_t level) const { return of_part(part_of(level)); }
 
-    /// Of a step on a level.
+    /// Of a step on a level whose gradients follow its work.
     [[nodiscard]] double price(step_cost const& s, std::size_t level) const {
         auto const side = at(level);
         double sum = s.forward_transfer + s.refresh + s.backward_transfer + side.gradients * s.deferred;

@@ -10,6 +10,8 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <ranges>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -97,6 +99,19 @@ struct step {
     bool once = false;
     friend bool operator==(step const&, step const&) = default;
 };
+
+/// Whether the gradients' collectives of some instructions, given in the order of the forward pass, follow all of their work in the
+/// backward pass.
+template <std::ranges::input_range Instructions>
+[[nodiscard]] bool gradients_follow_work(Instructions const& instructions, std::span<step const> steps) {
+    bool works = false;
+    for (auto i : instructions) {
+        auto const& s = steps[i];
+        if (works && !s.deferred_transfers.empty()) return false;
+        works |= s.backward != kernel{} || !s.inside_backward.empty();
+    }
+    return true;
+}
 
 /// Visits the transfers of a step, forward ones first.
 template <class Step, class Visit>

@@ -65,10 +65,11 @@ public:
         double& known = moves_[part].at(a, space_.moves().size());
         if (std::isnan(known)) {
             known = 0;
+            auto const [side, is_usual] = side_of(a, weights_.time.of_part(part));
             for (auto i : space_.moves()[a].instructions) {
-                double& mine = instructions_[part].at(i, steps_.size());
-                if (std::isnan(mine)) mine = of(steps_[i], weights_.time.of_part(part)).first;
-                known += mine;
+                double& usual = instructions_[part].at(i, steps_.size());
+                if (is_usual && std::isnan(usual)) usual = of(steps_[i], side).first;
+                known += is_usual ? usual : of(steps_[i], side).first;
             }
             for (auto const& [t, f] : space_.moves()[a].saved) known += of(held_bytes(space_.program().tensors[t], f), f.is_shard());
         }
@@ -80,7 +81,7 @@ public:
     [[nodiscard]] std::vector<double> loads(move_list const& path) const {
         std::vector<double> sum(model_.class_count());
         for (std::size_t level = 0; level < path.size(); ++level) {
-            auto const side = weights_.time.at(level);
+            auto const side = side_of(path[level], weights_.time.at(level)).first;
             for (auto i : space_.moves()[path[level]].instructions) {
                 auto const shares = of(steps_[i], side).second;
                 for (std::size_t k = 0; k < sum.size(); ++k) sum[k] += seconds_of(steps_[i], side, k, steps_[i].share.is_split() ? shares[k] : 1);
@@ -90,6 +91,12 @@ public:
     }
 
 private:
+    /// The weights of a move, and whether they are those of the level.
+    [[nodiscard]] std::pair<side_weights, bool> side_of(cut_space::action a, side_weights side) const {
+        bool const waits = gradients_follow_work(space_.moves()[a].instructions, steps_);
+        if (!waits) side.backward = side.beside;
+        return {side, waits};
+    }
     /// Seconds of one device's work, as the weights count its directions.
     [[nodiscard]] double seconds_of(step const& s, side_weights side, std::size_t k, double share) const {
         bool const split = s.share.is_split();

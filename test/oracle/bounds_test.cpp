@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief Bounds against every program: at given shares, and at the ratios of a grid.
+#include "support/random_plans.hpp"
+#include "support/random_programs.hpp"
+
+#include <heddle/clp/ratio_solver.hpp>
+#include <heddle/cost/atoms.hpp>
+#include <heddle/cost/overlapped.hpp>
+#include <heddle/cost/priced_graph.hpp>
+#include <heddle/planner/hap.hpp>
+#include <heddle/planner/synthesis.hpp>
+#include <heddle/theory/cut_space.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <sstream>
+#include <vector>
+
+namespace {
+
+using namespace heddle;
+using test::random_source;
+
+/// Calls with all vectors of `count` shares that are multiples of 1 / `steps` and sum to one.
+void for_all_shares(std::size_t count, int steps, std::function<void(share_vector const&)> const& visit) {
+    share_vector shares(count);
+    std::function<void(std::size_t, int)> const fill = [&](std::size_t d, int left) {
+        if (d + 1 == count) {
+            shares[d] = static_cast<double>(left) / steps;
+            visit(shares);
+            return;
+        }
+        for (int mine = 0; mine <= left; ++mine) {
+            shares[d] = static_cast<double>(mine) / steps;
+            fill(d + 1, left - mine);
+        }
+    };
+    fill(0, steps);
+}
+
+/// The least seconds of any path that fits.
+template <class Accumulator>
+double least_seconds(priced_graph const& priced) {
+    double best = test::infinite;
+    move_list path;
+    std::function<void(std::size_t)> const walk = [&](std::size_t node) {
+        if (priced.graph().is_last(node)) {
+            auto const cost = priced.evaluate<Accumulator>(path);
+            if (priced.fits(cost)) best = std::min(best, cost.seconds);
+            return;
+        }
+        for (auto const& e : priced.graph().out(node)) {
+            path.push_back(e.action);
+            walk(e.to);
+            path.pop_back();
+        }
+    };
+    walk(0);
+    return best;
+}
+
+double count_paths(cut_graph const& graph) {
+    std::vector<double> count(graph.node_count());
+    for (std::size_t n = graph.node_count(); n-- > 0;) {
+        count[n] = graph.is_last(n);
+        for (auto const& e : graph.out(n)) count[n] += count[e.to];
+    }
+    return count[0];
+}
+
+/// Programs of few operators on few devices, and all their paths.
+struct small_case {
+    explicit small_case(random_source& random)
+        : made(test::random_program(random, {.most_operators = 4, .most_extent = 6})),
+          devices(test::random_cluster(random, {.most_types = 3, .most_devices = 3, .memory = random.chance(0.3) ? test::memory_kind::tight : test::memory_kind::loose})),
+          p(index_program(made)), space(p), graph(search::explore(space)) {}
+
+    [[nodiscard]] std::vector<step> steps(training_options const& training) const {
+        std::vector<step> result;
+        for (auto const& i : space.instructions()) result.push_back(make_step(p, i, training));
+        return result;
+    }
+
+    program made;
+    cluster devices;
+    indexed_program p;
+    cut_space space;
+    cut_graph graph;
+};
+
+/// Statuses met.
+struct outcomes {
+    int optimal = 0, bounded = 0, infeasible = 0;
+};
+
+template <class Accumulator>
+void check_synthesis(priced_graph const& priced, outcomes& met) {
+    double const best = least_seconds<Accumulator>(priced);
+    auto const found = synthesise<Accumulator>(priced, {});
+    CHECK(found.lower_bound <= best * (1 + 1e-9));
+    CHECK(found.path.has_value() == (best < test::infinite));
+    if (!found.path) {
+        CHECK(found.status == search::status::infeasible);
+        ++met.infeasible;
+        return;
+    }
+    CHECK(found.status != search::status::limit);
+    CHECK(found.cost.seconds == doctest::Approx(best).epsilon(1e-8));
+    ++(found.status == search::status::optimal ? met.optimal : met.bounded);
+}
+
+} // namespace
+
+TEST_CASE("no program at given shares costs less than the bound or the program found") {
+    outcomes one_after_the_other, overlapping;
+    for (std::uint64_t seed = 1, checked = 0; checked < 300; ++seed) {
+        random_source random(seed + 640000);
+        small_case const x(random);
+        if (count_paths(x.graph) > 2000) continue;
+        ++checked;
+        CAPTURE(seed);
+        INFO(test::describe(x.made) << test::describe(x.devices));
+        auto const steps = x.steps({});
+        auto const model = per_device_model(x.devices, main_type(x.p));
+        priced_graph const priced(x.space, x.graph, steps, model, integral_shares(x.p, test::random_ratios(model.class_count(), random)));
+        check_synthesis<serial>(priced, one_after_the_other);
+        check_synthesis<overlapped>(priced, overlapping);
+    }
+    for (auto const& met : {one_after_the_other, overlapping}) {
+        MESSAGE(met.optimal << " optimal, " << met.bounded << " bounded, " << met.infeasible << " infeasible");
+        CHECK(met.optimal > 0);
+        CHECK(met.infeasible > 0);
+    }
+    CHECK(overlapping.bounded == 0); // a bound in the order of the search; the other holds in any order
+}
+
+TEST_CASE("no program costs less than the bound at any ratios, whatever they are") {
+    int checked = 0, close = 0, tight = 0;
+    for (std::uint64_t seed = 1; checked < 150 && seed <= 3000; ++seed) {
+        random_source random(seed + 610000);
+        small_case const x(random);
+        if (count_paths(x.graph) > 300) continue;
+        ++checked;
+        CAPTURE(seed);
+        INFO(test::describe(x.made) << test::describe(x.devices));
+        hap_options options;
+        options.training.overlaps_gradients = random.chance(0.5);
+        bool const overlaps = options.training.overlaps_gradients;
+        clp::ratio_solver solver;
+        auto const found = plan_hap(x.made, x.devices, solver, options);
+        if (!found.exists()) continue;
+        REQUIRE(found.global_lower_bound);
+        double const bound = *found.global_lower_bound;
+        CHECK(bound <= found.lower_bound);
+        auto const steps = x.steps(options.training);
+        auto const model = per_device_model(x.devices, main_type(x.p));
+        double best = found.cost();
+        for_all_shares(model.class_count(), 12, [&](share_vector const& ratios) {
+            // As they are, and rounded as a plan would.
+            for (bool const rounded : {false, true}) {
+                auto const least = [&](priced_graph const& priced) { return overlaps ? least_seconds<overlapped>(priced) : least_seconds<serial>(priced); };
+                best = std::min(best, rounded ? least({x.space, x.graph, steps, model, integral_shares(x.p, ratios)})
+                                              : least({x.space, x.graph, steps, model, uniform_shares(ratios)}));
+            }
+        });
+        CHECK(bound <= best * (1 + 1e-9));
+        close += bound >= 0.5 * best;
+        tight += bound >= 0.95 * best;
+    }
+    MESSAGE("of " << checked << " bounds " << tight << " are within 5 %, " << close << " within half of the best met");
+    CHECK(checked == 150);
+    CHECK(close > 75);
+}
