@@ -39,6 +39,9 @@ struct pipeline_stage {
     std::vector<std::vector<std::size_t>> devices;
     /// Of one micro-batch, forward and backward, in the slowest copy; and of what enters the stage, from the one before.
     seconds time, boundary;
+
+    /// Devices in a group.
+    [[nodiscard]] std::size_t degree() const { return devices.empty() ? 0 : devices.front().size(); }
 };
 
 /// Predicted seconds of an iteration; they add up.
@@ -54,6 +57,9 @@ struct pipeline_plan {
     std::vector<pipeline_layer> layers;
     std::vector<placed_device> devices;
     std::vector<pipeline_stage> stages;
+    /// By their size, how tensor groups of several devices compute the whole model; a stage's has its operators' part. None where layers
+    /// are a profile's.
+    std::map<std::size_t, plan> groups;
     /// Of one copy, per iteration.
     std::int64_t micro_batches = 1;
     /// Samples of a micro-batch and of an iteration; zero where the profile does not say. A copy's last micro-batch may have fewer.
