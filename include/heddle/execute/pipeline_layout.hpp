@@ -35,6 +35,8 @@ public:
         if (!what.exists()) fail("stages", "there are none");
         if (what.operator_count() != p.operators.size())
             fail("layers", "of " + std::to_string(what.operator_count()) + " operators, expected those of the model, " + std::to_string(p.operators.size()));
+        for (auto const& [devices, group] : what.groups)
+            if (std::ranges::none_of(what.stages, [&, n = devices](auto const& s) { return s.degree() == n; })) fail("groups of " + std::to_string(devices), "no stage has one");
         if (what.global_batch > 0 && what.global_batch != batch.places)
             fail("global batch", std::to_string(what.global_batch) + " samples, the model's batch has " + std::to_string(batch.places));
         divide_operators(p, batch);
@@ -101,6 +103,8 @@ private:
             extent const size = plan_.micro_batch_size > 0 ? plan_.micro_batch_size : (samples + plan_.micro_batches - 1) / plan_.micro_batches;
             if (size * plan_.micro_batches < samples)
                 fail("micro-batches", std::to_string(plan_.micro_batches) + " of " + std::to_string(size) + ", expected enough for a copy's " + std::to_string(samples) + " samples");
+            if (c == 0 && plan_.micro_batch_size > 0 && size * (plan_.micro_batches - 1) >= samples)
+                fail("micro-batches", std::to_string(plan_.micro_batches) + " of " + std::to_string(size) + ", expected no more than a copy's " + std::to_string(samples) + " samples need");
             for (extent m = 0; m < plan_.micro_batches; ++m) {
                 extent const first = std::min(begin + m * size, end);
                 ranges_.push_back({first, std::min(size, end - first)});
@@ -116,5 +120,18 @@ private:
     std::vector<stage_program> programs_;
     std::vector<std::pair<extent, extent>> ranges_;
 };
+
+/// Whether a pipeline plan computes what a program does: layers are the program's operators, each stage and device once, memory within its
+/// limits, micro-batches are the batch, tensor groups compute the program by a sound plan that stages can run. *Complexity.* That of `verify` of the groups' plans.
+[[nodiscard]] inline verification verify(program const& p, pipeline_plan const& what) {
+    try {
+        auto const indexed = index_program(p);
+        auto const batch = split_along_batch(indexed);
+        (void)pipeline_layout(indexed, what, batch);
+        return {};
+    } catch (input_error const& e) {
+        return {false, e.what()};
+    }
+}
 
 } // namespace heddle

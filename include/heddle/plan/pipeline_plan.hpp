@@ -62,6 +62,8 @@ struct pipeline_plan {
     std::map<std::size_t, plan> groups;
     /// Of one copy, per iteration.
     std::int64_t micro_batches = 1;
+    /// By what an iteration's time is estimated; run is 1F1B.
+    std::string schedule = "1f1b";
     /// Samples of a micro-batch and of an iteration; zero where the profile does not say. A copy's last micro-batch may have fewer.
     std::int64_t micro_batch_size = 0, global_batch = 0;
 

@@ -60,15 +60,29 @@ public:
     /// *Throws* `input_error` if the device type has no rate for the program's element type.
     /// *Complexity.* Linear in the operators for a bounded number of values in use at a time.
     [[nodiscard]] std::vector<layer_cost> price(cluster const& group) const {
-        device_types const types(group);
-        cost_model const model(group, types.classes, main_type(program_));
-        std::vector<double> const even(types.of_device.size(), 1.0 / static_cast<double>(types.of_device.size()));
-        largest_shares const shares(integral_shares(program_, even), types.of_device);
-        auto const path = improve_bounds<serial>({space_, graph_, steps_, model, shares}, 1).path; // of one class the first relaxation is exact
-        return add_up(steps_of(path.value(), space_, steps_), model, shares);
+        even_shares const at(program_, group);
+        return add_up(fastest(at), at.model, at.shares);
+    }
+    /// The program that is priced. *Precondition, Throws, Complexity.* As of `price`.
+    [[nodiscard]] std::vector<plan_step> program_on(cluster const& group) const {
+        return fastest(even_shares(program_, group));
     }
 
 private:
+    /// What a group charges for its even shares.
+    struct even_shares {
+        even_shares(indexed_program const& p, cluster const& group)
+            : types(group), model(group, types.classes, main_type(p)),
+              shares(integral_shares(p, std::vector<double>(types.of_device.size(), 1.0 / static_cast<double>(types.of_device.size()))), types.of_device) {}
+
+        device_types types;
+        cost_model model;
+        largest_shares shares;
+    };
+    [[nodiscard]] std::vector<plan_step> fastest(even_shares const& at) const {
+        auto const path = improve_bounds<serial>({space_, graph_, steps_, at.model, at.shares}, 1).path; // of one class the first relaxation is exact
+        return steps_of(path.value(), space_, steps_);
+    }
     [[nodiscard]] std::vector<layer_cost> add_up(std::vector<plan_step> const& steps, cost_model const& model, largest_shares const& shares) const {
         std::vector<layer_cost> costs(layers_.size());
         std::vector<std::set<std::pair<tensor_id, form>>> held(layers_.size());
