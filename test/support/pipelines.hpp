@@ -3,11 +3,14 @@
 /// @brief Pipeline plans that no planner made.
 #pragma once
 
+#include <heddle/pipeline/stage_program.hpp>
 #include <heddle/plan/pipeline_plan.hpp>
 #include <heddle/program/program.hpp>
+#include <support/random_plans.hpp>
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace heddle::test {
@@ -31,6 +34,21 @@ namespace heddle::test {
         }
     }
     return plan;
+}
+
+/// A random plan of the theory on a group that stages can run, if one is found in so many attempts: shares are random, some of them empty.
+[[nodiscard]] inline std::optional<plan> random_group(indexed_program const& p, batch_split const& batch, std::size_t devices, random_source& random, int attempts) {
+    for (int n = 0; n < attempts; ++n) {
+        auto found = random_plan(p, devices, random);
+        std::vector<instruction> program;
+        for (auto const& s : found.steps) program.push_back(s.instruction);
+        try {
+            check_for_stages(p, program, batch);
+            return found;
+        } catch (input_error const&) {
+        }
+    }
+    return std::nullopt;
 }
 
 } // namespace heddle::test

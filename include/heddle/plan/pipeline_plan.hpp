@@ -46,9 +46,9 @@ struct pipeline_stage {
 
 /// Predicted seconds of an iteration; they add up.
 struct pipeline_times {
-    /// The slowest copy's; the copies' gradients.
-    seconds pipeline, synchronisation;
-    [[nodiscard]] double total() const { return (pipeline + synchronisation).value; }
+    /// The slowest copy's; the copies' gradients; the longest step of an optimiser.
+    seconds pipeline, synchronisation, update{};
+    [[nodiscard]] double total() const { return (pipeline + synchronisation + update).value; }
 };
 
 /// Micro-batches pass through the stages one forward, one backward (1F1B): stage s holds those of the `stages - s` next, at most.

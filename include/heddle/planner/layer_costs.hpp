@@ -21,12 +21,12 @@ namespace heddle {
 
 /// Of one layer on one device of a tensor group, the one with most work; for the program's whole batch.
 struct layer_cost {
-    /// With the collectives of the group; no update of parameters.
-    seconds forward, backward;
+    /// With the collectives of the group; of the optimiser's step.
+    seconds forward, backward, update;
     /// Parameters, gradients, optimiser state and buffers; and of these the gradients.
     bytes kept, gradients;
-    /// Inputs it reads and what its operators save for the backward pass.
-    bytes saved;
+    /// Inputs it reads and what its operators save for the backward pass; the largest that one of its instructions has for a moment.
+    bytes saved, buffer;
 };
 
 /// A cluster of one machine with so many devices of one type of `c`, with links as in its machines and memory without end.
@@ -96,13 +96,16 @@ private:
             auto const price = model.price(s.step, shares);
             costs[layer].forward += seconds(price.forward[0] + price.forward_transfer);
             costs[layer].backward += seconds(price.backward[0] + price.backward_transfer);
+            momentary_memory momentary;
+            momentary.add(i.what, price);
+            costs[layer].buffer = std::max(costs[layer].buffer, bytes(momentary.most()));
             if (i.what == instruction::kind::read) {
                 auto const& tensor = program_.tensors[i.tensor];
                 bool const is_input = tensor.info.role == tensor_role::input;
                 bytes const stored(cost_model::at(s.step.stored, share_of(s.step.share)));
                 for (auto l : layers_that_use(i.tensor)) {
                     if (is_input) held[l].insert({i.tensor, i.to});
-                    else costs[l].kept += stored;
+                    else costs[l].kept += stored, costs[l].update += seconds(price.update[0]);
                     if (tensor.has_cotangent) costs[l].gradients += part_of(i.tensor, i.to);
                 }
             }

@@ -63,7 +63,7 @@ namespace heddle {
     plan.micro_batches = s.micro_batches;
     plan.micro_batch_size = s.micro_batch_size;
     plan.global_batch = p.global_batch;
-    plan.time = {cost.pipeline, cost.synchronisation};
+    plan.time = {cost.pipeline, cost.synchronisation, cost.update};
     plan.bubble = cost.bubble;
     return plan;
 }

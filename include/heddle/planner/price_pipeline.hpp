@@ -118,6 +118,7 @@ template <single_device_program Program>
     if (differs(plan.time.pipeline.value, again.time.pipeline.value)) return sentence("the pipeline's time", plan.time.pipeline.value, again.time.pipeline.value, " s");
     if (differs(plan.time.synchronisation.value, again.time.synchronisation.value))
         return sentence("the gradients' time", plan.time.synchronisation.value, again.time.synchronisation.value, " s");
+    if (differs(plan.time.update.value, again.time.update.value)) return sentence("the optimiser's time", plan.time.update.value, again.time.update.value, " s");
     for (std::size_t d = 0; d < plan.devices.size(); ++d) {
         auto const &said = plan.devices[d], &found = again.devices[d];
         std::string const device = "device " + std::to_string(d);

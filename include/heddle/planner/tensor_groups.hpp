@@ -17,8 +17,20 @@
 
 namespace heddle {
 
+namespace detail {
+
+/// Whether factors and loops of two programs that differ in extents alone are numbered alike.
+[[nodiscard]] inline bool are_numbered_alike(indexed_program const& a, indexed_program const& b) {
+    return std::ranges::equal(a.tensors, b.tensors, [](auto const& x, auto const& y) { return std::ranges::equal(x.factors, y.factors, {}, &factor::dimension, &factor::dimension); }) &&
+           std::ranges::equal(a.operators, b.operators, [](auto const& x, auto const& y) {
+               return std::ranges::equal(x.loops, y.loops, [](split_loop const& l, split_loop const& m) { return l.operands == m.operands && l.results == m.results; });
+           });
+}
+
+} // namespace detail
+
 /// Steps of a program at some batch size, at even shares, as a plan for the batch of `p`.
-/// *Preconditions.* The steps are of `p` at another batch; the group's devices are of one type.
+/// *Preconditions.* The steps are of `p` at another batch, numbered alike; the group's devices are of one type.
 [[nodiscard]] inline plan group_plan(indexed_program const& p, std::vector<plan_step> steps, cluster const& group, training_options const& training) {
     plan made;
     made.provenance.planner = "tensor parallel";
@@ -46,7 +58,8 @@ namespace heddle {
     return made;
 }
 
-/// Adds to a plan how its tensor groups compute the program: of each size as the layers of its first stage were priced, at the plan's micro-batch.
+/// Adds to a plan how its tensor groups compute the program: of each size by the program that is the fastest on the devices of its first stage, at the plan's
+/// micro-batch, two samples at least: of one sample the batch is no factor. Where that changes the factors' numbers, at the whole batch.
 /// *Precondition:* the plan's devices are of types of the cluster. *Throws* `input_error` as `layer_pricer::price`.
 template <single_device_program Program>
 void add_groups(pipeline_plan& plan, Program const& program, program_layers const& layers, cluster const& c, training_options const& training) {
@@ -55,7 +68,10 @@ void add_groups(pipeline_plan& plan, Program const& program, program_layers cons
     for (auto const& stage : plan.stages) {
         auto const degree = stage.degree();
         if (degree == 1 || plan.groups.contains(degree)) continue;
-        if (!pricer) pricer.emplace(index_program(with_batch_size(program, plan.micro_batch_size)), layers, training);
+        if (!pricer) {
+            auto micro = index_program(with_batch_size(program, std::max<extent>(2, plan.micro_batch_size)));
+            pricer.emplace(detail::are_numbered_alike(micro, whole) ? std::move(micro) : whole, layers, training);
+        }
         auto const type = std::ranges::find(c.types, plan.devices[stage.devices[0][0]].type, &device_type::name) - c.types.begin();
         auto const group = tensor_group_of(c, static_cast<std::size_t>(type), degree);
         plan.groups.emplace(degree, group_plan(whole, pricer->program_on(group), group, training));

@@ -106,6 +106,7 @@ TEST_CASE("tensor groups that AMP plans compute what the program does, in stages
         REQUIRE(plan.exists());
         REQUIRE(plan.groups.contains(2));
         CHECK(is_split(plan.groups.at(2)));
+        CHECK(plan.time.update.value > 0);
         auto const checked = verify(p, plan);
         CHECK_MESSAGE(checked, checked.problem);
         auto const found = prove(p, plan, test::kernels());
@@ -167,6 +168,7 @@ TEST_CASE("a plan that says other costs than its cluster's is told from one that
     CHECK(said([](pipeline_plan& q) { q.stages[1].boundary = seconds(0); }).starts_with("stage 1: what enters it is 0.000000 ms"));
     CHECK(said([](pipeline_plan& q) { q.time.pipeline = seconds(1e-9); }).starts_with("the pipeline's time is 0.000000 s"));
     CHECK(said([](pipeline_plan& q) { q.time.synchronisation = seconds(1); }).starts_with("the gradients' time is 1.000000 s"));
+    CHECK(said([](pipeline_plan& q) { q.time.update = seconds(1); }).starts_with("the optimiser's time is 1.000000 s"));
     CHECK(said([](pipeline_plan& q) { q.devices[3].memory = bytes(1); }).starts_with("device 3: its memory is 1.000000 bytes"));
     CHECK(said([](pipeline_plan& q) { q.devices[3].memory_limit = bytes(1e12); }).starts_with("device 3: its memory limit is "));
     CHECK(said([](pipeline_plan& q) { q.devices[1].machine = 1; }) == "device 1 is on machine 1, in the cluster on 0");

@@ -3,7 +3,6 @@
 #include "kernels.hpp"
 #include "support/block_programs.hpp"
 #include "support/pipelines.hpp"
-#include "support/random_plans.hpp"
 #include "support/random_programs.hpp"
 
 #include <heddle/execute/prove_pipeline.hpp>
@@ -12,28 +11,12 @@
 
 #include <algorithm>
 #include <map>
-#include <optional>
 #include <string>
 #include <vector>
 
 namespace {
 
 using namespace heddle;
-
-/// A random program of the theory on a group that stages can run, if one is found: shares are random, some of them empty.
-std::optional<plan> random_group(indexed_program const& p, batch_split const& batch, std::size_t devices, test::random_source& random) {
-    for (int attempt = 0; attempt < 30; ++attempt) {
-        auto found = test::random_plan(p, devices, random);
-        std::vector<instruction> program;
-        for (auto const& s : found.steps) program.push_back(s.instruction);
-        try {
-            check_for_stages(p, program, batch);
-            return found;
-        } catch (input_error const&) {
-        }
-    }
-    return std::nullopt;
-}
 
 bool is_cut(plan const& p) {
     return std::ranges::any_of(p.steps, [](plan_step const& s) { return s.instruction.what == instruction::kind::compute && s.instruction.loop >= 0; });
@@ -73,7 +56,7 @@ TEST_CASE("random programs on random tensor groups, stages, copies and micro-bat
         bool found_all = true, any_cut = false;
         for (auto const d : degrees) {
             if (d == 1 || plan.groups.contains(d)) continue;
-            if (auto group = random_group(indexed, batch, d, random)) {
+            if (auto group = test::random_group(indexed, batch, d, random, 30)) {
                 any_cut = any_cut || is_cut(*group);
                 plan.groups.emplace(d, *std::move(group));
             } else {

@@ -58,6 +58,7 @@ public:
                              {"cluster_digest", from.cluster_digest}, {"heddle", from.version},
                              {"optimizer_bytes_per_element", number(from.training.optimizer_bytes_per_element)}};
         out["time"] = {{"pipeline", number(plan_.time.pipeline.value)}, {"synchronisation", number(plan_.time.synchronisation.value)}};
+        if (plan_.time.update.value > 0) out["time"]["update"] = number(plan_.time.update.value);
         out["bubble"] = number(plan_.bubble);
         if (plan_.schedule != "1f1b") out["schedule"] = plan_.schedule;
         out["micro_batches"] = plan_.micro_batches;
@@ -161,8 +162,9 @@ private:
         for (auto const& [name, cost] : root_.at("baselines").fields())
             plan_.baselines[name] = cost.value().is_null() ? std::nullopt : std::optional(cost.non_negative());
         element const time = root_.at("time");
-        allow_only(time, {"pipeline", "synchronisation"});
-        plan_.time = {seconds(time.at("pipeline").non_negative()), seconds(time.at("synchronisation").non_negative())};
+        allow_only(time, {"pipeline", "synchronisation", "update"});
+        auto const update = time.find("update");
+        plan_.time = {seconds(time.at("pipeline").non_negative()), seconds(time.at("synchronisation").non_negative()), seconds(update ? update->non_negative() : 0)};
         plan_.bubble = root_.at("bubble").number();
         if (auto const schedule = root_.find("schedule")) plan_.schedule = schedule->text();
         plan_.micro_batches = root_.at("micro_batches").integer(1, most);
