@@ -4,8 +4,7 @@
 #pragma once
 
 #include <heddle/execute/communicator.hpp>
-#include <heddle/execute/detail/shard_layout.hpp>
-#include <heddle/execute/detail/tensor_exchange.hpp>
+#include <heddle/execute/detail/group_tensors.hpp>
 #include <heddle/execute/kernel.hpp>
 #include <heddle/execute/pipeline_layout.hpp>
 #include <heddle/execute/single_device.hpp>
@@ -36,38 +35,6 @@ struct pipeline_result {
     /// The most micro-batches of which the rank held activations at one time.
     std::int64_t most_in_flight = 0;
 };
-
-namespace detail {
-
-/// A program in the places of a micro-batch: every value that is cut along the batch is so small there; sources are whole.
-[[nodiscard]] inline indexed_program part_of_batch(indexed_program p, batch_split const& batch, extent places) {
-    for (tensor_id t = 0; t < p.tensors.size(); ++t) {
-        if (!batch.forms[t].is_shard()) continue;
-        auto const number = static_cast<std::size_t>(batch.forms[t].factor());
-        auto const cut = p.tensors[t].factors[number];
-        p.tensors[t].info.shape = part_shape(p.tensors[t].info.shape, cut, places);
-        for (auto& f : p.tensors[t].factors) f = within(f, cut, places);
-        p.tensors[t].factors[number].extent = places;
-    }
-    return p;
-}
-
-/// What a tensor group does with tensors of one size of micro-batch. *Lifetime:* stays where it is.
-template <class Scalar, communicator_of<Scalar> Communicator>
-class group_tensors {
-public:
-    group_tensors(indexed_program p, plan const& what, Communicator& group) : program_(std::move(p)), layout(program_, what), exchange(program_, layout, group) {}
-    group_tensors(group_tensors const&) = delete;
-
-private:
-    indexed_program program_;
-
-public:
-    shard_layout layout;
-    tensor_exchange<Scalar, Communicator> exchange;
-};
-
-} // namespace detail
 
 /// One rank of a pipeline. Values that pass several stages are handed on by each of them, and so are their cotangents.
 ///
@@ -103,8 +70,9 @@ public:
         gradients_.clear();
         for (auto const& i : stage_.once) {
             auto& made = sources_[{i.tensor, i.to}];
-            made = i.what == instruction::kind::read ? stored(i, sources.at(i.tensor)) : whole_.exchange.convert(i.tensor, i.from, i.to, sources_.at({i.tensor, i.from}), uneven::padded);
-            if (i.what == instruction::kind::read && i.to == form::partial()) made = whole_.exchange.scaled(std::move(made));
+            bool const is_read = i.what == instruction::kind::read;
+            made = is_read ? stored(i, sources.at(i.tensor)) : whole_.exchange.convert(i.tensor, i.from, i.to, sources_.at({i.tensor, i.from}), uneven::padded);
+            if (is_read && i.to == form::partial()) made = whole_.exchange.scaled(std::move(made));
         }
         for (auto const& pass : schedule.passes(at_.stage, layout_.shape())) {
             auto const [begin, count] = layout_.places(at_.copy, pass.micro_batch);
@@ -136,7 +104,9 @@ private:
     [[nodiscard]] bool is_value(tensor_id t) const { return program_.tensor(t).role == tensor_role::value; }
     /// The form in which a value passes from stage to stage.
     [[nodiscard]] form passed(tensor_id t) const { return canonical(form::mirrored(), indexed_.tensors[t]); }
-    [[nodiscard]] tensor stored(instruction const& read, tensor const& whole) const { return read.to.is_shard() ? whole_.layout.cut(read.tensor, read.to, whole, at_.part) : whole; }
+    [[nodiscard]] tensor stored(instruction const& read, tensor const& whole) const {
+        return read.to.is_shard() ? whole_.layout.cut(read.tensor, read.to, whole, at_.part) : whole;
+    }
 
     /// The group's tensors in a micro-batch of the size of the one under way.
     [[nodiscard]] tensors& here() {
@@ -166,7 +136,8 @@ private:
 
     void backward(kept& mine) {
         values cotangents;
-        if (formed_tensor const loss{program_.loss(), passed(program_.loss())}; mine.tensors.contains(loss)) cotangents[loss] = tensor(program_.tensor(loss.first).shape, loss_share());
+        if (formed_tensor const loss{program_.loss(), passed(program_.loss())}; mine.tensors.contains(loss))
+            cotangents[loss] = tensor(program_.tensor(loss.first).shape, loss_share());
         for (auto t : leave_)
             if (has_cotangent(t)) receive(cotangents[{t, passed(t)}], t, at_.stage + 1);
         for (auto const& [t, f] : stage_.leave)
@@ -192,12 +163,14 @@ private:
         auto gradients = backend_.backward(call(i, mine), operands(i, mine.tensors, made), results, given);
         for (std::size_t k = 0; k < gradients.size(); ++k) {
             tensor_id const t = program_.operands(i.op)[k];
-            if (gradients[k] && has_cotangent(t)) accumulate(is_value(t) ? cotangents : gradients_, {t, i.operands[k]}, of_tensor(t, i.operands[k], batch_use(i, k), *std::move(gradients[k])));
+            if (!gradients[k] || !has_cotangent(t)) continue;
+            accumulate(is_value(t) ? cotangents : gradients_, {t, i.operands[k]}, of_tensor(t, i.operands[k], batch_use(i, k), *std::move(gradients[k])));
         }
     }
     /// Adds what a conversion transposes the cotangent of its result to.
     void transpose(values& cotangents, tensor_id t, form from, form to, tensors& of) {
-        if (auto const found = cotangents.find({t, to}); found != cotangents.end()) accumulate(cotangents, {t, from}, of.exchange.transpose(t, from, to, found->second, uneven::padded));
+        auto const found = cotangents.find({t, to});
+        if (found != cotangents.end()) accumulate(cotangents, {t, from}, of.exchange.transpose(t, from, to, found->second, uneven::padded));
     }
 
     // ---- between stages

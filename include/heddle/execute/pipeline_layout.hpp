@@ -97,14 +97,18 @@ private:
         return program;
     }
     void divide_batch(extent places) {
+        constexpr std::int64_t most = 1 << 20;
+        if (plan_.micro_batches > most) fail("micro-batches", std::to_string(plan_.micro_batches) + ", expected at most " + std::to_string(most));
+        if (plan_.micro_batch_size > places) fail("micro-batches", "of " + std::to_string(plan_.micro_batch_size) + " samples, the batch has " + std::to_string(places));
         auto const copies = static_cast<extent>(plan_.copies());
         for (extent c = 0, begin = 0; c < copies; ++c) {
             extent const samples = places / copies + (c < places % copies ? 1 : 0), end = begin + samples;
             extent const size = plan_.micro_batch_size > 0 ? plan_.micro_batch_size : (samples + plan_.micro_batches - 1) / plan_.micro_batches;
+            std::string const counts = std::to_string(plan_.micro_batches) + " of " + std::to_string(size);
             if (size * plan_.micro_batches < samples)
-                fail("micro-batches", std::to_string(plan_.micro_batches) + " of " + std::to_string(size) + ", expected enough for a copy's " + std::to_string(samples) + " samples");
+                fail("micro-batches", counts + ", expected enough for a copy's " + std::to_string(samples) + " samples");
             if (c == 0 && plan_.micro_batch_size > 0 && size * (plan_.micro_batches - 1) >= samples)
-                fail("micro-batches", std::to_string(plan_.micro_batches) + " of " + std::to_string(size) + ", expected no more than a copy's " + std::to_string(samples) + " samples need");
+                fail("micro-batches", counts + ", expected no more than a copy's " + std::to_string(samples) + " samples need");
             for (extent m = 0; m < plan_.micro_batches; ++m) {
                 extent const first = std::min(begin + m * size, end);
                 ranges_.push_back({first, std::min(size, end - first)});

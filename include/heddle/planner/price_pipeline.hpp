@@ -36,7 +36,8 @@ namespace detail {
     s.micro_batches = plan.micro_batches;
     s.cuts.push_back(0);
     for (auto const& stage : plan.stages) {
-        if (stage.degree() != s.placement.degrees.tensor) throw input_error("pipeline plan, stages", "tensor groups of several sizes, expected one: strategies have one tensor degree");
+        if (stage.degree() != s.placement.degrees.tensor)
+            throw input_error("pipeline plan, stages", "tensor groups of several sizes, expected one: strategies have one tensor degree");
         s.cuts.push_back(stage.end);
         for (auto const& group : stage.devices) s.placement.devices.insert(s.placement.devices.end(), group.begin(), group.end());
     }
@@ -54,7 +55,8 @@ namespace detail {
         for (std::size_t type = 0; type < numbers.size(); ++type)
             if (auto const at = std::ranges::find(numbers[type], machine); at != numbers[type].end()) {
                 stages.push_back({type, static_cast<std::size_t>(at - numbers[type].begin()), group.size(), stage.first, stage.end});
-                if (!p.may_take(type, 0, group.size())) throw input_error("pipeline plan, stage " + std::to_string(stages.size() - 1), "has more devices than its machine");
+                if (!p.may_take(type, 0, group.size()))
+                    throw input_error("pipeline plan, stage " + std::to_string(stages.size() - 1), "has more devices than its machine");
             }
     }
     return stages;

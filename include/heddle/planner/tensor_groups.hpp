@@ -21,7 +21,8 @@ namespace detail {
 
 /// Whether factors and loops of two programs that differ in extents alone are numbered alike.
 [[nodiscard]] inline bool are_numbered_alike(indexed_program const& a, indexed_program const& b) {
-    return std::ranges::equal(a.tensors, b.tensors, [](auto const& x, auto const& y) { return std::ranges::equal(x.factors, y.factors, {}, &factor::dimension, &factor::dimension); }) &&
+    return std::ranges::equal(a.tensors, b.tensors,
+                              [](auto const& x, auto const& y) { return std::ranges::equal(x.factors, y.factors, {}, &factor::dimension, &factor::dimension); }) &&
            std::ranges::equal(a.operators, b.operators, [](auto const& x, auto const& y) {
                return std::ranges::equal(x.loops, y.loops, [](split_loop const& l, split_loop const& m) { return l.operands == m.operands && l.results == m.results; });
            });
