@@ -73,7 +73,7 @@ void compare_repeats(setting const& s, fs::path const& tables) {
     if (!fs::exists(tables)) return;
     std::printf("  measured twice:\n");
     auto const wanted = s.problem.name.substr(std::string("amp_").size());
-    json const file = json::parse(std::ifstream(tables));
+    auto const file = nlohmann::json::parse(std::ifstream(tables));
     double most = 0;
     for (auto const& table : file.at("tables")) {
         if (table.at("setting") != wanted) continue;
