@@ -15,6 +15,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <optional>
 #include <string>
 #include <utility>
@@ -65,6 +66,28 @@ void print_row(char const* name, std::vector<double> const& predicted, std::vect
     for (std::size_t i = 0; i < measured.size(); ++i) error += std::abs(predicted[i] / measured[i] - 1) / static_cast<double>(measured.size());
     std::printf("  %-34s %8.3f %10.1f %% %10.1f %% %10.1f %%\n", name, spearman(predicted, measured), 100 * error, 100 * regret(predicted, measured, 1),
                 100 * regret(predicted, measured, 3));
+}
+
+/// Strategies whose time the paper's tables give too: how far two measurements of one strategy are apart, which no prediction can undercut.
+void compare_repeats(setting const& s, fs::path const& tables) {
+    if (!fs::exists(tables)) return;
+    std::printf("  measured twice:\n");
+    auto const wanted = s.problem.name.substr(std::string("amp_").size());
+    auto const file = nlohmann::json::parse(std::ifstream(tables));
+    double most = 0;
+    for (auto const& table : file.at("tables")) {
+        if (table.at("setting") != wanted) continue;
+        for (auto const& row : table.at("rows"))
+            for (auto const& t : s.trials) {
+                auto const d = t.plan.degrees();
+                if (!t.measured || d.pipeline != row.at("pp") || d.tensor != row.at("tmp") || t.plan.micro_batch_size != row.at("mbs")) continue;
+                bool const is_same = t.plan.cuts == row.at("layer_bounds").get<std::vector<std::size_t>>();
+                double const other = row.at("measured_s").get<double>(), apart = std::abs(other / *t.measured - 1);
+                if (is_same) most = std::max(most, apart);
+                std::printf("    %s  %5.2f and %5.2f s, %4.1f %% apart%s\n", t.name().c_str(), *t.measured, other, 100 * apart, is_same ? "" : ", other layers in its stages");
+            }
+    }
+    std::printf("  the same strategy measured twice is up to %.1f %% apart\n", 100 * most);
 }
 
 /// Returns the problem calibrated on all finished trials.
@@ -248,6 +271,7 @@ int main() {
         auto const finished = std::ranges::count_if(s.trials, [](auto const& t) { return t.measured.has_value(); });
         std::printf("%s: %zu strategies, %lld finished\n", name, s.trials.size(), static_cast<long long>(finished));
         auto const calibrated = finished > 0 ? compare_times(s) : transfer(s.problem, fitted);
+        if (finished > 0) compare_repeats(s, fs::path(data) / "amp" / "amp_paper_tables_6_11.json");
         if (finished > 0) fitted.emplace_back(s, calibrated);
         else compare_mixed(s, calibrated);
         compare_memory(s);

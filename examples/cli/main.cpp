@@ -37,6 +37,7 @@ int run(int argc, char** argv) {
     auto* const verify_command = app.add_subcommand("verify", "Re-derive that a plan computes what its model does, then run both");
     verify_command->add_option("--plan", verify.plan, "Plan file")->required();
     verify_command->add_option("--model", verify.model, "Model file")->required();
+    verify_command->add_option("--cluster", verify.cluster, "Cluster file, to price a pipeline plan again");
     verify_command->add_option("--seed", verify.seed, "Seed of the random data both are run on")->capture_default_str();
     auto* const shrink = verify_command->add_flag("--shrink", verify.shrink, "Run with smaller dimensions but every operator, form and share");
     verify_command->add_flag("!--no-run", verify.run, "Run nothing")->excludes(shrink);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // heddle verify: does a plan compute what its model does? By its properties, then by running both.
 #include "commands.hpp"
+#include "verify_size.hpp"
 
 #include <heddle/execute/eigen_kernels.hpp>
 #include <heddle/execute/prove.hpp>
@@ -20,21 +21,11 @@ namespace heddle::cli {
 
 namespace {
 
-/// What is run at most: a minute or two on one core.
-constexpr execution_size most{bytes(4e9), flops(2e11)};
-constexpr std::size_t most_ranks = 1024;
-
 planned_program what_to_run(verify_arguments const& arguments, program const& p, plan const& what) {
-    if (auto const ranks = ranks_of(what); ranks > most_ranks)
-        throw input_error(arguments.plan, "is for " + std::to_string(ranks) + " devices, at most " + std::to_string(most_ranks) + " can be run; see --no-run");
+    check_ranks(arguments, ranks_of(what));
     auto result = arguments.shrink ? shrink(p, what) : planned_program{p, what};
-    auto const size = size_of_execution(index_for(result.program, result.plan), result.plan);
-    if (size.memory <= most.memory && size.work <= most.work) return result;
-    char text[160];
-    std::snprintf(text, sizeof text, "running it takes about %.3g GB and %.3g Gflop, more than %.3g GB or %.3g Gflop; %s", size.memory.value / 1e9,
-                  size.work.value / 1e9, most.memory.value / 1e9, most.work.value / 1e9,
-                  arguments.shrink ? "it does not shrink any further" : "run it smaller with --shrink, or not at all with --no-run");
-    throw input_error(arguments.model, text);
+    check_size(arguments, size_of_execution(index_for(result.program, result.plan), result.plan));
+    return result;
 }
 
 void add_to(nlohmann::ordered_json& out, proof const& shown) {
@@ -69,7 +60,10 @@ void print(proof const& shown) {
 } // namespace
 
 int run_verify(verify_arguments const& arguments) {
-    auto const p = json::read_plan(arguments.plan);
+    auto const text = json::read_text(arguments.plan);
+    if (json::format_of(arguments.plan, text) == "heddle.pipeline_plan") return run_verify_pipeline(arguments);
+    if (!arguments.cluster.empty()) throw input_error("--cluster", "is for pipeline plans; see heddle cost");
+    auto const p = json::parse_plan(text, arguments.plan);
     auto const model = json::read_model(arguments.model);
     auto warnings = model.warnings;
     if (p.provenance.model_digest != model.digest) warnings.push_back("the model has changed since the plan was made");

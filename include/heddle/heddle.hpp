@@ -92,6 +92,7 @@
 #include <heddle/pipeline/schedule.hpp>
 #include <heddle/pipeline/stage_kinds.hpp>
 #include <heddle/pipeline/stage_memory.hpp>
+#include <heddle/pipeline/stage_program.hpp>
 #include <heddle/pipeline/strategy.hpp>
 #include <heddle/pipeline/strategy_baselines.hpp>
 #include <heddle/pipeline/strategy_bound.hpp>
@@ -118,11 +119,13 @@
 #include <heddle/planner/hidup.hpp>
 #include <heddle/planner/layer_costs.hpp>
 #include <heddle/planner/pipeline_plans.hpp>
+#include <heddle/planner/price_pipeline.hpp>
 #include <heddle/planner/program_pipelines.hpp>
 #include <heddle/planner/program_profile.hpp>
 #include <heddle/planner/realise.hpp>
 #include <heddle/planner/relaxation_bounds.hpp>
 #include <heddle/planner/segments.hpp>
+#include <heddle/planner/tensor_groups.hpp>
 #include <heddle/planner/synthesis.hpp>
 
 #include <heddle/execute/communicator.hpp>
@@ -131,11 +134,13 @@
 #include <heddle/execute/kernel.hpp>
 #include <heddle/execute/optimizer.hpp>
 #include <heddle/execute/pipeline.hpp>
+#include <heddle/execute/pipeline_layout.hpp>
 #include <heddle/execute/prove.hpp>
 #include <heddle/execute/prove_pipeline.hpp>
 #include <heddle/execute/random.hpp>
 #include <heddle/execute/random_sources.hpp>
 #include <heddle/execute/shrink.hpp>
+#include <heddle/execute/shrink_pipeline.hpp>
 #include <heddle/execute/single_device.hpp>
 #include <heddle/execute/size.hpp>
 #include <heddle/execute/tensor.hpp>

@@ -69,6 +69,27 @@ class CommandLine(unittest.TestCase):
         self.assertGreater(repriced["cost"], summary["cost"])
         self.assertEqual(len(repriced["warnings"]), 1)
 
+    def test_verify_of_pipeline_plans(self):
+        out = self.path / "pipeline.json"
+        verify = ("verify", "--plan", out, "--model", MODEL)
+        for cluster, *options in (("examples/clusters/v100x4_nvlink.json", "--planner", "amp", "--tensor-degrees", 2), (CLUSTER, "--planner", "ditto", "--micro-batch", 32)):
+            planned = run("plan", "--model", MODEL, "--cluster", cluster, "--out", out, *options)
+            self.assertEqual(planned.returncode, 0, planned.stderr)
+            verified = run(*verify, "--cluster", cluster, "--shrink", "--json")
+            self.assertEqual((verified.returncode, verified.stderr), (0, ""))
+            shown = json.loads(verified.stdout)
+            self.assertEqual((shown["valid"], shown["executed"], shown["priced"], shown["shrunk"]), (True, True, True, True))
+            self.assertLess(shown["max_relative_error"], 1e-10)
+            self.assertEqual(run(*verify, "--no-run").returncode, 0)
+        plan = json.loads(out.read_text())
+        plan["stages"][0]["time"] *= 2
+        broken = run("verify", "--plan", self.write("broken.json", plan), "--model", MODEL, "--cluster", CLUSTER, "--no-run", "--json")
+        self.assertEqual(broken.returncode, 1)
+        self.assertIn("stage 0: its time is", broken.stderr)
+        self.assertFalse(json.loads(broken.stdout)["valid"])
+        plan["layers"][0]["operators"] += 1
+        self.refused(run("verify", "--plan", self.write("broken.json", plan), "--model", MODEL, "--no-run"), "broken.json", "operators, expected those of the model")
+
     def test_verify_runs_the_plan(self):
         out = self.path / "plan.json"
         self.assertEqual(run("plan", "--model", MODEL, "--cluster", CLUSTER, "--out", out).returncode, 0)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "documents.hpp"
+#include "grouped_pipeline.hpp"
 
 #include <heddle/json/cluster.hpp>
 #include <heddle/json/fitted.hpp>
@@ -123,11 +124,13 @@ TEST_CASE("mutated fitted models read or are refused") {
 
 TEST_CASE("mutated pipeline plans and profiles of layers read or are refused") {
     auto const example = [](char const* page) { return test::example_of(page); };
-    check_mutations(8, 2000, example("docs/reference/pipeline_plans.md"), true, [](std::string const& text) {
+    auto const read_pipeline = [](std::string const& text) {
         auto const p = json::parse_pipeline_plan(text, "fuzzed");
         validate(p);
         static_cast<void>(json::write_pipeline_plan(p));
-    });
+    };
+    check_mutations(8, 2000, example("docs/reference/pipeline_plans.md"), true, read_pipeline);
+    check_mutations(11, 500, test::grouped_pipeline(), true, read_pipeline);
     check_mutations(9, 2000, example("docs/reference/layer_profiles.md"), true, [](std::string const& text) { validate(json::parse_layer_profile(text, "fuzzed")); });
     check_mutations(10, 2000, example("docs/reference/templates.md"), true, [](std::string const& text) { static_cast<void>(json::parse_template_problem(text, "fuzzed")); });
 }

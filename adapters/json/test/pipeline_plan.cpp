@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "documents.hpp"
+#include "grouped_pipeline.hpp"
 
 #include <heddle/json/pipeline_plan.hpp>
 
@@ -56,6 +57,28 @@ TEST_CASE("a pipeline plan written and read again is the same") {
     CHECK(json::plan_summary(none).find("\"cost\":null") != std::string::npos);
     none.bubble = std::numeric_limits<double>::quiet_NaN();
     CHECK_THROWS_AS((void)json::write_pipeline_plan(none), input_error);
+}
+
+TEST_CASE("tensor groups, the optimiser's time and another schedule are kept") {
+    auto p = json::parse_pipeline_plan(test::grouped_pipeline());
+    CHECK(p.groups.at(2).devices.size() == 2);
+    p.time.update = seconds(0.25);
+    p.schedule = "oobleck";
+    auto const text = json::write_pipeline_plan(p);
+    auto const again = json::parse_pipeline_plan(text);
+    CHECK(json::write_pipeline_plan(again) == text);
+    CHECK(again.time.update == seconds(0.25));
+    CHECK(again.schedule == "oobleck");
+    CHECK(json::write_plan(again.groups.at(2)) == json::write_plan(p.groups.at(2)));
+
+    auto const said = [](std::string const& pointer, std::string const& value) {
+        return test::message_of([&] { (void)json::parse_pipeline_plan(test::with_change(test::grouped_pipeline(), pointer, value), "it"); });
+    };
+    CHECK(said("/groups/two", "{}") == "it: groups.two: is called 'two', expected a number of devices, two at least");
+    CHECK(said("/groups/1", "{}") == "it: groups.1: is called '1', expected a number of devices, two at least");
+    CHECK(said("/groups/2/format", "\"heddle.cluster\"").find("groups.2.format: is \"heddle.cluster\", expected heddle.plan") != std::string::npos);
+    CHECK(said("/groups/2/steps", "[]") != "");
+    CHECK(said("/groups/3", json::write_plan(p.groups.at(2))).find("groups.3.devices") != std::string::npos);
 }
 
 TEST_CASE("bad pipeline plans are refused by place") {

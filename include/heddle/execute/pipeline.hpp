@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Runs a pipeline plan on one rank: a stage of a copy, micro-batch by micro-batch, forward and backward in turn.
+/// @brief Runs a pipeline plan on one rank: a device's part of a stage of a copy, micro-batch by micro-batch, forward and backward in turn.
 #pragma once
 
 #include <heddle/execute/communicator.hpp>
+#include <heddle/execute/detail/group_tensors.hpp>
 #include <heddle/execute/kernel.hpp>
+#include <heddle/execute/pipeline_layout.hpp>
 #include <heddle/execute/single_device.hpp>
 #include <heddle/execute/tensor.hpp>
-#include <heddle/pipeline/batch_split.hpp>
 #include <heddle/pipeline/layers.hpp>
-#include <heddle/pipeline/schedule.hpp>
-#include <heddle/plan/pipeline_plan.hpp>
 #include <heddle/program/program.hpp>
 
 #include <algorithm>
@@ -19,7 +18,6 @@
 #include <map>
 #include <optional>
 #include <span>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -30,7 +28,7 @@ template <class Scalar>
 struct pipeline_result {
     /// The whole loss, on the ranks of the last stage.
     std::optional<Scalar> loss;
-    /// Of the parameters that the stage uses, whole, and the same on all ranks that use one.
+    /// Of the parameters that the stage uses, in the form in which its group stores them.
     iteration_result<Scalar> gradients;
     /// Bytes sent to the next stage and to the one before, as the program's element types count them.
     bytes activations, cotangents;
@@ -38,63 +36,12 @@ struct pipeline_result {
     std::int64_t most_in_flight = 0;
 };
 
-/// A pipeline plan's stages as ranges of a program's operators, and its micro-batches as ranges of the batch.
-///
-/// Rank `stage * copies + copy` runs that stage of that copy.
-class pipeline_layout {
-public:
-    /// *Throws* `input_error` if the plan is none of the program, or has tensor groups of several devices.
-    pipeline_layout(indexed_program const& p, pipeline_plan const& what, extent places) : plan_(what) {
-        validate(what);
-        auto const fail = [](std::string const& place, std::string const& problem) { throw input_error("pipeline plan, " + place, problem); };
-        if (!what.exists()) fail("stages", "there are none");
-        if (what.operator_count() != p.operators.size())
-            fail("layers", "of " + std::to_string(what.operator_count()) + " operators, expected those of the model, " + std::to_string(p.operators.size()));
-        if (auto const devices = what.stages.front().devices.front().size(); devices != 1 || std::ranges::any_of(what.stages, [](auto const& s) { return s.devices.front().size() != 1; }))
-            fail("stages", "tensor groups of several devices, expected one: execution has no tensor parallelism inside stages yet");
-        if (what.global_batch > 0 && what.global_batch != places)
-            fail("global batch", std::to_string(what.global_batch) + " samples, the model's batch has " + std::to_string(places));
-        std::vector<operator_id> ends{0};
-        for (auto const& l : what.layers) ends.push_back(ends.back() + static_cast<operator_id>(l.operators));
-        cuts_.push_back(0);
-        for (auto const& s : what.stages) cuts_.push_back(ends[s.end]);
-        auto const copies = static_cast<extent>(what.copies());
-        for (extent c = 0, begin = 0; c < copies; ++c) {
-            extent const samples = places / copies + (c < places % copies ? 1 : 0), end = begin + samples;
-            extent const size = what.micro_batch_size > 0 ? what.micro_batch_size : (samples + what.micro_batches - 1) / what.micro_batches;
-            if (size * what.micro_batches < samples)
-                fail("micro-batches", std::to_string(what.micro_batches) + " of " + std::to_string(size) + ", expected enough for a copy's " + std::to_string(samples) + " samples");
-            for (extent m = 0; m < what.micro_batches; ++m) {
-                extent const first = std::min(begin + m * size, end);
-                ranges_.push_back({first, std::min(size, end - first)});
-            }
-            begin = end;
-        }
-    }
-
-    [[nodiscard]] std::size_t stages() const { return plan_.stages.size(); }
-    [[nodiscard]] std::size_t copies() const { return plan_.copies(); }
-    [[nodiscard]] std::size_t rank(std::size_t stage, std::size_t copy) const { return stage * copies() + copy; }
-    [[nodiscard]] pipeline_shape shape() const { return {stages(), plan_.micro_batches}; }
-    /// The operators [first, end) of a stage.
-    [[nodiscard]] std::pair<operator_id, operator_id> operators(std::size_t stage) const { return {cuts_[stage], cuts_[stage + 1]}; }
-    [[nodiscard]] std::size_t stage_of(operator_id o) const { return static_cast<std::size_t>(std::ranges::upper_bound(cuts_, o) - cuts_.begin()) - 1; }
-    /// Parts of the batch: of all copies.
-    [[nodiscard]] std::size_t parts() const { return ranges_.size(); }
-    /// A micro-batch of a copy: its first place and their number, which may be zero.
-    [[nodiscard]] std::pair<extent, extent> places(std::size_t copy, std::int64_t micro_batch) const {
-        return ranges_[copy * static_cast<std::size_t>(plan_.micro_batches) + static_cast<std::size_t>(micro_batch)];
-    }
-
-private:
-    pipeline_plan const& plan_;
-    std::vector<operator_id> cuts_;
-    std::vector<std::pair<extent, extent>> ranges_;
-};
-
 /// One rank of a pipeline. Values that pass several stages are handed on by each of them, and so are their cotangents.
 ///
-/// *Preconditions.* The split and the layout are of the program; the communicator has `stages * copies` ranks, all of which run this.
+/// A tensor is held in two ways at once: of the batch in a micro-batch's (`batch_split`), of a tensor group's in this device's (`stage_program`). Both are forms of
+/// the theory, over other devices, of other factors, so that each conversion acts on what the other leaves.
+///
+/// *Preconditions.* The split and the layout are of the program; the communicator has `layout.ranks()` ranks, all of which run this.
 /// Keeps references to all it is given.
 template <class Scalar, point_to_point_of<Scalar> Communicator, kernel_backend<Scalar> Backend>
 class pipeline_rank {
@@ -103,95 +50,201 @@ public:
 
     pipeline_rank(program const& p, indexed_program const& indexed, batch_split const& split, pipeline_layout const& layout, Communicator& world, Backend const& backend,
                   std::uint64_t seed = 0)
-        : program_(p), indexed_(indexed), split_(split), layout_(layout), world_(world), backend_(backend), seed_(seed), stage_(world.rank() / layout.copies()),
-          copy_(world.rank() % layout.copies()), operators_(layout.operators(stage_)), enter_(values_across(indexed, operators_.first)),
-          leave_(values_across(indexed, operators_.second)) {}
+        : program_(p), indexed_(indexed), split_(split), layout_(layout), world_(world), backend_(backend), seed_(seed), at_(layout.place_of(world.rank())),
+          stage_(layout.computation(at_.stage)), enter_(values_across(indexed, layout.operators(at_.stage).first)),
+          leave_(values_across(indexed, layout.operators(at_.stage).second)), group_(group_of_stage()), whole_(indexed, layout.group_plan(at_.stage), group_) {}
+
+    /// Parameters' gradients, given whole, as this rank's stage stores them.
+    [[nodiscard]] source_values<Scalar> place(source_values<Scalar> const& whole) const {
+        source_values<Scalar> mine;
+        for (auto const& i : stage_.once)
+            if (auto const found = whole.find(i.tensor); i.what == instruction::kind::read && found != whole.end()) mine.emplace(i.tensor, stored(i, found->second));
+        return mine;
+    }
 
     /// One iteration on whole sources, of which it reads those that its stage uses.
     template <class Schedule = one_f_one_b>
     [[nodiscard]] pipeline_result<Scalar> run(source_values<Scalar> const& sources, Schedule const& schedule = {}) {
-        sources_ = &sources;
         result_ = {};
+        sources_.clear();
         gradients_.clear();
-        for (auto const& pass : schedule.passes(stage_, layout_.shape())) {
-            begin_ = layout_.places(copy_, pass.micro_batch).first;
-            count_ = layout_.places(copy_, pass.micro_batch).second;
-            if (pass.is_forward) forward(values_[pass.micro_batch]);
-            result_.most_in_flight = std::max(result_.most_in_flight, static_cast<std::int64_t>(values_.size()));
-            if (pass.is_forward) continue;
-            backward(values_.at(pass.micro_batch));
-            values_.erase(pass.micro_batch);
+        for (auto const& i : stage_.once) {
+            auto& made = sources_[{i.tensor, i.to}];
+            bool const is_read = i.what == instruction::kind::read;
+            made = is_read ? stored(i, sources.at(i.tensor)) : whole_.exchange.convert(i.tensor, i.from, i.to, sources_.at({i.tensor, i.from}), uneven::padded);
+            if (is_read && i.to == form::partial()) made = whole_.exchange.scaled(std::move(made));
         }
+        for (auto const& pass : schedule.passes(at_.stage, layout_.shape())) {
+            auto const [begin, count] = layout_.places(at_.copy, pass.micro_batch);
+            begin_ = begin;
+            count_ = count;
+            if (pass.is_forward) forward(in_flight_[pass.micro_batch]);
+            result_.most_in_flight = std::max(result_.most_in_flight, static_cast<std::int64_t>(in_flight_.size()));
+            if (pass.is_forward) continue;
+            backward(in_flight_.at(pass.micro_batch));
+            in_flight_.erase(pass.micro_batch);
+        }
+        for (auto i = stage_.once.rbegin(); i != stage_.once.rend(); ++i) transpose_once(*i);
         add_up_gradients();
-        if (result_.loss) group({stage_}).all_reduce(std::span<Scalar>(&*result_.loss, 1));
+        if (result_.loss) among_copies().all_reduce(std::span<Scalar>(&*result_.loss, 1));
         return std::move(result_);
     }
 
 private:
-    using values = std::map<tensor_id, tensor>;
+    using values = std::map<formed_tensor, tensor>;
+    using group_type = decltype(std::declval<Communicator&>().group(std::vector<std::size_t>{}));
+    using tensors = detail::group_tensors<Scalar, group_type>;
+    /// What is kept of a micro-batch until its backward pass; of operators, by number, rows' statistics over the whole group.
+    struct kept {
+        values tensors;
+        std::map<std::pair<operator_id, std::size_t>, std::vector<double>> statistics;
+    };
+
+    [[nodiscard]] bool has_cotangent(tensor_id t) const { return indexed_.tensors[t].has_cotangent; }
+    [[nodiscard]] bool is_value(tensor_id t) const { return program_.tensor(t).role == tensor_role::value; }
+    /// The form in which a value passes from stage to stage.
+    [[nodiscard]] form passed(tensor_id t) const { return canonical(form::mirrored(), indexed_.tensors[t]); }
+    [[nodiscard]] tensor stored(instruction const& read, tensor const& whole) const {
+        return read.to.is_shard() ? whole_.layout.cut(read.tensor, read.to, whole, at_.part) : whole;
+    }
+
+    /// The group's tensors in a micro-batch of the size of the one under way.
+    [[nodiscard]] tensors& here() {
+        return sizes_.try_emplace(count_, detail::part_of_batch(indexed_, split_, count_), layout_.group_plan(at_.stage), group_).first->second;
+    }
 
     // ---- one micro-batch
 
-    void forward(values& mine) {
-        for (auto t : enter_) world_.receive(std::span<Scalar>((mine[t] = tensor(held_shape(t))).data), layout_.rank(stage_ - 1, copy_));
-        for (auto o = operators_.first; o < operators_.second; ++o) {
-            std::vector<tensor> made;
-            auto results = backend_.forward(call(o), operands(o, mine, made));
-            for (std::size_t k = 0; k < results.size(); ++k) mine[program_.results(o)[k]] = std::move(results[k]);
-        }
-        for (auto t : leave_) send(mine.at(t), t, stage_ + 1, result_.activations);
-        if (auto const loss = mine.find(program_.loss()); loss != mine.end()) result_.loss = result_.loss.value_or(0) + loss->second[0] * loss_share();
-    }
-
-    void backward(values const& mine) {
-        values cotangents;
-        if (mine.contains(program_.loss())) cotangents[program_.loss()] = tensor(program_.tensor(program_.loss()).shape, loss_share());
-        for (auto t : leave_)
-            if (indexed_.tensors[t].has_cotangent) world_.receive(std::span<Scalar>((cotangents[t] = tensor(held_shape(t))).data), layout_.rank(stage_ + 1, copy_));
-        for (auto o = operators_.second; o-- > operators_.first;) {
-            auto const given = found(cotangents, program_.results(o));
-            if (std::ranges::all_of(given, [](auto const* g) { return g == nullptr; })) continue;
-            std::vector<tensor> made;
-            auto gradients = backend_.backward(call(o), operands(o, mine, made), found(mine, program_.results(o)), given);
-            for (std::size_t k = 0; k < gradients.size(); ++k) {
-                tensor_id const t = program_.operands(o)[k];
-                if (!gradients[k] || !indexed_.tensors[t].has_cotangent) continue;
-                accumulate(program_.tensor(t).role == tensor_role::value ? cotangents : gradients_, t, of_tensor(t, split_.computations[o].operands[k], *std::move(gradients[k])));
+    void forward(kept& mine) {
+        for (auto t : enter_) receive(mine.tensors[{t, passed(t)}], t, at_.stage - 1);
+        for (auto const& [t, f] : stage_.enter) mine.tensors[{t, f}] = here().exchange.convert(t, passed(t), f, mine.tensors.at({t, passed(t)}), uneven::padded);
+        for (auto const& i : stage_.each) {
+            if (i.what != instruction::kind::compute) {
+                mine.tensors[{i.tensor, i.to}] = here().exchange.convert(i.tensor, i.from, i.to, mine.tensors.at({i.tensor, i.from}), uneven::padded);
+                continue;
             }
+            std::vector<tensor> made;
+            auto results = backend_.forward(call(i, mine), operands(i, mine.tensors, made));
+            for (std::size_t k = 0; k < results.size(); ++k) mine.tensors[{program_.results(i.op)[k], i.results[k]}] = std::move(results[k]);
         }
-        for (auto t : enter_)
-            if (indexed_.tensors[t].has_cotangent) send(cotangents.try_emplace(t, held_shape(t)).first->second, t, stage_ - 1, result_.cotangents);
+        for (auto const& [t, f] : stage_.leave)
+            if (f != passed(t)) mine.tensors[{t, passed(t)}] = here().exchange.convert(t, f, passed(t), mine.tensors.at({t, f}), uneven::padded);
+        for (auto t : leave_) send(mine.tensors.at({t, passed(t)}), t, at_.stage + 1, result_.activations);
+        if (auto const loss = mine.tensors.find({program_.loss(), passed(program_.loss())}); loss != mine.tensors.end())
+            result_.loss = result_.loss.value_or(0) + loss->second[0] * loss_share();
     }
 
-    void send(tensor const& value, tensor_id t, std::size_t stage, bytes& counter) {
-        world_.send(std::span<Scalar const>(value.data), layout_.rank(stage, copy_));
-        counter += bytes(static_cast<double>(value.elements()) * element_size(program_.tensor(t).type));
+    void backward(kept& mine) {
+        values cotangents;
+        if (formed_tensor const loss{program_.loss(), passed(program_.loss())}; mine.tensors.contains(loss))
+            cotangents[loss] = tensor(program_.tensor(loss.first).shape, loss_share());
+        for (auto t : leave_)
+            if (has_cotangent(t)) receive(cotangents[{t, passed(t)}], t, at_.stage + 1);
+        for (auto const& [t, f] : stage_.leave)
+            if (f != passed(t)) transpose(cotangents, t, f, passed(t), here());
+        for (auto i = stage_.each.rbegin(); i != stage_.each.rend(); ++i) {
+            if (i->what != instruction::kind::compute) transpose(cotangents, i->tensor, i->from, i->to, here());
+            else backward(*i, mine, cotangents);
+        }
+        for (auto const& [t, f] : stage_.enter) transpose(cotangents, t, passed(t), f, here());
+        for (auto t : enter_)
+            if (has_cotangent(t)) send(cotangents.try_emplace({t, passed(t)}, held_shape(t)).first->second, t, at_.stage - 1, result_.cotangents);
     }
+    void backward(instruction const& i, kept& mine, values& cotangents) {
+        std::vector<tensor const*> given, results;
+        for (std::size_t k = 0; k < i.results.size(); ++k) {
+            formed_tensor const place{program_.results(i.op)[k], i.results[k]};
+            auto const found = cotangents.find(place);
+            given.push_back(found == cotangents.end() ? nullptr : &found->second);
+            results.push_back(&mine.tensors.at(place));
+        }
+        if (std::ranges::all_of(given, [](auto const* g) { return g == nullptr; })) return;
+        std::vector<tensor> made;
+        auto gradients = backend_.backward(call(i, mine), operands(i, mine.tensors, made), results, given);
+        for (std::size_t k = 0; k < gradients.size(); ++k) {
+            tensor_id const t = program_.operands(i.op)[k];
+            if (!gradients[k] || !has_cotangent(t)) continue;
+            accumulate(is_value(t) ? cotangents : gradients_, {t, i.operands[k]}, of_tensor(t, i.operands[k], batch_use(i, k), *std::move(gradients[k])));
+        }
+    }
+    /// Adds what a conversion transposes the cotangent of its result to.
+    void transpose(values& cotangents, tensor_id t, form from, form to, tensors& of) {
+        auto const found = cotangents.find({t, to});
+        if (found != cotangents.end()) accumulate(cotangents, {t, from}, of.exchange.transpose(t, from, to, found->second, uneven::padded));
+    }
+
+    // ---- between stages
+
+    /// To the parts of the other stage's group that are this one's modulo the size of this group; all of this group have the same.
+    void send(tensor const& value, tensor_id t, std::size_t stage, bytes& counter) {
+        auto const theirs = layout_.degree(stage), ours = layout_.degree(at_.stage);
+        for (std::size_t part = at_.part; part < theirs; part += ours) {
+            world_.send(std::span<Scalar const>(value.data), layout_.rank({stage, at_.copy, part}));
+            counter += bytes(static_cast<double>(value.elements()) * element_size(program_.tensor(t).type));
+        }
+    }
+    void receive(tensor& value, tensor_id t, std::size_t stage) {
+        value = tensor(held_shape(t));
+        world_.receive(std::span<Scalar>(value.data), layout_.rank({stage, at_.copy, at_.part % layout_.degree(stage)}));
+    }
+
+    // ---- one operator
 
     /// A whole loss is the same in every part of the batch: each adds its share.
     [[nodiscard]] Scalar loss_share() const { return split_.forms[program_.loss()] == form::partial() ? Scalar{1} : share(); }
     [[nodiscard]] Scalar share() const { return Scalar{1} / static_cast<Scalar>(layout_.parts()); }
 
-    [[nodiscard]] kernel_call call(operator_id o) const {
-        auto const loop = split_.computations[o].loop;
-        return loop < 0 ? whole_call(program_, o, seed_) : split_call(program_, indexed_, o, indexed_.operators[o].loops[static_cast<std::size_t>(loop)], begin_, count_, seed_);
+    [[nodiscard]] kernel_call call(instruction const& i, kept& mine) {
+        auto const& op = indexed_.operators[i.op];
+        auto result = whole_call(program_, i.op, seed_);
+        if (auto const loop = split_.computations[i.op].loop; loop >= 0) split(result, program_, indexed_, i.op, op.loops[static_cast<std::size_t>(loop)], begin_, count_);
+        if (i.loop < 0) return result;
+        auto const& loop = op.loops[static_cast<std::size_t>(i.loop)];
+        std::pair<extent, extent> range{0, loop.extent};
+        auto const look = [&](std::vector<tensor_id> const& of, form_list const& forms) {
+            for (std::size_t k = 0; k < forms.size(); ++k) {
+                if (!forms[k].is_shard()) continue;
+                auto const counts = whole_.layout.places(of[k], forms[k]);
+                range = {whole_.layout.begin_of(counts, at_.part), counts[at_.part]};
+            }
+        };
+        look(op.operands, i.operands);
+        look(op.results, i.results);
+        split(result, program_, indexed_, i.op, loop, range.first, range.second);
+        if (detail::has_statistics(loop))
+            result.combine = [this, &i, &mine](std::size_t which, reduction how, std::span<double> rows) {
+                auto const [known, is_new] = mine.statistics.try_emplace({i.op, which}, rows.begin(), rows.end());
+                if (is_new) {
+                    whole_.exchange.count_as(program_.results(i.op)[0]);
+                    group_.all_reduce(std::span<double>(known->second), how);
+                }
+                std::ranges::copy(known->second, rows.begin());
+            };
+        return result;
     }
     [[nodiscard]] factor const& factor_of(tensor_id t, form f) const { return indexed_.tensors[t].factors[static_cast<std::size_t>(f.factor())]; }
+    /// The shape of a value that is whole in the group.
     [[nodiscard]] heddle::shape held_shape(tensor_id t) const {
         form const f = split_.forms[t];
         return f.is_shard() ? part_shape(program_.tensor(t).shape, factor_of(t, f), count_) : program_.tensor(t).shape;
     }
+    [[nodiscard]] form batch_use(instruction const& i, std::size_t k) const { return split_.computations[i.op].operands[k]; }
+    /// The batch's factor of a tensor, as it is in what the group's device holds of the tensor.
+    [[nodiscard]] factor batch_factor(tensor_id t, form held, form use) const {
+        auto const f = factor_of(t, use);
+        return held.is_shard() ? within(f, factor_of(t, held), whole_.layout.places(t, held)[at_.part]) : f;
+    }
 
-    /// The operands as an operator uses them; `made` keeps those that are held otherwise.
-    [[nodiscard]] std::vector<tensor const*> operands(operator_id o, values const& mine, std::vector<tensor>& made) const {
+    /// The operands as an operator uses them; `made` keeps those that are held otherwise in the micro-batch.
+    [[nodiscard]] std::vector<tensor const*> operands(instruction const& i, values const& mine, std::vector<tensor>& made) const {
         std::vector<tensor const*> result;
-        auto const of = program_.operands(o);
+        auto const of = program_.operands(i.op);
         made.reserve(of.size());
         for (std::size_t k = 0; k < of.size(); ++k) {
-            form const use = split_.computations[o].operands[k];
-            tensor const* held = program_.tensor(of[k]).role == tensor_role::value ? &mine.at(of[k]) : &sources_->at(of[k]);
+            form const use = batch_use(i, k);
+            tensor const* held = &(is_value(of[k]) ? mine : sources_).at({of[k], i.operands[k]});
             if (use != split_.forms[of[k]]) {
-                made.push_back(use.is_shard() ? take(*held, factor_of(of[k], use), begin_, count_) : *held);
+                made.push_back(use.is_shard() ? take(*held, batch_factor(of[k], i.operands[k], use), begin_, count_) : *held);
                 held = &made.back();
                 if (use == form::partial()) made.back() *= share();
             }
@@ -200,46 +253,65 @@ private:
         return result;
     }
     /// From the cotangent of an operand to that of the tensor: what `operands` transposes to.
-    [[nodiscard]] tensor of_tensor(tensor_id t, form use, tensor gradient) const {
+    [[nodiscard]] tensor of_tensor(tensor_id t, form held, form use, tensor gradient) const {
         if (use == split_.forms[t]) return gradient;
-        if (use.is_shard()) return pad(gradient, program_.tensor(t).shape, factor_of(t, use), begin_, count_);
+        if (use.is_shard()) return pad(gradient, whole_.layout.held_shape(t, held, at_.part), batch_factor(t, held, use), begin_, count_);
         gradient *= share();
         return gradient;
     }
-    static std::vector<tensor const*> found(values const& in, std::span<tensor_id const> tensors) {
-        std::vector<tensor const*> result;
-        for (auto t : tensors) {
-            auto const at = in.find(t);
-            result.push_back(at == in.end() ? nullptr : &at->second);
-        }
-        return result;
-    }
-    static void accumulate(values& into, tensor_id t, tensor gradient) {
-        auto const [slot, is_new] = into.try_emplace(t);
+    static void accumulate(values& into, formed_tensor const& of, tensor gradient) {
+        auto const [slot, is_new] = into.try_emplace(of);
         if (is_new) slot->second = std::move(gradient);
         else slot->second += gradient;
     }
 
     // ---- the end of an iteration
 
-    /// The ranks of these stages in all copies.
-    [[nodiscard]] auto group(std::vector<std::size_t> const& stages) {
+    [[nodiscard]] group_type group_of_stage() {
         std::vector<std::size_t> members;
-        for (auto s : stages)
-            for (std::size_t c = 0; c < layout_.copies(); ++c) members.push_back(layout_.rank(s, c));
+        for (std::size_t part = 0; part < layout_.degree(at_.stage); ++part) members.push_back(layout_.rank({at_.stage, at_.copy, part}));
+        return world_.group(std::move(members));
+    }
+    /// The ranks that hold the same part of the stage, one of each copy.
+    [[nodiscard]] group_type among_copies() {
+        std::vector<std::size_t> members;
+        for (std::size_t copy = 0; copy < layout_.copies(); ++copy) members.push_back(layout_.rank({at_.stage, copy, at_.part}));
+        return world_.group(std::move(members));
+    }
+    /// All ranks of these stages.
+    [[nodiscard]] group_type all_of(std::vector<std::size_t> const& stages) {
+        std::vector<std::size_t> members;
+        for (auto const stage : stages)
+            for (std::size_t copy = 0; copy < layout_.copies(); ++copy)
+                for (std::size_t part = 0; part < layout_.degree(stage); ++part) members.push_back(layout_.rank({stage, copy, part}));
         return world_.group(std::move(members));
     }
 
+    /// What an instruction on a source transposes to; for a parameter that is read, the sum of what this group has.
+    void transpose_once(instruction const& i) {
+        tensor_id const t = i.tensor;
+        if (i.what != instruction::kind::read) return transpose(gradients_, t, i.from, i.to, whole_);
+        if (!program_.tensor(t).trainable) return;
+        auto& gradient = gradients_.try_emplace({t, i.to}, whole_.layout.held_shape(t, i.to, at_.part)).first->second;
+        if (i.to == form::replicated()) gradient = whole_.exchange.reduced(t, std::move(gradient));
+        result_.gradients.gradients.insert_or_assign(t, std::pair(i.to.is_shard() ? i.to : form::replicated(), gradient));
+    }
+
+    /// Sums gradients over copies, and over the stages that use a parameter.
     void add_up_gradients() {
-        for (tensor_id t = 0; t < program_.tensor_count(); ++t) {
-            if (!program_.tensor(t).trainable) continue;
+        auto copies = among_copies();
+        for (auto& [t, result] : result_.gradients.gradients) {
+            auto& [stored_as, gradient] = result;
+            copies.all_reduce(std::span<Scalar>(gradient.data));
             std::vector<std::size_t> users;
             for (auto o : indexed_.tensors[t].consumers)
                 if (auto const s = layout_.stage_of(o); users.empty() || users.back() != s) users.push_back(s);
-            if (std::ranges::find(users, stage_) == users.end()) continue;
-            auto& gradient = gradients_.try_emplace(t, program_.tensor(t).shape).first->second;
-            group(users).all_reduce(std::span<Scalar>(gradient.data));
-            result_.gradients.gradients.insert_or_assign(t, std::pair(form::replicated(), std::move(gradient)));
+            if (users.size() == 1) continue;
+            bool const is_cut = stored_as.is_shard();
+            auto whole = is_cut ? whole_.exchange.gathered(t, stored_as, gradient, uneven::padded) : gradient;
+            if (at_.copy > 0 || at_.part > 0) whole *= Scalar{0}; // one of a stage speaks for all
+            all_of(users).all_reduce(std::span<Scalar>(whole.data));
+            gradient = is_cut ? whole_.layout.cut(t, stored_as, whole, at_.part) : std::move(whole);
         }
     }
 
@@ -250,16 +322,18 @@ private:
     Communicator& world_;
     Backend const& backend_;
     std::uint64_t seed_;
-    std::size_t stage_, copy_;
-    std::pair<operator_id, operator_id> operators_;
+    pipeline_layout::place at_;
+    stage_program const& stage_;
     /// Values that come from the stage before, and go to the next.
     std::vector<tensor_id> enter_, leave_;
-    source_values<Scalar> const* sources_ = nullptr;
+    group_type group_;
+    /// The group's tensors in the whole batch, as sources are held; and in micro-batches, by their size.
+    tensors whole_;
+    std::map<extent, tensors> sizes_;
     /// Places of the batch of the micro-batch under way.
     extent begin_ = 0, count_ = 0;
-    /// By micro-batch in flight.
-    std::map<std::int64_t, values> values_;
-    values gradients_;
+    std::map<std::int64_t, kept> in_flight_;
+    values sources_, gradients_;
     pipeline_result<Scalar> result_;
 };
 

@@ -18,7 +18,7 @@
 
 namespace heddle {
 
-/// Runs one iteration of a pipeline plan on a thread for each stage of each copy, and of the program on a single device, in double precision.
+/// Runs one iteration of a pipeline plan on a thread for each device of each stage of each copy, and of the program on a single device, in double precision.
 ///
 /// Errors are measured as by `prove` of a plan. Proven false: an error above the tolerance, a missing gradient, a value that is not finite, a stage that
 /// holds activations of more micro-batches than its schedule says, stages that send other bytes than pass their cuts.
@@ -27,12 +27,12 @@ template <kernel_backend<double> Backend, pipeline_schedule Schedule = one_f_one
 [[nodiscard]] proof prove(program const& p, pipeline_plan const& what, Backend const& backend, proof_options const& options = {}, Schedule const& schedule = {}) {
     auto const indexed = index_program(p);
     auto const split = split_along_batch(indexed);
-    pipeline_layout const layout(indexed, what, split.places);
+    pipeline_layout const layout(indexed, what, split);
     auto const sources = random_sources<double>(p, options.seed);
     auto const expected = run_single_device(p, sources, backend, options.seed);
 
     proof result;
-    result.ranks = layout.stages() * layout.copies();
+    result.ranks = layout.ranks();
     result.steps = p.operator_count();
     result.expected_loss = expected.loss;
     detail::proof_builder builder(p, expected, result);
@@ -41,13 +41,13 @@ template <kernel_backend<double> Backend, pipeline_schedule Schedule = one_f_one
     run_ranks(result.ranks, [&](in_process_communicator& world) {
         pipeline_rank<double, in_process_communicator, Backend> rank(p, indexed, split, layout, world, backend, options.seed);
         auto const mine = rank.run(sources, schedule);
-        auto const stage = world.rank() / layout.copies();
+        auto const stage = layout.place_of(world.rank()).stage;
         source_values<double> wanted;
         for (auto const& [t, gradient] : expected.gradients)
             if (std::ranges::any_of(indexed.tensors[t].consumers, [&](operator_id o) { return layout.stage_of(o) == stage; })) wanted.emplace(t, gradient.second);
         std::scoped_lock const guard(lock);
         if (mine.loss) builder.compare_loss(*mine.loss);
-        builder.compare_gradients(mine.gradients, wanted);
+        builder.compare_gradients(mine.gradients, rank.place(wanted));
         activations[stage] += mine.activations;
         if (auto const most = schedule.in_flight(stage, layout.shape()); mine.most_in_flight > most)
             builder.fail("stage " + std::to_string(stage) + " holds " + std::to_string(mine.most_in_flight) + " micro-batches, its schedule says " + std::to_string(most));
@@ -56,6 +56,7 @@ template <kernel_backend<double> Backend, pipeline_schedule Schedule = one_f_one
         bytes all; // what is cut along the batch once, what is whole in every part of it
         for (auto t : values_across(indexed, layout.operators(s).second))
             all += indexed.tensors[t].info.size() * (split.forms[t].is_shard() ? 1 : static_cast<double>(layout.parts()));
+        if (s + 1 < layout.stages()) all = all * static_cast<double>(layout.degree(s + 1)); // to each device of the next group
         if (std::abs((activations[s] - all).value) > 1e-9 * all.value)
             builder.fail("stage " + std::to_string(s) + " sends " + detail::rounded(activations[s].value, 17) + " bytes, expected " + detail::rounded(all.value, 17));
     }

@@ -58,21 +58,29 @@ namespace detail {
     return cuts;
 }
 
+/// A plan of `p` with these cuts for a program that differs from it in extents alone; nothing if it differs in structure. Predictions are left out.
+[[nodiscard]] inline std::optional<plan> plan_of_smaller(indexed_program const& p, program const& small, plan const& what, std::vector<atom_class> cuts) {
+    auto const after = index_for(small, what);
+    if (!have_equal_structure(p, after)) return {};
+    plan made;
+    made.provenance = what.provenance;
+    made.devices = what.devices;
+    made.operators = what.operators;
+    made.segments = what.segments;
+    made.ratios = what.ratios;
+    made.cuts = std::move(cuts);
+    for (auto const& t : after.tensors) made.tensors.push_back({t.info.name, t.info.shape, t.info.type, t.info.role, t.info.trainable, t.factors, t.inside});
+    for (auto const& s : what.steps) made.steps.push_back({s.instruction, make_step(after, s.instruction, what.provenance.training), s.saved});
+    if (!verify(after, made)) return {};
+    return made;
+}
+
 /// With as small extents as these cuts allow; nothing if the structure would change.
 [[nodiscard]] inline std::optional<planned_program> shrink_to(program const& p, indexed_program const& indexed, plan const& what, std::vector<atom_class> cuts) {
-    planned_program small{p.resized(size_ties(p, cuts).small_extents()), {}};
-    auto const after = index_for(small.program, what);
-    if (!have_equal_structure(indexed, after)) return {};
-    small.plan.provenance = what.provenance;
-    small.plan.devices = what.devices;
-    small.plan.operators = what.operators;
-    small.plan.segments = what.segments;
-    small.plan.ratios = what.ratios;
-    small.plan.cuts = std::move(cuts);
-    for (auto const& t : after.tensors) small.plan.tensors.push_back({t.info.name, t.info.shape, t.info.type, t.info.role, t.info.trainable, t.factors, t.inside});
-    for (auto const& s : what.steps) small.plan.steps.push_back({s.instruction, make_step(after, s.instruction, what.provenance.training), s.saved});
-    if (!verify(after, small.plan)) return {};
-    return small;
+    auto small = p.resized(size_ties(p, cuts).small_extents());
+    auto made = plan_of_smaller(indexed, small, what, std::move(cuts));
+    if (!made) return {};
+    return planned_program{std::move(small), *std::move(made)};
 }
 
 } // namespace detail

@@ -78,6 +78,7 @@ inline void check(layer_assignment_problem const& p) {
         check_amount(p.memory[l].kept.value, [&] { return "kept bytes of layer " + std::to_string(l); });
         check_amount(p.memory[l].saved.value, [&] { return "saved bytes of layer " + std::to_string(l); });
         check_amount(p.memory[l].input.value, [&] { return "input bytes of layer " + std::to_string(l); });
+        check_amount(p.memory[l].momentary.value, [&] { return "momentary bytes of layer " + std::to_string(l); });
     }
     if (layers == 0) fail("memory", "no layers, expected one at least");
     if (p.devices.empty()) fail("devices", "none, expected one at least");

@@ -44,6 +44,7 @@ concept pipeline_schedule = requires(Schedule const& s, pipeline_shape x, std::s
 /// All forward passes, then all backward passes (GPipe). The time is that of 1F1B, which GPipe's exceeds where the
 /// slowest forward and the slowest backward pass are of different stages.
 struct gpipe {
+    static constexpr char const* name = "gpipe";
     static constexpr bool counts_tail = false;
 
     [[nodiscard]] std::size_t stages_per_device() const { return 1; }
@@ -67,6 +68,7 @@ struct gpipe {
 /// last as long as their own chunk. So the weight is v * (m - k) + k - 1 (m - 1 for v = 1), and with equal chunks the
 /// idle time is a v-th of the plain schedule's.
 struct one_f_one_b {
+    static constexpr char const* name = "1f1b";
     static constexpr bool counts_tail = false;
     std::size_t chunks = 1;
 
@@ -106,6 +108,7 @@ struct one_f_one_b {
 /// work at the end of the pipeline; with equal stages it is one slot more than `one_f_one_b`. With fewer micro-batches than
 /// stages its slots may be negative, and it cannot run.
 struct oobleck_estimate {
+    static constexpr char const* name = "oobleck";
     static constexpr bool counts_tail = true;
     /// Added to the slots of the slowest stage: Ditto's eq. (2) counts stages from one and adds none.
     std::int64_t more_slots = 0;

@@ -21,6 +21,8 @@ struct layer_memory {
     bytes saved;
     /// Activations that enter the layer, per micro-batch.
     bytes input;
+    /// Needed for a moment by one layer at a time, as a collective's buffer is.
+    bytes momentary{};
 };
 
 /// The least that a stage would have to hold, the layers [first, end), does not fit it.
@@ -34,27 +36,26 @@ class stage_memory {
 public:
     /// With recomputation, of every micro-batch in flight the inputs of the layers are held, and of one layer at a time
     /// what it saves.
-    stage_memory(std::span<layer_memory const> layers, bool recompute) : layers_(layers), recompute_(recompute), kept_(1), held_(1) {
+    stage_memory(std::span<layer_memory const> layers, bool recompute) : layers_(layers), kept_(1), held_(1) {
         for (auto const& layer : layers) {
             kept_.push_back(kept_.back() + layer.kept);
             held_.push_back(held_.back() + (recompute ? layer.input : layer.saved));
         }
-        if (!recompute) return;
-        for (auto const& layer : layers) most_saved_.push_back(layer.saved);
+        if (!recompute && std::ranges::all_of(layers, [](auto const& l) { return l.momentary == bytes(0); })) return;
+        for (auto const& layer : layers) most_.push_back(layer.momentary + (recompute ? layer.saved : bytes(0)));
         for (std::size_t width = 1; 2 * width <= layers.size(); width *= 2) {
-            auto const row = most_saved_.size() - layers.size();
-            for (std::size_t l = 0; l < layers.size(); ++l)
-                most_saved_.push_back(std::max(most_saved_[row + l], most_saved_[row + std::min(l + width, layers.size() - 1)]));
+            auto const row = most_.size() - layers.size();
+            for (std::size_t l = 0; l < layers.size(); ++l) most_.push_back(std::max(most_[row + l], most_[row + std::min(l + width, layers.size() - 1)]));
         }
     }
 
     /// *Complexity.* Constant. *Precondition:* first < end.
     [[nodiscard]] bytes of(std::size_t first, std::size_t end, std::int64_t in_flight) const {
         bytes sum = kept_[end] - kept_[first] + static_cast<double>(in_flight) * (held_[end] - held_[first]);
-        if (recompute_) {
+        if (!most_.empty()) {
             auto const level = static_cast<std::size_t>(std::bit_width(end - first)) - 1;
             auto const row = level * layers_.size();
-            sum += std::max(most_saved_[row + first], most_saved_[row + end - (std::size_t{1} << level)]);
+            sum += std::max(most_[row + first], most_[row + end - (std::size_t{1} << level)]);
         }
         return sum;
     }
@@ -73,11 +74,10 @@ public:
 
 private:
     std::span<layer_memory const> layers_;
-    bool recompute_;
     /// Sums over the layers before each.
     std::vector<bytes> kept_, held_;
-    /// Row n: the most saved by one of 2^n layers from each on.
-    std::vector<bytes> most_saved_;
+    /// Row n: the most that one of 2^n layers from each on has for a moment; empty where none has anything.
+    std::vector<bytes> most_;
 };
 
 } // namespace heddle

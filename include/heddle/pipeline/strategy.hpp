@@ -31,8 +31,8 @@ struct strategy {
 
 /// An iteration's time by term, and the memory of every stage.
 struct strategy_cost {
-    /// All; the slowest copy's pipeline; the slowest all-reduce of gradients.
-    seconds total, pipeline, synchronisation;
+    /// All; the slowest copy's pipeline; the slowest all-reduce of gradients; the longest step of an optimiser.
+    seconds total, pipeline, synchronisation, update;
     /// Of one micro-batch in the slowest copy, per stage and per boundary.
     std::vector<seconds> stages, boundaries;
     /// Share of the pipeline's time that its stages spend waiting, on average.
@@ -50,7 +50,7 @@ struct strategy_cost {
 /// (section 6.1), so that a boundary slower than every stage sets the pace. A stage is as slow as its own device, not as a
 /// blend of types. The iteration ends with the slowest copy and the slowest all-reduce of gradients (eq. (4)):
 /// 2 (n - 1) / n of the gradients over the slowest link of a ring that visits machines one by one (eq. (3)); rings that
-/// leave a machine at the same time share its link.
+/// leave a machine at the same time share its link. Then optimisers step, all at once.
 class strategy_model {
 public:
     explicit strategy_model(strategy_problem const& p) : problem_(p), machine_of_(p.machine_of_device()) {}
@@ -123,7 +123,8 @@ public:
             out.memory_limit.push_back(limit(types_of(s.placement, stage)));
         }
         out.synchronisation = synchronisation(s);
-        out.total = out.pipeline + out.synchronisation;
+        out.update = update(s);
+        out.total = out.pipeline + out.synchronisation + out.update;
         return out;
     }
 
@@ -161,7 +162,7 @@ private:
     [[nodiscard]] std::vector<layer_memory> layer_memories(std::size_t tensor, std::int64_t micro_batch_size) const {
         auto const samples = static_cast<double>(micro_batch_size);
         std::vector<layer_memory> out;
-        for (auto const& l : problem_.layers) out.push_back({l.kept.on(tensor), samples * l.saved.on(tensor), samples * l.input.on(tensor)});
+        for (auto const& l : problem_.layers) out.push_back({l.kept.on(tensor), samples * l.saved.on(tensor), samples * l.input.on(tensor), tensor > 1 ? samples * l.buffer : bytes(0)});
         return out;
     }
     /// Those of a stage's devices, each once, rising.
@@ -195,6 +196,19 @@ private:
         return worst;
     }
     [[nodiscard]] network_link slowest_link(device_placement const& at, std::size_t stage) const { return slowest_link(at, stage, 0, at.degrees.data); }
+
+    /// Of the device whose layers' parameters take longest.
+    [[nodiscard]] seconds update(strategy const& s) const {
+        seconds longest;
+        for (std::size_t stage = 0; stage < s.degrees().pipeline; ++stage)
+            for (auto const type : types_of(s.placement, stage)) {
+                auto const& times = problem_.types[type].profiles.at(s.degrees().tensor).update;
+                seconds sum;
+                for (auto l = s.cuts[stage]; l < s.cuts[stage + 1] && !times.empty(); ++l) sum += times[l];
+                longest = std::max(longest, sum);
+            }
+        return longest;
+    }
 
     [[nodiscard]] seconds synchronisation(strategy const& s) const {
         auto const [pipeline, data, tensor] = s.degrees();

@@ -34,6 +34,8 @@ struct profiled_layer {
     group_bytes kept;
     /// Per sample: saved for the backward pass, its input included; and activations that enter the layer.
     group_bytes saved, input;
+    /// Per sample: what each device of a group of several has for the collectives of the layer, for a moment.
+    bytes buffer{};
 };
 
 /// Times of the layers, forward and backward, for one sample, measured where so many devices share each.
@@ -43,6 +45,8 @@ struct degree_profile {
     double scale = 1;
     /// Of each layer's time, what does not grow with the micro-batch. Empty: by the type's launch.
     std::vector<seconds> fixed{};
+    /// Of the optimiser's step for each layer's part on a device. Empty: nothing.
+    std::vector<seconds> update{};
 };
 
 /// A type of device.
@@ -152,6 +156,7 @@ inline void validate(strategy_problem const& p) {
             check_amount(place + what, amount.whole.value);
             check_amount(place + what, amount.split.value);
         }
+        check_amount(place + ", buffer", layer.buffer.value);
     }
     for (auto const& type : p.types) {
         std::string const place = "device type '" + type.name + "'";
@@ -165,6 +170,9 @@ inline void validate(strategy_problem const& p) {
             if (!(profile.scale > 0 && profile.scale <= 1e100)) fail(row + ", scale", std::to_string(profile.scale) + ", expected a positive number");
             if (!profile.fixed.empty() && profile.fixed.size() != p.layers.size())
                 fail(row + ", fixed", std::to_string(profile.fixed.size()) + " layers, expected " + std::to_string(p.layers.size()) + ", or none");
+            if (!profile.update.empty() && profile.update.size() != p.layers.size())
+                fail(row + ", update", std::to_string(profile.update.size()) + " layers, expected " + std::to_string(p.layers.size()) + ", or none");
+            for (auto const time : profile.update) check_amount(row + ", update", time.value);
             for (std::size_t l = 0; l < profile.layers.size(); ++l) {
                 std::string const at = row + ", layer " + std::to_string(l);
                 check_amount(at, profile.layers[l].value);
@@ -211,6 +219,8 @@ inline void validate(strategy_problem const& p) {
             for (std::size_t l = 0; l < p.layer_count(); ++l)
                 made.layers.emplace_back(between(below->second.layers[l].value, above->second.layers[l].value));
             auto const fixed_of = [&](degree_profile const& q, std::size_t l) { return q.fixed.empty() ? std::min(q.layers[l], type.launch) : q.fixed[l]; };
+            for (std::size_t l = 0; l < std::min(below->second.update.size(), above->second.update.size()); ++l)
+                made.update.emplace_back(between(below->second.update[l].value, above->second.update[l].value));
             for (std::size_t l = 0; l < p.layer_count() && !(below->second.fixed.empty() && above->second.fixed.empty()); ++l)
                 made.fixed.push_back(std::min(made.layers[l], seconds(between(fixed_of(below->second, l).value, fixed_of(above->second, l).value))));
         }

@@ -39,13 +39,16 @@ struct pipeline_stage {
     std::vector<std::vector<std::size_t>> devices;
     /// Of one micro-batch, forward and backward, in the slowest copy; and of what enters the stage, from the one before.
     seconds time, boundary;
+
+    /// Devices in a group.
+    [[nodiscard]] std::size_t degree() const { return devices.empty() ? 0 : devices.front().size(); }
 };
 
 /// Predicted seconds of an iteration; they add up.
 struct pipeline_times {
-    /// The slowest copy's; the copies' gradients.
-    seconds pipeline, synchronisation;
-    [[nodiscard]] double total() const { return (pipeline + synchronisation).value; }
+    /// The slowest copy's; the copies' gradients; the longest step of an optimiser.
+    seconds pipeline, synchronisation, update{};
+    [[nodiscard]] double total() const { return (pipeline + synchronisation + update).value; }
 };
 
 /// Micro-batches pass through the stages one forward, one backward (1F1B): stage s holds those of the `stages - s` next, at most.
@@ -54,8 +57,13 @@ struct pipeline_plan {
     std::vector<pipeline_layer> layers;
     std::vector<placed_device> devices;
     std::vector<pipeline_stage> stages;
+    /// By their size, how tensor groups of several devices compute the whole model; a stage's has its operators' part. None where layers
+    /// are a profile's.
+    std::map<std::size_t, plan> groups;
     /// Of one copy, per iteration.
     std::int64_t micro_batches = 1;
+    /// By what an iteration's time is estimated; run is 1F1B.
+    std::string schedule = "1f1b";
     /// Samples of a micro-batch and of an iteration; zero where the profile does not say. A copy's last micro-batch may have fewer.
     std::int64_t micro_batch_size = 0, global_batch = 0;
 

@@ -60,6 +60,7 @@ private:
                               (plan_.micro_batch_size > 0 ? " of " + count(static_cast<std::size_t>(plan_.micro_batch_size), "sample") : ""));
         field("seconds per iteration", in_seconds(plan_.cost()));
         if (plan_.time.synchronisation.value > 0) field("  of it gradients", in_seconds(plan_.time.synchronisation.value));
+        if (plan_.time.update.value > 0) field("  of it optimiser", in_seconds(plan_.time.update.value));
         field("idle", fixed(100 * plan_.bubble, 1) + " % of the pipeline's time");
         field("lower bound", plan_.lower_bound > 0 ? in_seconds(plan_.lower_bound) : "none");
         if (plan_.lower_bound > 0) field("gap", fixed(100 * plan_.gap(), 2) + " %");

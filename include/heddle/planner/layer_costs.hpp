@@ -21,12 +21,12 @@ namespace heddle {
 
 /// Of one layer on one device of a tensor group, the one with most work; for the program's whole batch.
 struct layer_cost {
-    /// With the collectives of the group; no update of parameters.
-    seconds forward, backward;
+    /// With the collectives of the group; of the optimiser's step.
+    seconds forward, backward, update;
     /// Parameters, gradients, optimiser state and buffers; and of these the gradients.
     bytes kept, gradients;
-    /// Inputs it reads and what its operators save for the backward pass.
-    bytes saved;
+    /// Inputs it reads and what its operators save for the backward pass; the largest that one of its instructions has for a moment.
+    bytes saved, buffer;
 };
 
 /// A cluster of one machine with so many devices of one type of `c`, with links as in its machines and memory without end.
@@ -60,15 +60,29 @@ public:
     /// *Throws* `input_error` if the device type has no rate for the program's element type.
     /// *Complexity.* Linear in the operators for a bounded number of values in use at a time.
     [[nodiscard]] std::vector<layer_cost> price(cluster const& group) const {
-        device_types const types(group);
-        cost_model const model(group, types.classes, main_type(program_));
-        std::vector<double> const even(types.of_device.size(), 1.0 / static_cast<double>(types.of_device.size()));
-        largest_shares const shares(integral_shares(program_, even), types.of_device);
-        auto const path = improve_bounds<serial>({space_, graph_, steps_, model, shares}, 1).path; // of one class the first relaxation is exact
-        return add_up(steps_of(path.value(), space_, steps_), model, shares);
+        even_shares const at(program_, group);
+        return add_up(fastest(at), at.model, at.shares);
+    }
+    /// The program that is priced. *Precondition, Throws, Complexity.* As of `price`.
+    [[nodiscard]] std::vector<plan_step> program_on(cluster const& group) const {
+        return fastest(even_shares(program_, group));
     }
 
 private:
+    /// What a group charges for its even shares.
+    struct even_shares {
+        even_shares(indexed_program const& p, cluster const& group)
+            : types(group), model(group, types.classes, main_type(p)),
+              shares(integral_shares(p, std::vector<double>(types.of_device.size(), 1.0 / static_cast<double>(types.of_device.size()))), types.of_device) {}
+
+        device_types types;
+        cost_model model;
+        largest_shares shares;
+    };
+    [[nodiscard]] std::vector<plan_step> fastest(even_shares const& at) const {
+        auto const path = improve_bounds<serial>({space_, graph_, steps_, at.model, at.shares}, 1).path; // of one class the first relaxation is exact
+        return steps_of(path.value(), space_, steps_);
+    }
     [[nodiscard]] std::vector<layer_cost> add_up(std::vector<plan_step> const& steps, cost_model const& model, largest_shares const& shares) const {
         std::vector<layer_cost> costs(layers_.size());
         std::vector<std::set<std::pair<tensor_id, form>>> held(layers_.size());
@@ -82,13 +96,16 @@ private:
             auto const price = model.price(s.step, shares);
             costs[layer].forward += seconds(price.forward[0] + price.forward_transfer);
             costs[layer].backward += seconds(price.backward[0] + price.backward_transfer);
+            momentary_memory momentary;
+            momentary.add(i.what, price);
+            costs[layer].buffer = std::max(costs[layer].buffer, bytes(momentary.most()));
             if (i.what == instruction::kind::read) {
                 auto const& tensor = program_.tensors[i.tensor];
                 bool const is_input = tensor.info.role == tensor_role::input;
                 bytes const stored(cost_model::at(s.step.stored, share_of(s.step.share)));
                 for (auto l : layers_that_use(i.tensor)) {
                     if (is_input) held[l].insert({i.tensor, i.to});
-                    else costs[l].kept += stored;
+                    else costs[l].kept += stored, costs[l].update += seconds(price.update[0]);
                     if (tensor.has_cotangent) costs[l].gradients += part_of(i.tensor, i.to);
                 }
             }

@@ -63,7 +63,7 @@ namespace heddle {
     plan.micro_batches = s.micro_batches;
     plan.micro_batch_size = s.micro_batch_size;
     plan.global_batch = p.global_batch;
-    plan.time = {cost.pipeline, cost.synchronisation};
+    plan.time = {cost.pipeline, cost.synchronisation, cost.update};
     plan.bubble = cost.bubble;
     return plan;
 }
@@ -158,6 +158,8 @@ template <pipeline_schedule Schedule = one_f_one_b>
     std::vector<std::size_t> machines;
     for (auto const& t : p.types) machines.push_back(t.machines);
     auto plan = detail::lay_out(p, d.best, machines, 1, numbers);
+    if constexpr (requires { Schedule::name; }) plan.schedule = Schedule::name;
+    else plan.schedule = "other";
     if (d.recovered) plan.baselines["folded and recovered"] = d.recovered->value;
     if (!d.best.cost) return plan;
     auto stages = d.best.stages;

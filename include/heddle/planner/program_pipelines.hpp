@@ -6,6 +6,7 @@
 #include <heddle/pipeline/batch_split.hpp>
 #include <heddle/planner/pipeline_plans.hpp>
 #include <heddle/planner/program_profile.hpp>
+#include <heddle/planner/tensor_groups.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -21,12 +22,14 @@ namespace heddle {
 
 namespace detail {
 
-/// Names the program's operators in a plan, and warns of one that cannot run in micro-batches.
-inline void describe(pipeline_plan& plan, indexed_program const& p, program_layers const& layers, training_options const& training) {
+/// Names the program's operators in a plan, says how tensor groups compute them, and warns of one that cannot run in micro-batches.
+template <single_device_program Program>
+void describe(pipeline_plan& plan, Program const& program, program_layers const& layers, cluster const& c, training_options const& training) {
     for (std::size_t l = 0; l < plan.layers.size(); ++l) plan.layers[l].operators = layers.cuts[l + 1] - layers.cuts[l];
     plan.provenance.training = training;
+    add_groups(plan, program, layers, c, training);
     try {
-        (void)split_along_batch(p);
+        (void)split_along_batch(index_program(program));
     } catch (input_error const& e) {
         plan.warnings.push_back(e.what());
     }
@@ -49,7 +52,7 @@ template <single_device_program Program>
 [[nodiscard]] pipeline_plan plan_amp(Program const& program, program_layers const& layers, cluster const& c, amp_options const& options = {}, profile_options const& profile = {}) {
     auto const problem = make_strategy_problem(program, layers, c, profile);
     auto plan = make_pipeline_plan(problem, plan_amp(problem, options));
-    detail::describe(plan, index_program(program), layers, profile.training);
+    detail::describe(plan, program, layers, c, profile.training);
     return plan;
 }
 
@@ -103,7 +106,7 @@ template <single_device_program Program, pipeline_schedule Schedule = one_f_one_
         best->status = search::status::limit;
     }
     best->which_limit = best->status == search::status::limit ? limit : search::limit_kind::none;
-    detail::describe(*best, indexed, layers, options.profile.training);
+    detail::describe(*best, program, layers, c, options.profile.training);
     if (best->stages.size() > 1) best->warnings.push_back("what stages send each other is not counted");
     return *std::move(best);
 }

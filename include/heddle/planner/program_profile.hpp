@@ -58,8 +58,8 @@ struct profile_options {
 /// A layer's time is priced at micro-batches of one sample and of all, and on the line between them elsewhere: for one program that is never too
 /// little, rooflines being convex; each size has the program that is fastest there. Bytes are those of micro-batches of one sample, hence never
 /// too few. What is whole and what is split is such that no degree on any type needs more. What enters a layer counts on every device of a group in
-/// full, skip connections at every boundary they pass. Not counted: the optimiser's time, copies of a parameter told of each other's gradients
-/// where several stages use it, and communication buffers.
+/// full, skip connections at every boundary they pass. A layer's largest communication buffer is that of the group where it is largest; what stages send
+/// each other needs none, being counted as saved. Not counted: copies of a parameter told of each other's gradients where several stages use it.
 /// *Throws* `input_error` for a cluster with device groups or that `validate` refuses, a program whose batch cannot be one sample, layers of
 /// another program.
 template <single_device_program Program>
@@ -96,6 +96,8 @@ template <single_device_program Program>
                 detail::cover(layer.gradients, cost.gradients, degree);
                 detail::cover(layer.kept, cost.kept, degree);
                 detail::cover(layer.saved, cost.saved, degree);
+                if (degree > 1) layer.buffer = std::max(layer.buffer, cost.buffer);
+                profile.update.push_back(cost.update);
                 seconds const first = single[l].forward + single[l].backward, last = full[l].forward + full[l].backward;
                 seconds const slope = samples > 1 ? (last - first) / static_cast<double>(samples - 1) : first;
                 profile.layers.push_back(first);
@@ -114,8 +116,8 @@ template <single_device_program Program>
 /// The templates' problem: layers of a program on the machines of a cluster, in micro-batches of so many samples.
 ///
 /// A group's all-reduce of a layer is what its time exceeds an equal part of a single device's by, half of it in either direction. Memory is what
-/// the devices of the largest group that a stage may have hold together, so never too little for a smaller one. Not counted is what
-/// `make_strategy_problem` does not count, and transfers between stages, of which templates know nothing.
+/// the devices of the largest group that a stage may have hold together, communication buffers too, so never too little for a smaller one. Not counted is what
+/// `make_strategy_problem` does not count, and the optimiser's time and transfers between stages, of which templates know nothing.
 /// *Throws* `input_error` as `make_strategy_problem`, and if machines of one type differ.
 template <single_device_program Program>
 [[nodiscard]] template_problem make_template_problem(Program const& program, program_layers const& layers, cluster const& c, std::int64_t micro_batch_size,
@@ -153,6 +155,7 @@ template <single_device_program Program>
                 auto& memory = problem.memory[l];
                 memory.kept = std::max(memory.kept, static_cast<double>(devices) * costs[l].kept);
                 memory.saved = std::max(memory.saved, static_cast<double>(devices) * costs[l].saved);
+                if (devices > 1) memory.momentary = std::max(memory.momentary, static_cast<double>(devices) * costs[l].buffer);
             }
         };
         auto const alone = pricer.price(tensor_group_of(c, type, 1));

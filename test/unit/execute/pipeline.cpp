@@ -2,6 +2,7 @@
 // Pipelines on in-process ranks compute what a single device does.
 #include "kernels.hpp"
 #include "support/block_programs.hpp"
+#include "support/pipelines.hpp"
 #include "support/random_programs.hpp"
 
 #include <heddle/execute/prove_pipeline.hpp>
@@ -15,23 +16,7 @@
 namespace {
 
 using namespace heddle;
-
-/// Layers of one operator each, cut into stages; devices in order.
-pipeline_plan pipeline_of(program const& p, std::vector<std::size_t> const& cuts, std::size_t copies, std::int64_t micro_batches, std::int64_t size = 0) {
-    pipeline_plan plan;
-    plan.status = search::status::feasible;
-    plan.micro_batches = micro_batches;
-    plan.micro_batch_size = size;
-    for (operator_id o = 0; o < p.operator_count(); ++o) plan.layers.push_back({p.name(o), 1});
-    for (std::size_t s = 0; s + 1 < cuts.size(); ++s) {
-        auto& stage = plan.stages.emplace_back(pipeline_stage{cuts[s], cuts[s + 1], {}, seconds(1), seconds(0)});
-        for (std::size_t c = 0; c < copies; ++c) {
-            stage.devices.push_back({plan.devices.size()});
-            plan.devices.push_back({"any", 0, bytes(0), bytes(1)});
-        }
-    }
-    return plan;
-}
+using test::pipeline_of;
 
 std::string said_of(program const& p, pipeline_plan const& plan) {
     try {
@@ -127,8 +112,11 @@ TEST_CASE("what cannot run is refused by name") {
     auto grouped = pipeline_of(p, {0, 7}, 1, 1);
     grouped.devices.push_back({"any", 0, bytes(0), bytes(1)});
     grouped.stages[0].devices[0].push_back(1);
-    CHECK(said_of(p, grouped) == "pipeline plan, stages: tensor groups of several devices, expected one: execution has no tensor parallelism inside stages yet");
+    CHECK(said_of(p, grouped) == "pipeline plan, groups of 2: there is no plan of the model on them");
     CHECK(said_of(p, pipeline_of(p, {0, 7}, 1, 2, 2)) == "pipeline plan, micro-batches: 2 of 2, expected enough for a copy's 6 samples");
+    CHECK(said_of(p, pipeline_of(p, {0, 7}, 1, 3, 3)) == "pipeline plan, micro-batches: 3 of 3, expected no more than a copy's 6 samples need");
+    CHECK(said_of(p, pipeline_of(p, {0, 7}, 1, 1, 7)) == "pipeline plan, micro-batches: of 7 samples, the batch has 6");
+    CHECK(said_of(p, pipeline_of(p, {0, 7}, 1, std::int64_t{1} << 40)) == "pipeline plan, micro-batches: 1099511627776, expected at most 1048576");
     auto other = pipeline_of(p, {0, 7}, 1, 1);
     other.global_batch = 8;
     CHECK(said_of(p, other) == "pipeline plan, global batch: 8 samples, the model's batch has 6");

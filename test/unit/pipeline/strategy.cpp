@@ -113,6 +113,30 @@ TEST_CASE("strategies and problems that cannot be are refused by name") {
     CHECK(error_of([](problem p, strategy&) { p.global_batch = 0; }) == "global batch: 0 samples, expected one at least");
 }
 
+TEST_CASE("the optimiser's longest step and a group's largest buffer count") {
+    auto const before = two_by_two();
+    auto p = before;
+    p.types[0].profiles.at(1).update = {seconds(0.25), seconds(0.5), seconds(0.125), seconds(0.125)};
+    p.layers[1].buffer = bytes(3);
+    p.layers[2].buffer = bytes(5);
+    strategy const stages{megatron_placement({2, 2, 1}), 2, 2, {0, 2, 4}};
+    auto const cost = evaluate(p, stages), less = evaluate(before, stages);
+    CHECK(cost.update == seconds(0.75));
+    CHECK(cost.total.value == doctest::Approx(less.total.value + 0.75));
+    CHECK(cost.memory == less.memory); // a device alone has no collectives
+    strategy const groups{megatron_placement({2, 1, 2}), 2, 4, {0, 2, 4}};
+    auto const grouped = evaluate(p, groups), plain = evaluate(before, groups);
+    CHECK(grouped.update == seconds(0));
+    CHECK(grouped.memory[0] == plain.memory[0] + bytes(2 * 3));
+    CHECK(grouped.memory[1] == plain.memory[1] + bytes(2 * 5));
+
+    p.types[0].memory = plain.memory[1]; // the buffer no longer fits
+    CHECK_FALSE(evaluate(p, groups).fits());
+    p = before;
+    p.types[0].profiles.at(1).update.assign(3, seconds(1));
+    CHECK_THROWS_WITH_AS(validate(p), "device type 'gpu', tensor degree 1, update: 3 layers, expected 4, or none", input_error);
+}
+
 TEST_CASE("matrices of bandwidths: asymmetric, disconnected, not square, not numbers") {
     auto const with = [](std::vector<std::vector<double>> const& rows) {
         return error_of([&](strategy_problem& p, strategy&) {

@@ -42,6 +42,17 @@ TEST_CASE("a layer on one device takes what its operators' rooflines say") {
     CHECK(costs[0].saved == bytes(4 * 48)); // the input
 }
 
+TEST_CASE("a layer's optimiser steps at the memory's rate, and a group's all-reduce has a buffer") {
+    auto const p = index_program(test::residual_blocks(8, 6, 2));
+    layer_pricer const pricer(p, layers_at(p, {0, 1, 11}), {});
+    auto const alone = pricer.price(tensor_group_of(machines_of(2, 1), 0, 1)), grouped = pricer.price(tensor_group_of(machines_of(2, 1), 0, 2));
+    CHECK(alone[0].update.value > 36 * 4 / 1e5); // the weight at least
+    CHECK(alone[1].update > alone[0].update);
+    CHECK(grouped[1].update <= alone[1].update);
+    CHECK(alone[1].buffer == bytes(0));
+    CHECK(grouped[1].buffer.value >= 8 * 6 * 4); // an activation, whole
+}
+
 TEST_CASE("layers add up to the program, and operators to layers") {
     auto const p = index_program(test::residual_blocks(8, 6, 3));
     for (std::size_t degree : {1u, 2u, 4u}) {

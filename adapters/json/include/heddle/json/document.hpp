@@ -265,4 +265,11 @@ private:
     int version_ = 0;
 };
 
+/// The format that a file says it has; empty where it says none. *Throws* `input_error` for what is no JSON.
+[[nodiscard]] inline std::string format_of(std::string const& name, std::string_view text) {
+    auto const root = detail::parse(name, text);
+    auto const format = root.is_object() ? root.find("format") : root.end();
+    return format != root.end() && format->is_string() ? format->get<std::string>() : std::string();
+}
+
 } // namespace heddle::json

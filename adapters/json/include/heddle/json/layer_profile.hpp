@@ -64,13 +64,14 @@ private:
     }
 
     void read_layer(element const& e) {
-        allow_only(e, {"name", "gradients", "kept", "saved", "input"});
+        allow_only(e, {"name", "gradients", "kept", "saved", "input", "buffer"});
         auto& layer = result_.layers.emplace_back();
         if (auto const name = e.find("name")) layer.name = name->text();
         layer.gradients = read_bytes(e, "gradients", &group_bytes::split);
         layer.kept = read_bytes(e, "kept", &group_bytes::split);
         layer.saved = read_bytes(e, "saved", &group_bytes::whole);
         layer.input = read_bytes(e, "input", &group_bytes::whole);
+        if (auto const buffer = e.find("buffer")) layer.buffer = bytes(buffer->non_negative());
     }
 
     void read_type(element const& e) {
@@ -82,12 +83,13 @@ private:
         type.memory = bytes(e.at("memory").positive());
         if (auto const launch = e.find("launch")) type.launch = seconds(launch->non_negative());
         e.at("profiles").for_each([&](element const& row) {
-            allow_only(row, {"degree", "scale", "layers", "fixed"});
+            allow_only(row, {"degree", "scale", "layers", "fixed", "update"});
             auto const degree = row.at("degree");
             auto const [profile, is_new] = type.profiles.try_emplace(static_cast<std::size_t>(degree.integer(1, 65536)));
             if (!is_new) degree.expected("a degree that no other profile of this type has");
             if (auto const scale = row.find("scale")) profile->second.scale = scale->positive();
             row.at("layers").for_each([&](element const& time) { profile->second.layers.emplace_back(time.non_negative()); });
+            if (auto const update = row.find("update")) update->for_each([&](element const& time) { profile->second.update.emplace_back(time.non_negative()); });
             if (auto const fixed = row.find("fixed")) fixed->for_each([&](element const& time) { profile->second.fixed.emplace_back(time.non_negative()); });
         });
         result_.types.push_back(std::move(type));
@@ -137,7 +139,7 @@ private:
     object root{{"format", "heddle.layer_profile"}, {"version", 1}, {"name", p.name}, {"global_batch", p.global_batch}};
     auto const put = [](group_bytes const& b) { return object{{"whole", b.whole.value}, {"split", b.split.value}}; };
     for (auto const& l : p.layers)
-        root["layers"].push_back({{"name", l.name}, {"gradients", put(l.gradients)}, {"kept", put(l.kept)}, {"saved", put(l.saved)}, {"input", put(l.input)}});
+        root["layers"].push_back({{"name", l.name}, {"gradients", put(l.gradients)}, {"kept", put(l.kept)}, {"saved", put(l.saved)}, {"input", put(l.input)}, {"buffer", l.buffer.value}});
     for (auto const& t : p.types) {
         object type{{"name", t.name}, {"memory", t.memory.value}, {"launch", t.launch.value}, {"profiles", object::array()}};
         for (auto const& [degree, profile] : t.profiles) {
@@ -145,6 +147,7 @@ private:
             for (auto const time : profile.layers) times.push_back(time.value);
             auto& row = type["profiles"].emplace_back(object{{"degree", degree}, {"scale", profile.scale}, {"layers", std::move(times)}});
             for (auto const time : profile.fixed) row["fixed"].push_back(time.value);
+            for (auto const time : profile.update) row["update"].push_back(time.value);
         }
         root["device_types"].push_back(std::move(type));
     }

@@ -4,11 +4,13 @@
 #pragma once
 
 #include <heddle/json/document.hpp>
+#include <heddle/json/plan.hpp>
 #include <heddle/plan/pipeline_plan.hpp>
 
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -18,6 +20,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 namespace heddle::json {
@@ -55,7 +58,9 @@ public:
                              {"cluster_digest", from.cluster_digest}, {"heddle", from.version},
                              {"optimizer_bytes_per_element", number(from.training.optimizer_bytes_per_element)}};
         out["time"] = {{"pipeline", number(plan_.time.pipeline.value)}, {"synchronisation", number(plan_.time.synchronisation.value)}};
+        if (plan_.time.update.value > 0) out["time"]["update"] = number(plan_.time.update.value);
         out["bubble"] = number(plan_.bubble);
+        if (plan_.schedule != "1f1b") out["schedule"] = plan_.schedule;
         out["micro_batches"] = plan_.micro_batches;
         if (plan_.micro_batch_size > 0) out["micro_batch_size"] = plan_.micro_batch_size;
         if (plan_.global_batch > 0) out["global_batch"] = plan_.global_batch;
@@ -80,7 +85,13 @@ public:
         add_lines(out, "stages", plan_.stages, [](pipeline_stage const& s) {
             return value{{"first", s.first}, {"end", s.end}, {"devices", s.devices}, {"time", number(s.time.value)}, {"boundary", number(s.boundary.value)}};
         });
-        return out + "\n}\n";
+        if (!plan_.groups.empty()) out += ",\n  \"groups\": {";
+        for (auto const& [devices, group] : plan_.groups) {
+            auto text = plan_writer(group).text();
+            text.pop_back(); // its last line's end
+            out += (devices == plan_.groups.begin()->first ? "\"" : ", \"") + std::to_string(devices) + "\": " + text;
+        }
+        return out + (plan_.groups.empty() ? "\n}\n" : "}\n}\n");
     }
 
     static std::string dump(value const& v) { return v.dump(-1, ' ', false, value::error_handler_t::replace); }
@@ -107,7 +118,7 @@ public:
 
     pipeline_plan read() {
         allow_only(root_, {"format", "version", "meta", "status", "which_limit", "reason", "cost", "lower_bound", "statistics", "seconds", "warnings", "baselines",
-                           "provenance", "time", "bubble", "micro_batches", "micro_batch_size", "global_batch", "layers", "devices", "stages"});
+                           "provenance", "time", "bubble", "schedule", "micro_batches", "micro_batch_size", "global_batch", "layers", "devices", "stages", "groups"});
         read_outcome();
         read_provenance();
         root_.at("layers").for_each([&](element const& e) {
@@ -121,6 +132,8 @@ public:
                                      bytes(limit ? limit->positive() : std::numeric_limits<double>::infinity())});
         });
         root_.at("stages").for_each([&](element const& e) { read_stage(e); });
+        if (auto const groups = root_.find("groups"))
+            for (auto const& [name, group] : groups->fields()) read_group(name, group);
         check();
         return std::move(plan_);
     }
@@ -149,9 +162,11 @@ private:
         for (auto const& [name, cost] : root_.at("baselines").fields())
             plan_.baselines[name] = cost.value().is_null() ? std::nullopt : std::optional(cost.non_negative());
         element const time = root_.at("time");
-        allow_only(time, {"pipeline", "synchronisation"});
-        plan_.time = {seconds(time.at("pipeline").non_negative()), seconds(time.at("synchronisation").non_negative())};
+        allow_only(time, {"pipeline", "synchronisation", "update"});
+        auto const update = time.find("update");
+        plan_.time = {seconds(time.at("pipeline").non_negative()), seconds(time.at("synchronisation").non_negative()), seconds(update ? update->non_negative() : 0)};
         plan_.bubble = root_.at("bubble").number();
+        if (auto const schedule = root_.find("schedule")) plan_.schedule = schedule->text();
         plan_.micro_batches = root_.at("micro_batches").integer(1, most);
         plan_.micro_batch_size = static_cast<std::int64_t>(count(root_, "micro_batch_size", 1));
         plan_.global_batch = static_cast<std::int64_t>(count(root_, "global_batch", 1));
@@ -172,6 +187,16 @@ private:
             auto const numbers = group.numbers_below(plan_.devices.size());
             stage.devices.emplace_back(numbers.begin(), numbers.end());
         });
+    }
+
+    void read_group(std::string const& name, element const& e) {
+        std::size_t devices = 0;
+        auto const [end, problem] = std::from_chars(name.data(), name.data() + name.size(), devices);
+        if (problem != std::errc() || end != name.data() + name.size() || devices < 2) e.fail("is called '" + printable(name) + "', expected a number of devices, two at least");
+        if (strict_ && e.at("format").text() != "heddle.plan") e.at("format").expected("heddle.plan");
+        if (strict_) (void)e.at("version").integer(1, 1);
+        auto& group = plan_.groups[devices] = plan_reader(e).read();
+        if (group.devices.size() != devices || group.has_groups()) e.at("devices").expected(std::to_string(devices) + ", as many as the group has");
     }
 
     void check() const {

@@ -25,7 +25,8 @@ namespace heddle::json::detail {
 
 class plan_reader {
 public:
-    explicit plan_reader(document const& file) : root_(file.root()) {}
+    explicit plan_reader(document const& file) : plan_reader(file.root()) {}
+    explicit plan_reader(element root) : root_(std::move(root)) {}
 
     plan read() {
         read_outcome();

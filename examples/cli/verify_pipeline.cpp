@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: BSL-1.0
+// heddle verify, of a pipeline plan: is every layer somewhere once, does it cost what it says, and compute what its model does?
+#include "commands.hpp"
+#include "verify_size.hpp"
+
+#include <heddle/execute/eigen_kernels.hpp>
+#include <heddle/execute/prove_pipeline.hpp>
+#include <heddle/execute/shrink_pipeline.hpp>
+#include <heddle/json/cluster.hpp>
+#include <heddle/json/model.hpp>
+#include <heddle/json/pipeline_plan.hpp>
+#include <heddle/planner/price_pipeline.hpp>
+
+#include <nlohmann/json.hpp>
+
+#include <cstdio>
+#include <iostream>
+#include <optional>
+#include <string>
+#include <vector>
+
+extern template class heddle::eigen_kernels<double>;
+
+namespace heddle::cli {
+
+namespace {
+
+void add_to(nlohmann::ordered_json& out, proof const& shown) {
+    out["ranks"] = shown.ranks;
+    out["loss"] = shown.loss;
+    out["single_device_loss"] = shown.expected_loss;
+    // Null where it is no number.
+    out["max_relative_error"] = shown.worst_error;
+    out["worst_tensor"] = shown.worst_tensor;
+}
+
+std::string shape_of(pipeline_plan const& p) {
+    return std::to_string(p.stages.size()) + " stages, " + std::to_string(p.copies()) + " copies, " + std::to_string(p.micro_batches) + " micro-batches";
+}
+
+} // namespace
+
+int run_verify_pipeline(verify_arguments const& arguments) {
+    auto const p = json::read_pipeline_plan(arguments.plan);
+    auto const model = json::read_model(arguments.model);
+    auto warnings = model.warnings;
+    if (p.provenance.model_digest != model.digest) warnings.push_back("the model has changed since the plan was made");
+
+    auto const checked = verify(model.program, p);
+    std::string problem = checked.problem;
+    bool const is_priced = checked && !arguments.cluster.empty();
+    if (is_priced) {
+        auto const text = json::read_text(arguments.cluster);
+        if (p.provenance.cluster_digest != json::digest(text)) warnings.push_back("this is not the cluster the plan was made for, or it has changed since");
+        problem = difference(p, priced(model.program, p, json::parse_cluster(text, arguments.cluster)));
+    }
+    std::optional<pipelined_program> ran;
+    std::optional<proof> shown;
+    if (problem.empty() && arguments.run) {
+        ran = arguments.shrink ? shrink(model.program, p) : pipelined_program{model.program, p};
+        check_size(arguments, size_of_execution(index_program(ran->program), ran->plan));
+        check_ranks(arguments, p.devices.size());
+        try {
+            shown = prove(ran->program, ran->plan, eigen_kernels<double>(), {.seed = arguments.seed});
+        } catch (input_error const& e) {
+            throw input_error(arguments.model, e.what());
+        }
+        problem = shown->problem;
+    }
+
+    if (arguments.json) {
+        nlohmann::ordered_json out;
+        out["valid"] = problem.empty();
+        if (!problem.empty()) out["problem"] = problem;
+        out["stages"] = p.stages.size();
+        out["copies"] = p.copies();
+        out["priced"] = is_priced;
+        out["executed"] = shown.has_value();
+        out["shrunk"] = arguments.shrink;
+        if (ran) out["micro_batches"] = ran->plan.micro_batches;
+        if (shown) add_to(out, *shown);
+        out["warnings"] = warnings;
+        std::cout << out.dump() << '\n';
+    } else {
+        for (auto const& w : warnings) std::cerr << "warning: " << w << '\n';
+        if (checked) std::cout << "valid: " << shape_of(p) << "; every layer of " << model.name << " once, memory within its limits" << std::endl;
+        if (is_priced && (problem.empty() || shown)) std::cout << "priced again: times and memory are as planned" << std::endl;
+        if (ran && arguments.shrink) std::cout << "run with smaller dimensions: " << shape_of(ran->plan) << std::endl;
+        if (shown) {
+            std::printf("loss %.17g on %zu ranks, %.17g on a single device\n", shown->loss, shown->ranks, shown->expected_loss);
+            std::printf("largest relative error %.2g, in %s\n", shown->worst_error, shown->worst_tensor.c_str());
+        }
+    }
+    if (!problem.empty()) std::cerr << "heddle: " << arguments.plan << ": " << problem << '\n';
+    return problem.empty() ? done : bad_input;
+}
+
+} // namespace heddle::cli

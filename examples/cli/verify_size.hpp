@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief What heddle verify runs at most: a minute or two on one core.
+#pragma once
+
+#include "commands.hpp"
+
+#include <heddle/base/error.hpp>
+#include <heddle/execute/size.hpp>
+
+#include <cstddef>
+#include <cstdio>
+#include <string>
+
+namespace heddle::cli {
+
+inline void check_ranks(verify_arguments const& arguments, std::size_t ranks) {
+    constexpr std::size_t most = 1024;
+    if (ranks > most) throw input_error(arguments.plan, "is for " + std::to_string(ranks) + " devices, at most " + std::to_string(most) + " can be run; see --no-run");
+}
+
+inline void check_size(verify_arguments const& arguments, execution_size const& size) {
+    constexpr execution_size most{bytes(4e9), flops(2e11)};
+    if (size.memory <= most.memory && size.work <= most.work) return;
+    char text[160];
+    std::snprintf(text, sizeof text, "running it takes about %.3g GB and %.3g Gflop, more than %.3g GB or %.3g Gflop; %s", size.memory.value / 1e9, size.work.value / 1e9,
+                  most.memory.value / 1e9, most.work.value / 1e9,
+                  arguments.shrink ? "it does not shrink any further" : "run it smaller with --shrink, or not at all with --no-run");
+    throw input_error(arguments.model, text);
+}
+
+} // namespace heddle::cli

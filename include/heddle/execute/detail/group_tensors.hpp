@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief What the devices of a tensor group exchange in a micro-batch.
+#pragma once
+
+#include <heddle/execute/communicator.hpp>
+#include <heddle/execute/detail/shard_layout.hpp>
+#include <heddle/execute/detail/tensor_exchange.hpp>
+#include <heddle/execute/tensor.hpp>
+#include <heddle/pipeline/batch_split.hpp>
+#include <heddle/plan/plan.hpp>
+
+#include <cstddef>
+#include <utility>
+
+namespace heddle::detail {
+
+/// A program in the places of a micro-batch: every value that is cut along the batch is so small there; sources are whole.
+[[nodiscard]] inline indexed_program part_of_batch(indexed_program p, batch_split const& batch, extent places) {
+    for (tensor_id t = 0; t < p.tensors.size(); ++t) {
+        if (!batch.forms[t].is_shard()) continue;
+        auto const number = static_cast<std::size_t>(batch.forms[t].factor());
+        auto const cut = p.tensors[t].factors[number];
+        p.tensors[t].info.shape = part_shape(p.tensors[t].info.shape, cut, places);
+        for (auto& f : p.tensors[t].factors) f = within(f, cut, places);
+        p.tensors[t].factors[number].extent = places;
+    }
+    return p;
+}
+
+/// What a tensor group does with tensors of one size of micro-batch. *Lifetime:* stays where it is.
+template <class Scalar, communicator_of<Scalar> Communicator>
+class group_tensors {
+public:
+    group_tensors(indexed_program p, plan const& what, Communicator& group) : program_(std::move(p)), layout(program_, what), exchange(program_, layout, group) {}
+    group_tensors(group_tensors const&) = delete;
+
+private:
+    indexed_program program_;
+
+public:
+    shard_layout layout;
+    tensor_exchange<Scalar, Communicator> exchange;
+};
+
+} // namespace heddle::detail

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief What the devices of a tensor group compute of one stage: a part of a distributed program, with forms at both ends.
+#pragma once
+
+#include <heddle/base/error.hpp>
+#include <heddle/pipeline/batch_split.hpp>
+#include <heddle/pipeline/layers.hpp>
+#include <heddle/theory/instruction.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <limits>
+#include <map>
+#include <set>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace heddle {
+
+/// A tensor in a form.
+using formed_tensor = std::pair<tensor_id, form>;
+
+/// The operators [first, end) of a distributed program on one group of devices. Values pass stages mirrored, as in Megatron-LM: whole on every
+/// device, and so are their cotangents. A group therefore need not know the forms, nor the size, of the one before.
+struct stage_program {
+    /// Of sources, once per iteration; then of values, for every micro-batch. Both in the program's order.
+    std::vector<instruction> once, each;
+    /// Values of earlier stages, in the forms other than mirrored in which they are used here.
+    std::vector<formed_tensor> enter;
+    /// Values made here that later stages use, or the loss, in a form that they are held in: mirrored, if they are.
+    std::vector<formed_tensor> leave;
+};
+
+namespace detail {
+
+/// Follows what a stage uses back to where it comes from.
+class stage_cutter {
+public:
+    stage_cutter(indexed_program const& p, std::span<instruction const> program, operator_id first, operator_id end)
+        : program_(p), all_(program), first_(first), end_(end), maker_of_(p.tensors.size(), none) {
+        for (operator_id o = 0; o < p.operators.size(); ++o)
+            for (auto t : p.operators[o].results) maker_of_[t] = o;
+        for (std::size_t n = 0; n < all_.size(); ++n) {
+            auto const& i = all_[n];
+            if (i.what == instruction::kind::reshard) continue;
+            if (i.what != instruction::kind::compute) maker_.try_emplace({i.tensor, i.to}, n);
+            else
+                for (std::size_t k = 0; k < i.results.size(); ++k) maker_.try_emplace({p.operators[i.op].results[k], i.results[k]}, n);
+        }
+    }
+
+    stage_program cut() {
+        for (std::size_t n = 0; n < all_.size(); ++n)
+            if (auto const& i = all_[n]; i.what == instruction::kind::compute && is_here(i.op)) take(n);
+        auto leaving = values_across(program_, end_);
+        leaving.push_back(program_.loss);
+        for (auto t : leaving)
+            if (is_here(maker_of_[t])) out_.leave.emplace_back(t, held(t));
+        for (auto n : taken_) {
+            auto const& i = all_[n];
+            bool const is_source = i.what != instruction::kind::compute && program_.tensors[i.tensor].is_source();
+            (is_source ? out_.once : out_.each).push_back(i);
+        }
+        out_.enter.assign(enter_.begin(), enter_.end());
+        return std::move(out_);
+    }
+
+private:
+    static constexpr operator_id none = std::numeric_limits<operator_id>::max();
+
+    [[nodiscard]] bool is_here(operator_id o) const { return o >= first_ && o < end_; }
+
+    void take(std::size_t n) {
+        if (!taken_.insert(n).second) return;
+        auto const& i = all_[n];
+        if (i.what == instruction::kind::compute)
+            for (std::size_t k = 0; k < i.operands.size(); ++k) need(program_.operators[i.op].operands[k], i.operands[k]);
+        else if (i.what != instruction::kind::read) need(i.tensor, i.from);
+    }
+    void need(tensor_id t, form f) {
+        if (maker_of_[t] == none || is_here(maker_of_[t])) take(maker_.at({t, f}));
+        else if (f != canonical(form::mirrored(), program_.tensors[t])) enter_.emplace(t, f);
+    }
+    /// A form in which the stage has a value that it makes.
+    [[nodiscard]] form held(tensor_id t) const {
+        form const whole = canonical(form::mirrored(), program_.tensors[t]);
+        if (auto const found = maker_.find({t, whole}); found != maker_.end() && taken_.contains(found->second)) return whole;
+        for (auto n : taken_) {
+            auto const& i = all_[n];
+            if (i.what != instruction::kind::compute || i.op != maker_of_[t]) continue;
+            auto const& results = program_.operators[i.op].results;
+            return i.results[static_cast<std::size_t>(std::ranges::find(results, t) - results.begin())];
+        }
+        return whole;
+    }
+
+    indexed_program const& program_;
+    std::span<instruction const> all_;
+    operator_id first_, end_;
+    /// The operator that gives a tensor; none, of sources.
+    std::vector<operator_id> maker_of_;
+    /// The instruction that first gives a tensor in a form.
+    std::map<formed_tensor, std::size_t> maker_;
+    std::set<std::size_t> taken_;
+    std::set<formed_tensor> enter_;
+    stage_program out_;
+};
+
+} // namespace detail
+
+/// The part of a distributed program that computes the operators [first, end): their instructions, and those that bring what they use.
+///
+/// *Precondition:* the program is one of the theory of `p`, whole, as a plan's instructions are. *Complexity.* O(n log n).
+[[nodiscard]] inline stage_program program_of_stage(indexed_program const& p, std::span<instruction const> program, operator_id first, operator_id end) {
+    return detail::stage_cutter(p, program, first, end).cut();
+}
+
+/// The program in which every device does everything.
+[[nodiscard]] inline std::vector<instruction> undivided_program(indexed_program const& p) {
+    std::vector<instruction> all;
+    auto const forms = [&](std::vector<tensor_id> const& tensors) {
+        form_list whole;
+        for (auto t : tensors) whole.push_back(canonical(form::mirrored(), p.tensors[t]));
+        return whole;
+    };
+    for (tensor_id t = 0; t < p.tensors.size(); ++t)
+        if (p.tensors[t].is_source() && !p.tensors[t].consumers.empty()) all.push_back(instruction::read(t, canonical(form::mirrored(), p.tensors[t])));
+    for (operator_id o = 0; o < p.operators.size(); ++o) {
+        auto& i = all.emplace_back();
+        i.op = o;
+        i.operands = forms(p.operators[o].operands);
+        i.results = forms(p.operators[o].results);
+    }
+    return all;
+}
+
+/// *Throws* `input_error` naming an operator or a tensor of which pipelines cannot run what a distributed program says: the batch cut among a group's
+/// devices, gradients from gathered factors, optimiser state alone in shards.
+inline void check_for_stages(indexed_program const& p, std::span<instruction const> program, batch_split const& batch) {
+    auto const fail = [](std::string const& place, char const* problem) { throw input_error(place, std::string(problem) + ", which stages of a pipeline cannot run"); };
+    for (auto const& i : program) {
+        if (i.what == instruction::kind::compute) {
+            std::string const place = "operator '" + p.operators[i.op].name + "'";
+            if (i.loop >= 0 && i.loop == batch.computations[i.op].loop) fail(place, "is split along the batch");
+            if (gathers_factors(i)) fail(place, "has gradients from gathered factors");
+            for (std::size_t k = 0; k < i.results.size(); ++k)
+                if (i.results[k].is_shard() && i.results[k] == batch.forms[p.operators[i.op].results[k]]) fail(place, "has its result cut along the batch");
+            for (std::size_t k = 0; k < i.operands.size(); ++k)
+                if (i.operands[k].is_shard() && i.operands[k] == batch.computations[i.op].operands[k]) fail(place, "has an operand cut along the batch");
+            continue;
+        }
+        std::string const place = "tensor '" + p.tensors[i.tensor].info.name + "'";
+        for (form const f : {i.from, i.to})
+            if (f.is_shard() && f == batch.forms[i.tensor]) fail(place, "is cut along the batch");
+        if (i.what == instruction::kind::read && i.from != i.to) fail(place, "has its optimiser state alone in shards");
+    }
+}
+
+} // namespace heddle
