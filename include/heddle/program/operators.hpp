@@ -6,8 +6,13 @@
 /// shapes do not: flops, what the backward reads, the class its time is looked up under.
 #pragma once
 
+#include <heddle/program/detail/cell_operators.hpp>
+#include <heddle/program/detail/loss_operators.hpp>
+#include <heddle/program/detail/norm_operators.hpp>
+#include <heddle/program/detail/place_operators.hpp>
 #include <heddle/program/detail/pointwise_operators.hpp>
 #include <heddle/program/detail/product_operators.hpp>
+#include <heddle/program/detail/reduction_operators.hpp>
 #include <heddle/program/detail/view_operators.hpp>
 
 #include <array>
@@ -37,6 +42,7 @@ using catalogue = std::map<std::string_view, description (*)(call_view const&)>;
     static catalogue const table{
         {"linear", linear}, {"matmul", matmul}, {"mm", matmul}, {"bmm", matmul}, {"einsum", einsum},
         {"conv1d", convolution}, {"conv2d", convolution}, {"conv3d", convolution},
+        {"conv_transpose1d", transposed_convolution}, {"conv_transpose2d", transposed_convolution}, {"conv_transpose3d", transposed_convolution},
         {"multi_head_attention_forward", multi_head_attention}, {"scaled_dot_product_attention", dot_product_attention},
         {"embedding", embedding},
 
@@ -57,17 +63,51 @@ using catalogue = std::map<std::string_view, description (*)(call_view const&)>;
         {"log", [](call_view const& c) { return unary(c, {.saves_operand = true, .flops_per_element = 4}); }},
         {"gelu", [](call_view const& c) { return unary(c, {.saves_operand = true, .flops_per_element = 8}); }},
         {"silu", [](call_view const& c) { return unary(c, {.saves_operand = true, .flops_per_element = 5}); }},
+        {"rsqrt", [](call_view const& c) { return unary(c, {.saves_result = true, .flops_per_element = 2}); }},
+        {"reciprocal", [](call_view const& c) { return unary(c, {.saves_result = true}); }},
+        {"expm1", [](call_view const& c) { return unary(c, {.saves_result = true, .flops_per_element = 4}); }},
+        {"log1p", [](call_view const& c) { return function_of(c, 4); }}, {"log2", [](call_view const& c) { return function_of(c, 4); }},
+        {"sin", [](call_view const& c) { return function_of(c, 4); }}, {"cos", [](call_view const& c) { return function_of(c, 4); }},
+        {"erf", [](call_view const& c) { return function_of(c, 6); }}, {"abs", [](call_view const& c) { return function_of(c, 1); }},
+        {"square", [](call_view const& c) { return function_of(c, 1); }}, {"pow", power}, {"clamp", clamp},
+        {"relu6", [](call_view const& c) { return function_of(c, 2); }}, {"hardsigmoid", [](call_view const& c) { return function_of(c, 3); }},
+        {"hardswish", [](call_view const& c) { return function_of(c, 4); }}, {"mish", [](call_view const& c) { return function_of(c, 12); }},
+        {"selu", [](call_view const& c) { return function_of(c, 6); }}, {"logsigmoid", [](call_view const& c) { return function_of(c, 6); }},
+        {"softsign", [](call_view const& c) { return function_of(c, 3); }}, {"tanhshrink", [](call_view const& c) { return function_of(c, 9); }},
+        {"leaky_relu", [](call_view const& c) { return function_of(c, 2, {{1, "negative_slope", 0.01}}); }},
+        {"elu", [](call_view const& c) { return function_of(c, 5, {{1, "alpha", 1}}); }},
+        {"celu", [](call_view const& c) { return function_of(c, 6, {{1, "alpha", 1}}); }},
+        {"softplus", [](call_view const& c) { return function_of(c, 6, {{1, "beta", 1}, {2, "threshold", 20}}); }},
+        {"hardtanh", [](call_view const& c) { return function_of(c, 2, {{1, "min_val", -1}, {2, "max_val", 1}}); }},
         {"dropout", dropout},
+        {"sign", step_of}, {"floor", step_of}, {"ceil", step_of}, {"round", step_of}, {"logical_not", step_of},
+        {"eq", compare}, {"ne", compare}, {"lt", compare}, {"le", compare}, {"gt", compare}, {"ge", compare},
+        {"logical_and", compare}, {"logical_or", compare},
+        {"minimum", extreme}, {"maximum", extreme}, {"where", where}, {"masked_fill", masked_fill}, {"addcmul", add_product},
 
-        {"softmax", softmax}, {"log_softmax", softmax}, {"layer_norm", layer_norm}, {"batch_norm", batch_norm},
-        {"sum", reduce}, {"mean", reduce},
-        {"max_pool2d", max_pool}, {"avg_pool2d", average_pool}, {"adaptive_avg_pool2d", adaptive_average_pool},
-        {"nll_loss", nll_loss}, {"cross_entropy", cross_entropy}, {"mse_loss", squared_error},
+        {"softmax", softmax}, {"log_softmax", softmax},
+        {"layer_norm", layer_norm}, {"rms_norm", rms_norm}, {"batch_norm", batch_norm}, {"group_norm", group_norm}, {"instance_norm", instance_norm},
+
+        {"sum", reduce}, {"mean", reduce}, {"amax", reduce_whole}, {"amin", reduce_whole}, {"max", reduce_whole}, {"min", reduce_whole},
+        {"prod", reduce_whole}, {"logsumexp", reduce_whole}, {"var", variance}, {"std", variance}, {"norm", vector_norm}, {"cumsum", cumulative_sum},
+        {"max_pool1d", max_pool<1>}, {"max_pool2d", max_pool<2>}, {"max_pool3d", max_pool<3>},
+        {"avg_pool1d", average_pool<1>}, {"avg_pool2d", average_pool<2>}, {"avg_pool3d", average_pool<3>},
+        {"adaptive_avg_pool1d", adaptive_average_pool<1>}, {"adaptive_avg_pool2d", adaptive_average_pool<2>}, {"adaptive_avg_pool3d", adaptive_average_pool<3>},
+        {"adaptive_max_pool1d", adaptive_max_pool<1>}, {"adaptive_max_pool2d", adaptive_max_pool<2>}, {"adaptive_max_pool3d", adaptive_max_pool<3>},
+        {"interpolate", interpolate},
+        {"nll_loss", nll_loss}, {"cross_entropy", cross_entropy}, {"mse_loss", squared_error}, {"l1_loss", absolute_error},
+        {"smooth_l1_loss", smooth_absolute_error}, {"huber_loss", huber}, {"kl_div", divergence},
+        {"binary_cross_entropy", binary_cross_entropy}, {"binary_cross_entropy_with_logits", binary_cross_entropy_with_logits},
+        {"rnn_tanh_cell", rnn_cell}, {"rnn_relu_cell", rnn_cell}, {"lstm_cell", lstm_cell}, {"gru_cell", gru_cell},
 
         {"transpose", transpose}, {"permute", permute}, {"t", reversed}, {"getattr", attribute},
         {"reshape", reshape}, {"view", reshape}, {"flatten", reshape}, {"unflatten", reshape},
         {"squeeze", reshape}, {"unsqueeze", reshape}, {"expand", expand},
         {"cat", concatenate}, {"concat", concatenate}, {"split", divide}, {"chunk", divide}, {"getitem", get_item},
+        {"repeat", repeat}, {"repeat_interleave", repeat_interleave}, {"roll", roll}, {"flip", flip}, {"pad", padding},
+        {"unbind", unbind}, {"stack", stack}, {"select", select}, {"narrow", narrow}, {"slice", slice},
+        {"index_select", index_select}, {"gather", gather_elements}, {"index_add", index_add}, {"scatter_add", scatter_add},
+        {"triu", triangle}, {"tril", triangle},
     };
     return table;
 }
@@ -77,6 +117,7 @@ using catalogue = std::map<std::string_view, description (*)(call_view const&)>;
     static catalogue const table{
         {"top_2_gating", gating}, {"switch_gating", gating},
         {"append_cls_token", append_class_token}, {"get_cls_token", get_class_token},
+        {"stochastic_depth", stochastic_depth},
     };
     return table;
 }
@@ -91,7 +132,7 @@ using catalogue = std::map<std::string_view, description (*)(call_view const&)>;
 [[nodiscard]] inline description describe(call_view const& c) {
     constexpr std::array<std::string_view, 7> torch_modules{"", "torch", "torch.functional", "torch.nn.functional", "torch._C._nn", "operator", "_operator"};
     auto const [module, name] = split_target(c.call().target);
-    bool const is_helper = module == "heddle" || module == "models";
+    bool const is_helper = module == "heddle" || module == "models" || module == "torchvision.ops.stochastic_depth";
     if (!is_helper && std::ranges::find(torch_modules, module) == torch_modules.end()) return {};
     catalogue const& table = is_helper ? helper_catalogue() : torch_catalogue();
     auto const found = table.find(name);

@@ -3,7 +3,7 @@
 /// @brief Kernels of attention.
 #pragma once
 
-#include <heddle/execute/detail/pointwise_kernels.hpp>
+#include <heddle/execute/detail/norm_kernels.hpp>
 
 #include <limits>
 

@@ -212,7 +212,8 @@ template <class Scalar>
 void add_linear_kernels(kernel_table<Scalar>& table) {
     using numbers = std::vector<double>;
     auto const plain = from_rule<Scalar>([](kernel_call const&) { return numbers{}; });
-    for (char const* kind : {"linear", "matmul", "mm", "bmm", "einsum", "sum", "transpose", "permute", "t", "getattr", "expand"}) table[kind] = plain;
+    for (char const* kind : {"linear", "matmul", "mm", "bmm", "einsum", "sum", "transpose", "permute", "t", "getattr", "expand",
+                             "repeat", "repeat_interleave"}) table[kind] = plain;
     table["neg"] = from_rule<Scalar>([](kernel_call const&) { return numbers{-1}; });
     for (char const* kind : {"clone", "contiguous", "to", "float", "half", "bfloat16"})
         table[kind] = {[plain](kernel_call const& call, tensor_view<Scalar> x) {
@@ -246,7 +247,7 @@ void add_linear_kernels(kernel_table<Scalar>& table) {
     for (char const* kind : {"reshape", "view", "flatten", "unflatten", "squeeze", "unsqueeze"}) table[kind] = reshape_kernel<Scalar>();
     table["cat"] = table["concat"] = joining<Scalar>();
     table["split"] = table["chunk"] = dividing<Scalar>();
-    table["getitem"] = picking<Scalar>();
+    for (char const* kind : {"getitem", "select", "narrow", "slice"}) table[kind] = picking<Scalar>();
     table["append_cls_token"] = class_token_appending<Scalar>();
     table["get_cls_token"] = class_token_getting<Scalar>();
 }

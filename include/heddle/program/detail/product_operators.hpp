@@ -134,6 +134,35 @@ inline description convolution(call_view const& c) {
     return op;
 }
 
+/// The adjoint of a convolution: each input element adds a window to the output.
+inline description transposed_convolution(call_view const& c) {
+    described_operator op{{}, {c.tensor(0, "input"), c.tensor(1, "weight")}};
+    shape const &input = c.shape_of(op.operands[0]), &weight = c.shape_of(op.operands[1]), &output = c.result_shape();
+    extent const groups = c.integer(6, "groups", 1);
+    if (input.size() < 3 || weight.size() != input.size() || output.size() != input.size()) return {};
+    if (groups < 1) c.fail("groups", "is " + std::to_string(groups) + ", expected at least 1");
+    if (weight[0] != input[1]) c.fail("weight", "has " + std::to_string(weight[0]) + " input channels, the input has " + std::to_string(input[1]));
+    bool const grouped = groups > 1;
+    entries x = blocked(input), w = blocked(weight), result = blocked(output);
+    x[0] = result[0] = entry("b", input[0]);
+    x[1] = w[0] = grouped ? "(g i)" : entry("i", input[1]);
+    w[1] = entry("o", weight[1]);
+    result[1] = grouped ? "(g o)" : w[1];
+    std::vector<entries> operands{x, w};
+    if (auto const bias = c.find_tensor(2, "bias")) {
+        op.operands.push_back(*bias);
+        operands.push_back({result[1]});
+    }
+    op.rule = rule_text(operands, {result}, operands.size() == 3 ? "0*1 + 2" : "0*1");
+    op.options.category = operator_class::convolution;
+    std::size_t const rank = input.size() - 2;
+    op.options.attributes = {{"stride", sides(c, 3, "stride", rank)}, {"padding", sides(c, 4, "padding", rank)},
+                             {"dilation", sides(c, 7, "dilation", rank)}, {"groups", just(groups)}};
+    if (grouped) op.options.extents = {{"g", groups}};
+    op.options.forward = flops(2 * element_count(input) * element_count(weight) / static_cast<double>(weight[0]));
+    return op;
+}
+
 /// Sizes of one multi-head attention: q is (s b e), the inner width is heads * (width / heads).
 struct attention_sizes {
     double s, t, b, e, width, out, heads;
