@@ -42,7 +42,7 @@ using catalogue = std::map<std::string_view, description (*)(call_view const&)>;
     static catalogue const table{
         {"linear", linear}, {"matmul", matmul}, {"mm", matmul}, {"bmm", matmul}, {"einsum", einsum},
         {"conv1d", convolution}, {"conv2d", convolution}, {"conv3d", convolution},
-        {"conv_transpose1d", transposed_convolution}, {"conv_transpose2d", transposed_convolution}, {"conv_transpose3d", transposed_convolution},
+        {"conv_transpose1d", convolution_transpose}, {"conv_transpose2d", convolution_transpose}, {"conv_transpose3d", convolution_transpose},
         {"multi_head_attention_forward", multi_head_attention}, {"scaled_dot_product_attention", dot_product_attention},
         {"embedding", embedding},
 

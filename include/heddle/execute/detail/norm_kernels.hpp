@@ -180,7 +180,7 @@ struct norm_operands {
 };
 
 /// Of the last dimensions: as many as the call says, or its weight has, or its rule does anything but split.
-[[nodiscard]] inline norm_shape trailing_norm(kernel_call const& call) {
+[[nodiscard]] inline norm_shape trailing_norm_shape(kernel_call const& call) {
     auto const& access = call.rule->operands[0];
     std::size_t first = access.size();
     auto const is_split = [&](indexed_dimension const& d) {
@@ -198,7 +198,7 @@ struct norm_operands {
 }
 
 /// Of everything but the channels, and perhaps the samples; channels in so many groups, or each by itself.
-[[nodiscard]] inline norm_shape channel_norm(kernel_call const& call, bool of_samples, extent groups) {
+[[nodiscard]] inline norm_shape channel_norm_shape(kernel_call const& call, bool of_samples, extent groups) {
     norm_shape norm(call.operands[0].size());
     for (std::size_t d = 2; d < norm.runs.size(); ++d) norm.runs[d] = 1;
     norm.runs[0] = of_samples ? 1 : 0;
@@ -237,11 +237,11 @@ template <class Scalar>
 void add_norm_kernels(kernel_table<Scalar>& table) {
     table["softmax"] = softmax_kernel<Scalar>(false);
     table["log_softmax"] = softmax_kernel<Scalar>(true);
-    table["layer_norm"] = norm_kernel<Scalar>(trailing_norm);
-    table["rms_norm"] = norm_kernel<Scalar>(trailing_norm, false);
-    table["batch_norm"] = norm_kernel<Scalar>([](kernel_call const& call) { return channel_norm(call, true, 0); });
-    table["instance_norm"] = norm_kernel<Scalar>([](kernel_call const& call) { return channel_norm(call, false, 0); });
-    table["group_norm"] = norm_kernel<Scalar>([](kernel_call const& call) { return channel_norm(call, false, static_cast<extent>(call.number("groups", 1))); });
+    table["layer_norm"] = norm_kernel<Scalar>(trailing_norm_shape);
+    table["rms_norm"] = norm_kernel<Scalar>(trailing_norm_shape, false);
+    table["batch_norm"] = norm_kernel<Scalar>([](kernel_call const& call) { return channel_norm_shape(call, true, 0); });
+    table["instance_norm"] = norm_kernel<Scalar>([](kernel_call const& call) { return channel_norm_shape(call, false, 0); });
+    table["group_norm"] = norm_kernel<Scalar>([](kernel_call const& call) { return channel_norm_shape(call, false, static_cast<extent>(call.number("groups", 1))); });
 }
 
 } // namespace heddle::detail

@@ -135,7 +135,7 @@ inline description convolution(call_view const& c) {
 }
 
 /// The adjoint of a convolution: each input element adds a window to the output.
-inline description transposed_convolution(call_view const& c) {
+inline description convolution_transpose(call_view const& c) {
     described_operator op{{}, {c.tensor(0, "input"), c.tensor(1, "weight")}};
     shape const &input = c.shape_of(op.operands[0]), &weight = c.shape_of(op.operands[1]), &output = c.result_shape();
     extent const groups = c.integer(6, "groups", 1);
