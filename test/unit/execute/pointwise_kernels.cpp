@@ -28,7 +28,7 @@ TEST_CASE("more functions of one element") {
     operator_check const bounded({"clamp", {{40}}, {T(0), real(-0.5), real(0.25)}, {}, {{40}}}, 1);
     CHECK(std::ranges::minmax(bounded.results()[0].data).min == -0.5);
     CHECK(std::ranges::minmax(bounded.results()[0].data).max == 0.25);
-    check({"torch.pow", {{4, 3}, {3}}, {T(0), T(1)}, {}, {{4, 3}}, {}, {}, true});
+    CHECK_THROWS_AS(operator_check({"torch.pow", {{4, 3}, {3}}, {T(0), T(1)}, {}, {{4, 3}}, {}, {}, true}, 1), input_error);
 }
 
 TEST_CASE("functions of several elements, broadcast") {
@@ -48,7 +48,7 @@ TEST_CASE("functions of several elements, broadcast") {
 
 TEST_CASE("comparisons and steps have no derivative") {
     for (char const* name : {"eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or"}) {
-        operator_check c({std::string("torch.") + name, {{4, 3}, {3}}, {T(0), T(1)}, {}, {{4, 3}}, {{0, domain::below(2)}, {1, domain::below(2)}}}, 1);
+        operator_check c({std::string("torch.") + name, {{4, 3}, {3}}, {T(0), T(1)}, {}, {{4, 3}}, {{1, domain::below(2)}}}, 1);
         for (auto const& d : c.derivatives()) CHECK_FALSE(d);
         for (double v : c.results()[0].data) CHECK_UNARY(v == 0 || v == 1);
     }

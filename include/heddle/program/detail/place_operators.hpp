@@ -86,12 +86,21 @@ inline std::vector<double> axes(call_view const& c, std::size_t position, std::s
     return list;
 }
 
+/// One integer or a list of them.
+inline std::vector<double> integers_at(call_view const& c, std::size_t position, std::string_view name) {
+    auto const* found = c.find(position, name);
+    if (found && found->as<std::int64_t>()) return just(*found->as<std::int64_t>());
+    std::vector<double> list;
+    for (auto i : c.integers(position, name)) list.push_back(static_cast<double>(i));
+    return list;
+}
+
 inline description roll(call_view const& c) {
     tensor_id const x = c.tensor(0, "input");
     std::size_t const rank = c.shape_of(x).size();
-    auto const dims = axes(c, 2, rank);
-    std::vector<double> shifts;
-    for (auto s : c.integers(1, "shifts")) shifts.push_back(static_cast<double>(s));
+    auto const shifts = integers_at(c, 1, "shifts");
+    std::vector<double> dims;
+    for (auto d : integers_at(c, 2, "dims")) dims.push_back(static_cast<double>(c.axis(static_cast<std::int64_t>(d), rank, "dims")));
     if (dims.empty() || dims.size() != shifts.size()) return {}; // of the flattened tensor
     auto op = moved(c, x, flags_of(dims, rank));
     op.options.attributes = {{"dims", dims}, {"shifts", shifts}};

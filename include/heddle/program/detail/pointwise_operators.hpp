@@ -171,9 +171,9 @@ inline description compare(call_view const& c) {
 }
 
 /// Elements of one or the other, by a mask: linear in both together, or in the one where the other is a number zero.
-inline description choose(call_view const& c, tensor_id mask, literal const* where, literal const* otherwise) {
-    if (!where || !otherwise) return {};
-    std::vector<tensor_id> operands{mask};
+inline description choose(call_view const& c, literal const* mask, literal const* where, literal const* otherwise) {
+    if (!mask || !mask->as<literal::tensor>() || !where || !otherwise) return {};
+    std::vector<tensor_id> operands{mask->as<literal::tensor>()->id};
     operator_attributes attributes;
     bool linear = true;
     std::string terms;
@@ -199,12 +199,10 @@ inline description choose(call_view const& c, tensor_id mask, literal const* whe
     return op;
 }
 inline description where(call_view const& c) {
-    if (!c.find_tensor(0, "condition")) return {};
-    return choose(c, c.tensor(0, "condition"), c.find(1, "input"), c.find(2, "other"));
+    return choose(c, c.find(0, "condition"), c.find(1, "input"), c.find(2, "other"));
 }
 inline description masked_fill(call_view const& c) {
-    literal const x{literal::tensor{c.tensor(0, "input")}};
-    return choose(c, c.tensor(1, "mask"), c.find(2, "value"), &x);
+    return choose(c, c.find(1, "mask"), c.find(2, "value"), c.find(0, "input"));
 }
 
 /// `x + value * a * b`: linear in the one, bilinear in the others.

@@ -45,7 +45,7 @@ inline description reduce_whole(call_view const& c) {
 }
 /// Variance and standard deviation, by default of a sample: divided by one less.
 inline description variance(call_view const& c) {
-    if (c.find(1, "unbiased") && c.find(1, "unbiased")->as<bool>()) return {};
+    if (c.call().arguments.size() > 1 && c.call().arguments[1].as<bool>()) return {}; // over all, and no dimension in its place
     auto op = reduce_whole(c);
     if (!op) return {};
     bool const unbiased = c.flag(2, "unbiased", true);
