@@ -2,6 +2,8 @@
 // Fits device and collective models to the kernels and NCCL calls traced on 4 x V100-SXM2-32GB in fp32
 // ($HEDDLE_REFERENCE_DATA/hidup_traces), and prints their errors beside those of simpler device models.
 // The model behind the traces: hidden size 1024, sequence 256, 4 heads, 32 sequences per GPU.
+#include "table_file.hpp"
+
 #include <heddle/cluster/presets.hpp>
 #include <heddle/heddle.hpp>
 #include <heddle/json/fit_report.hpp>
@@ -11,10 +13,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <map>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -22,30 +22,7 @@ namespace {
 
 using namespace heddle;
 namespace fs = std::filesystem;
-using row = std::map<std::string, std::string>;
-
-std::vector<std::string> split(std::string line) {
-    std::vector<std::string> cells;
-    if (line.ends_with('\r')) line.pop_back();
-    std::istringstream in(line + ",");
-    for (std::string cell; std::getline(in, cell, ',');) cells.push_back(cell);
-    return cells;
-}
-
-/// The rows of a CSV file by column name; none if there is no such file.
-std::vector<row> read_table(fs::path const& path) {
-    std::ifstream in(path);
-    std::string line;
-    std::getline(in, line);
-    auto const header = split(line);
-    std::vector<row> rows;
-    while (std::getline(in, line)) {
-        auto const cells = split(line);
-        auto& r = rows.emplace_back();
-        for (std::size_t c = 0; c < std::min(header.size(), cells.size()); ++c) r[header[c]] = cells[c];
-    }
-    return rows;
-}
+using bench::read_table;
 
 sample kernel_sample(operator_class category, double work, double size, double microseconds) {
     return {category, "V100", 0, element_type::float32, flops(work), bytes(size), seconds(microseconds * 1e-6)};

@@ -56,7 +56,7 @@ struct instance {
     search::property_task task{theory.properties.size(), theory.actions, theory.initial, theory.goal};
     search::additive_cost costs{theory.costs};
     search::landmark_bound bound{task, costs, theory.groups};
-    search::property_space<search::additive_cost, search::landmark_bound> space{task, costs, bound, {.fill_unused = !bound.is_tight()}};
+    search::property_space<search::additive_cost, search::landmark_bound> space{task, costs, bound};
 
     explicit instance(json::bare_theory t) : theory(std::move(t)) {}
 };

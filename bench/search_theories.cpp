@@ -30,7 +30,7 @@ void run(benchmark::State& state, std::filesystem::path const& path) {
         search::property_task const problem(task.properties.size(), task.actions, task.initial, task.goal);
         search::additive_cost const costs(task.costs);
         search::landmark_bound bound(problem, costs, task.groups);
-        search::property_space const space(problem, costs, std::move(bound), {.fill_unused = false});
+        search::property_space const space(problem, costs, std::move(bound));
         result = search::best_first(space, {.label_limit = 1'000'000});
     }
     if (result.status != search::status::optimal) state.SkipWithError("not proven optimal within the label limit");

@@ -13,18 +13,53 @@ namespace heddle::cli {
 
 enum exit_status { done = 0, bad_input = 1, usage = 2, infeasible = 3, nothing_found = 4 };
 
+struct hap_arguments {
+    std::string trace, segments;
+    std::vector<std::string> pins;
+    bool group_machines = false, overlap = false;
+};
+
+struct hidup_arguments {
+    int micro_batches = 2;
+    double turn = 0;
+    std::optional<std::size_t> labels_per_cut;
+    bool batch_statistics = false;
+};
+
+struct amp_arguments {
+    std::vector<std::size_t> tensor_degrees;
+    std::optional<std::size_t> pipeline, data;
+    std::size_t record = 10, placements = 1000, machine_orders = 48, annealing_steps = 500;
+    bool even = false;
+};
+
+struct ditto_arguments {
+    std::optional<std::int64_t> micro_batch;
+    std::string method = "both", split, schedule = "1f1b", reference;
+    std::int64_t more_slots = 0;
+    bool fold_communication = false, fold_memory = false;
+    double across_machines = 0;
+    std::size_t beam = 16, slack = 0, exchanges = 40;
+    std::optional<std::size_t> most_machines;
+};
+
 struct plan_arguments {
-    std::string model, cluster, out, trace;
-    std::string planner = "hap";
+    std::string model, cluster, profile, out;
+    std::string planner = "hap", layers = "repeats";
     std::optional<double> time_limit, memory_limit;
-    std::size_t label_limit = 10'000;
+    std::optional<std::size_t> label_limit;
     double optimizer_bytes = 8;
     std::optional<std::int64_t> batch;
-    std::string element_type, segments;
-    std::vector<std::string> pins;
-    bool group_machines = false, overlap = false, json = false, times = true;
+    std::string element_type;
+    bool json = false, times = true;
+    hap_arguments hap{};
+    hidup_arguments hidup{};
+    amp_arguments amp{};
+    ditto_arguments ditto{};
 };
 int run_plan(plan_arguments const& arguments);
+int run_plan_amp(plan_arguments const& arguments);
+int run_plan_ditto(plan_arguments const& arguments);
 
 struct verify_arguments {
     std::string plan, model;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 // The command `heddle`: parses arguments, runs one command, turns what it throws into one line.
 #include "commands.hpp"
+#include "plan_options.hpp"
+#include "validators.hpp"
 
 #include <heddle/base/error.hpp>
 #include <heddle/plan/plan.hpp>
@@ -12,17 +14,13 @@
 #include <exception>
 #include <iostream>
 #include <new>
+#include <string>
 
 namespace heddle::cli {
 
 bool is_watched() { return isatty(STDERR_FILENO) == 1; }
 
 namespace {
-
-void add_limits(CLI::App& command, std::optional<double>& time_limit, std::size_t& label_limit) {
-    command.add_option("--time-limit", time_limit, "Stop after this many seconds with the best found")->check(CLI::PositiveNumber);
-    command.add_option("--label-limit", label_limit, "Labels a search keeps at most")->check(CLI::PositiveNumber)->capture_default_str();
-}
 
 int run(int argc, char** argv) {
     CLI::App app{"Plans how a neural-network training program is split over unequal devices"};
@@ -32,26 +30,7 @@ int run(int argc, char** argv) {
 
     plan_arguments plan;
     auto* const plan_command = app.add_subcommand("plan", "Plan a model on a cluster");
-    plan_command->add_option("--model", plan.model, "Model file")->required();
-    plan_command->add_option("--cluster", plan.cluster, "Cluster file")->required();
-    plan_command->add_flag("--group-machines", plan.group_machines, "Plan each machine as one device, data parallel inside");
-    plan_command->add_option("--planner", plan.planner, "Planner")->check(CLI::IsMember({"hap"}))->capture_default_str();
-    plan_command->add_option("--memory-limit", plan.memory_limit, "Bytes that a device may use at most")->check(CLI::PositiveNumber);
-    plan_command->add_option("--optimizer-bytes", plan.optimizer_bytes, "Bytes of optimizer state per parameter element")
-        ->check(CLI::Range(0.0, 1024.0))->capture_default_str();
-    plan_command->add_option_function<std::string>("--optimizer", [&](std::string const& name) { plan.optimizer_bytes = name == "adam" ? 8 : name == "momentum" ? 4 : 0; },
-                                                   "Optimizer, for the bytes of its state in float32")
-        ->check(CLI::IsMember({"sgd", "momentum", "adam"}))->excludes("--optimizer-bytes");
-    plan_command->add_option("--batch", plan.batch, "Another size of the batch")->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
-    plan_command->add_option("--dtype", plan.element_type, "Another type of the floating-point tensors")->check(CLI::IsMember({"float32", "float16", "bfloat16", "float64"}));
-    plan_command->add_option("--segments", plan.segments, "Ratios per segment: 'layers', a number of balanced parts, or names of first operators, with commas");
-    plan_command->add_option("--pin", plan.pins, "Form of a tensor: NAME=replicated, NAME=mirrored, NAME=partial or NAME=shard(DIMENSION)")->take_all();
-    plan_command->add_flag("--gradient-overlap", plan.overlap, "Reduce gradients beside the backward pass, not after it");
-    plan_command->add_option("--out", plan.out, "Write the plan to this file");
-    plan_command->add_option("--trace", plan.trace, "Write the timeline of one iteration to this file (Chrome trace)");
-    plan_command->add_flag("--json", plan.json, "Print one JSON object instead of the table");
-    plan_command->add_flag("!--no-times", plan.times, "Leave out what differs from run to run");
-    add_limits(*plan_command, plan.time_limit, plan.label_limit);
+    add_plan_options(*plan_command, plan);
     plan_command->final_callback([&] { status = run_plan(plan); });
 
     verify_arguments verify;
@@ -75,10 +54,11 @@ int run(int argc, char** argv) {
     search_arguments search;
     auto* const search_command = app.add_subcommand("search", "Find the cheapest program of a bare theory");
     search_command->add_option("--theory", search.theory, "Theory file")->required();
-    search_command->add_option("--solutions", search.solutions, "Cheapest programs to find")->check(CLI::PositiveNumber)->capture_default_str();
-    search_command->add_option("--memory-limit", search.memory_limit, "Bytes that the search's labels may take")->check(CLI::PositiveNumber);
+    search_command->add_option("--solutions", search.solutions, "Cheapest programs to find")->check(positive)->capture_default_str();
+    search_command->add_option("--memory-limit", search.memory_limit, "Bytes that the search's labels may take")->check(positive);
     search_command->add_flag("--json", search.json, "Print one JSON object");
-    add_limits(*search_command, search.time_limit, search.label_limit);
+    search_command->add_option("--time-limit", search.time_limit, "Stop after this many seconds with the best found")->check(positive);
+    search_command->add_option("--label-limit", search.label_limit, "Labels a search keeps at most")->check(positive)->capture_default_str();
     search_command->final_callback([&] { status = run_search(search); });
 
     fit_arguments fit;
@@ -110,6 +90,8 @@ int main(int argc, char** argv) {
         std::cerr << "heddle: " << e.what() << '\n';
     } catch (std::bad_alloc const&) {
         std::cerr << "heddle: out of memory\n";
+    } catch (std::exception const& e) { // the system's: no threads, no space
+        std::cerr << "heddle: " << e.what() << '\n';
     }
     return heddle::cli::bad_input;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// heddle plan: model and cluster in; table, plan and trace out.
-#include "commands.hpp"
+// heddle plan: picks the planner; of HAP and HiDup, model and cluster in; table, plan and trace out.
+#include "hidup.hpp"
+#include "plan_input.hpp"
 
 #include <heddle/clp/all.hpp>
 #include <heddle/heddle.hpp>
@@ -15,6 +16,7 @@
 #include <iostream>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace heddle::cli {
@@ -31,12 +33,7 @@ std::vector<segment_number> segments_of(program const& p, std::string const& tex
         throw input_error("--segments", "a number of parts needs METIS, which this executable was built without");
 #endif
     }
-    std::vector<std::string> names;
-    for (std::size_t begin = 0, end = 0; end != std::string::npos; begin = end + 1) {
-        end = text.find(',', begin);
-        names.push_back(text.substr(begin, end == std::string::npos ? end : end - begin));
-    }
-    return segments_from(p, names);
+    return segments_from(p, split_at_commas(text));
 }
 
 pinned_tensor pin_of(program const& p, std::string const& text) {
@@ -68,25 +65,24 @@ pinned_tensor pin_of(program const& p, std::string const& text) {
 } // namespace
 
 int run_plan(plan_arguments const& arguments) {
-    auto model = json::read_model(arguments.model);
-    if (arguments.batch) model.program = with_batch_size(model.program, *arguments.batch);
-    if (!arguments.element_type.empty()) model.program = model.program.retyped(json::value_of(json::element_types, arguments.element_type).value());
-    auto const cluster_text = json::read_text(arguments.cluster);
-    cluster c = json::parse_cluster(cluster_text, arguments.cluster);
-    if (arguments.group_machines) c = with_grouped_machines(std::move(c));
-    if (arguments.memory_limit)
-        for (auto& type : c.types) type.memory = std::min(type.memory, bytes(*arguments.memory_limit));
+    if (arguments.planner == "amp") return run_plan_amp(arguments);
+    if (arguments.planner == "ditto") return run_plan_ditto(arguments);
+    auto const& asked = arguments.hap;
+    auto input = read_input(arguments);
+    auto& model = input.model;
+    cluster const c = asked.group_machines ? with_grouped_machines(std::move(input.cluster)) : std::move(input.cluster);
 
-    for (auto const& file : {arguments.out, arguments.trace})
+    for (auto const& file : {arguments.out, asked.trace})
         if (!file.empty()) json::require_writable(file);
 
     hap_options options;
     options.training.optimizer_bytes_per_element = arguments.optimizer_bytes;
-    options.training.overlaps_gradients = arguments.overlap;
-    options.segments = segments_of(model.program, arguments.segments);
-    for (auto const& pin : arguments.pins) options.pinned.push_back(pin_of(model.program, pin));
-    options.synthesis.search.label_limit = arguments.label_limit;
-    options.last_search.label_limit = 20 * arguments.label_limit;
+    options.training.overlaps_gradients = asked.overlap;
+    options.segments = segments_of(model.program, asked.segments);
+    for (auto const& pin : asked.pins) options.pinned.push_back(pin_of(model.program, pin));
+    auto const labels = arguments.label_limit.value_or(10'000);
+    options.synthesis.search.label_limit = labels;
+    options.last_search.label_limit = 20 * labels;
     options.time_limit_seconds = arguments.time_limit;
     if (is_watched())
         options.progress = [](trajectory_point const& point) {
@@ -94,17 +90,17 @@ int run_plan(plan_arguments const& arguments) {
             if (point.cost) std::cerr << *point.cost << " s" << std::flush;
             else std::cerr << "does not fit" << std::flush;
         };
-    plan result = find_plan(model.program, c, clp::ratio_solver{}, options);
+    plan result = arguments.planner == "hidup" ? plan_interleaved(model.program, c, options, arguments.hidup) : find_plan(model.program, c, clp::ratio_solver{}, options);
     if (is_watched()) std::cerr << "\r\033[K";
     result.provenance.model = model.name;
     result.provenance.model_digest = model.digest;
-    result.provenance.cluster_digest = json::digest(cluster_text);
+    result.provenance.cluster_digest = input.cluster_digest;
     result.warnings.insert(result.warnings.begin(), model.warnings.begin(), model.warnings.end());
 
     // The files first: what is printed was also written.
     if (result.exists()) {
         if (!arguments.out.empty()) json::write_file_atomically(arguments.out, json::write_plan(result));
-        if (!arguments.trace.empty()) json::write_file_atomically(arguments.trace, json::write_trace(result, run_serial(result, c)));
+        if (!asked.trace.empty()) json::write_file_atomically(asked.trace, json::write_trace(result, timeline_of(result, c)));
     }
     if (arguments.json) {
         std::cout << json::plan_summary(result) << '\n';
@@ -113,13 +109,7 @@ int run_plan(plan_arguments const& arguments) {
     }
     std::cout.flush();
     if (!std::cout) throw file_error("standard output cannot be written");
-    switch (result.status) {
-    case search::status::infeasible: return infeasible;
-    case search::status::limit: return result.exists() ? done : nothing_found;
-    case search::status::optimal:
-    case search::status::feasible: break;
-    }
-    return done;
+    return exit_status_of(result.status, result.exists());
 }
 
 } // namespace heddle::cli

@@ -35,7 +35,7 @@ int run_search(search_arguments const& arguments) {
     search::property_task const task(theory.properties.size(), theory.actions, theory.initial, theory.goal);
     search::additive_cost const costs(theory.costs);
     search::landmark_bound bound(task, costs, theory.groups);
-    search::property_space const space(task, costs, std::move(bound), {.fill_unused = false});
+    search::property_space const space(task, costs, std::move(bound));
     std::chrono::duration<double> const preparation = std::chrono::steady_clock::now() - start;
     auto const result = search::best_first(space,
                                            {.label_limit = arguments.label_limit,

@@ -45,6 +45,7 @@
 #include <heddle/theory/form.hpp>
 #include <heddle/theory/instruction.hpp>
 #include <heddle/theory/instruction_filter.hpp>
+#include <heddle/theory/micro_batch.hpp>
 #include <heddle/theory/operator_kinds.hpp>
 #include <heddle/theory/reductions.hpp>
 #include <heddle/theory/rescale.hpp>
@@ -52,6 +53,7 @@
 
 #include <heddle/cost/atoms.hpp>
 #include <heddle/cost/cost_model.hpp>
+#include <heddle/cost/duplex.hpp>
 #include <heddle/cost/overlapped.hpp>
 #include <heddle/cost/priced_graph.hpp>
 #include <heddle/cost/relaxation_weights.hpp>
@@ -61,7 +63,10 @@
 #include <heddle/cost/timeline.hpp>
 
 #include <heddle/plan/evaluate.hpp>
+#include <heddle/plan/pipeline_plan.hpp>
+#include <heddle/plan/pipeline_table.hpp>
 #include <heddle/plan/plan.hpp>
+#include <heddle/plan/simulate.hpp>
 #include <heddle/plan/table.hpp>
 #include <heddle/plan/verify.hpp>
 
@@ -73,12 +78,14 @@
 #include <heddle/balance/smooth_curve.hpp>
 #include <heddle/balance/ties.hpp>
 
+#include <heddle/pipeline/batch_split.hpp>
 #include <heddle/pipeline/degrees.hpp>
 #include <heddle/pipeline/device_walk.hpp>
 #include <heddle/pipeline/folding.hpp>
 #include <heddle/pipeline/greedy_recovery.hpp>
 #include <heddle/pipeline/layer_assignment.hpp>
 #include <heddle/pipeline/layer_assignment_problem.hpp>
+#include <heddle/pipeline/layers.hpp>
 #include <heddle/pipeline/placement.hpp>
 #include <heddle/pipeline/recovery.hpp>
 #include <heddle/pipeline/schedule.hpp>
@@ -102,6 +109,11 @@
 #include <heddle/planner/device_types.hpp>
 #include <heddle/planner/ditto.hpp>
 #include <heddle/planner/hap.hpp>
+#include <heddle/planner/hidup.hpp>
+#include <heddle/planner/layer_costs.hpp>
+#include <heddle/planner/pipeline_plans.hpp>
+#include <heddle/planner/program_pipelines.hpp>
+#include <heddle/planner/program_profile.hpp>
 #include <heddle/planner/realise.hpp>
 #include <heddle/planner/segments.hpp>
 #include <heddle/planner/synthesis.hpp>
@@ -111,7 +123,9 @@
 #include <heddle/execute/interpreter.hpp>
 #include <heddle/execute/kernel.hpp>
 #include <heddle/execute/optimizer.hpp>
+#include <heddle/execute/pipeline.hpp>
 #include <heddle/execute/prove.hpp>
+#include <heddle/execute/prove_pipeline.hpp>
 #include <heddle/execute/random.hpp>
 #include <heddle/execute/random_sources.hpp>
 #include <heddle/execute/shrink.hpp>

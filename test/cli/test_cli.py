@@ -5,6 +5,7 @@ Usage: test_cli.py HEDDLE, from the repository root.
 import gzip
 import json
 import pathlib
+import resource
 import subprocess
 import sys
 import tempfile
@@ -16,8 +17,8 @@ MODEL = "examples/models/vit_2.json.gz"
 CLUSTER = "examples/clusters/p100x4.json"
 
 
-def run(*arguments):
-    return subprocess.run([HEDDLE, *map(str, arguments)], capture_output=True, text=True, timeout=120)
+def run(*arguments, **options):
+    return subprocess.run([HEDDLE, *map(str, arguments)], capture_output=True, text=True, timeout=120, **options)
 
 
 class CommandLine(unittest.TestCase):
@@ -132,6 +133,30 @@ class CommandLine(unittest.TestCase):
         self.assertEqual(run("plan", "--model", unknown, "--cluster", CLUSTER, "--out", out).returncode, 0)
         self.refused(run("verify", "--plan", out, "--model", unknown), "unknown.json", "my_scale", "no kernel")
         self.assertEqual(run("verify", "--plan", out, "--model", unknown, "--no-run").returncode, 0)
+
+    def test_too_few_threads(self):
+        cluster = json.loads(pathlib.Path(CLUSTER).read_text())
+        cluster["machines"][0]["count"] = 300
+        cluster, out = self.write("many.json", cluster), self.path / "plan.json"
+        model = "examples/formats/model.json"
+        self.assertEqual(run("plan", "--model", model, "--cluster", cluster, "--out", out).returncode, 0)
+        self.assertEqual(run("verify", "--plan", out, "--model", model).returncode, 0)
+
+        def one_gigabyte():  # no room for the stacks of 300 threads
+            resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
+
+        self.refused(run("verify", "--plan", out, "--model", model, preexec_fn=one_gigabyte), "unavailable")
+
+    def test_micro_batches_in_turn(self):
+        model, out, trace = "examples/models/bert_moe_2.json.gz", self.path / "plan.json", self.path / "trace.json"
+        planned = run("plan", "--planner", "hidup", "--model", model, "--cluster", CLUSTER, "--out", out, "--trace", trace, "--json")
+        self.assertEqual(planned.returncode, 0, planned.stderr)
+        self.assertEqual(run("verify", "--plan", out, "--model", model, "--no-run").returncode, 0)
+        self.assertEqual(run("cost", "--plan", out, "--cluster", CLUSTER).returncode, 0)
+        self.assertTrue(json.loads(trace.read_text())["traceEvents"])
+        self.refused(run("plan", "--planner", "hidup", "--model", model, "--cluster", CLUSTER, "--micro-batches", 7), "7")
+        usage = run("plan", "--model", model, "--cluster", CLUSTER, "--micro-batches", 2)
+        self.assertEqual((usage.returncode, usage.stdout), (2, ""))
 
     def test_a_broken_plan_is_refuted(self):
         out = self.path / "plan.json"
@@ -279,7 +304,8 @@ class CommandLine(unittest.TestCase):
 
     def test_usage(self):
         for arguments in ((), ("plan",), ("plan", "--model", MODEL), ("fly",), ("plan", "--model", MODEL, "--cluster", CLUSTER, "--planner", "magic"),
-                          ("search", "--theory", "x", "--time-limit", "-1"), ("search", "--theory", "x", "--solutions", "0"),
+                          ("search", "--theory", "x", "--time-limit", "-1"), ("search", "--theory", "x", "--solutions", "0"), ("search", "--theory", "x", "--time-limit", "nan"),
+                          ("search", "--theory", "x", "--memory-limit", "nan"), ("search", "--theory", "x", "--solutions", "99999999999999999999"),
                           ("verify", "--plan", "p", "--model", "m", "--shrink", "--no-run"), ("fit",), ("fit", "--samples", "x", "--ranks", "0")):
             with self.subTest(arguments=arguments):
                 result = run(*arguments)
@@ -289,7 +315,100 @@ class CommandLine(unittest.TestCase):
         self.assertEqual(run("--help").returncode, 0)
         self.assertIn("0.1.0", run("--version").stdout)
 
+    def pipeline(self, *arguments, status=0):
+        """What `heddle plan --json` prints, and the plan it writes."""
+        out = self.path / "pipeline.json"
+        planned = run("plan", *arguments, "--out", out, "--json")
+        self.assertEqual((planned.returncode, planned.stderr), (status, ""), planned)
+        summary = json.loads(planned.stdout)
+        for field in ("status", "cost", "lower_bound", "statistics", "seconds", "warnings", "baselines", "memory_bytes", "memory_limit_bytes"):
+            self.assertIn(field, summary)
+        return summary, json.loads(out.read_text()) if out.exists() else None
+
+    def example(self, page):
+        """The JSON document of a page."""
+        text = pathlib.Path(page).read_text()
+        return self.write(pathlib.Path(page).stem + ".json", text.split("```json\n")[1].split("```")[0])
+
+    def check_pipeline(self, summary, plan, layers, devices):
+        self.assertEqual(plan["format"], "heddle.pipeline_plan")
+        self.assertEqual((len(plan["layers"]), len(plan["devices"])), (layers, devices))
+        self.assertEqual([s["end"] for s in plan["stages"][:-1]], [s["first"] for s in plan["stages"][1:]])
+        self.assertEqual(plan["stages"][-1]["end"], layers)
+        self.assertAlmostEqual(sum(plan["time"].values()), summary["cost"])
+        self.assertLessEqual(summary["lower_bound"], summary["cost"] * (1 + 1e-9))
+        for cost in summary["baselines"].values():
+            self.assertTrue(cost is None or cost >= summary["cost"] * (1 - 1e-9))
+        for used, limit in zip(summary["memory_bytes"], summary["memory_limit_bytes"]):
+            self.assertTrue(limit is None or used <= limit)
+
+    def test_pipelines_of_models(self):
+        model = ("--model", "examples/models/gpt2_12.json.gz", "--cluster", "examples/clusters/v100x8_p100x24.json")
+        summary, plan = self.pipeline(*model, "--planner", "amp")
+        self.check_pipeline(summary, plan, 14, 32)
+        self.assertEqual(sum(layer["operators"] for layer in plan["layers"]), 164)
+        self.assertIn("data parallel", summary["baselines"])
+        forced, plan = self.pipeline(*model, "--planner", "amp", "--pipeline-degree", 4, "--tensor-degrees", "1,2", "--layers", "names", "--annealing-steps", 0)
+        self.check_pipeline(forced, plan, 16, 32)
+        self.assertEqual(len(plan["stages"]), 4)
+        smaller, plan = self.pipeline(*model, "--planner", "amp", "--layers", 8, "--batch", 32, "--optimizer", "sgd")
+        self.check_pipeline(smaller, plan, 8, 32)
+        self.assertEqual(plan["global_batch"], 32)
+        summary, plan = self.pipeline("--model", "examples/models/vit_12.json.gz", "--cluster", "examples/clusters/v100x2_p100x6.json", "--planner", "ditto")
+        self.check_pipeline(summary, plan, 14, 8)
+        fixed, plan = self.pipeline("--model", "examples/models/vit_12.json.gz", "--cluster", "examples/clusters/v100x2_p100x6.json", "--planner", "ditto", "--micro-batch", 16,
+                                    "--method", "recover", "--fold-memory", "--schedule", "oobleck", "--more-slots", 1)
+        self.check_pipeline(fixed, plan, 14, 8)
+        self.assertEqual(plan["micro_batch_size"], 16)
+
+    def test_pipelines_of_profiles(self):
+        profile = self.example("docs/reference/layer_profiles.md")
+        summary, plan = self.pipeline("--planner", "amp", "--profile", profile)
+        self.check_pipeline(summary, plan, 6, 6)
+        self.assertNotIn("operators", plan["layers"][0])
+        self.assertIn("micro-batches of", run("plan", "--planner", "amp", "--profile", profile).stdout)
+        self.assertEqual(self.pipeline("--planner", "amp", "--profile", profile, "--batch", 4)[1]["global_batch"], 4)
+        lost, _ = self.pipeline("--planner", "amp", "--profile", profile, "--memory-limit", 1e6, status=3)
+        self.assertEqual((lost["status"], lost["cost"]), ("infeasible", None))
+        self.assertIn("exceeds memory", lost["reason"])
+
+        templates = self.example("docs/reference/templates.md")
+        summary, plan = self.pipeline("--planner", "ditto", "--profile", templates)
+        self.check_pipeline(summary, plan, 4, 4)
+        self.assertEqual((summary["status"], plan["layers"][0]["name"]), ("optimal", "embedding"))
+        stopped, plan = self.pipeline("--planner", "ditto", "--profile", templates, "--method", "exact", "--label-limit", 1)
+        self.assertEqual((stopped["status"], stopped["which_limit"]), ("limit", "labels"))
+        self.check_pipeline(stopped, plan, 4, 4)
+        nothing = run("plan", "--planner", "amp", "--profile", profile, "--time-limit", 1e-12, "--json")
+        self.assertEqual((nothing.returncode, json.loads(nothing.stdout)["which_limit"], json.loads(nothing.stdout)["cost"]), (4, "time", None))
+        copies, plan = self.pipeline("--planner", "ditto", "--profile", templates, "--most-machines", 2)
+        self.check_pipeline(copies, plan, 4, 4)
+
+    def test_bad_pipelines(self):
+        profile, templates = self.example("docs/reference/layer_profiles.md"), "examples/formats/cluster.json"
+        self.refused(run("plan", "--planner", "ditto", "--profile", profile), "layer_profiles.json", "format")
+        self.refused(run("plan", "--planner", "amp", "--profile", self.path / "absent.json"), "absent.json")
+        self.refused(run("plan", "--planner", "amp", "--profile", templates), "cluster.json", "expected heddle.layer_profile")
+        self.refused(run("plan", "--planner", "amp", "--profile", profile, "--tensor-degrees", 7), "degree")
+        model = ("--model", MODEL, "--cluster", CLUSTER)
+        self.refused(run("plan", *model, "--planner", "amp", "--layers", "none.such"), "layers", "none.such")
+        self.refused(run("plan", *model, "--planner", "amp", "--layers", "0"), "layers")
+        self.refused(run("plan", *model, "--planner", "ditto", "--micro-batch", 7), "micro-batch", "divides")
+        self.refused(run("plan", *model, "--planner", "ditto", "--reference", "abacus"), "--reference abacus")
+        self.refused(run("plan", *model, "--planner", "amp", "--out", self.path / "no" / "p.json"), "p.json")
+        for arguments in (("--planner", "amp"), ("--planner", "hap", "--profile", profile), (*model, "--planner", "amp", "--pin", "x=partial"), (*model, "--planner", "amp", "--beam", "2"),
+                          (*model, "--layers", "names"), (*model, "--planner", "ditto", "--record", "2"), (*model, "--planner", "amp", "--profile", profile),
+                          ("--planner", "amp", "--profile", profile, "--layers", "names"), (*model, "--planner", "ditto", "--most-machines", "2"),
+                          ("--planner", "amp", "--profile", profile, "--label-limit", "5")):
+            with self.subTest(arguments=arguments):
+                result = run("plan", *arguments)
+                self.assertEqual((result.returncode, result.stdout), (2, ""), result)
+                self.assertEqual(len(result.stderr.splitlines()), 1, result.stderr)
+
     def test_the_same_plan_every_time(self):
+        for planner in ("amp", "ditto"):
+            tables = {run("plan", "--model", MODEL, "--cluster", CLUSTER, "--planner", planner, "--no-times").stdout for _ in range(2)}
+            self.assertEqual(len(tables), 1)
         tables = {run("plan", "--model", MODEL, "--cluster", CLUSTER, "--no-times").stdout for _ in range(2)}
         self.assertEqual(len(tables), 1)
 

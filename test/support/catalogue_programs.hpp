@@ -131,7 +131,7 @@ private:
     void layer_norm(std::string const& kind) {
         auto const x = at_least_rank(1);
         auto const first = any_axis(x);
-        shape const tail(dims(x).begin() + static_cast<std::ptrdiff_t>(first), dims(x).end());
+        shape const all = dims(x), tail(all.begin() + static_cast<std::ptrdiff_t>(first), all.end());
         keep(norm(kind, x, tail, {{"normalized_shape", ints({tail.begin(), tail.end()})}}));
     }
     void batch_norm(std::string const& kind) {

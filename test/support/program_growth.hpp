@@ -27,7 +27,8 @@ public:
 protected:
     using keywords = std::map<std::string, literal, std::less<>>;
 
-    [[nodiscard]] shape const& dims(tensor_id t) const { return builder_.tensor(t).shape; }
+    /// A copy: the builder's own moves when a tensor is added.
+    [[nodiscard]] shape dims(tensor_id t) const { return builder_.tensor(t).shape; }
     [[nodiscard]] std::size_t rank(tensor_id t) const { return dims(t).size(); }
     [[nodiscard]] bool is_trained(tensor_id t) const { return trained_.contains(t); }
     [[nodiscard]] bool is_plain(tensor_id t) const { return plain_.contains(t); }

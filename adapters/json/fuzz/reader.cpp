@@ -3,8 +3,11 @@
 /// @brief Feeds arbitrary bytes to one reader, HEDDLE_FUZZED; anything but an `error` is a failure.
 #include <heddle/json/cluster.hpp>
 #include <heddle/json/fitted.hpp>
+#include <heddle/json/layer_profile.hpp>
 #include <heddle/json/model.hpp>
+#include <heddle/json/pipeline_plan.hpp>
 #include <heddle/json/samples.hpp>
+#include <heddle/json/templates.hpp>
 #include <heddle/json/theory.hpp>
 
 #include <cstddef>

@@ -265,6 +265,7 @@ TEST_CASE("clusters") {
 
 TEST_CASE("theories") {
     check_all({
+        {"theory", "/triples", R"([{"add": [4], "cost": 1e308}, {"add": [4], "cost": 1e308}])", "triples[1].cost: is 1e+308, expected costs whose sum is a number"},
         {"theory", "/properties", "", "lacks the field 'properties'"},
         {"theory", "/properties", "5", "properties: is 5, expected an array"},
         {"theory", "/properties/1", "5", "properties[1]: is 5, expected a string"},

@@ -43,6 +43,9 @@ TEST_CASE("a layer profile written and read again is the same") {
     p.types[0].profiles.at(1).scale = 1.25;
     auto const text = json::to_text(p);
     CHECK(json::to_text(json::parse_layer_profile(text)) == text);
+    p.types[0].profiles.at(1).fixed.assign(p.layer_count(), seconds(1e-3));
+    CHECK(json::parse_layer_profile(json::to_text(p)).types[0].profiles.at(1).fixed == p.types[0].profiles.at(1).fixed);
+    p.types[0].profiles.at(1).fixed.clear();
     p.bandwidths.assign(p.device_count(), std::vector<bytes_per_second>(p.device_count(), bytes_per_second(1e9)));
     auto const again = json::parse_layer_profile(json::to_text(p));
     CHECK(again.bandwidths == p.bandwidths);
@@ -56,6 +59,7 @@ TEST_CASE("bad layer profiles are refused by place") {
     CHECK(said_of_profile("/layers/1/kept", "-1") == "it: layers[1].kept: is -1, expected a number that is not negative");
     CHECK(said_of_profile("/device_types/0/profiles/1/degree", "1") == "it: device_types[0].profiles[1].degree: is 1, expected a degree that no other profile of this type has");
     CHECK(said_of_profile("/device_types/0/profiles/1/layers", "[1]") == "it: device type 'fast', tensor degree 2: 1 layers, expected 6");
+    CHECK(said_of_profile("/device_types/0/profiles/1/fixed", "[1]") == "it: device type 'fast', tensor degree 2, fixed: 1 layers, expected 6, or none");
     CHECK(said_of_profile("/device_types/1/name", "\"fast\"") == "it: device_types[1].name: is \"fast\", expected a name that no other device type has");
     CHECK(said_of_profile("/machines/0/type", "\"none\"") == "it: machines[0].type: is \"none\", expected the name of a device type");
     CHECK(said_of_profile("/machines/0/outside", "") == "it: machine 0, outside, bandwidth: 0.000000, expected positive bytes per second");

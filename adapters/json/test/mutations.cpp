@@ -3,8 +3,11 @@
 
 #include <heddle/json/cluster.hpp>
 #include <heddle/json/fitted.hpp>
+#include <heddle/json/layer_profile.hpp>
 #include <heddle/json/model.hpp>
+#include <heddle/json/pipeline_plan.hpp>
 #include <heddle/json/samples.hpp>
+#include <heddle/json/templates.hpp>
 #include <heddle/json/theory.hpp>
 #include <heddle/program/indexed_program.hpp>
 
@@ -116,4 +119,15 @@ TEST_CASE("mutated samples read or are refused") {
 
 TEST_CASE("mutated fitted models read or are refused") {
     check_mutations(7, 2000, json::read_text("examples/formats/fitted.json"), true, [](std::string const& text) { static_cast<void>(json::parse_fitted(text, "fuzzed")); });
+}
+
+TEST_CASE("mutated pipeline plans and profiles of layers read or are refused") {
+    auto const example = [](char const* page) { return test::example_of(page); };
+    check_mutations(8, 2000, example("docs/reference/pipeline_plans.md"), true, [](std::string const& text) {
+        auto const p = json::parse_pipeline_plan(text, "fuzzed");
+        validate(p);
+        static_cast<void>(json::write_pipeline_plan(p));
+    });
+    check_mutations(9, 2000, example("docs/reference/layer_profiles.md"), true, [](std::string const& text) { validate(json::parse_layer_profile(text, "fuzzed")); });
+    check_mutations(10, 2000, example("docs/reference/templates.md"), true, [](std::string const& text) { static_cast<void>(json::parse_template_problem(text, "fuzzed")); });
 }

@@ -71,6 +71,8 @@ struct step_cost {
     double transient = 0;
     /// Transfers after the update.
     double refresh = 0;
+    /// See `step`.
+    bool once = false;
 };
 
 /// The most bytes that come and go in a program: the copies unsharded for one operator and, beside them,
@@ -249,6 +251,7 @@ public:
         add(s.deferred_transfers, cost.deferred);
         add(s.update_transfers, cost.refresh);
         cost.transient = s.transient.value;
+        cost.once = s.once;
         bool const split = s.share.is_split();
         share_vector const* const share = split ? &shares(s.share) : nullptr;
         for (std::size_t k = 0; k < class_count(); ++k) {

@@ -51,7 +51,7 @@ struct relaxation {
     [[nodiscard]] double bound() const { return paths.to_goal() - credit; }
 };
 
-/// Seconds of a move's transfers: the gradients', which may run beside the backward pass, and all others.
+/// Seconds of a move's transfers: those of gradients, and of parameters kept, which may run beside the work, and all others.
 struct move_transfers {
     double blocking = 0, gradients = 0;
 };
@@ -71,8 +71,8 @@ public:
     /// `steps`, of the space's instructions. `shares.is_by_extent()`, if it has that, tells whether factors of equal extent have
     /// equal shares.
     template <class Shares>
-    priced_graph(cut_space const& space, cut_graph const& graph, std::span<step const> steps, cost_model const& model, Shares const& shares)
-        : space_(space), graph_(graph), model_(model), number_in_kind_(steps.size()) {
+    priced_graph(cut_space const& space, cut_graph const& graph, std::span<step const> steps, cost_model const& model, Shares const& shares, training_options const& training = {})
+        : space_(space), graph_(graph), model_(model), training_(training), number_in_kind_(steps.size()) {
         auto const moves = moves_by_kind();
         search::numbering<std::vector<std::uint32_t>, search::list_hash<std::uint32_t>> numbers;
         share_numbers const same(space, shares);
@@ -88,6 +88,19 @@ public:
 
     [[nodiscard]] cut_graph const& graph() const { return graph_; }
     [[nodiscard]] cost_model const& model() const { return model_; }
+    /// Time for programs of this graph.
+    template <class Accumulator>
+    [[nodiscard]] Accumulator clock() const {
+        if constexpr (std::constructible_from<Accumulator, std::size_t, training_options>) return Accumulator(model_.class_count(), training_);
+        else return Accumulator(model_.class_count());
+    }
+    /// Adds a move to a label of time.
+    template <class Accumulator>
+    void extend(Accumulator const& clock, typename Accumulator::label& label, std::size_t level, cut_space::action a) const {
+        if constexpr (requires { clock.close(label); })
+            if (space_.moves()[a].begins_stage) clock.close(label);
+        for (auto i : instructions_of(a)) clock.extend(label, instruction(level, i));
+    }
     [[nodiscard]] std::span<std::uint32_t const> instructions_of(cut_space::action a) const {
         auto const& list = space_.moves()[a].instructions;
         return {list.data(), list.size()};
@@ -105,18 +118,21 @@ public:
     /// collectives: of its work alone, by level, and which is last.
     struct path_loads {
         std::vector<double> clock;
+        /// Seconds of all collectives.
+        double network = 0;
         double backward_alone = 0;
         std::vector<double> ends;
         std::optional<std::size_t> last_turn;
         [[nodiscard]] double end(std::optional<std::size_t> level) const { return level ? ends[*level] : backward_alone; }
     };
     [[nodiscard]] path_loads loads(move_list const& path, relaxation_weights const& weights) const {
-        path_loads sum{std::vector<double>(model_.class_count()), 0, {}, {}};
+        path_loads sum{std::vector<double>(model_.class_count()), 0, 0, {}, {}};
         std::vector<std::pair<double, double>> sides; // by level
         double above = 0;
         for (std::size_t level = 0; level < path.size(); ++level) {
             auto const move = price_at(place(level, path[level]));
             auto const side = weights.at(level);
+            sum.network += move.transfers.blocking + move.transfers.gradients;
             auto& here = sides.emplace_back(0, move.transfers.gradients); // blocking transfers are of every end
             for (std::size_t k = 0; k < sum.clock.size(); ++k) {
                 sum.clock[k] += move.work[k] + side.backward * move.backward_work[k];
@@ -137,13 +153,13 @@ public:
 
     template <class Accumulator = serial>
     [[nodiscard]] path_cost evaluate(move_list const& path) const {
-        Accumulator const clock(model_.class_count());
+        auto const clock = this->clock<Accumulator>();
         auto label = clock.initial();
         path_cost cost{0, std::vector<double>(model_.class_count())};
         double most = 0;
         for (std::size_t level = 0; level < path.size(); ++level) {
             auto const a = path[level];
-            for (auto i : instructions_of(a)) clock.extend(label, instruction(level, i));
+            extend(clock, label, level, a);
             most = std::max(most, buffer(level, a));
             for (std::size_t k = 0; k < cost.memory.size(); ++k) cost.memory[k] += memory(level, a)[k];
         }
@@ -172,7 +188,7 @@ public:
         for (std::size_t part = 0; part < w.part_count(); ++part) sides.push_back(w.of_part(part));
         auto const number = [&](move_price const& move, std::size_t part) {
             auto const side = sides[part];
-            double sum = move.transfers.blocking + side.gradients * move.transfers.gradients;
+            double sum = w.network * move.transfers.blocking + w.patient * side.gradients * move.transfers.gradients;
             for (std::size_t k = 0; k < move.work.size(); ++k)
                 sum += w.clock[k] * (move.work[k] + side.backward * move.backward_work[k]) + weights.memory[k] * move.memory[k];
             return sum;
@@ -279,18 +295,20 @@ private:
             for (auto i : move.instructions) {
                 if (first + number_in_kind_[i] == instructions_.size()) instructions_.push_back(model_.price(steps[i], here));
                 auto const& cost = instructions_[first + number_in_kind_[i]];
-                p.transfers.blocking += cost.forward_transfer + cost.backward_transfer + cost.refresh;
-                p.transfers.gradients += cost.deferred;
+                double const times = cost.once ? 1 : training_.micro_batches;
+                bool const may_wait = cost.once && cost.transient == 0;
+                p.transfers.blocking += (may_wait ? 0 : times * cost.forward_transfer) + times * cost.backward_transfer + cost.refresh;
+                p.transfers.gradients += cost.deferred + (may_wait ? cost.forward_transfer : 0);
                 momentary.add(space_.instructions()[i].what, cost);
                 for (std::size_t k = 0; k < classes; ++k) {
-                    work_[at + k] += cost.forward[k] + cost.update[k];
-                    backward_work_[at + k] += cost.backward[k];
+                    work_[at + k] += times * cost.forward[k] + cost.update[k];
+                    backward_work_[at + k] += times * cost.backward[k];
                     memory_[at + k] += cost.memory[k];
                 }
             }
             for (auto const& [t, f] : move.saved)
                 for (std::size_t k = 0; k < classes; ++k)
-                    memory_[at + k] += cost_model::at(model_.on_member(held_bytes(space_.program().tensors[t], f), k), f.is_shard() ? here(share_ref{t, f.factor()})[k] : 1);
+                    memory_[at + k] += (space_.program().tensors[t].is_parameter() ? 1 : training_.micro_batches) * cost_model::at(model_.on_member(held_bytes(space_.program().tensors[t], f), k), f.is_shard() ? here(share_ref{t, f.factor()})[k] : 1);
             p.buffer = momentary.most();
         }
     }
@@ -305,6 +323,7 @@ private:
     cut_space const& space_;
     cut_graph const& graph_;
     cost_model const& model_;
+    training_options training_;
     /// Of instructions and moves, among those of their kind, in the order of moves.
     std::vector<std::uint32_t> number_in_kind_, move_in_kind_;
     std::vector<variant> variants_;
@@ -329,13 +348,14 @@ public:
     /// `memory_matters`: whether two labels are also compared by memory. Without it the search is exact as
     /// long as it finds nothing above `least_without_memory()`; else it may miss a program that fits.
     priced_graph_problem(priced_graph const& priced, std::span<relaxation const> relaxations, bool memory_matters)
-        : priced_(priced), relaxations_(relaxations), clock_(priced.model().class_count()), memory_matters_(memory_matters) {
+        : priced_(priced), relaxations_(relaxations), clock_(priced.clock<Accumulator>()), memory_matters_(memory_matters) {
         for (std::size_t k = 0; k < priced.model().class_count(); ++k) least_memory_.push_back(priced.least_memory(k));
     }
 
     [[nodiscard]] std::pair<state, label> initial() const {
         return {{}, {clock_.initial(), per_class(priced_.model().class_count(), 0.0), 0}};
     }
+    [[nodiscard]] std::size_t level(state s) const { return s.level; }
     [[nodiscard]] bool is_goal(state s) const { return s.level + 1 == priced_.graph().level_count(); }
     [[nodiscard]] double total(label const& l) const { return clock_.total(l.time); }
 
@@ -364,7 +384,7 @@ public:
     void for_each_successor(state s, label const& l, Visit&& visit) const {
         for (auto const& edge : priced_.graph().from_level(s.level).out(s.position)) {
             label next = l;
-            for (auto i : priced_.instructions_of(edge.action)) clock_.extend(next.time, priced_.instruction(s.level, i));
+            priced_.extend(clock_, next.time, s.level, edge.action);
             next.buffer = std::max(next.buffer, priced_.buffer(s.level, edge.action));
             auto const memory = priced_.memory(s.level, edge.action);
             for (std::size_t k = 0; k < next.memory.size(); ++k) next.memory[k] += memory[k];
@@ -377,7 +397,7 @@ private:
         if (is_goal(s)) return total(l);
         double best = 0;
         for (auto const& r : relaxations_) {
-            double value = Accumulator::relaxed(l.time, r.weights.time, s.level) + r.paths.to_goal(s) - r.credit;
+            double value = clock_.relaxed(l.time, r.weights.time, s.level) + r.paths.to_goal(s) - r.credit;
             for (std::size_t k = 0; k < l.memory.size(); ++k) value += r.weights.memory[k] * l.memory[k];
             best = std::max(best, value);
         }

@@ -64,10 +64,12 @@ private:
 
 /// What the parts of a step count in a relaxation; which weights give a bound is the accumulator's to say.
 struct relaxation_weights {
-    /// Of each class's work; they sum to one.
+    /// Of each class's work; they sum to one, or to what `network` leaves where work and collectives run beside each other.
     std::vector<double> clock;
     /// Of gradients that overlap; none: they follow the backward pass, and everything counts in full.
     std::optional<gradient_turns> turns{};
+    /// Of collectives, and of those among them that may wait for a free network: at most as much.
+    double network = 1, patient = 1;
 
     [[nodiscard]] std::size_t part_count() const { return turns ? turns->part_count() : 1; }
     [[nodiscard]] std::size_t part_of(std::size_t level) const { return turns ? turns->part_of(level) : 0; }

@@ -93,6 +93,8 @@ struct step {
     holding saved;
     /// Of an unsharded parameter: its copy, or its gradient, while its operator runs; see `momentary_memory`.
     bytes transient;
+    /// Of a parameter: done once for all micro-batches, and in need of no activation.
+    bool once = false;
     friend bool operator==(step const&, step const&) = default;
 };
 
@@ -109,6 +111,12 @@ struct training_options {
     double optimizer_bytes_per_element = 8;
     /// Gradients are reduced while the backward pass goes on, as data-parallel trainers do; else after it (HAP).
     bool overlaps_gradients = false;
+    /// So many parts of the batch are run in turn, the communication of one beside the computation of another (HiDup); the program is
+    /// then that of one part. With one part nothing interleaves.
+    int micro_batches = 1;
+    /// What it takes to turn from one part to the next.
+    seconds turn{};
+    [[nodiscard]] bool interleaves() const { return micro_batches > 1; }
     friend bool operator==(training_options const&, training_options const&) = default;
 };
 
@@ -365,9 +373,29 @@ inline step compute_step(indexed_program const& p, instruction const& i) {
     return s;
 }
 
+/// Turns the costs of a micro-batch into those of a batch in `count` of them: activations and inputs of all of them, a gradient that the
+/// others are added to, and room for what is unsharded next.
+inline void interleave(indexed_program const& p, instruction const& i, int count, step& s) {
+    s.transient *= 2;
+    auto const times = [count](holding const& h) { return holding{h.whole * count, h.split * count, h.whole_inside * count, h.split_inside * count}; };
+    if (i.what == instruction::kind::compute || !p.tensors[i.tensor].is_parameter()) {
+        s.saved = times(s.saved);
+        auto const factors = s.deferred_transfers; // each micro-batch gathers its own
+        for (int n = 1; n < count; ++n) s.deferred_transfers.insert(s.deferred_transfers.end(), factors.begin(), factors.end());
+        s.deferred.operations *= count, s.deferred.whole *= count, s.deferred.split *= count;
+        if (i.what == instruction::kind::read && p.tensors[i.tensor].info.role == tensor_role::input) s.stored = times(s.stored);
+        return;
+    }
+    s.once = true;
+    if (i.what != instruction::kind::read || !p.tensors[i.tensor].has_cotangent) return;
+    holding const gradient = held_bytes(p.tensors[i.tensor], i.to);
+    s.stored.whole += gradient.whole, s.stored.split += gradient.split;
+    s.update.whole += gradient.whole * (3.0 * (count - 1)), s.update.split += gradient.split * (3.0 * (count - 1)); // two read, one written
+}
+
 } // namespace detail
 
-/// The costs of an instruction.
+/// The costs of an instruction; where micro-batches interleave, work and transfers of one of them.
 [[nodiscard]] inline step make_step(indexed_program const& p, instruction const& i, training_options const& options) {
     step s;
     switch (i.what) {
@@ -381,6 +409,7 @@ inline step compute_step(indexed_program const& p, instruction const& i) {
         for_each_transfer(s, [](transfer& t) { t.before = t.after = inside_step::none; });
         s.inside_forward = s.inside_backward = s.inside_update = {};
     }
+    if (options.interleaves()) detail::interleave(p, i, options.micro_batches, s);
     return s;
 }
 

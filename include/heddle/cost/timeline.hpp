@@ -24,6 +24,8 @@ struct timeline_event {
     /// Of a collective: its place among the step's of that phase.
     std::optional<std::size_t> transfer{};
     double start = 0, duration = 0;
+    /// Of micro-batches in turn; what is done once for all of them has the first one's number.
+    int micro_batch = 0;
 };
 
 struct timeline {

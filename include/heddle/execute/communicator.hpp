@@ -94,6 +94,22 @@ concept communicator_of = requires(Communicator& c, std::span<Scalar> data, std:
     c.broadcast(data, root);
 };
 
+/// A communicator whose ranks also send each other messages, and form smaller groups.
+///
+/// *Valid expressions*, beside those of `communicator_of`:
+/// - `c.send(mine, to)`: goes on once `mine` may be changed, whether or not it was received.
+/// - `c.receive(data, from)`: `data` becomes the next of what that rank has sent to this one.
+/// - `c.group(members)`: a communicator of these ranks, of which this is one; all of them ask for it.
+///
+/// *Axioms.* Messages of one rank to another are received in the order they were sent.
+template <class Communicator, class Scalar>
+concept point_to_point_of = communicator_of<Communicator, Scalar> &&
+                            requires(Communicator& c, std::span<Scalar> data, std::span<Scalar const> mine, std::size_t rank, std::vector<std::size_t> members) {
+                                c.send(mine, rank);
+                                c.receive(data, rank);
+                                { c.group(members) } -> communicator_of<Scalar>;
+                            };
+
 /// One device's end of a device group (HAP's virtual devices): rank and size are those of the group among all groups, and
 /// the group's first device, which alone may, takes part in its collectives.
 ///

@@ -5,13 +5,14 @@
 
 #include <heddle/base/error.hpp>
 #include <heddle/execute/communicator.hpp>
+#include <heddle/execute/detail/rank_world.hpp>
 
-#include <condition_variable>
+#include <algorithm>
+#include <cstddef>
 #include <exception>
 #include <map>
 #include <memory>
-#include <mutex>
-#include <numeric>
+#include <span>
 #include <string>
 #include <thread>
 #include <type_traits>
@@ -19,139 +20,6 @@
 #include <vector>
 
 namespace heddle {
-
-namespace detail {
-
-/// Unwinds a rank that waits for others when one has failed; never leaves `run_ranks`.
-struct rank_stopped {};
-
-/// What a rank posts for one collective.
-struct posted_call {
-    collective kind{};
-    uneven how{};
-    /// Of an element, of the tensor (all-reduce, broadcast); ranks must agree on them.
-    std::size_t element_size = 0, length = 0, root = 0;
-    /// Elements of the shards by rank; of an all-to-all, of what goes to each rank.
-    std::vector<std::size_t> counts{};
-    /// Of an all-to-all, of what comes from each rank.
-    std::vector<std::size_t> received{};
-    reduction combines{};
-    void const* data = nullptr;
-    /// Whether this rank's data are as large as its counts say.
-    bool fits = true;
-};
-
-/// Where a group's ranks meet. Guarded by its world; what is posted is read between two meetings.
-struct rank_board {
-    std::vector<std::size_t> members;
-    std::vector<posted_call> posted;
-    std::size_t arrived = 0, meetings = 0;
-};
-
-/// All ranks of a run and the groups they form. They stop together: with the first failure, and when
-/// none of them can go on because each has ended or waits for another.
-class rank_world {
-public:
-    explicit rank_world(std::size_t size) : state_(size), running_(size) {}
-
-    [[nodiscard]] std::size_t size() const { return state_.size(); }
-
-    /// The `number`-th board that these ranks share; the first of them to ask makes it.
-    std::shared_ptr<rank_board> board(std::vector<std::size_t> const& members, std::size_t number) {
-        std::scoped_lock const lock(mutex_);
-        auto& found = boards_[{members, number}];
-        if (!found) found = std::make_shared<rank_board>(rank_board{members, std::vector<posted_call>(members.size()), 0, 0});
-        return found;
-    }
-
-    /// Waits until all members have come. *Throws* `rank_stopped` once any rank has failed.
-    void meet(rank_board& board, std::size_t rank, std::string const& what) {
-        std::unique_lock lock(mutex_);
-        if (failure_) throw rank_stopped{};
-        if (arrive(board)) {
-            for (std::size_t m : board.members) state_[m].clear();
-            running_ += board.members.size() - 1;
-            return;
-        }
-        state_[rank] = "waits in " + what;
-        --running_;
-        check_progress();
-        auto const mine = board.meetings;
-        changed_.wait(lock, [&] { return failure_ || board.meetings != mine; });
-        // Once all have met, all go on: they wait for each other when they part.
-        if (board.meetings == mine) throw rank_stopped{};
-    }
-    /// Waits until all members have read each other's data, even if some rank elsewhere has failed.
-    void part(rank_board& board) noexcept {
-        std::unique_lock lock(mutex_);
-        if (!arrive(board)) changed_.wait(lock, [&, mine = board.meetings] { return board.meetings != mine; });
-    }
-    void end(std::size_t rank) {
-        std::scoped_lock const lock(mutex_);
-        state_[rank] = ended;
-        --running_;
-        check_progress();
-    }
-    void fail(std::exception_ptr e) {
-        std::scoped_lock const lock(mutex_);
-        stop(std::move(e));
-    }
-    /// *Precondition:* all ranks have ended.
-    [[nodiscard]] std::exception_ptr failure() const { return failure_; }
-
-private:
-    static constexpr char const* ended = "has ended";
-
-    /// Whether this was the last member to come.
-    bool arrive(rank_board& board) {
-        if (++board.arrived < board.members.size()) return false;
-        board.arrived = 0;
-        ++board.meetings;
-        changed_.notify_all();
-        return true;
-    }
-    void stop(std::exception_ptr e) {
-        if (!failure_) failure_ = std::move(e);
-        changed_.notify_all();
-    }
-    void check_progress() {
-        if (running_ > 0 || failure_) return;
-        bool any_waits = false;
-        std::string text;
-        for (std::size_t r = 0; r < state_.size(); ++r) {
-            any_waits |= state_[r] != ended;
-            text += (r ? ", rank " : "rank ") + std::to_string(r) + " " + state_[r];
-        }
-        if (any_waits) stop(std::make_exception_ptr(error("no rank can go on: " + text)));
-    }
-
-    std::mutex mutex_;
-    std::condition_variable changed_;
-    std::vector<std::string> state_;
-    std::size_t running_;
-    std::exception_ptr failure_;
-    std::map<std::pair<std::vector<std::size_t>, std::size_t>, std::shared_ptr<rank_board>> boards_;
-};
-
-/// While it lives, this rank's and the others' posted data may be read.
-class reading {
-public:
-    reading(rank_world& world, rank_board& board) : world_(world), board_(board) {}
-    reading(reading const&) = delete;
-    ~reading() { world_.part(board_); }
-
-private:
-    rank_world& world_;
-    rank_board& board_;
-};
-
-inline std::vector<std::size_t> all_ranks(std::size_t size) {
-    std::vector<std::size_t> ranks(size);
-    std::iota(ranks.begin(), ranks.end(), std::size_t{0});
-    return ranks;
-}
-
-} // namespace detail
 
 /// One thread's end of a group of ranks; models `communicator_of` for every arithmetic type.
 ///
@@ -173,10 +41,14 @@ public:
     /// The communicator of some ranks of this one, of which this must be one; their order gives their new
     /// ranks. Several groups of the same ranks are told apart by how many this rank has formed before.
     [[nodiscard]] in_process_communicator group(std::vector<std::size_t> members) {
+        auto sorted = members;
+        std::ranges::sort(sorted);
+        if (std::ranges::adjacent_find(sorted) != sorted.end() || (!sorted.empty() && sorted.back() >= size()))
+            throw error("rank " + std::to_string(rank_) + " forms a group in which a rank is twice, or that the communicator has not");
         auto const mine = std::ranges::find(members, rank_);
         if (mine == members.end()) throw error("rank " + std::to_string(rank_) + " forms a group that it is not in");
         auto const position = static_cast<std::size_t>(mine - members.begin());
-        for (auto& m : members) m = board_->members.at(m);
+        for (auto& m : members) m = board_->members[m];
         auto const number = ++groups_[members];
         return {*world_, position, world_->board(members, number), world_rank_};
     }
@@ -246,6 +118,22 @@ public:
         count<Scalar>(collective::broadcast, uneven::padded, data.size());
     }
 
+    /// Sends a copy and goes on.
+    template <class Scalar>
+    void send(std::span<Scalar const> data, std::size_t to) {
+        auto const raw = std::as_bytes(data);
+        world_->post(world_rank_, board_->members.at(to), {raw.begin(), raw.end()});
+    }
+    /// Waits for the next of what a rank has sent to this one. *Throws* `error` if it is not of this size.
+    template <class Scalar>
+    void receive(std::span<Scalar> data, std::size_t from) {
+        auto const message = world_->take(board_->members.at(from), world_rank_);
+        if (message.size() != data.size_bytes())
+            throw error("rank " + std::to_string(world_rank_) + " receives " + std::to_string(message.size()) + " bytes from rank " + std::to_string(board_->members[from]) +
+                        ", expected " + std::to_string(data.size_bytes()));
+        std::ranges::copy(message, std::as_writable_bytes(data).begin());
+    }
+
 private:
     in_process_communicator(detail::rank_world& world, std::size_t rank, std::shared_ptr<detail::rank_board> board, std::size_t world_rank)
         : world_(&world), board_(std::move(board)), rank_(rank), world_rank_(world_rank) {}
@@ -285,6 +173,7 @@ private:
                     (!shards ? "" : call.how == uneven::padded ? " (padded)" : " (grouped)") + " of " +
                     std::to_string(call.length + total_count(call.counts)) + " elements";
         }
+        world_->fail(std::make_exception_ptr(error(text))); // should one rank catch it and go on
         throw error(text);
     }
 
@@ -314,29 +203,33 @@ private:
     std::map<std::vector<std::size_t>, std::size_t> groups_;
 };
 
-static_assert(communicator_of<in_process_communicator, float> && communicator_of<in_process_communicator, double>);
+static_assert(communicator_of<in_process_communicator, float> && point_to_point_of<in_process_communicator, double>);
 
 /// Runs `work(communicator)` on `ranks` threads and waits for all of them.
 ///
-/// *Throws* the first exception that left `work` on any rank, once all ranks have stopped; a rank that
-/// waits for another stops at once, one that computes stops at its next collective.
+/// *Throws* the first exception that left `work` on any rank or kept a thread from starting, once all ranks have stopped; a rank
+/// that waits for another stops at once, one that computes stops at its next collective.
 template <class Work>
     requires std::invocable<Work&, in_process_communicator&>
 void run_ranks(std::size_t ranks, Work&& work) {
     detail::rank_world world(ranks);
     {
         std::vector<std::jthread> threads;
-        for (std::size_t r = 0; r < ranks; ++r)
-            threads.emplace_back([&world, &work, r] {
-                try {
-                    in_process_communicator communicator(world, r);
-                    work(communicator);
-                } catch (detail::rank_stopped const&) {
-                } catch (...) {
-                    world.fail(std::current_exception());
-                }
-                world.end(r);
-            });
+        auto const run = [&world, &work](std::size_t r) {
+            try {
+                in_process_communicator communicator(world, r);
+                work(communicator);
+            } catch (detail::rank_stopped const&) {
+            } catch (...) {
+                world.fail(std::current_exception());
+            }
+            world.end(r);
+        };
+        try {
+            for (std::size_t r = 0; r < ranks; ++r) threads.emplace_back(run, r);
+        } catch (...) { // those that wait for a rank that never comes stop
+            world.fail(std::current_exception());
+        }
     }
     if (auto const failure = world.failure()) std::rethrow_exception(failure);
 }

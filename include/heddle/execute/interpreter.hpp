@@ -19,6 +19,7 @@
 #include <heddle/plan/plan.hpp>
 #include <heddle/program/indexed_program.hpp>
 #include <heddle/program/program.hpp>
+#include <heddle/theory/micro_batch.hpp>
 
 #include <algorithm>
 #include <map>
@@ -32,7 +33,10 @@ namespace heddle {
 /// Executes plans on one rank of a communicator, or on one device of a group, whose communicator is a `grouped_communicator`.
 ///
 /// *Preconditions.* The plan is one of the program (`verify` accepts it), for as many devices as there are
-/// ranks; every rank runs the same plan. If it has groups, `split_inside` was called for `indexed`. Keeps references to all it is given.
+/// ranks; every rank runs the same plan. `indexed` is `index_for(p, what)`. Keeps references to all it is given.
+///
+/// Where micro-batches take turns, each step is run for one after the other; what is of parameters once, with the sum of their gradients.
+/// Kernels run parts of the whole program's operators, so that means and random draws are those of the whole batch.
 template <class Scalar, communicator_of<Scalar> Communicator, kernel_backend<Scalar> Backend>
 class interpreter {
 public:
@@ -41,6 +45,7 @@ public:
     interpreter(program const& p, indexed_program const& indexed, plan const& what, Communicator& communicator, Backend const& backend, std::uint64_t seed = 0)
         : program_(p), indexed_(indexed), plan_(what), communicator_(communicator), backend_(backend), seed_(seed), layout_(indexed, what),
           across_(indexed, layout_, communicator), inside_(indexed, layout_, communicator.rank(), devices_of(communicator)) {
+        if (count_ > 1) divide();
         for (auto const& s : what.steps)
             if (s.instruction.what == instruction::kind::read && indexed.tensors[s.instruction.tensor].is_parameter())
                 stored_as_[s.instruction.tensor] = s.instruction.from.is_shard() ? s.instruction.from : form::replicated();
@@ -64,20 +69,18 @@ public:
         for (auto const& [t, stored] : stored_as_)
             if (auto const found = sources.find(t); found == sources.end() || found->second.dims != layout_.held_shape(t, stored, communicator_.rank()))
                 throw input_error("parameter '" + program_.tensor(t).name + "'", "is missing or not the part that this rank stores, expected what place() gives");
-        values_.clear();
-        cotangents_.clear();
-        statistics_.clear();
+        parts_.assign(count_, {});
         result_ = {};
-        for (auto const& s : plan_.steps) forward(s, sources);
-        seed_loss();
-        for (auto s = plan_.steps.rbegin(); s != plan_.steps.rend(); ++s) backward(*s);
+        for (auto const& s : plan_.steps) in_parts(s.step.once, [&] { forward(s, sources); });
+        in_parts(false, [&] { seed_loss(); });
+        for (auto s = plan_.steps.rbegin(); s != plan_.steps.rend(); ++s) in_parts(s->step.once, [&] { backward(*s); });
         return std::move(result_);
     }
 
     /// The whole loss of an iteration; a collective where the ranks have summands.
     [[nodiscard]] Scalar whole_loss(iteration_result<Scalar> const& result) {
         tensor_id const t = program_.loss();
-        if (!values_.contains(at(t, form::partial()))) return result.loss;
+        if (!values(t).contains(at(t, form::partial()))) return result.loss;
         return turned(t, form::partial(), form::replicated(), tensor(layout_.whole_shape(t), result.loss), true, [&](tensor const& x) { return across_.reduced(t, x); })[0];
     }
 
@@ -90,6 +93,54 @@ public:
 private:
     using key = std::pair<tensor_id, std::uint16_t>;
     static key at(tensor_id t, form f) { return {t, f.code()}; }
+
+    // ---- micro-batches
+
+    /// What a micro-batch has; what is of parameters the first one has for all.
+    struct part {
+        std::map<key, tensor> values, cotangents;
+        /// By operator and number: its rows' statistics, combined.
+        std::map<std::pair<operator_id, std::size_t>, std::vector<Scalar>> statistics;
+    };
+    template <class Work>
+    void in_parts(bool once, Work&& work) {
+        for (part_ = 0; part_ < (once ? 1 : count_); ++part_) work();
+        part_ = 0;
+    }
+    [[nodiscard]] part& part_of(tensor_id t) { return parts_[is_parameter(t) ? 0 : part_]; }
+    [[nodiscard]] part const& part_of(tensor_id t) const { return parts_[is_parameter(t) ? 0 : part_]; }
+    [[nodiscard]] auto& values(tensor_id t) { return part_of(t).values; }
+    [[nodiscard]] auto const& values(tensor_id t) const { return part_of(t).values; }
+    [[nodiscard]] auto& cotangents(tensor_id t) { return part_of(t).cotangents; }
+
+    /// Finds the batch of the whole program. *Throws* `input_error` if its factors are others than those of a part.
+    void divide() {
+        whole_ = index_program(program_, plan_.segments);
+        batch_.emplace(batch_factors(*whole_));
+        for (tensor_id t = 0; t < whole_->tensors.size(); ++t)
+            if (whole_->tensors[t].factors.size() != indexed_.tensors[t].factors.size()) throw input_error("tensor '" + program_.tensor(t).name + "'", "has other factors in a micro-batch than in the whole batch");
+        for (operator_id o = 0; o < whole_->operators.size(); ++o)
+            if (whole_->operators[o].loops.size() != indexed_.operators[o].loops.size()) throw input_error("operator '" + program_.name(o) + "'", "has other loops in a micro-batch than in the whole batch");
+    }
+    [[nodiscard]] indexed_program const& whole() const { return whole_ ? *whole_ : indexed_; }
+    /// Places of the batch before this micro-batch, of `extent` in all.
+    [[nodiscard]] extent places_before(extent all) const { return all / static_cast<extent>(count_) * static_cast<extent>(part_); }
+    /// This micro-batch's part of a source.
+    [[nodiscard]] tensor in_part(tensor_id t, tensor const& source) const {
+        auto const number = count_ > 1 && !is_parameter(t) ? batch_->first_of(t) : no_factor;
+        if (number == no_factor) return source;
+        auto const& f = whole_->tensors[t].factors[static_cast<std::size_t>(number)];
+        return take(source, f, places_before(f.extent), f.extent / static_cast<extent>(count_));
+    }
+    /// The call that runs an operator on all of this micro-batch.
+    [[nodiscard]] kernel_call part_call(operator_id o) const {
+        auto result = whole_call(program_, o, seed_);
+        auto const number = count_ > 1 ? batch_loop(whole_->operators[o], *batch_) : std::int16_t{-1};
+        if (number < 0) return result;
+        auto const& loop = whole_->operators[o].loops[static_cast<std::size_t>(number)];
+        split(result, program_, *whole_, o, loop, places_before(loop.extent), loop.extent / static_cast<extent>(count_));
+        return result;
+    }
 
     // ---- device groups
 
@@ -137,30 +188,30 @@ private:
         auto const& i = s.instruction;
         switch (i.what) {
         case instruction::kind::read: {
-            auto const& stored = sources.at(i.tensor);
+            auto const stored = in_part(i.tensor, sources.at(i.tensor));
             if (i.from != i.to) { // updated in shards: whole again for this iteration
-                values_[at(i.tensor, i.to)] = converted(i.tensor, i.from, i.to, stored, way_of(s.step.update_transfers));
+                values(i.tensor)[at(i.tensor, i.to)] = converted(i.tensor, i.from, i.to, stored, way_of(s.step.update_transfers));
                 break;
             }
             bool const is_cut_now = i.to.is_shard() && !stored_as_.contains(i.tensor);
             tensor mine = is_cut_now ? layout_.cut(i.tensor, i.to, stored, communicator_.rank()) : i.to == form::partial() ? across_.scaled(stored) : stored;
-            values_[at(i.tensor, i.to)] = inside_.part(i.tensor, i.to, std::move(mine));
+            values(i.tensor)[at(i.tensor, i.to)] = inside_.part(i.tensor, i.to, std::move(mine));
             break;
         }
         case instruction::kind::unshard:
-        case instruction::kind::convert: values_[at(i.tensor, i.to)] = converted(i.tensor, i.from, i.to, values_.at(at(i.tensor, i.from)), way_of(s.step.forward_transfers)); break;
+        case instruction::kind::convert: values(i.tensor)[at(i.tensor, i.to)] = converted(i.tensor, i.from, i.to, values(i.tensor).at(at(i.tensor, i.from)), way_of(s.step.forward_transfers)); break;
         case instruction::kind::compute: {
             std::vector<tensor> brought;
             auto results = backend_.forward(call(i), whole_inside(i.op, program_.operands(i.op), i.operands, operands(i), brought));
             for (std::size_t k = 0; k < results.size(); ++k) {
                 tensor_id const t = program_.results(i.op)[k];
-                auto& value = values_[at(t, i.results[k])] = std::move(results[k]);
+                auto& value = values(t)[at(t, i.results[k])] = std::move(results[k]);
                 if (!is_split_inside(i.op)) value = inside_.part(t, i.results[k], std::move(value));
                 else if (!inside_.is_cut(t)) value = all_reduced_inside(t, std::move(value));
             }
             break;
         }
-        case instruction::kind::reshard: values_.erase(at(i.tensor, i.from)); break;
+        case instruction::kind::reshard: values(i.tensor).erase(at(i.tensor, i.from)); break;
         }
     }
 
@@ -193,16 +244,17 @@ private:
     }
 
     [[nodiscard]] kernel_call call(instruction const& i) {
-        auto result = whole_call(program_, i.op, seed_);
-        auto const& op = indexed_.operators[i.op];
+        auto result = part_call(i.op);
+        auto const& op = whole().operators[i.op];
+        bool const divides_batch = count_ > 1 && i.loop >= 0 && i.loop == batch_loop(op, *batch_);
         bool has_statistics = false;
         auto const split_along = [&](std::int16_t number, std::pair<extent, extent> range) {
             auto const& loop = op.loops[static_cast<std::size_t>(number)];
-            split(result, program_, indexed_, i.op, loop, range.first, range.second);
+            split(result, program_, whole(), i.op, loop, range.first + (divides_batch ? places_before(loop.extent) : 0), range.second);
             has_statistics = has_statistics || detail::has_statistics(loop);
         };
         if (i.loop >= 0) {
-            std::pair<extent, extent> range{0, op.loops[static_cast<std::size_t>(i.loop)].extent};
+            std::pair<extent, extent> range{0, indexed_.operators[i.op].loops[static_cast<std::size_t>(i.loop)].extent};
             find_tensor(i, [&](tensor_id t, form f) {
                 if (!f.is_shard()) return false;
                 auto const counts = layout_.places(t, f);
@@ -223,7 +275,7 @@ private:
     /// The rows' statistics of all that hold parts of the rows; in a group the first device's across are those of its own
     /// rows and the others'.
     void combine(instruction const& i, std::size_t which, reduction how, std::span<double> rows) {
-        auto const [known, is_new] = statistics_.try_emplace({i.op, which}, rows.begin(), rows.end());
+        auto const [known, is_new] = parts_[part_].statistics.try_emplace({i.op, which}, rows.begin(), rows.end());
         if (is_new) {
             auto const& op = indexed_.operators[i.op];
             bool const is_alone = across_.is_alone(program_.results(i.op)[0]);
@@ -253,7 +305,7 @@ private:
 
     [[nodiscard]] std::vector<tensor const*> operands(instruction const& i) const {
         std::vector<tensor const*> result;
-        for (std::size_t k = 0; k < i.operands.size(); ++k) result.push_back(&values_.at(at(program_.operands(i.op)[k], i.operands[k])));
+        for (std::size_t k = 0; k < i.operands.size(); ++k) result.push_back(&values(program_.operands(i.op)[k]).at(at(program_.operands(i.op)[k], i.operands[k])));
         return result;
     }
 
@@ -261,13 +313,13 @@ private:
 
     void seed_loss() {
         tensor_id const t = program_.loss();
-        form const f = values_.contains(at(t, form::partial())) ? form::partial() : form::mirrored();
-        result_.loss = values_.at(at(t, f))[0];
-        cotangents_[at(t, f)] = tensor(layout_.whole_shape(t), Scalar{1});
+        form const f = values(t).contains(at(t, form::partial())) ? form::partial() : form::mirrored();
+        result_.loss += values(t).at(at(t, f))[0];
+        cotangents(t)[at(t, f)] = tensor(layout_.whole_shape(t), Scalar{1});
     }
 
     void accumulate(tensor_id t, form f, tensor value) {
-        auto const [slot, is_new] = cotangents_.try_emplace(at(t, f));
+        auto const [slot, is_new] = cotangents(t).try_emplace(at(t, f));
         if (is_new) slot->second = std::move(value);
         else slot->second += value;
     }
@@ -276,10 +328,10 @@ private:
         auto const& i = s.instruction;
         switch (i.what) {
         case instruction::kind::read: return finish_gradient(i, way_of(s.step.deferred_transfers));
-        case instruction::kind::reshard: values_[at(i.tensor, i.from)] = converted(i.tensor, i.to, i.from, values_.at(at(i.tensor, i.to)), way_of(s.step.backward_transfers)); return;
+        case instruction::kind::reshard: values(i.tensor)[at(i.tensor, i.from)] = converted(i.tensor, i.to, i.from, values(i.tensor).at(at(i.tensor, i.to)), way_of(s.step.backward_transfers)); return;
         case instruction::kind::unshard:
         case instruction::kind::convert:
-            if (auto const found = cotangents_.find(at(i.tensor, i.to)); found != cotangents_.end())
+            if (auto const found = cotangents(i.tensor).find(at(i.tensor, i.to)); found != cotangents(i.tensor).end())
                 accumulate(i.tensor, i.from, transposed(i.tensor, i.from, i.to, found->second, way_of(s.step.deferred_transfers.empty() ? s.step.backward_transfers : s.step.deferred_transfers)));
             return;
         case instruction::kind::compute: return backward_compute(s);
@@ -293,9 +345,9 @@ private:
         bool any = false;
         for (std::size_t k = 0; k < i.results.size(); ++k) {
             auto const place = at(results_of[k], i.results[k]);
-            results.push_back(&values_.at(place));
-            auto const found = cotangents_.find(place);
-            cotangents.push_back(found == cotangents_.end() ? nullptr : &found->second);
+            results.push_back(&values(results_of[k]).at(place));
+            auto const found = this->cotangents(results_of[k]).find(place);
+            cotangents.push_back(found == this->cotangents(results_of[k]).end() ? nullptr : &found->second);
             any |= cotangents.back() != nullptr;
         }
         if (!any) return;
@@ -334,10 +386,10 @@ private:
         auto const end = s.step.deferred_transfers.end();
         std::vector<tensor> brought;
         brought.reserve(i.operands.size() + i.results.size());
-        auto const gather = [&](tensor_id t, form f, tensor const& part) {
+        auto const gather = [&](tensor_id t, form f, tensor const& held) {
             uneven const how = f.is_shard() && next != end ? next++->how.value_or(uneven::padded) : uneven::padded;
             across_.count_as(t);
-            tensor whole = inside_.gathered(t, f, part);
+            tensor whole = inside_.gathered(t, f, held);
             if (f.is_shard() && inside_.is_first()) whole = across_.gathered(t, f, whole, how);
             return &brought.emplace_back(std::move(whole));
         };
@@ -352,19 +404,19 @@ private:
             cotangents[k] = gather(t, i.results[k], mine[k] ? *mine[k] : zero);
         }
         if (!inside_.is_first()) return;
-        auto gradients = backend_.backward(whole_call(program_, i.op, seed_), whole, results, cotangents);
+        auto gradients = backend_.backward(part_call(i.op), whole, results, cotangents);
         for (std::size_t k = 0; k < gradients.size(); ++k)
             if (gradients[k] && i.operands[k] == form::mirrored()) accumulate(program_.operands(i.op)[k], i.operands[k], std::move(*gradients[k]));
     }
 
     void finish_gradient(instruction const& i, uneven how) {
         if (!indexed_.tensors[i.tensor].has_cotangent) return;
-        auto const found = cotangents_.find(at(i.tensor, i.to));
+        auto const found = cotangents(i.tensor).find(at(i.tensor, i.to));
         form const stored = stored_as_.at(i.tensor);
         auto const rank = communicator_.rank();
         tensor gradient(layout_.held_shape(i.tensor, stored, rank));
         if (inside_.is_first()) {
-            gradient = found != cotangents_.end() ? std::move(found->second) : tensor(layout_.held_shape(i.tensor, i.to, rank));
+            gradient = found != cotangents(i.tensor).end() ? std::move(found->second) : tensor(layout_.held_shape(i.tensor, i.to, rank));
             if (i.from != i.to) gradient = across_.transpose(i.tensor, i.from, i.to, gradient, how);
             else if (i.to == form::replicated()) gradient = across_.reduced(i.tensor, std::move(gradient));
         }
@@ -383,9 +435,11 @@ private:
     detail::inside_exchange<Scalar, inner> inside_;
     /// The form a rank keeps each parameter in: a shard, or replicated.
     std::map<tensor_id, form> stored_as_;
-    std::map<key, tensor> values_, cotangents_;
-    /// By operator and number: its rows' statistics, combined.
-    std::map<std::pair<operator_id, std::size_t>, std::vector<Scalar>> statistics_;
+    std::size_t count_ = static_cast<std::size_t>(plan_.provenance.training.micro_batches), part_ = 0;
+    /// Of several micro-batches: the whole program, and its batch.
+    std::optional<indexed_program> whole_;
+    std::optional<factor_set> batch_;
+    std::vector<part> parts_;
     iteration_result<Scalar> result_;
 };
 

@@ -82,9 +82,10 @@ namespace detail {
 /// shrink to 3 where nothing asks for more; those that kernels relate in ways that are not known stay whole.
 ///
 /// The plan's predictions, which are of the large program, are left out.
-/// *Precondition:* `verify(p, what)`. `verify` accepts the result; where nothing can be shrunk it equals what was given.
+/// *Precondition:* `verify(p, what)`. *Throws* `input_error` if micro-batches take turns. `verify` accepts the result; where nothing can be shrunk it equals what was given.
 /// *Complexity.* That of indexing the program, times the dimensions that must stay whole for another's sake.
 [[nodiscard]] inline planned_program shrink(program const& p, plan const& what, shrink_options const& options = {}) {
+    if (what.provenance.training.interleaves()) throw input_error("plan", "micro-batches that take turns cannot be made smaller");
     auto const indexed = index_for(p, what);
     extent most = 1;
     for (auto const& cut : what.cuts) most = std::max(most, cut.atoms);

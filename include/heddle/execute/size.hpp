@@ -8,6 +8,7 @@
 #include <heddle/program/indexed_program.hpp>
 #include <heddle/program/program.hpp>
 #include <heddle/theory/batch.hpp>
+#include <heddle/theory/micro_batch.hpp>
 
 #include <algorithm>
 
@@ -20,8 +21,9 @@ namespace heddle {
     return ranks;
 }
 
-/// A program as the devices of a plan see it: in its segments; split inside, if they are groups.
+/// A program as the devices of a plan see it: in its segments; split inside, if they are groups; one of the micro-batches that take turns.
 [[nodiscard]] inline indexed_program index_for(program const& p, plan const& what) {
+    if (what.provenance.training.interleaves()) return index_program(micro_batch_of(p, what.provenance.training.micro_batches), what.segments);
     auto indexed = index_program(p, what.segments);
     if (what.has_groups()) split_inside(indexed);
     return indexed;

@@ -7,12 +7,20 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 namespace heddle {
 
 struct pipeline_shape {
     std::size_t devices = 1;
     std::int64_t micro_batches = 1;
+};
+
+/// One micro-batch's forward or backward pass through a stage.
+struct pipeline_pass {
+    bool is_forward = true;
+    std::int64_t micro_batch = 0;
+    friend bool operator==(pipeline_pass const&, pipeline_pass const&) = default;
 };
 
 /// How micro-batches pass through stages. An iteration takes
@@ -42,6 +50,13 @@ struct gpipe {
     [[nodiscard]] bool can_run(pipeline_shape) const { return true; }
     [[nodiscard]] std::int64_t bottleneck_weight(pipeline_shape x) const { return x.micro_batches - 1; }
     [[nodiscard]] std::int64_t in_flight(std::size_t, pipeline_shape x) const { return x.micro_batches; }
+    /// In order.
+    [[nodiscard]] std::vector<pipeline_pass> passes(std::size_t, pipeline_shape x) const {
+        std::vector<pipeline_pass> order;
+        for (bool const forward : {true, false})
+            for (std::int64_t m = 0; m < x.micro_batches; ++m) order.push_back({forward, m});
+        return order;
+    }
 };
 
 /// One forward, one backward pass in turn: AMP's eq. (5), Megatron's and DeepSpeed's schedule.
@@ -71,6 +86,16 @@ struct one_f_one_b {
         if (chunks == 1) return std::min(x.micro_batches, after + 1);
         std::int64_t const slots = 2 * after + 1;
         return std::min(x.micro_batches, slots / n * k + std::min(k, slots % n));
+    }
+    /// In order: as many forward passes as may be in flight, then backward and forward in turn. *Precondition:* one chunk.
+    [[nodiscard]] std::vector<pipeline_pass> passes(std::size_t stage, pipeline_shape x) const {
+        std::vector<pipeline_pass> order;
+        auto const ahead = in_flight(stage, x);
+        for (std::int64_t m = 0; m < x.micro_batches + ahead; ++m) {
+            if (m >= ahead) order.push_back({false, m - ahead});
+            if (m < x.micro_batches) order.push_back({true, m});
+        }
+        return order;
     }
 };
 

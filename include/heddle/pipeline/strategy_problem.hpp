@@ -41,6 +41,8 @@ struct degree_profile {
     std::vector<seconds> layers;
     /// Multiplies them; 1 trusts the profile.
     double scale = 1;
+    /// Of each layer's time, what does not grow with the micro-batch. Empty: by the type's launch.
+    std::vector<seconds> fixed{};
 };
 
 /// A type of device.
@@ -83,7 +85,7 @@ struct strategy_problem {
     /// Of a layer's forward and backward pass over a micro-batch. *Precondition:* the degree is profiled on the type.
     [[nodiscard]] seconds time_on(std::size_t type, std::size_t degree, std::size_t layer, std::int64_t micro_batch) const {
         auto const& profile = types[type].profiles.at(degree);
-        seconds const sample = profile.layers[layer], fixed = std::min(sample, types[type].launch);
+        seconds const sample = profile.layers[layer], fixed = profile.fixed.empty() ? std::min(sample, types[type].launch) : profile.fixed[layer];
         return profile.scale * (fixed + static_cast<double>(micro_batch) * (sample - fixed));
     }
     /// Tensor degrees that divide every machine and are profiled on all types of its machines, rising.
@@ -161,7 +163,14 @@ inline void validate(strategy_problem const& p) {
             if (profile.layers.size() != p.layers.size())
                 fail(row, std::to_string(profile.layers.size()) + " layers, expected " + std::to_string(p.layers.size()));
             if (!(profile.scale > 0 && profile.scale <= 1e100)) fail(row + ", scale", std::to_string(profile.scale) + ", expected a positive number");
-            for (std::size_t l = 0; l < profile.layers.size(); ++l) check_amount(row + ", layer " + std::to_string(l), profile.layers[l].value);
+            if (!profile.fixed.empty() && profile.fixed.size() != p.layers.size())
+                fail(row + ", fixed", std::to_string(profile.fixed.size()) + " layers, expected " + std::to_string(p.layers.size()) + ", or none");
+            for (std::size_t l = 0; l < profile.layers.size(); ++l) {
+                std::string const at = row + ", layer " + std::to_string(l);
+                check_amount(at, profile.layers[l].value);
+                if (!profile.fixed.empty() && !(profile.fixed[l].value >= 0 && profile.fixed[l] <= profile.layers[l]))
+                    fail(at + ", fixed", std::to_string(profile.fixed[l].value) + ", expected a number from 0 to the layer's time");
+            }
         }
     }
     std::size_t devices = 0;
@@ -201,6 +210,9 @@ inline void validate(strategy_problem const& p) {
             made.scale = between(below->second.scale, above->second.scale);
             for (std::size_t l = 0; l < p.layer_count(); ++l)
                 made.layers.emplace_back(between(below->second.layers[l].value, above->second.layers[l].value));
+            auto const fixed_of = [&](degree_profile const& q, std::size_t l) { return q.fixed.empty() ? std::min(q.layers[l], type.launch) : q.fixed[l]; };
+            for (std::size_t l = 0; l < p.layer_count() && !(below->second.fixed.empty() && above->second.fixed.empty()); ++l)
+                made.fixed.push_back(std::min(made.layers[l], seconds(between(fixed_of(below->second, l).value, fixed_of(above->second, l).value))));
         }
     }
     return p;

@@ -44,6 +44,8 @@ struct template_problem {
     std::vector<layer_memory> memory;
     std::int64_t micro_batches = 1;
     machine_split split = machine_split::halves;
+    /// For reports; may be empty.
+    std::vector<std::string> layer_names{};
 
     [[nodiscard]] std::size_t layer_count() const { return memory.size(); }
     [[nodiscard]] std::size_t machine_count() const {

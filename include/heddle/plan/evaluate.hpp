@@ -3,6 +3,7 @@
 /// @brief What a plan costs on a cluster, device by device, on its integral shares.
 #pragma once
 
+#include <heddle/cost/duplex.hpp>
 #include <heddle/cost/overlapped.hpp>
 #include <heddle/cost/serial.hpp>
 #include <heddle/cost/timeline.hpp>
@@ -47,12 +48,15 @@ struct charged_bytes {
 [[nodiscard]] inline std::array<charged_bytes, collective_count> charged_traffic(plan const& p) {
     std::array<charged_bytes, collective_count> charged{};
     auto const shares = shares_of(p);
+    double times = 1;
     auto const add = [&](transfer_list const& transfers, bytes charged_bytes::*direction) {
-        for (auto const& t : transfers) charged[static_cast<std::size_t>(t.kind)].*direction += payload(t, static_cast<int>(p.devices.size()), shares);
+        for (auto const& t : transfers) charged[static_cast<std::size_t>(t.kind)].*direction += payload(t, static_cast<int>(p.devices.size()), shares) * times;
     };
     for (auto const& s : p.steps) {
+        times = s.step.once ? 1 : p.provenance.training.micro_batches;
         add(s.step.forward_transfers, &charged_bytes::forward);
         add(s.step.backward_transfers, &charged_bytes::backward);
+        times = 1;
         add(s.step.deferred_transfers, &charged_bytes::gradient);
         add(s.step.update_transfers, &charged_bytes::gradient);
     }
@@ -103,6 +107,35 @@ template <class Accumulator>
     return time;
 }
 
+/// Of micro-batches in turn: computation as if nothing were communicated, then what collectives add to it, forward ones first.
+[[nodiscard]] inline time_terms time_of(duplex const& clock, std::span<step_cost const> steps, std::span<std::size_t const> stages) {
+    enum { nothing, forward, backward, all };
+    duplex::label ends[4];
+    for (int which = nothing; which <= all; ++which) {
+        auto& label = ends[which] = clock.initial();
+        auto real = label; // its stages are those of the program
+        auto stage = stages.begin();
+        for (std::size_t n = 0; n < steps.size(); ++n) {
+            auto s = steps[n];
+            bool const begins = stage != stages.end() && *stage == n;
+            if (begins) ++stage;
+            if (begins || duplex::ends_stage(real, s)) clock.close(label), clock.close(real);
+            clock.extend(real, s);
+            if (which < all) s.deferred = 0;
+            if (which < backward) s.backward_transfer = 0;
+            if (which < forward) s.forward_transfer = 0;
+            clock.extend(label, s);
+        }
+    }
+    time_terms time;
+    time.update = std::ranges::max(ends[all].update) + ends[all].refresh;
+    time.compute = clock.total(ends[nothing]) - time.update;
+    time.forward_communication = clock.total(ends[forward]) - clock.total(ends[nothing]);
+    time.backward_communication = clock.total(ends[backward]) - clock.total(ends[forward]);
+    time.gradient_communication = clock.total(ends[all]) - clock.total(ends[backward]);
+    return time;
+}
+
 } // namespace detail
 
 struct plan_cost {
@@ -122,6 +155,9 @@ struct plan_cost {
     if (has_groups(c) && !p.has_groups())
         throw input_error("cluster '" + c.name + "'", "has device groups, the plan is for single devices");
     auto const shares = shares_of(p);
+    auto const& training = p.provenance.training;
+    if (training.interleaves() && p.has_groups()) throw input_error("plan", "has device groups, whose micro-batches do not take turns");
+    double const activations = training.micro_batches, gradients = training.interleaves() ? 2 : 1;
     plan_cost cost;
     cost.memory.resize(model.class_count());
     std::vector<step_cost> prices;
@@ -136,11 +172,11 @@ struct plan_cost {
             if (s.instruction.what == instruction::kind::read) {
                 auto const& tensor = p.tensors[s.instruction.tensor];
                 double const value = cost_model::at(model.on_member(held_bytes(tensor.size(), s.instruction.to, tensor.inside != no_factor), d), share);
-                double const rest = cost_model::at(model.on_member(s.step.stored, d), share) - value;
-                (tensor.role == tensor_role::parameter ? memory.parameters : memory.inputs) += value;
+                double const stored = cost_model::at(model.on_member(s.step.stored, d), share);
+                (tensor.role == tensor_role::parameter ? memory.parameters : memory.inputs) += tensor.role == tensor_role::input ? stored : value;
                 if (tensor.trainable) {
-                    memory.gradients += value;
-                    memory.optimizer += rest - value;
+                    memory.gradients += gradients * value;
+                    memory.optimizer += stored - (1 + gradients) * value;
                 }
             }
             bool const is_gradient = s.instruction.what == instruction::kind::convert && p.tensors[s.instruction.tensor].role == tensor_role::parameter;
@@ -148,12 +184,14 @@ struct plan_cost {
             for (auto const& [t, f] : s.saved) {
                 auto const& tensor = p.tensors[t];
                 holding const held = model.on_member(held_bytes(tensor.size(), f, tensor.inside != no_factor), d);
-                (tensor.role == tensor_role::parameter ? memory.parameters : memory.activations) += cost_model::at(held, f.is_shard() ? shares({t, f.factor()})[d] : 1);
+                double const bytes_held = cost_model::at(held, f.is_shard() ? shares({t, f.factor()})[d] : 1);
+                if (tensor.role == tensor_role::parameter) memory.parameters += bytes_held;
+                else memory.activations += activations * bytes_held;
             }
         }
     }
-    bool const overlaps = p.provenance.training.overlaps_gradients;
-    cost.time = overlaps ? detail::time_of(overlapped(model.class_count()), prices) : detail::time_of(serial(model.class_count()), prices);
+    if (training.interleaves()) cost.time = detail::time_of(duplex(model.class_count(), training), prices, p.stages);
+    else cost.time = training.overlaps_gradients ? detail::time_of(overlapped(model.class_count()), prices) : detail::time_of(serial(model.class_count()), prices);
     for (std::size_t d = 0; d < model.class_count(); ++d) {
         cost.memory[d].communication = momentary.most();
         cost.fits = cost.fits && cost.memory[d].total() <= model.memory_limit(d);

@@ -98,6 +98,8 @@ struct plan {
     std::vector<plan_tensor> tensors;
     std::vector<std::string> operators;
     std::vector<plan_step> steps;
+    /// Where micro-batches take turns: steps that begin a stage, though they may have no collective, ascending.
+    std::vector<std::size_t> stages;
     /// Of each operator; none: the program is one segment.
     std::vector<segment_number> segments;
     ratio_table ratios;

@@ -3,14 +3,12 @@
 /// @brief A plan as a fixed-width report for people.
 #pragma once
 
+#include <heddle/plan/detail/report_text.hpp>
 #include <heddle/plan/plan.hpp>
 
 #include <algorithm>
 #include <array>
-#include <charconv>
-#include <cmath>
 #include <cstddef>
-#include <map>
 #include <ostream>
 #include <span>
 #include <string>
@@ -28,77 +26,6 @@ struct table_options {
 };
 
 namespace detail {
-
-inline constexpr std::size_t report_width = 100;
-
-/// `decimals` digits after the point, in no locale; exponents where that would not be readable.
-inline std::string fixed(double value, int decimals) {
-    std::array<char, 64> buffer{};
-    bool const readable = std::abs(value) < 1e15;
-    auto const end = readable ? std::to_chars(buffer.data(), buffer.data() + buffer.size(), value, std::chars_format::fixed, decimals).ptr
-                              : std::to_chars(buffer.data(), buffer.data() + buffer.size(), value, std::chars_format::general, 6).ptr;
-    std::string text(buffer.data(), end);
-    if (text.starts_with('-') && text.find_first_not_of("-0.") == std::string::npos) text.erase(0, 1);
-    return text;
-}
-
-/// Decimals that leave six significant digits.
-inline int decimals_for(double value) {
-    if (!std::isfinite(value) || value <= 0) return 6;
-    return std::clamp(5 - static_cast<int>(std::floor(std::log10(value))), 0, 12);
-}
-
-inline std::size_t width_of(std::string_view text) {
-    return static_cast<std::size_t>(std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
-}
-
-/// One line of at most `width` characters: the end stays, since names differ there.
-inline std::string clip(std::string text, std::size_t width) {
-    for (char& c : text)
-        if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
-    std::size_t const size = width_of(text);
-    if (size <= width) return text;
-    std::size_t begin = 0;
-    for (std::size_t left = size - width + 2; begin < text.size(); ++begin)
-        if ((static_cast<unsigned char>(text[begin]) & 0xc0) != 0x80 && left-- == 0) break;
-    return ".." + text.substr(begin);
-}
-
-/// Rows of cells in aligned columns.
-class text_columns {
-public:
-    /// One letter per column: `l` or `r`, where its text is aligned.
-    explicit text_columns(std::string_view alignment) : alignment_(alignment) {}
-
-    void add(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
-
-    /// Cells of column `flexible` are clipped so that lines fit.
-    [[nodiscard]] std::string print(std::size_t indent, std::size_t flexible) const {
-        std::vector<std::size_t> widths(alignment_.size());
-        for (auto const& row : rows_)
-            for (std::size_t k = 0; k < row.size(); ++k) widths[k] = std::max(widths[k], width_of(row[k]));
-        std::size_t total = indent + 2 * (widths.size() - 1);
-        for (auto w : widths) total += w;
-        if (total > report_width) widths[flexible] -= std::min(widths[flexible] - std::min<std::size_t>(widths[flexible], 8), total - report_width);
-        std::string text;
-        for (auto const& row : rows_) {
-            std::string line(indent, ' ');
-            for (std::size_t k = 0; k < row.size(); ++k) {
-                std::string const cell = clip(row[k], widths[k]);
-                std::string const fill(widths[k] - width_of(cell), ' ');
-                line += alignment_[k] == 'r' ? fill + cell : cell + fill;
-                line += "  ";
-            }
-            line.erase(line.find_last_not_of(' ') + 1);
-            text += line + '\n';
-        }
-        return text;
-    }
-
-private:
-    std::string alignment_;
-    std::vector<std::vector<std::string>> rows_;
-};
 
 /// One operator of a plan, as the report lists it.
 struct report_line {
@@ -133,27 +60,7 @@ public:
 private:
     void section(std::string const& title) { text_ += '\n' + title + '\n'; }
 
-    /// `label` and text broken at spaces, later lines under the first.
-    void paragraph(std::string const& label, std::string_view words) {
-        std::string line = label;
-        std::size_t const indent = label.size();
-        bool empty = true;
-        for (std::size_t begin = 0; begin < words.size();) {
-            std::size_t const end = std::min(words.find(' ', begin), words.size());
-            std::string word = clip(std::string(words.substr(begin, end - begin)), report_width - indent);
-            begin = end + 1;
-            if (word.empty()) continue;
-            if (!empty && width_of(line) + 1 + width_of(word) > report_width) {
-                text_ += line + '\n';
-                line.assign(indent, ' ');
-                empty = true;
-            }
-            if (!std::exchange(empty, false)) line += ' ';
-            line += word;
-        }
-        line.erase(line.find_last_not_of(' ') + 1);
-        text_ += line + '\n';
-    }
+    void paragraph(std::string const& label, std::string_view words) { add_paragraph(text_, label, words); }
 
     [[nodiscard]] std::string in_seconds(double value) const { return fixed(value, decimals_); }
 
@@ -165,11 +72,9 @@ private:
         auto const& from = plan_.provenance;
         field("model", from.model);
         field("cluster", from.cluster + (plan_.devices.empty() ? "" : (from.cluster.empty() ? "" : ", ") + count(plan_.devices.size(), "device")));
+        if (from.training.interleaves()) field("schedule", std::to_string(from.training.micro_batches) + " micro-batches in turn, one's collectives beside another's computation");
         field("planner", from.planner.empty() ? "" : from.planner + " (heddle " + from.version + ")");
-        std::string status = search::name(plan_.status);
-        if (plan_.status == search::status::limit)
-            status += std::string(" (") + search::name(plan_.which_limit) + (plan_.exists() ? ")" : "; nothing found)");
-        field("status", status);
+        field("status", status_text(plan_.status, plan_.which_limit, plan_.exists()));
         field("reason", plan_.reason);
         if (!plan_.exists()) return;
         field("seconds per iteration", in_seconds(plan_.cost()));
@@ -188,7 +93,7 @@ private:
         row("compute", plan_.time.compute);
         row("forward communication", plan_.time.forward_communication);
         row("backward communication", plan_.time.backward_communication);
-        row(plan_.provenance.training.overlaps_gradients ? "exposed gradient communication" : "gradient communication", plan_.time.gradient_communication);
+        row(plan_.provenance.training.overlaps_gradients || plan_.provenance.training.interleaves() ? "exposed gradient communication" : "gradient communication", plan_.time.gradient_communication);
         row("update", plan_.time.update);
         row("total", total);
         text_ += table.print(2, 0);
@@ -244,13 +149,7 @@ private:
     void add_baselines() {
         if (plan_.baselines.empty()) return;
         section("Baselines");
-        text_columns table("lrl");
-        table.add({"", "seconds", ""});
-        for (auto const& [name, cost] : plan_.baselines) {
-            if (!cost) table.add({name, "-", "does not fit"});
-            else table.add({name, in_seconds(*cost), plan_.cost() > 0 ? fixed(*cost / plan_.cost(), 2) + " times the plan" : ""});
-        }
-        text_ += table.print(2, 0);
+        text_ += baseline_table(plan_.baselines, plan_.cost(), decimals_);
     }
 
     /// How parameters are stored, and whether they are brought together for use.
@@ -405,8 +304,6 @@ private:
         }
         return result;
     }
-
-    static std::string count(std::size_t n, std::string const& what) { return std::to_string(n) + ' ' + what + (n == 1 ? "" : "s"); }
 
     void add_search() {
         auto const& s = plan_.statistics;

@@ -8,9 +8,11 @@
 #include <heddle/plan/plan.hpp>
 #include <heddle/program/indexed_program.hpp>
 #include <heddle/theory/batch.hpp>
+#include <heddle/theory/micro_batch.hpp>
 
 #include <algorithm>
 #include <cmath>
+#include <concepts>
 #include <map>
 #include <set>
 #include <string>
@@ -77,12 +79,28 @@ private:
         for (auto const& op : program_.operators)
             if (op.inside_loop >= 0) check_inside(op, op.loops[static_cast<std::size_t>(op.inside_loop)]);
         require(!plan_.has_groups() || segment_count(program_) == 1, "device groups with several segments");
+        auto const& training = plan_.provenance.training;
+        require(training.micro_batches >= 1 && (training.micro_batches == 1 || !plan_.has_groups()), "device groups whose micro-batches take turns");
+        require(training.interleaves() || plan_.stages.empty(), "stages, but no micro-batches that take turns");
+        require(std::ranges::adjacent_find(plan_.stages, std::ranges::greater_equal{}) == plan_.stages.end(), "stages that do not ascend");
+        require(plan_.stages.empty() || plan_.stages.back() < plan_.steps.size(), "a stage that begins after the last step");
+        if (training.interleaves())
+            for (std::size_t n = 0; n < plan_.steps.size(); ++n)
+                require(plan_.steps[n].instruction.what != instruction::kind::unshard || unshards_in_time(n), "step " + std::to_string(n) + ": a parameter is unsharded within a stage");
         require(plan_.segments.empty() || plan_.segments.size() == plan_.operators.size(), "there is not one segment per operator");
         for (std::size_t o = 0; o < plan_.operators.size(); ++o) {
             require(program_.operators[o].segment == (plan_.segments.empty() ? 0 : plan_.segments[o]), "operator " + std::to_string(o) + " is in another segment");
             require(plan_.operators[o] == program_.operators[o].name, "operator " + std::to_string(o) + " is '" + plan_.operators[o] +
                     "' in the plan and '" + program_.operators[o].name + "' in the model");
         }
+    }
+
+    /// What is unsharded is there for a stage, so one must begin after the computation before.
+    [[nodiscard]] bool unshards_in_time(std::size_t n) const {
+        std::size_t first = n;
+        while (first > 0 && plan_.steps[first - 1].instruction.what != instruction::kind::compute && plan_.steps[first - 1].instruction.what != instruction::kind::reshard) --first;
+        auto const stage = std::ranges::lower_bound(plan_.stages, first);
+        return stage != plan_.stages.end() && *stage <= n;
     }
 
     /// A group splits an operator along a loop of all that is cut, and its devices' results are parts or add up.
@@ -370,10 +388,22 @@ private:
     }
 }
 
+/// Of a plan whose micro-batches take turns, a `heddle::program` is that of the whole batch, any other that of one micro-batch.
 template <single_device_program Program>
 [[nodiscard]] verification verify(Program const& program, plan const& p) {
     if (!p.segments.empty() && p.segments.size() != static_cast<std::size_t>(program_access<Program>::operator_count(program)))
         return {false, "there is not one segment per operator of the model"};
+    if constexpr (std::same_as<Program, heddle::program>)
+        if (p.provenance.training.interleaves()) {
+            auto const indexed = index_program(program, p.segments);
+            auto const [statistic, operation] = obstacles_to_micro_batches(indexed);
+            if (statistic || operation) return {false, "micro-batches that take turns do not compute '" + indexed.operators[operation ? *operation : *statistic].name + "' of the whole batch"};
+            try {
+                return verify(index_program(micro_batch_of(program, p.provenance.training.micro_batches), p.segments), p);
+            } catch (input_error const& e) {
+                return {false, e.what()};
+            }
+        }
     return verify(index_program(program, p.segments), p);
 }
 

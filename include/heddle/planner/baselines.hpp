@@ -35,10 +35,7 @@ namespace heddle {
     return experts;
 }
 
-/// Whether a loop is of some factors, and whether a computation is split along one that is.
-[[nodiscard]] inline bool is_of(indexed_operator const& op, split_loop const& loop, factor_set const& factors) {
-    return std::ranges::any_of(factors_of(op, loop), [&](auto const& f) { return factors.contains(f); });
-}
+/// Whether a computation is split along a loop of some factors.
 [[nodiscard]] inline bool is_along(indexed_program const& p, instruction const& i, factor_set const& factors) {
     auto const& op = p.operators[i.op];
     return i.loop >= 0 && is_of(op, op.loops[static_cast<std::size_t>(i.loop)], factors);

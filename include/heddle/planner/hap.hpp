@@ -6,6 +6,7 @@
 #pragma once
 
 #include <heddle/balance/segmented_ratio_problem.hpp>
+#include <heddle/cost/duplex.hpp>
 #include <heddle/cost/overlapped.hpp>
 #include <heddle/planner/baselines.hpp>
 #include <heddle/planner/device_types.hpp>
@@ -60,16 +61,20 @@ class hap_run {
 public:
     hap_run(indexed_program const& program, cluster const& c, Solver& solver, hap_options const& options)
         : cluster_(c), solver_(solver), options_(options), space_(program, operator_kinds(program)), types_(c), model_(c, types_.classes, main_type(program)),
-          proportional_(everywhere(compute_proportional(model_, main_type(program)))), even_(everywhere(even(model_))) {}
+          proportional_(everywhere(compute_proportional(model_, main_type(program)))), even_(everywhere(even(model_))) {
+        if (interleaves) space_.divide_into_stages();
+    }
 
     plan run() {
-        run_baselines();
+        if (!interleaves) run_baselines();
+        if (interleaves && proportional_ == even_) return alternate_from({{"even", even_}});
         return alternate_from({{"compute-proportional", proportional_}, {"even", even_}});
     }
     /// From ratios per device alone, and without baselines.
     plan run_from(ratio_table const& per_device) { return alternate_from({{"segments", types_.per_type(per_device)}}); }
 
 private:
+    static constexpr bool interleaves = requires { Accumulator::interleaves; };
     struct starting_point {
         std::string name;
         ratio_table ratios;
@@ -132,7 +137,7 @@ private:
     /// Classes are device types here; each is priced as its device with the largest share.
     [[nodiscard]] priced_graph price(cut_graph const& graph, ratio_table const& ratios) const {
         largest_shares const shares(integral_shares(space_.program(), types_.per_device(ratios)), types_.of_device);
-        return {space_, graph, steps_, model_, shares};
+        return {space_, graph, steps_, model_, shares, options_.training};
     }
     [[nodiscard]] priced_graph price(ratio_table const& ratios) const { return price(graph_, ratios); }
 
@@ -284,6 +289,7 @@ private:
     /// A bound for every program at the plan's integral shares. A better program met on the way is
     /// taken up, and the bound taken anew.
     void prove() {
+        if constexpr (interleaves) return prove_by_search();
         for (int left = 4;; --left) {
             if (memory_binds_) widen(); // a bound that prices memory is for programs of the graph alone
             auto const model = per_device_model(cluster_, main_type(space_.program()));
@@ -302,6 +308,21 @@ private:
             trajectory_.push_back({"integral shares, round " + std::to_string(5 - left), p.ratios, p.cost()});
             best_ = std::move(p);
         }
+    }
+
+    /// The same where weights alone are a loose bound. Classes stand for their devices if that makes no difference to the plan.
+    void prove_by_search() {
+        if (memory_binds_) widen();
+        double const cost = best_->cost();
+        best_->lower_bound = 0;
+        auto options = options_.synthesis;
+        options.search = options_.last_search;
+        options.start = best_path_;
+        auto const priced = price(best_ratios_);
+        if (!is_complete() || out_of_time() || std::abs(priced.template evaluate<Accumulator>(best_path_).seconds - cost) > 1e-9 * cost) return;
+        auto const found = synthesise_at(best_ratios_, options);
+        if (found.path && found.cost.seconds < cost * (1 - 1e-9)) consider("longer search, program", *found.path, ratio_table(best_ratios_));
+        best_->lower_bound = std::min(found.lower_bound, best_->cost());
     }
 
     /// Whether the graph has every program of the space.
@@ -395,6 +416,7 @@ namespace detail {
 
 template <ratio_solver Solver>
 [[nodiscard]] plan with_accumulator(indexed_program const& p, cluster const& c, Solver& solver, hap_options const& options, auto&& use) {
+    if (options.training.interleaves()) return use(hap_run<duplex, Solver>(p, c, solver, options));
     if (options.training.overlaps_gradients) return use(hap_run<overlapped, Solver>(p, c, solver, options));
     return use(hap_run<serial, Solver>(p, c, solver, options));
 }
@@ -464,6 +486,7 @@ template <single_device_program Program, ratio_solver Solver>
         if (!segmented_ratio_solver<std::remove_reference_t<Solver>>) throw input_error("segments", "the ratio solver solves for one segment only");
     }
     indexed_program indexed = index_program(program);
+    if (has_groups(c) && options.training.interleaves()) throw input_error("cluster '" + c.name + "'", "has device groups, whose micro-batches do not take turns");
     if (has_groups(c)) split_inside(indexed);
     plan one = detail::with_accumulator(indexed, c, solver, options, [](auto&& run) { return run.run(); });
     return options.segments.empty() || !one.exists() ? one : detail::plan_segments(program, c, solver, options, std::move(one));

@@ -107,6 +107,8 @@ inline plan_cost relieve_memory(plan& p, cluster const& c) {
     for (auto const& t : program.tensors) p.tensors.push_back({t.info.name, t.info.shape, t.info.type, t.info.role, t.info.trainable, t.factors, t.inside});
     for (auto const& o : program.operators) p.operators.push_back(o.name);
     p.steps = steps_of(path, space, steps);
+    for (std::size_t level = 0, n = 0; level < path.size(); n += space.moves()[path[level++]].instructions.size())
+        if (space.moves()[path[level]].begins_stage) p.stages.push_back(n);
     std::vector<instruction> instructions;
     for (auto const& s : p.steps) instructions.push_back(s.instruction);
     if (segment_count(program) > 1)

@@ -5,13 +5,11 @@
 
 #include <heddle/program/concepts.hpp>
 #include <heddle/program/indexed_program.hpp>
+#include <heddle/program/module_names.hpp>
 
 #include <algorithm>
-#include <cctype>
 #include <map>
-#include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 namespace heddle {
@@ -29,15 +27,6 @@ namespace heddle {
 template <single_device_program Program>
 [[nodiscard]] std::vector<segment_number> segments_by_layer(Program const& p) {
     using access = program_access<Program>;
-    auto const layer_of = [](std::string_view name) -> std::optional<std::string> {
-        for (std::size_t begin = 0, end = 0; end != std::string_view::npos; begin = end + 1) {
-            end = name.find('.', begin);
-            auto const part = name.substr(begin, end == std::string_view::npos ? end : end - begin);
-            if (end != std::string_view::npos && std::ranges::any_of(part, [](char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }))
-                return std::string(name.substr(0, end));
-        }
-        return std::nullopt;
-    };
     std::map<std::string, segment_number> numbers;
     std::vector<segment_number> segments;
     segment_number current = 0;
@@ -45,7 +34,7 @@ template <single_device_program Program>
         for (tensor_id t : access::operands(p, o)) {
             tensor_info const& info = access::tensor(p, t);
             if (info.role != tensor_role::parameter) continue;
-            auto const layer = layer_of(info.name);
+            auto const layer = numbered_module(info.name);
             if (!layer) continue;
             if (numbers.size() > 65534) throw input_error("segments", "more than 65534 layers");
             current = numbers.try_emplace(*layer, static_cast<segment_number>(numbers.size())).first->second;

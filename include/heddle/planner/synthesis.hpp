@@ -4,7 +4,9 @@
 /// search for what is left between them.
 #pragma once
 
+#include <heddle/cost/duplex.hpp>
 #include <heddle/cost/priced_graph.hpp>
+#include <heddle/search/pareto_dp.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -54,6 +56,13 @@ template <class Accumulator = serial>
     std::vector<double> const evenly(classes, 1.0 / static_cast<double>(classes));
     multipliers weights{{evenly}, std::vector<double>(classes, 0.0)};
     if constexpr (Accumulator::overlaps_gradients) weights.time.turns.emplace();
+    constexpr bool interleaves = requires { Accumulator::interleaves; }; // then the network is one more clock
+    auto const part_network = [&](std::vector<double> shares) {
+        weights.time.network = weights.time.patient = shares.back();
+        shares.pop_back();
+        weights.time.clock = std::move(shares);
+    };
+    if constexpr (interleaves) part_network(std::vector<double>(classes + 1, 1.0 / static_cast<double>(classes + 1)));
     std::vector<double> fullness = evenly;
     double price = 0, factor = 4, rate = 2;
     std::optional<bool> fitted_before;
@@ -86,7 +95,14 @@ template <class Accumulator = serial>
         }
         if (best.lower_bound >= best.cost.seconds * (1 - 1e-12)) break;
 
-        shift(weights.time.clock, loads.clock, rate);
+        if constexpr (interleaves) {
+            auto shares = weights.time.clock, all = loads.clock;
+            shares.push_back(weights.time.network), all.push_back(loads.network);
+            shift(shares, all, rate);
+            part_network(std::move(shares));
+        } else {
+            shift(weights.time.clock, loads.clock, rate);
+        }
         if (auto& turns = weights.time.turns) {
             if (!turns->contains(loads.last_turn)) turns->move(1.0 / static_cast<double>(turns->part_count() + 1), loads.last_turn);
             double const last = loads.end(loads.last_turn);
@@ -98,11 +114,21 @@ template <class Accumulator = serial>
         shift(fullness, usage, rate);
         for (std::size_t k = 0; k < classes; ++k) weights.memory[k] = price * fullness[k] / priced.model().memory_limit(k);
     }
+    if (interleaves && !best.tightest.empty()) { // and one that counts the slots lost so far instead of what the network may do in them
+        auto other = best.tightest.front().weights;
+        other.time.patient = 0;
+        best.tightest.push_back(priced.relax(std::move(other)));
+    }
     return best;
 }
 
+enum class search_engine : std::uint8_t { best_first, pareto_dp };
+
 struct synthesis_options {
     int relaxation_rounds = 20;
+    search_engine engine = search_engine::best_first;
+    /// Of Pareto dynamic programming: labels expanded per level. What it leaves out counts in the bound.
+    std::size_t beam = std::numeric_limits<std::size_t>::max();
     search::options search{.label_limit = 10'000, .comparison_limit = 10'000'000};
     /// A program known already, as a first incumbent.
     std::optional<move_list> start{};
@@ -131,10 +157,11 @@ template <class Accumulator = serial>
         priced_graph_problem<Accumulator> const problem(priced, bounds.tightest, memory_matters);
         auto search_options = options.search;
         search_options.cutoff = bounds.cost.seconds;
-        auto found = search::best_first(problem, search_options);
+        auto found = options.engine == search_engine::best_first ? search::best_first(problem, search_options) : search::pareto_dp(problem, {search_options, options.beam});
         result.statistics += found.statistics;
         result.which_limit = found.which_limit;
         stopped = found.status == search::status::limit;
+        if constexpr (requires { Accumulator::interleaves; }) result.lower_bound = std::max(result.lower_bound, found.lower_bound); // stages are of the order searched
         if (found.cost) {
             bounds.cost = priced.evaluate<Accumulator>(found.actions);
             bounds.path = std::move(found.actions);

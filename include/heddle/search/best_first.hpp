@@ -25,6 +25,13 @@ namespace heddle::search {
 /// called for each new incumbent; for the last only, if one expansion finds several.
 struct no_visitor {};
 
+template <class Visitor>
+concept expansion_visitor = requires(Visitor& v, progress const& p) {
+    { v.on_expand(p) } -> std::convertible_to<bool>;
+};
+template <class Visitor>
+concept solution_visitor = requires(Visitor& v, progress const& p) { v.on_solution(p); };
+
 namespace detail {
 
 template <class Problem>
@@ -45,7 +52,7 @@ public:
     }
 
     template <class Visitor>
-    result<action_type> run(Visitor&& visitor) {
+    result<action_type> run(Visitor& visitor) {
         auto const start = clock::now();
         auto const elapsed = [&] { return seconds(clock::now() - start); };
         result<action_type> out;
@@ -61,21 +68,21 @@ public:
         }
         std::size_t best = none;
         while (!open_.empty()) {
-            if constexpr (requires { visitor.on_solution(now()); })
+            if constexpr (solution_visitor<Visitor>)
                 if (!solutions_.empty() && solutions_.front() != best) { best = solutions_.front(); visitor.on_solution(now()); }
             auto const top = open_.top();
             if (is_hopeless(top.bound)) { proven = std::max(proven, std::min(top.bound, wanted_)); break; }
             if (nodes_[top.node].dead) { open_.pop(); continue; }
             proven = std::max(proven, top.bound);
             out.which_limit = spent(elapsed);
-            if constexpr (requires { visitor.on_expand(now()); })
+            if constexpr (expansion_visitor<Visitor>)
                 if (out.which_limit == limit_kind::none && !visitor.on_expand(now())) out.which_limit = limit_kind::stopped;
             if (out.which_limit != limit_kind::none) break;
             open_.pop();
             expand(top);
         }
         if (open_.empty()) proven = std::numeric_limits<double>::infinity();
-        if constexpr (requires { visitor.on_solution(now()); })
+        if constexpr (solution_visitor<Visitor>)
             if (!solutions_.empty() && solutions_.front() != best) visitor.on_solution(now());
         statistics_.kept = nodes_.size();
         statistics_.seconds = elapsed();
@@ -114,15 +121,28 @@ private:
 
     static double seconds(clock::duration d) { return std::chrono::duration<double>(d).count(); }
 
-    [[nodiscard]] bool is_hopeless(double bound) const { return bound * (1 + options_.relative_gap) >= wanted_; }
+    /// A bound or cost, and a part of its size more.
+    [[nodiscard]] static double raised(double x, double part) { return std::isfinite(x) ? x + part * std::abs(x) : x; }
+    [[nodiscard]] bool is_hopeless(double bound) const { return raised(bound, options_.relative_gap) >= wanted_; }
+
+    /// Looks at the clock about every millisecond, or after every expansion where one takes longer.
+    template <class Elapsed>
+    [[nodiscard]] bool is_late(Elapsed const& elapsed) {
+        if (!options_.time_limit_seconds || statistics_.expanded < next_look_) return false;
+        double const now = elapsed();
+        auto const since = static_cast<double>(statistics_.expanded - std::exchange(last_look_, statistics_.expanded));
+        double const pace = since / std::max(now - std::exchange(last_time_, now), 1e-9);
+        next_look_ = statistics_.expanded + static_cast<std::size_t>(std::clamp(1e-3 * pace, 1.0, 64.0));
+        return now >= *options_.time_limit_seconds;
+    }
 
     template <class Elapsed>
-    [[nodiscard]] limit_kind spent(Elapsed const& elapsed) const {
+    [[nodiscard]] limit_kind spent(Elapsed const& elapsed) {
         if (nodes_.size() >= options_.label_limit) return limit_kind::labels;
         if (statistics_.compared >= options_.comparison_limit) return limit_kind::comparisons;
         if (bytes_ >= options_.memory_limit_bytes) return limit_kind::memory;
         if (options_.stop.stop_requested()) return limit_kind::stopped;
-        if (options_.time_limit_seconds && statistics_.expanded % 64 == 0 && elapsed() >= *options_.time_limit_seconds) return limit_kind::time;
+        if (is_late(elapsed)) return limit_kind::time;
         return limit_kind::none;
     }
 
@@ -130,15 +150,19 @@ private:
 
     void expand(entry const& from) {
         auto& node = nodes_[from.node];
-        if (is_subsumed(states_[node.state], node.label)) {
+        bool const is_timed = statistics_.expanded % sampled == 0;
+        auto const time = [is_timed] { return is_timed ? clock::now() : clock::time_point(); };
+        auto const looking = time();
+        bool const subsumed = is_subsumed(states_[node.state], node.label);
+        auto const start = time();
+        clock::duration inserting = start - looking;
+        if (subsumed) {
+            statistics_.insertion_seconds += seconds(inserting);
             ++statistics_.dominated;
             node.dead = true;
             return;
         }
-        bool const is_timed = statistics_.expanded++ % sampled == 0;
-        auto const time = [is_timed] { return is_timed ? clock::now() : clock::time_point(); };
-        clock::duration inserting{};
-        auto const start = time();
+        ++statistics_.expanded;
         problem_.for_each_successor(states_[node.state], node.label, [&](action_type const& action, state_type next, label_type label) {
             ++statistics_.generated;
             auto const before = time();
@@ -146,7 +170,7 @@ private:
             inserting += time() - before;
         });
         statistics_.insertion_seconds += seconds(inserting);
-        statistics_.successor_seconds += seconds(time() - start - inserting);
+        statistics_.successor_seconds += seconds(time() - looking - inserting);
     }
     void scale_samples() {
         auto const samples = (statistics_.expanded + sampled - 1) / sampled;
@@ -241,15 +265,20 @@ private:
     }
 
     /// Whether a label of another state that subsumes this one dominates. With several solutions sought that would
-    /// hide some.
+    /// hide some. It is no longer asked once it has cost more comparisons than so many per label, and per label it found.
     [[nodiscard]] bool is_subsumed(state_type const& state, label_type const& label) {
         if constexpr (subsuming_problem<Problem>) {
-            if (options_.solution_count > 1) return false;
+            constexpr std::size_t per_label = 64, per_find = 4096;
+            if (options_.solution_count > 1 || subsumption_compared_ > per_label * (nodes_.size() + per_label) + per_find * subsumption_found_) return false;
             for (std::uint32_t other : index_.candidates(state))
                 for (auto n = first_[other]; n != none; n = nodes_[n].next) {
                     if (nodes_[n].dead) continue;
                     ++statistics_.compared;
-                    if (problem_.dominates(nodes_[n].label, label) && problem_.subsumes(states_[other], state) && !(states_[other] == state)) return true;
+                    ++subsumption_compared_;
+                    if (problem_.dominates(nodes_[n].label, label) && problem_.subsumes(states_[other], state) && !(states_[other] == state)) {
+                        ++subsumption_found_;
+                        return true;
+                    }
                 }
         }
         return false;
@@ -282,7 +311,7 @@ private:
         out.cost = first.cost;
         out.actions = std::move(first.actions);
         for (auto n : std::span(solutions_).subspan(1)) out.runners_up.push_back(solution_of(n));
-        out.status = bound * (1 + 1e-9) >= wanted_ ? status::optimal : stopped ? status::limit : status::feasible;
+        out.status = raised(bound, 1e-9) >= wanted_ ? status::optimal : stopped ? status::limit : status::feasible;
         out.lower_bound = out.status == status::optimal ? *out.cost : std::min(bound, *out.cost);
         if (out.status == status::optimal) out.which_limit = limit_kind::none;
     }
@@ -295,6 +324,10 @@ private:
     /// Least bound of a label dropped because of the incumbent or the cutoff, which a gap lets be above it.
     double least_bounded_ = std::numeric_limits<double>::infinity();
     statistics statistics_;
+    /// Expansions at the last look at the clock and at the next one, and the time of the last.
+    std::size_t last_look_ = 0, next_look_ = 0;
+    double last_time_ = 0;
+    std::size_t subsumption_compared_ = 0, subsumption_found_ = 0;
     std::size_t bytes_ = 0;
     block_vector<node_type> nodes_; // labels are read while successors are added
     std::priority_queue<entry> open_;
@@ -320,6 +353,13 @@ private:
 /// *Reference.* HAP section 4.3, Fig. 10, with dominance of labels instead of comparison of costs.
 template <problem Problem, class Visitor = no_visitor>
 [[nodiscard]] result<typename Problem::action> best_first(Problem const& p, options const& o = {}, Visitor&& visitor = {}) {
+    using plain = std::remove_cvref_t<Visitor>;
+    static_assert(std::same_as<plain, no_visitor> || expansion_visitor<std::remove_reference_t<Visitor>> || solution_visitor<std::remove_reference_t<Visitor>>,
+                  "a search's visitor has bool on_expand(progress const&), void on_solution(progress const&) or both");
+    static_assert(expansion_visitor<std::remove_reference_t<Visitor>> || !requires { &plain::on_expand; },
+                  "a search's visitor's on_expand takes a progress const& and returns bool");
+    static_assert(solution_visitor<std::remove_reference_t<Visitor>> || !requires { &plain::on_solution; },
+                  "a search's visitor's on_solution takes a progress const&");
     return detail::best_first_run<Problem>(p, o).run(visitor);
 }
 

@@ -17,7 +17,7 @@ namespace heddle::search {
 /// *Axioms.* `p.dominates` is a preorder on labels that every extension preserves, and
 /// `p.dominates(a, b)` implies `p.total(a) <= p.total(b)` at goals. `p.bound(s, a)` is at most the
 /// total of every completion from `(s, a)`.
-/// There are no infinite paths of bounded cost.
+/// There are no infinite paths of bounded cost. A path ends at the first goal it meets.
 /// *Optional.* `p.memory(s)` and `p.memory(a)`: bytes that a state or a label holds beyond its size.
 template <class Problem>
 concept problem = requires(Problem const& p, typename Problem::state const& s, typename Problem::label const& a) {

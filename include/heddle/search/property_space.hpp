@@ -65,7 +65,7 @@ struct property_pruning {
     /// Properties that no action can still use are all alike: they are *filled in*, so that sets which
     /// differ in them alone become one state and whatever produces them is no longer tried. (HAP section
     /// 4.5, third optimisation, drops them instead, after which their producers look useful again.) Under a bound that leads
-    /// straight to the goal this costs more than it saves.
+    /// straight to the goal (`is_tight()`, where it has that) this costs more than it saves and is left out.
     bool fill_unused = true;
     /// Of actions that commute, only one order is tried: the successors of a state are those in a stubborn set. Has no
     /// effect under an accumulator that is not commutative.
@@ -94,6 +94,7 @@ public:
         for (auto id : task.initial()) start_.insert(id);
         for (action a = 0; a < task.action_count(); ++a)
             if (task.pre(a).empty()) free_.push_back(a);
+        if constexpr (requires { { bound_.is_tight() } -> std::convertible_to<bool>; }) pruning_.fill_unused = pruning_.fill_unused && !bound_.is_tight();
         if (!pruning_.fill_unused) return;
         for (std::uint32_t id = 0; id < task.property_count(); ++id) consider(id, start_);
         fill(start_);

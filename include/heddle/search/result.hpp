@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -51,11 +52,11 @@ struct options {
     std::size_t comparison_limit = 10'000'000'000;
     /// The same once the labels and states kept take so many bytes, as the problem counts them.
     std::size_t memory_limit_bytes = std::numeric_limits<std::size_t>::max();
+    /// Looked at about every millisecond, and after every expansion that takes longer.
     std::optional<double> time_limit_seconds{};
     /// Only solutions cheaper than this are sought.
     double cutoff = std::numeric_limits<double>::infinity();
-    /// Stop when cost <= bound * (1 + relative_gap); with a cutoff, also when no solution costs less than
-    /// cutoff / (1 + relative_gap).
+    /// Stop when cost <= bound + relative_gap * |bound|; with a cutoff, also when no solution costs less than it by more than that.
     double relative_gap = 1e-12;
     /// How many of the cheapest solutions are sought, those that differ in their order alone counted once
     /// where actions can be hashed.
@@ -99,9 +100,10 @@ struct progress {
     double lower_bound = 0;
     /// Cost of the best solution so far.
     std::optional<double> incumbent;
-    /// Relative distance between incumbent and bound, if there is an incumbent.
+    /// Distance between incumbent and bound in parts of the incumbent's size, if there is an incumbent.
     [[nodiscard]] std::optional<double> gap() const {
-        return incumbent ? std::optional(*incumbent > 0 ? 1 - lower_bound / *incumbent : 0.0) : std::nullopt;
+        if (!incumbent) return {};
+        return *incumbent <= lower_bound ? 0.0 : (*incumbent - lower_bound) / std::abs(*incumbent);
     }
 };
 

@@ -48,6 +48,8 @@ struct cut_move {
     boost::container::small_vector<std::uint32_t, 4> instructions;
     /// What is kept for the backward pass and was not kept before.
     boost::container::small_vector<std::pair<tensor_id, form>, 4> saved;
+    /// Of micro-batches that take turns: it begins a stage.
+    bool begins_stage = false;
 };
 
 /// Programs with operators in their given order, each preceded by the conversions of its operands.
@@ -99,6 +101,10 @@ public:
             alike_.push_back(numbers.insert(key).first);
         }
     }
+
+    /// From now on moves that read or gather a parameter come twice, the second time as the beginning of a stage; those that unshard one
+    /// begin a stage in any case, for as long as the copies stay.
+    void divide_into_stages() { has_stages_ = true; }
 
     [[nodiscard]] std::size_t level_count() const { return program_.operators.size() + 2; }
     [[nodiscard]] state initial() const { return {}; }
@@ -238,7 +244,11 @@ private:
         });
         std::ranges::sort(next);
         next.erase(std::unique(next.begin(), next.end()), next.end());
+        bool const unshards = has_stages_ && std::ranges::any_of(path_, [](auto const& i) { return i.what == instruction::kind::unshard; });
+        move.begins_stage = unshards;
         visit(number(move), next_);
+        move.begins_stage = has_stages_ && !unshards && std::ranges::any_of(path_, [&](auto const& i) { return program_.tensors[i.tensor].is_parameter(); });
+        if (move.begins_stage) visit(number(move), next_);
     }
 
     template <class Visit>
@@ -246,8 +256,8 @@ private:
         tensor_id const t = program_.loss;
         auto const end = op_;
         gained_.clear();
-        if (holds(s, t, form::partial()) || holds(s, t, form::mirrored())) return visit(number(cut_move{end, {}, {}}), state{});
-        if (holds(s, t, form::replicated())) visit(number(cut_move{end, {number(instruction::convert(t, form::replicated(), form::mirrored()))}, {}}), state{});
+        if (holds(s, t, form::partial()) || holds(s, t, form::mirrored())) return visit(number(cut_move{end, {}, {}, false}), state{});
+        if (holds(s, t, form::replicated())) visit(number(cut_move{end, {number(instruction::convert(t, form::replicated(), form::mirrored()))}, {}, false}), state{});
     }
 
     /// Whether a parameter read in form `read` takes no further memory in form `f`.
@@ -319,7 +329,7 @@ private:
 
     action number(cut_move const& move) {
         key_.assign(move.instructions.begin(), move.instructions.end());
-        for (std::uint32_t v : {~0u, move.kind}) key_.push_back(v);
+        for (std::uint32_t v : {~0u, move.kind, std::uint32_t{move.begins_stage}}) key_.push_back(v);
         for (auto const& [t, f] : move.saved)
             for (std::uint32_t v : {t, std::uint32_t{f.code()}}) key_.push_back(v);
         auto const found = move_number_.find(key_);
@@ -346,7 +356,7 @@ private:
     instruction_filter allowed_ = instruction_filter::everything();
     // What is under way, kept for its memory.
     static constexpr std::size_t most_ways = 4096;
-    bool is_complete_ = true;
+    bool is_complete_ = true, has_stages_ = false;
     std::size_t ways_ = 0;
     operator_id op_ = 0;
     std::vector<need> needs_, gained_;

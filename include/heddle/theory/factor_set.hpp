@@ -68,15 +68,18 @@ private:
     return factors;
 }
 
+/// Whether a loop is of some factors.
+[[nodiscard]] inline bool is_of(indexed_operator const& op, split_loop const& loop, factor_set const& factors) {
+    return std::ranges::any_of(factors_of(op, loop), [&](auto const& f) { return factors.contains(f); });
+}
+
 /// These factors and all that loops tie to them.
 [[nodiscard]] inline factor_set tied_factors(indexed_program const& p, factor_set factors) {
     // Operators are in topological order, so one pass forward reaches everything but side branches; the second does.
     for (int pass = 0; pass < 2; ++pass)
         for (auto const& op : p.operators)
-            for (auto const& loop : op.loops) {
-                auto const tied = factors_of(op, loop);
-                if (std::ranges::any_of(tied, [&](auto const& f) { return factors.contains(f); })) factors.insert(tied);
-            }
+            for (auto const& loop : op.loops)
+                if (is_of(op, loop, factors)) factors.insert(factors_of(op, loop));
     return factors;
 }
 
@@ -92,6 +95,13 @@ private:
             if (factors[0].extent == *size && is_same_place(factors[f], factors[0])) batch.push_back({t, static_cast<factor_number>(f)});
     }
     return batch;
+}
+
+/// The samples of a program's batch. *Throws* `input_error` if no input has one.
+[[nodiscard]] inline extent batch_size_of(indexed_program const& p) {
+    auto const batch = batch_of_inputs(p);
+    if (batch.empty()) throw input_error("batch", "no input has one");
+    return p.tensors[batch.front().tensor].factors[static_cast<std::size_t>(batch.front().factor)].extent;
 }
 
 /// The batch and all that loops tie to it.

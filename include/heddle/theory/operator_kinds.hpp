@@ -40,9 +40,9 @@ namespace heddle {
 
 /// By operator, the first operator of its kind: of equal work and loops, on tensors that are equal in role, type, extents and in
 /// whether they have a cotangent or another use, position by position. Programs and prices of one are those of the other, with
-/// other tensors.
+/// other tensors. Without `by_use`, where a tensor comes from and what else it is used for does not matter, unless it is a parameter.
 /// *Complexity.* Linear in the program, expected.
-[[nodiscard]] inline std::vector<operator_id> operator_kinds(indexed_program const& p) {
+[[nodiscard]] inline std::vector<operator_id> operator_kinds(indexed_program const& p, bool by_use = true) {
     using description = std::vector<std::uint64_t>;
     search::numbering<description, search::list_hash<std::uint64_t>> kinds;
     std::vector<operator_id> first, result;
@@ -81,13 +81,13 @@ namespace heddle {
             tensor_id const t = tensor_at(op, position);
             auto const& tensor = p.tensors[t];
             add(position_of(op, t));
-            add(static_cast<int>(tensor.info.role));
+            add(by_use ? static_cast<int>(tensor.info.role) : tensor.is_parameter());
             add(static_cast<int>(tensor.info.type));
             add_list(tensor.info.shape);
             add(tensor.info.trainable);
-            add(tensor.has_cotangent);
+            add(by_use && tensor.has_cotangent);
             add(t == p.loss);
-            add(is_used_once(p, t));
+            add(by_use && is_used_once(p, t));
             add(tensor.inside);
             add(tensor.factors.size());
             for (auto const& f : tensor.factors)

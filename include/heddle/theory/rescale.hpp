@@ -76,11 +76,9 @@ void for_each_indexed_factor(program const& p, indexed_program const& indexed, o
 /// The program for a batch of another size. *Throws* `input_error` if no input has a batch, and as `rescaled`.
 [[nodiscard]] inline program with_batch_size(program const& p, extent size) {
     auto const indexed = index_program(p);
-    auto const batch = batch_of_inputs(indexed);
-    if (batch.empty()) throw input_error("batch", "no input has one");
+    auto const now = batch_size_of(indexed);
     if (size < 1) throw input_error("batch", "is " + std::to_string(size) + ", expected one at least");
-    auto const& first = batch.front();
-    return rescaled(p, batch, size, indexed.tensors[first.tensor].factors[static_cast<std::size_t>(first.factor)].extent);
+    return rescaled(p, batch_of_inputs(indexed), size, now);
 }
 
 } // namespace heddle

@@ -86,8 +86,8 @@ TEST_CASE("a wrong result is found, with its place") {
     CHECK(wrong.worst_error < 1e-4);
     CHECK(contains(wrong.problem, wrong.worst_tensor));
     CHECK(prove(p, plan, spoiled([](double& x) { x += 1e-6; }), {.tolerance = 1e-3}));
-    auto const infinite = prove(p, plan, spoiled([](double& x) { x = std::numeric_limits<double>::quiet_NaN(); }));
-    CHECK(contains(infinite.problem, "no finite number"));
+    auto const not_a_number = prove(p, plan, spoiled([](double& x) { x = std::numeric_limits<double>::quiet_NaN(); }));
+    CHECK(contains(not_a_number.problem, "no finite number"));
 }
 
 TEST_CASE("bytes that the cost does not charge are found") {

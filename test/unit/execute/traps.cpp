@@ -3,6 +3,8 @@
 #include "emulation.hpp"
 #include "trap.hpp"
 
+#include <support/forms.hpp>
+
 #include <heddle/plan/verify.hpp>
 #include <support/catalogue_programs.hpp>
 #include <support/random_plans.hpp>
@@ -19,7 +21,9 @@ using test::trap;
 
 namespace {
 
-constexpr form whole = form::replicated(), partial = form::partial(), mirrored = form::mirrored();
+using test::M;
+using test::P;
+using test::R;
 constexpr form cut(factor_number f) { return form::shard(f); }
 
 } // namespace
@@ -30,7 +34,7 @@ TEST_CASE("trap: a dimension of one and a broadcast one are not cut") {
     auto const y = t.add("add", {x, w}, {5, 3});
     t.finish(t.add("sum", {t.add("tanh", {y}, {5, 3})}, {}));
     CHECK(t.indexed().tensors[w].factors.size() == 1);
-    t.read(x, cut(0)).read(w, whole).compute({cut(0), whole}, {cut(0)}).compute({cut(0)}, {cut(0)}).compute({cut(0)}, {partial}).emulates();
+    t.read(x, cut(0)).read(w, R).compute({cut(0), R}, {cut(0)}).compute({cut(0)}, {cut(0)}).compute({cut(0)}, {P}).emulates();
     t.again().read(x, cut(0)).read(w, cut(0)).compute({cut(0), cut(0)}, {cut(0)}).along(0);
     CHECK(t.is_refused_for("operand 1 of 'add3' does not have the form that the loop asks for"));
 }
@@ -41,14 +45,14 @@ TEST_CASE("trap: dropout draws the same on replicas, and on shards what the whol
     auto const y = t.add("mul", {x, w}, {5, 4});
     auto const z = t.add("dropout", {y}, {5, 4}, {test::real(0.5)});
     t.finish(t.add("sum", {t.add("tanh", {z}, {5, 4})}, {}));
-    t.read(x, whole).read(w, whole).compute({whole, whole}, {whole}).compute({whole}, {whole}).compute({whole}, {whole}).compute({whole}, {whole});
-    t.convert(t.indexed().loss, whole, mirrored).emulates();
+    t.read(x, R).read(w, R).compute({R, R}, {R}).compute({R}, {R}).compute({R}, {R}).compute({R}, {R});
+    t.convert(t.indexed().loss, R, M).emulates();
     for (factor_number f = 0; f < 2; ++f) {
-        t.again().read(x, cut(f)).read(w, f == 0 ? whole : cut(0)).compute({cut(f), f == 0 ? whole : cut(0)}, {cut(f)});
-        t.compute({cut(f)}, {cut(f)}).compute({cut(f)}, {cut(f)}).compute({cut(f)}, {partial}).emulates();
+        t.again().read(x, cut(f)).read(w, f == 0 ? R : cut(0)).compute({cut(f), f == 0 ? R : cut(0)}, {cut(f)});
+        t.compute({cut(f)}, {cut(f)}).compute({cut(f)}, {cut(f)}).compute({cut(f)}, {P}).emulates();
     }
-    t.again().read(x, whole).read(w, partial).compute({whole, partial}, {partial}).compute({partial}, {partial});
-    t.convert(z, partial, cut(1)).compute({cut(1)}, {cut(1)}).compute({cut(1)}, {partial}).emulates();
+    t.again().read(x, R).read(w, P).compute({R, P}, {P}).compute({P}, {P});
+    t.convert(z, P, cut(1)).compute({cut(1)}, {cut(1)}).compute({cut(1)}, {P}).emulates();
 }
 
 TEST_CASE("trap: a mean over an unevenly split batch") {
@@ -56,7 +60,7 @@ TEST_CASE("trap: a mean over an unevenly split batch") {
     auto const x = t.input({7, 2}), w = t.weight({3, 2});
     auto const y = t.add("linear", {x, w}, {7, 3});
     t.finish(t.add("mean", {t.add("tanh", {y}, {7, 3})}, {}));
-    t.read(x, cut(0)).read(w, whole).compute({cut(0), whole}, {cut(0)}).compute({cut(0)}, {cut(0)}).compute({cut(0)}, {partial});
+    t.read(x, cut(0)).read(w, R).compute({cut(0), R}, {cut(0)}).compute({cut(0)}, {cut(0)}).compute({cut(0)}, {P});
     t.emulates({0.7, 0.1, 0.2});
     t.emulates({0, 1, 0});
 }
@@ -67,10 +71,10 @@ TEST_CASE("trap: a mean of likelihoods with ignored labels over an uneven batch"
         auto const x = t.input({7, 4}), w = t.weight({4}), labels = t.input({7}, element_type::int64);
         auto const y = t.add("mul", {x, w}, {7, 4});
         t.finish(t.add(target, {y, labels}, {}, {}, {{"ignore_index", test::number(1)}}));
-        t.read(x, cut(0)).read(w, whole).compute({cut(0), whole}, {cut(0)}).read(labels, whole).compute({cut(0), whole}, {partial});
+        t.read(x, cut(0)).read(w, R).compute({cut(0), R}, {cut(0)}).read(labels, R).compute({cut(0), R}, {P});
         t.emulates({0.6, 0.1, 0.3});
         t.emulates({0, 0.5, 0.5});
-        t.again().read(x, cut(0)).read(w, whole).compute({cut(0), whole}, {cut(0)}).read(labels, cut(0)).compute({cut(0), cut(0)}, {partial}).along(0);
+        t.again().read(x, cut(0)).read(w, R).compute({cut(0), R}, {cut(0)}).read(labels, cut(0)).compute({cut(0), cut(0)}, {P}).along(0);
         CHECK_FALSE(t.problem().empty()); // each would divide by its own count
     }
 }
@@ -81,9 +85,9 @@ TEST_CASE("trap: slots of experts are filled in the order of a whole batch row")
         auto const x = t.input({5, 4, 3}), gate = t.weight({3, 2});
         auto const masks = t.add_multi(target, {x, gate}, {{5, 4, 2, 1}, {5, 4, 2, 1}});
         t.finish(t.add("sum", {t.add("tanh", {t.add("mul", masks, {5, 4, 2, 1})}, {5, 4, 2, 1})}, {}));
-        t.read(x, cut(0)).read(gate, whole).compute({cut(0), whole}, {cut(0), cut(0)}).compute({cut(0), cut(0)}, {cut(0)}).compute({cut(0)}, {cut(0)});
-        t.compute({cut(0)}, {partial}).emulates();
-        t.again().read(x, cut(1)).read(gate, whole).compute({cut(1), whole}, {cut(1), cut(1)}).along(0);
+        t.read(x, cut(0)).read(gate, R).compute({cut(0), R}, {cut(0), cut(0)}).compute({cut(0), cut(0)}, {cut(0)}).compute({cut(0)}, {cut(0)});
+        t.compute({cut(0)}, {P}).emulates();
+        t.again().read(x, cut(1)).read(gate, R).compute({cut(1), R}, {cut(1), cut(1)}).along(0);
         CHECK(t.is_refused_for("does not have the form that the loop"));
     }
 }
@@ -99,11 +103,11 @@ TEST_CASE("trap: a reshape that mixes a cut dimension") {
     REQUIRE(t.indexed().tensors[y].factors.size() == 3);
     REQUIRE(t.indexed().tensors[u].factors.size() == 3);
     for (factor_number f = 0; f < 3; ++f) {
-        t.again().read(x, cut(f)).read(w, f == 2 ? cut(0) : whole).compute({cut(f), f == 2 ? cut(0) : whole}, {cut(f)}).compute({cut(f)}, {cut(f)});
-        t.compute({cut(f)}, {cut(f)}).compute({cut(f)}, {cut(f)}).compute({cut(f)}, {cut(f)}).compute({cut(f)}, {partial}).emulates();
+        t.again().read(x, cut(f)).read(w, f == 2 ? cut(0) : R).compute({cut(f), f == 2 ? cut(0) : R}, {cut(f)}).compute({cut(f)}, {cut(f)});
+        t.compute({cut(f)}, {cut(f)}).compute({cut(f)}, {cut(f)}).compute({cut(f)}, {cut(f)}).compute({cut(f)}, {P}).emulates();
         auto const g = static_cast<factor_number>((f + 1) % 3);
-        t.again().read(x, cut(f)).read(w, f == 2 ? cut(0) : whole).compute({cut(f), f == 2 ? cut(0) : whole}, {cut(f)}).compute({cut(f)}, {cut(f)});
-        t.convert(z, cut(f), cut(g)).compute({cut(g)}, {cut(g)}).compute({cut(g)}, {cut(g)}).compute({cut(g)}, {cut(g)}).compute({cut(g)}, {partial}).emulates();
+        t.again().read(x, cut(f)).read(w, f == 2 ? cut(0) : R).compute({cut(f), f == 2 ? cut(0) : R}, {cut(f)}).compute({cut(f)}, {cut(f)});
+        t.convert(z, cut(f), cut(g)).compute({cut(g)}, {cut(g)}).compute({cut(g)}, {cut(g)}).compute({cut(g)}, {cut(g)}).compute({cut(g)}, {P}).emulates();
     }
     // 6 x 4 and 8 x 3 share but the major 2.
     trap other;
@@ -112,7 +116,7 @@ TEST_CASE("trap: a reshape that mixes a cut dimension") {
     other.finish(other.add("sum", {other.add("tanh", {r}, {8, 3})}, {}));
     REQUIRE(other.indexed().operators[0].loops.size() == 1);
     CHECK(other.indexed().operators[0].loops[0].extent == 2);
-    other.read(v, cut(0)).compute({cut(0)}, {cut(0)}).compute({cut(0)}, {cut(0)}).compute({cut(0)}, {partial}).emulates();
+    other.read(v, cut(0)).compute({cut(0)}, {cut(0)}).compute({cut(0)}, {cut(0)}).compute({cut(0)}, {P}).emulates();
     other.again().read(v, cut(1)).compute({cut(1)}, {cut(1)}).along(0);
     CHECK(other.is_refused_for("does not have the form that the loop asks for"));
 }
@@ -122,8 +126,8 @@ TEST_CASE("trap: a softmax over a cut axis normalises by whole rows; a layer nor
         trap t;
         auto const x = t.weight({4, 6});
         t.finish(t.add("sum", {t.add("tanh", {t.add(target, {x}, {4, 6}, {test::number(1)})}, {4, 6})}, {}));
-        t.read(x, cut(0)).compute({cut(0)}, {cut(0)}).compute({cut(0)}, {cut(0)}).compute({cut(0)}, {partial}).emulates();
-        t.again().read(x, cut(1)).compute({cut(1)}, {cut(1)}).compute({cut(1)}, {cut(1)}).compute({cut(1)}, {partial}).emulates();
+        t.read(x, cut(0)).compute({cut(0)}, {cut(0)}).compute({cut(0)}, {cut(0)}).compute({cut(0)}, {P}).emulates();
+        t.again().read(x, cut(1)).compute({cut(1)}, {cut(1)}).compute({cut(1)}, {cut(1)}).compute({cut(1)}, {P}).emulates();
         t.emulates({0, 0.9, 0.1});
         t.again().read(x, cut(1)).compute({cut(1)}, {cut(1)}).along(-1);
         CHECK_FALSE(t.problem().empty());
@@ -144,8 +148,8 @@ TEST_CASE("trap: operands that a loop ties are rounded together") {
     auto const y = t.add("linear", {x, v}, {3, 5});
     auto const z = t.add("linear", {y, w}, {3, 2});
     t.finish(t.add("sum", {t.add("tanh", {z}, {3, 2})}, {}));
-    t.read(x, whole).read(v, cut(0)).compute({whole, cut(0)}, {cut(1)}).read(w, cut(1)).compute({cut(1), cut(1)}, {partial});
-    t.convert(z, partial, whole).compute({whole}, {whole}).compute({whole}, {whole}).convert(t.indexed().loss, whole, mirrored);
+    t.read(x, R).read(v, cut(0)).compute({R, cut(0)}, {cut(1)}).read(w, cut(1)).compute({cut(1), cut(1)}, {P});
+    t.convert(z, P, R).compute({R}, {R}).compute({R}, {R}).convert(t.indexed().loss, R, M);
     t.emulates({0.5, 0.5});
     auto apart = t.planned({0.5, 0.5});
     REQUIRE(apart.cuts.size() == 1);
@@ -161,11 +165,11 @@ TEST_CASE("trap: a bias is added once, not once per rank") {
     auto const x = t.input({3, 5}), w = t.weight({4, 5}), bias = t.weight({4});
     auto const y = t.add("linear", {x, w, bias}, {3, 4});
     t.finish(t.add("sum", {t.add("tanh", {y}, {3, 4})}, {}));
-    t.read(x, cut(1)).read(w, cut(1)).read(bias, partial).compute({cut(1), cut(1), partial}, {partial}).convert(y, partial, cut(0));
-    t.compute({cut(0)}, {cut(0)}).compute({cut(0)}, {partial}).emulates();
-    t.again().read(x, cut(1)).read(w, cut(1)).read(bias, whole).compute({cut(1), cut(1), whole}, {partial});
+    t.read(x, cut(1)).read(w, cut(1)).read(bias, P).compute({cut(1), cut(1), P}, {P}).convert(y, P, cut(0));
+    t.compute({cut(0)}, {cut(0)}).compute({cut(0)}, {P}).emulates();
+    t.again().read(x, cut(1)).read(w, cut(1)).read(bias, R).compute({cut(1), cut(1), R}, {P});
     CHECK(t.is_refused_for("would be added once per device"));
-    t.again().read(x, whole).read(w, partial).read(bias, whole).compute({whole, partial, whole}, {partial});
+    t.again().read(x, R).read(w, P).read(bias, R).compute({R, P, R}, {P});
     CHECK(t.is_refused_for("would be added once per device"));
 }
 
@@ -176,11 +180,11 @@ TEST_CASE("trap: two consumers in two forms, and the gradient from both") {
     auto const a = t.add("tanh", {y}, {5, 4}), b = t.add("softmax", {y}, {5, 4}, {test::number(0)});
     auto const z = t.add("mul", {a, b}, {5, 4});
     t.finish(t.add("sum", {z}, {}));
-    t.read(x, cut(0)).read(w, whole).compute({cut(0), whole}, {cut(0)}).compute({cut(0)}, {cut(0)}).convert(y, cut(0), cut(1)).compute({cut(1)}, {cut(1)});
-    t.convert(a, cut(0), whole).convert(b, cut(1), whole).compute({whole, whole}, {whole}).compute({whole}, {whole});
-    t.convert(t.indexed().loss, whole, mirrored).emulates();
-    t.again().read(x, whole).read(w, cut(0)).compute({whole, cut(0)}, {cut(1)}).convert(y, cut(1), mirrored).compute({mirrored}, {mirrored});
-    t.compute({cut(1)}, {cut(1)}).convert(a, mirrored, cut(1)).compute({cut(1), cut(1)}, {cut(1)}).compute({cut(1)}, {partial}).emulates();
+    t.read(x, cut(0)).read(w, R).compute({cut(0), R}, {cut(0)}).compute({cut(0)}, {cut(0)}).convert(y, cut(0), cut(1)).compute({cut(1)}, {cut(1)});
+    t.convert(a, cut(0), R).convert(b, cut(1), R).compute({R, R}, {R}).compute({R}, {R});
+    t.convert(t.indexed().loss, R, M).emulates();
+    t.again().read(x, R).read(w, cut(0)).compute({R, cut(0)}, {cut(1)}).convert(y, cut(1), M).compute({M}, {M});
+    t.compute({cut(1)}, {cut(1)}).convert(a, M, cut(1)).compute({cut(1), cut(1)}, {cut(1)}).compute({cut(1)}, {P}).emulates();
 }
 
 TEST_CASE("trap: tied weights are stored once and their gradients add up") {
@@ -190,17 +194,17 @@ TEST_CASE("trap: tied weights are stored once and their gradients add up") {
     auto const z = t.add("linear", {y, w}, {5, 4});
     t.finish(t.add("sum", {t.add("tanh", {z}, {5, 4})}, {}));
     // Cut along its outputs for the first use and along its inputs, by way of an all-to-all, for the second.
-    t.read(x, whole).read(w, cut(0)).compute({whole, cut(0)}, {cut(1)}).compute({cut(1)}, {cut(1)}).convert(w, cut(0), cut(1)).compute({cut(1), cut(1)}, {partial});
-    t.convert(z, partial, cut(0)).compute({cut(0)}, {cut(0)}).compute({cut(0)}, {partial}).emulates();
-    t.again().read(w, whole).read(w, whole);
+    t.read(x, R).read(w, cut(0)).compute({R, cut(0)}, {cut(1)}).compute({cut(1)}, {cut(1)}).convert(w, cut(0), cut(1)).compute({cut(1), cut(1)}, {P});
+    t.convert(z, P, cut(0)).compute({cut(0)}, {cut(0)}).compute({cut(0)}, {P}).emulates();
+    t.again().read(w, R).read(w, R);
     CHECK(t.is_refused_for("a second time"));
     // One operator that uses it twice.
     trap twice;
     auto const v = twice.weight({4, 3});
     twice.finish(twice.add("sum", {twice.add("tanh", {twice.add("mul", {v, v}, {4, 3})}, {4, 3})}, {}));
-    twice.read(v, cut(0)).compute({cut(0), cut(0)}, {cut(0)}).compute({cut(0)}, {cut(0)}).compute({cut(0)}, {partial}).emulates();
-    twice.again().read(v, whole).convert(v, whole, partial).compute({partial, whole}, {partial}).convert(1, partial, mirrored);
-    twice.compute({mirrored}, {mirrored}).compute({mirrored}, {mirrored}).emulates();
+    twice.read(v, cut(0)).compute({cut(0), cut(0)}, {cut(0)}).compute({cut(0)}, {cut(0)}).compute({cut(0)}, {P}).emulates();
+    twice.again().read(v, R).convert(v, R, P).compute({P, R}, {P}).convert(1, P, M);
+    twice.compute({M}, {M}).compute({M}, {M}).emulates();
 }
 
 TEST_CASE("trap: frozen parameters have no gradient and no cotangent") {
@@ -209,11 +213,11 @@ TEST_CASE("trap: frozen parameters have no gradient and no cotangent") {
     auto const y = t.add("linear", {x, frozen}, {5, 4});
     auto const z = t.add("mul", {y, w}, {5, 4});
     t.finish(t.add("sum", {t.add("tanh", {z}, {5, 4})}, {}));
-    t.read(x, whole).read(frozen, cut(0)).compute({whole, cut(0)}, {cut(1)}).read(w, cut(0)).compute({cut(1), cut(0)}, {cut(1)});
-    t.compute({cut(1)}, {cut(1)}).compute({cut(1)}, {partial}).emulates();
-    t.again().read(x, whole).read(frozen, whole).compute({whole, whole}, {whole}).read(w, mirrored).compute({whole, mirrored}, {mirrored});
-    t.compute({mirrored}, {mirrored}).compute({mirrored}, {mirrored}).emulates();
-    t.again().read(frozen, partial);
+    t.read(x, R).read(frozen, cut(0)).compute({R, cut(0)}, {cut(1)}).read(w, cut(0)).compute({cut(1), cut(0)}, {cut(1)});
+    t.compute({cut(1)}, {cut(1)}).compute({cut(1)}, {P}).emulates();
+    t.again().read(x, R).read(frozen, R).compute({R, R}, {R}).read(w, M).compute({R, M}, {M});
+    t.compute({M}, {M}).compute({M}, {M}).emulates();
+    t.again().read(frozen, P);
     CHECK(t.is_refused_for("only a trained parameter can be read partial"));
 }
 
@@ -222,12 +226,12 @@ TEST_CASE("trap: a partial tensor may be scaled, not by another partial one") {
     auto const x = t.weight({4, 3}), y = t.weight({4, 3});
     auto const z = t.add("mul", {x, y}, {4, 3});
     t.finish(t.add("sum", {z}, {}));
-    t.read(x, partial).read(y, whole).compute({partial, whole}, {partial}).compute({partial}, {partial}).emulates();
-    t.again().read(x, partial).read(y, partial).compute({partial, partial}, {partial});
+    t.read(x, P).read(y, R).compute({P, R}, {P}).compute({P}, {P}).emulates();
+    t.again().read(x, P).read(y, P).compute({P, P}, {P});
     CHECK(t.is_refused_for("would be added once per device"));
-    t.again().read(x, partial).read(y, mirrored).compute({partial, mirrored}, {partial});
+    t.again().read(x, P).read(y, M).compute({P, M}, {P});
     CHECK(t.is_refused_for("neither partial nor replicated"));
-    t.again().read(x, partial).read(y, cut(0)).compute({partial, cut(0)}, {partial}).along(0);
+    t.again().read(x, P).read(y, cut(0)).compute({P, cut(0)}, {P}).along(0);
     CHECK(t.is_refused_for("has a partial operand and a loop that is no reduction"));
 }
 
@@ -238,16 +242,16 @@ TEST_CASE("trap: scalar parameters") {
     t.finish(t.add("sum", {t.add("tanh", {y}, {5, 3})}, {}));
     CHECK(t.indexed().tensors[scale].factors.empty());
     auto const product = static_cast<tensor_id>(3);
-    t.read(x, cut(0)).read(scale, whole).compute({cut(0), whole}, {cut(0)}).read(shift, whole).compute({cut(0), whole}, {cut(0)});
-    t.compute({cut(0)}, {cut(0)}).compute({cut(0)}, {partial}).emulates({0.5, 0, 0.5});
-    t.again().read(x, whole).read(scale, partial).compute({whole, partial}, {partial}).read(shift, partial).compute({partial, partial}, {partial});
-    t.convert(product + 1, partial, mirrored).compute({mirrored}, {mirrored}).compute({mirrored}, {mirrored}).emulates();
+    t.read(x, cut(0)).read(scale, R).compute({cut(0), R}, {cut(0)}).read(shift, R).compute({cut(0), R}, {cut(0)});
+    t.compute({cut(0)}, {cut(0)}).compute({cut(0)}, {P}).emulates({0.5, 0, 0.5});
+    t.again().read(x, R).read(scale, P).compute({R, P}, {P}).read(shift, P).compute({P, P}, {P});
+    t.convert(product + 1, P, M).compute({M}, {M}).compute({M}, {M}).emulates();
     // A loss that is a parameter's own product: no dimension anywhere.
     trap alone;
     auto const w = alone.weight({});
     alone.finish(alone.add("mul", {w, w}, {}));
-    alone.read(w, mirrored).compute({mirrored, mirrored}, {mirrored}).emulates();
-    alone.again().read(w, whole).convert(w, whole, partial).compute({whole, partial}, {partial}).emulates();
+    alone.read(w, M).compute({M, M}, {M}).emulates();
+    alone.again().read(w, R).convert(w, R, P).compute({R, P}, {P}).emulates();
 }
 
 TEST_CASE("trap: empty shards everywhere, and more ranks than atoms") {

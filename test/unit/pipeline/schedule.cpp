@@ -82,3 +82,25 @@ TEST_CASE("interleaved 1F1B holds what its order of passes makes it hold") {
                 }
             }
 }
+
+TEST_CASE("passes run every micro-batch once in either direction, in order, with no more in flight than is said") {
+    auto const check = [](auto const& schedule) {
+        for (std::size_t stages = 1; stages <= 4; ++stages)
+            for (std::int64_t m = 1; m <= 6; ++m)
+                for (std::size_t s = 0; s < stages; ++s) {
+                    std::int64_t forward = 0, backward = 0, most = 0;
+                    for (auto const& pass : schedule.passes(s, {stages, m})) {
+                        CHECK(pass.micro_batch == (pass.is_forward ? forward++ : backward++));
+                        CHECK(backward <= forward);
+                        most = std::max(most, forward - backward);
+                    }
+                    CHECK(forward == m);
+                    CHECK(backward == m);
+                    CHECK(most == schedule.in_flight(s, {stages, m}));
+                }
+    };
+    check(one_f_one_b{});
+    check(gpipe{});
+    auto const order = one_f_one_b{}.passes(1, {3, 3});
+    CHECK(order == std::vector<pipeline_pass>{{true, 0}, {true, 1}, {false, 0}, {true, 2}, {false, 1}, {false, 2}});
+}

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <heddle/search/best_first.hpp>
+#include <heddle/search/landmark_bound.hpp>
 #include <heddle/search/property_space.hpp>
 
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace {
@@ -31,6 +34,14 @@ struct graph_problem {
     void for_each_successor(state s, label l, Visit&& visit) const {
         for (auto const& e : edges)
             if (e.from == s) visit(e.name, e.to, l + e.cost);
+    }
+};
+/// A line of which every step takes a while.
+struct slow_steps : graph_problem {
+    template <class Visit>
+    void for_each_successor(state s, label l, Visit&& visit) const {
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        visit('n', s + 1, l + 1);
     }
 };
 static_assert(search::problem<graph_problem>);
@@ -181,4 +192,56 @@ TEST_CASE("property_space: a consumed budget is gone, an unused property is fill
     };
     CHECK(generated(true) == 2);
     CHECK(generated(false) > 2);
+}
+
+TEST_CASE("best_first: totals below zero are proven like others, and have a gap") {
+    graph_problem const p{{{0, 1, -10, 'a'}, {0, 1, -8, 'b'}}, 1};
+    struct below : graph_problem {
+        [[nodiscard]] double bound(state s, label l) const { return l + (s == 1 ? 0 : -10); }
+    };
+    auto const r = search::best_first(below{p});
+    CHECK(r.status == search::status::optimal);
+    CHECK(r.cost == -10);
+    CHECK(search::progress{{}, -12, -10}.gap() == 0.2);
+    CHECK(search::progress{{}, 8, 10}.gap() == doctest::Approx(0.2));
+    CHECK(search::progress{{}, 0, 0}.gap() == 0);
+}
+
+TEST_CASE("best_first: of k best ways, each ends at the first goal it meets") {
+    struct two_goals : graph_problem {
+        [[nodiscard]] bool is_goal(state s) const { return s > 0; }
+    };
+    auto const r = search::best_first(two_goals{{{{0, 1, 1, 'a'}, {1, 2, 1, 'b'}, {0, 2, 5, 'c'}}}}, {.solution_count = 3});
+    CHECK(r.status == search::status::optimal);
+    CHECK(r.cost == 1);
+    REQUIRE(r.runners_up.size() == 1);
+    CHECK(r.runners_up[0].cost == 5);
+}
+
+TEST_CASE("best_first: slow steps do not overrun the time limit") {
+    auto const r = search::best_first(slow_steps{{{}, 1000}}, {.time_limit_seconds = 0.02});
+    CHECK(r.status == search::status::limit);
+    CHECK(r.which_limit == search::limit_kind::time);
+    CHECK(r.statistics.expanded <= 4); // each takes 5 ms or more
+}
+
+TEST_CASE("property_space: nothing is filled in under a bound that leads straight to the goal") {
+    // Goal 2 needs 0 or 1, goal 3 both or, if it is cheap, 0 alone; 4 to 7 are made for nothing and lead nowhere.
+    auto const generated = [](bool loose, bool fill) {
+        std::vector<search::property_action> actions{{{}, {0}, {}}, {{}, {1}, {}}, {{0}, {2}, {}}, {{1}, {2}, {}}, {{0, 1}, {3}, {}}, {{0}, {3}, {}}};
+        std::vector<double> costs{2, 2, 0, 0, 0, loose ? 9.0 : 0.0};
+        for (std::uint32_t id = 4; id < 8; ++id) {
+            actions.push_back({{id % 2}, {id}, {}});
+            costs.push_back(0);
+        }
+        search::property_task const task(8, actions, {}, std::vector<std::uint32_t>{2, 3});
+        search::additive_cost const accumulator(costs);
+        search::landmark_bound const bound(task, accumulator);
+        CHECK(bound.is_tight() != loose);
+        auto const r = search::best_first(search::property_space(task, accumulator, bound, {.fill_unused = fill, .one_order = false}));
+        CHECK(r.cost == (loose ? 4.0 : 2.0));
+        return r.statistics.generated;
+    };
+    CHECK(generated(true, true) < generated(true, false));
+    CHECK(generated(false, true) == generated(false, false));
 }

@@ -11,6 +11,7 @@
 #include <heddle/json/layer_profile.hpp>
 #include <heddle/json/model.hpp>
 #include <heddle/json/names.hpp>
+#include <heddle/json/pipeline_plan.hpp>
 #include <heddle/json/plan.hpp>
 #include <heddle/json/samples.hpp>
 #include <heddle/json/templates.hpp>

@@ -82,12 +82,13 @@ private:
         type.memory = bytes(e.at("memory").positive());
         if (auto const launch = e.find("launch")) type.launch = seconds(launch->non_negative());
         e.at("profiles").for_each([&](element const& row) {
-            allow_only(row, {"degree", "scale", "layers"});
+            allow_only(row, {"degree", "scale", "layers", "fixed"});
             auto const degree = row.at("degree");
             auto const [profile, is_new] = type.profiles.try_emplace(static_cast<std::size_t>(degree.integer(1, 65536)));
             if (!is_new) degree.expected("a degree that no other profile of this type has");
             if (auto const scale = row.find("scale")) profile->second.scale = scale->positive();
             row.at("layers").for_each([&](element const& time) { profile->second.layers.emplace_back(time.non_negative()); });
+            if (auto const fixed = row.find("fixed")) fixed->for_each([&](element const& time) { profile->second.fixed.emplace_back(time.non_negative()); });
         });
         result_.types.push_back(std::move(type));
     }
@@ -142,7 +143,8 @@ private:
         for (auto const& [degree, profile] : t.profiles) {
             object times = object::array();
             for (auto const time : profile.layers) times.push_back(time.value);
-            type["profiles"].push_back({{"degree", degree}, {"scale", profile.scale}, {"layers", std::move(times)}});
+            auto& row = type["profiles"].emplace_back(object{{"degree", degree}, {"scale", profile.scale}, {"layers", std::move(times)}});
+            for (auto const time : profile.fixed) row["fixed"].push_back(time.value);
         }
         root["device_types"].push_back(std::move(type));
     }

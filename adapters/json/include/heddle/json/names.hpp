@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief What the files call element types, operator classes and collectives.
+/// @brief What the files call element types, operator classes, collectives and outcomes.
 #pragma once
 
 #include <heddle/cluster/cluster.hpp>
 #include <heddle/program/tensor.hpp>
+#include <heddle/search/result.hpp>
 
 #include <array>
 #include <optional>
@@ -36,6 +37,12 @@ inline constexpr std::array collectives{
     named{"all_reduce", collective::all_reduce}, named{"all_gather", collective::all_gather},
     named{"reduce_scatter", collective::reduce_scatter}, named{"all_to_all", collective::all_to_all},
     named{"broadcast", collective::broadcast}};
+
+inline constexpr std::array statuses{named{"optimal", search::status::optimal}, named{"feasible", search::status::feasible},
+                                     named{"limit", search::status::limit}, named{"infeasible", search::status::infeasible}};
+
+inline constexpr std::array limits{named{"labels", search::limit_kind::labels}, named{"comparisons", search::limit_kind::comparisons}, named{"memory", search::limit_kind::memory},
+                                   named{"time", search::limit_kind::time}, named{"stopped", search::limit_kind::stopped}};
 
 static_assert(operator_classes.size() == operator_class_count && collectives.size() == collective_count);
 

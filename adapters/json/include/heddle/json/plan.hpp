@@ -29,12 +29,6 @@ namespace detail {
 inline constexpr std::array roles{named{"input", tensor_role::input}, named{"parameter", tensor_role::parameter},
                                   named{"buffer", tensor_role::buffer}, named{"value", tensor_role::value}};
 
-inline constexpr std::array statuses{named{"optimal", search::status::optimal}, named{"feasible", search::status::feasible},
-                                     named{"limit", search::status::limit}, named{"infeasible", search::status::infeasible}};
-
-inline constexpr std::array limits{named{"labels", search::limit_kind::labels}, named{"comparisons", search::limit_kind::comparisons}, named{"time", search::limit_kind::time},
-                                   named{"stopped", search::limit_kind::stopped}};
-
 inline constexpr std::array actions{named{"read", instruction::kind::read}, named{"convert", instruction::kind::convert},
                                     named{"compute", instruction::kind::compute}, named{"unshard", instruction::kind::unshard},
                                     named{"reshard", instruction::kind::reshard}};
@@ -80,6 +74,7 @@ public:
         if (plan_.has_groups()) result["group_sizes"] = list(plan_.devices, [](plan_device const& d) { return value(d.group_size); });
         result["ratios"] = ratios(plan_.ratios);
         if (!plan_.segments.empty()) result["segments"] = plan_.segments;
+        if (from.training.interleaves()) result["schedule"] = {{"kind", "duplex"}, {"micro_batches", from.training.micro_batches}, {"turn", number(from.training.turn.value)}, {"stages", plan_.stages}};
         return result;
     }
 
@@ -240,6 +235,7 @@ public:
         read_tensors();
         read_cuts();
         read_steps();
+        read_stages();
         check_outcome();
         return std::move(plan_);
     }
@@ -293,6 +289,21 @@ private:
         plan_.provenance.training.optimizer_bytes_per_element = from.at("optimizer_bytes_per_element").non_negative();
         auto const overlaps = from.find("overlaps_gradients");
         plan_.provenance.training.overlaps_gradients = overlaps && overlaps->boolean();
+        if (auto const schedule = root_.find("schedule")) {
+            if (auto const kind = schedule->at("kind"); kind.text() != "duplex") kind.expected("'duplex'");
+            plan_.provenance.training.micro_batches = static_cast<int>(schedule->at("micro_batches").integer(2, 65536));
+            plan_.provenance.training.turn = seconds(optional_number(*schedule, "turn"));
+        }
+    }
+    /// Numbers of steps, ascending.
+    void read_stages() {
+        auto const schedule = root_.find("schedule");
+        if (!schedule) return;
+        if (plan_.has_groups()) schedule->fail("is there, but device groups do not interleave micro-batches");
+        schedule->at("stages").for_each([&](element const& e) {
+            auto const least = plan_.stages.empty() ? 0 : static_cast<std::int64_t>(plan_.stages.back()) + 1;
+            plan_.stages.push_back(static_cast<std::size_t>(e.integer(least, static_cast<std::int64_t>(plan_.steps.size()) - 1)));
+        });
     }
 
     /// Of one segment as one list, of several as a list of lists.
@@ -568,6 +579,8 @@ private:
             s.step.stored = read_holding(e, "stored");
             s.step.saved = read_holding(e, "saved");
             s.step.transient = bytes(optional_number(e, "transient"));
+            s.step.once = plan_.provenance.training.interleaves() && s.instruction.what != instruction::kind::compute &&
+                          plan_.tensors[s.instruction.tensor].role == tensor_role::parameter;
             if (auto const saved = e.find("saved_tensors"))
                 saved->for_each([&](element const& pair) {
                     exactly(pair, 2, "a tensor and its form");

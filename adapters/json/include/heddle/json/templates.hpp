@@ -36,6 +36,8 @@ public:
             e.allow_only({"name", "kept", "saved", "input"});
             auto const amount = [&](std::string_view field) { auto const found = e.find(field); return bytes(found ? found->non_negative() : 0); };
             result_.memory.push_back({amount("kept"), amount("saved"), amount("input")});
+            auto const name = e.find("name");
+            result_.layer_names.push_back(name ? name->text() : "");
         });
         root.at("device_types").for_each([&](element const& e) { read_type(e); });
         root.at("machines").for_each([&](element const& e) { read_machines(e); });

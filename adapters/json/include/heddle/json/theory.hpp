@@ -7,6 +7,7 @@
 #include <heddle/search/property_task.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <map>
 #include <optional>
@@ -75,6 +76,8 @@ private:
         }
         for (auto id : action.remove) removed_[id] = true;
         result_.costs.push_back(e.at("cost").non_negative());
+        all_costs_ += result_.costs.back();
+        if (!std::isfinite(all_costs_)) e.at("cost").expected("costs whose sum is a number");
         auto const text = e.find("text");
         result_.texts.push_back(text ? text->text() : std::string());
         result_.actions.push_back(std::move(action));
@@ -99,6 +102,7 @@ private:
     document const& file_;
     bare_theory result_;
     std::vector<bool> removed_;
+    double all_costs_ = 0;
 };
 
 } // namespace detail

@@ -36,14 +36,15 @@ public:
         std::string const title = (from.model.empty() ? "plan" : from.model) + (from.cluster.empty() ? "" : " on " + from.cluster);
         std::string out = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n"
                           "{\"ph\":\"M\",\"pid\":0,\"name\":\"process_name\",\"args\":{\"name\":" + quoted(title) + "}}";
-        bool const overlaps = from.training.overlaps_gradients;
+        bool const interleaves = from.training.interleaves(), overlaps = interleaves || from.training.overlaps_gradients;
         for (std::size_t d = 0; d < plan_.devices.size(); ++d) {
             name_line(out, d, std::to_string(d) + " " + plan_.devices[d].name());
-            if (overlaps) name_line(out, channel(d), std::to_string(d) + " gradients");
+            if (overlaps) name_line(out, channel(d), std::to_string(d) + (interleaves ? " network" : " gradients"));
         }
         for (auto const& e : timeline_.events) {
             auto const& label = label_of(e);
-            std::size_t const line = overlaps && e.when == timeline_event::phase::gradient ? channel(e.device) : e.device;
+            bool const is_beside = interleaves ? e.transfer.has_value() : overlaps && e.when == timeline_event::phase::gradient;
+            std::size_t const line = is_beside ? channel(e.device) : e.device;
             // The end is rounded, not the duration, so that events which follow each other never overlap.
             std::int64_t const start = nanoseconds(e.start), end = nanoseconds(e.start + e.duration);
             out += ",\n{\"ph\":\"X\",\"pid\":0,\"tid\":" + std::to_string(line) + ",\"ts\":" + microseconds(start) +
@@ -54,7 +55,7 @@ public:
     }
 
 private:
-    /// The line of gradients that are reduced beside a device's work.
+    /// The line of collectives beside a device's work: gradients', or all where micro-batches take turns.
     [[nodiscard]] std::size_t channel(std::size_t device) const { return plan_.devices.size() + device; }
     /// Names a line; a device's own comes before its channel.
     void name_line(std::string& out, std::size_t line, std::string const& title) const {
@@ -71,9 +72,9 @@ private:
     static std::string dump(nlohmann::ordered_json const& v) { return v.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace); }
     static std::string quoted(std::string const& text) { return dump(text); }
 
-    /// Labels are made once per step, phase and kind of work.
+    /// Labels are made once per step, phase, kind of work and micro-batch.
     trace_label const& label_of(timeline_event const& e) {
-        auto& label = labels_[{e.step, e.when, e.transfer}];
+        auto& label = labels_[{e.step, e.when, e.transfer, e.micro_batch}];
         if (label.name.empty()) label = make_label(e);
         return label;
     }
@@ -86,6 +87,7 @@ private:
         std::string const& subject = computes ? plan_.operators[i.op] : plan_.tensors[i.tensor].name;
         std::string name, category = "compute";
         nlohmann::ordered_json arguments{{"step", e.step}};
+        if (plan_.provenance.training.interleaves() && !s.step.once && e.when != phase::update) arguments["micro_batch"] = e.micro_batch;
         if (e.transfer) {
             std::array const lists{&s.step.forward_transfers, &s.step.backward_transfers, &s.step.deferred_transfers, &s.step.update_transfers};
             auto const& t = lists.at(static_cast<std::size_t>(e.when))->at(*e.transfer);
@@ -125,7 +127,7 @@ private:
 
     plan const& plan_;
     timeline const& timeline_;
-    std::map<std::tuple<std::size_t, timeline_event::phase, std::optional<std::size_t>>, trace_label> labels_;
+    std::map<std::tuple<std::size_t, timeline_event::phase, std::optional<std::size_t>, int>, trace_label> labels_;
 };
 
 } // namespace detail

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief Writes pipeline plans and reads them back without loss.
+#pragma once
+
+#include <heddle/json/document.hpp>
+#include <heddle/plan/pipeline_plan.hpp>
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <initializer_list>
+#include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace heddle::json {
+
+namespace detail {
+
+class pipeline_plan_writer {
+public:
+    using value = nlohmann::ordered_json;
+
+    explicit pipeline_plan_writer(pipeline_plan const& p) : plan_(p) {}
+
+    /// What the command line prints.
+    [[nodiscard]] value summary() const {
+        value out = value::object();
+        out["status"] = name_of(statuses, plan_.status);
+        if (plan_.status == search::status::limit) out["which_limit"] = search::name(plan_.which_limit);
+        if (plan_.status == search::status::infeasible || !plan_.reason.empty()) out["reason"] = plan_.reason;
+        out["cost"] = plan_.exists() ? number(plan_.cost()) : value();
+        out["lower_bound"] = number(plan_.lower_bound);
+        out["statistics"] = value::object();
+        for (auto const& [name, count] : plan_.statistics) out["statistics"][name] = count;
+        out["seconds"] = number(plan_.seconds);
+        out["warnings"] = plan_.warnings;
+        out["baselines"] = value::object();
+        for (auto const& [name, cost] : plan_.baselines) out["baselines"][name] = cost ? number(*cost) : value();
+        out["memory_bytes"] = value::array();
+        out["memory_limit_bytes"] = value::array();
+        for (auto const& d : plan_.devices) {
+            out["memory_bytes"].push_back(number(d.memory.value));
+            out["memory_limit_bytes"].push_back(std::isfinite(d.memory_limit.value) ? number(d.memory_limit.value) : value());
+        }
+        auto const& from = plan_.provenance;
+        out["provenance"] = {{"planner", from.planner}, {"model", from.model}, {"model_digest", from.model_digest}, {"cluster", from.cluster},
+                             {"cluster_digest", from.cluster_digest}, {"heddle", from.version},
+                             {"optimizer_bytes_per_element", number(from.training.optimizer_bytes_per_element)}};
+        out["time"] = {{"pipeline", number(plan_.time.pipeline.value)}, {"synchronisation", number(plan_.time.synchronisation.value)}};
+        out["bubble"] = number(plan_.bubble);
+        out["micro_batches"] = plan_.micro_batches;
+        if (plan_.micro_batch_size > 0) out["micro_batch_size"] = plan_.micro_batch_size;
+        if (plan_.global_batch > 0) out["global_batch"] = plan_.global_batch;
+        return out;
+    }
+
+    [[nodiscard]] std::string text() const {
+        std::string out = "{\n  \"format\": \"heddle.pipeline_plan\",\n  \"version\": 1";
+        value const fields = summary();
+        for (auto const& [key, field] : fields.items())
+            if (key != "memory_bytes" && key != "memory_limit_bytes") out += ",\n  \"" + key + "\": " + dump(field);
+        add_lines(out, "layers", plan_.layers, [](pipeline_layer const& l) {
+            value row{{"name", l.name}};
+            if (l.operators > 0) row["operators"] = l.operators;
+            return row;
+        });
+        add_lines(out, "devices", plan_.devices, [](placed_device const& d) {
+            value row{{"type", d.type}, {"machine", d.machine}, {"memory", number(d.memory.value)}};
+            if (std::isfinite(d.memory_limit.value)) row["memory_limit"] = number(d.memory_limit.value);
+            return row;
+        });
+        add_lines(out, "stages", plan_.stages, [](pipeline_stage const& s) {
+            return value{{"first", s.first}, {"end", s.end}, {"devices", s.devices}, {"time", number(s.time.value)}, {"boundary", number(s.boundary.value)}};
+        });
+        return out + "\n}\n";
+    }
+
+    static std::string dump(value const& v) { return v.dump(-1, ' ', false, value::error_handler_t::replace); }
+
+private:
+    static value number(double v) {
+        if (!std::isfinite(v)) throw input_error("pipeline plan", "has a number that is not finite, which no file can hold");
+        return v;
+    }
+    /// One item per line.
+    template <class Items, class Write>
+    static void add_lines(std::string& out, std::string_view key, Items const& items, Write&& write) {
+        out += ",\n  \"" + std::string(key) + "\": [";
+        for (std::size_t i = 0; i < items.size(); ++i) out += (i ? ",\n    " : "\n    ") + dump(write(items[i]));
+        out += items.empty() ? "]" : "\n  ]";
+    }
+
+    pipeline_plan const& plan_;
+};
+
+class pipeline_plan_reader {
+public:
+    explicit pipeline_plan_reader(document const& file) : root_(file.root()), strict_(file.version() >= 1) {}
+
+    pipeline_plan read() {
+        allow_only(root_, {"format", "version", "meta", "status", "which_limit", "reason", "cost", "lower_bound", "statistics", "seconds", "warnings", "baselines",
+                           "provenance", "time", "bubble", "micro_batches", "micro_batch_size", "global_batch", "layers", "devices", "stages"});
+        read_outcome();
+        read_provenance();
+        root_.at("layers").for_each([&](element const& e) {
+            allow_only(e, {"name", "operators"});
+            plan_.layers.push_back({e.at("name").text(), count(e, "operators", 1)});
+        });
+        root_.at("devices").for_each([&](element const& e) {
+            allow_only(e, {"type", "machine", "memory", "memory_limit"});
+            auto const limit = e.find("memory_limit");
+            plan_.devices.push_back({e.at("type").text(), static_cast<std::size_t>(e.at("machine").integer(0, 65535)), bytes(e.at("memory").non_negative()),
+                                     bytes(limit ? limit->positive() : std::numeric_limits<double>::infinity())});
+        });
+        root_.at("stages").for_each([&](element const& e) { read_stage(e); });
+        check();
+        return std::move(plan_);
+    }
+
+private:
+    static constexpr std::int64_t most = std::int64_t{1} << 53;
+
+    void allow_only(element const& e, std::initializer_list<std::string_view> names) const {
+        if (strict_) e.allow_only(names);
+    }
+    [[nodiscard]] static std::size_t count(element const& parent, char const* field, std::int64_t least) {
+        auto const found = parent.find(field);
+        return static_cast<std::size_t>(found ? found->integer(least, most) : 0);
+    }
+
+    void read_outcome() {
+        plan_.status = root_.at("status").choice(statuses);
+        auto const limit = root_.find("which_limit");
+        if (plan_.status == search::status::limit) plan_.which_limit = root_.at("which_limit").choice(limits);
+        else if (limit) limit->fail("is there, but the status is not 'limit'");
+        if (auto const reason = root_.find("reason")) plan_.reason = reason->text();
+        plan_.lower_bound = root_.at("lower_bound").non_negative();
+        plan_.seconds = root_.at("seconds").non_negative();
+        for (auto const& [name, number] : root_.at("statistics").fields()) plan_.statistics[name] = static_cast<std::size_t>(number.integer(0, most));
+        root_.at("warnings").for_each([&](element const& e) { plan_.warnings.push_back(e.text()); });
+        for (auto const& [name, cost] : root_.at("baselines").fields())
+            plan_.baselines[name] = cost.value().is_null() ? std::nullopt : std::optional(cost.non_negative());
+        element const time = root_.at("time");
+        allow_only(time, {"pipeline", "synchronisation"});
+        plan_.time = {seconds(time.at("pipeline").non_negative()), seconds(time.at("synchronisation").non_negative())};
+        plan_.bubble = root_.at("bubble").number();
+        plan_.micro_batches = root_.at("micro_batches").integer(1, most);
+        plan_.micro_batch_size = static_cast<std::int64_t>(count(root_, "micro_batch_size", 1));
+        plan_.global_batch = static_cast<std::int64_t>(count(root_, "global_batch", 1));
+    }
+
+    void read_provenance() {
+        element const from = root_.at("provenance");
+        allow_only(from, {"planner", "model", "model_digest", "cluster", "cluster_digest", "heddle", "optimizer_bytes_per_element"});
+        plan_.provenance = {from.at("planner").text(), from.at("model").text(), from.at("model_digest").text(), from.at("cluster").text(), from.at("cluster_digest").text(),
+                            from.at("heddle").text(), {}};
+        plan_.provenance.training.optimizer_bytes_per_element = from.at("optimizer_bytes_per_element").non_negative();
+    }
+
+    void read_stage(element const& e) {
+        allow_only(e, {"first", "end", "devices", "time", "boundary"});
+        auto& stage = plan_.stages.emplace_back(pipeline_stage{count(e, "first", 0), count(e, "end", 0), {}, seconds(e.at("time").non_negative()), seconds(e.at("boundary").non_negative())});
+        e.at("devices").for_each([&](element const& group) {
+            auto const numbers = group.numbers_below(plan_.devices.size());
+            stage.devices.emplace_back(numbers.begin(), numbers.end());
+        });
+    }
+
+    void check() const {
+        element const cost = root_.at("cost"), status = root_.at("status");
+        if (!plan_.exists()) {
+            if (!cost.value().is_null()) cost.expected("null, since there are no stages");
+            if (plan_.status == search::status::optimal || plan_.status == search::status::feasible) status.fail("promises a plan, but there are no stages");
+            return;
+        }
+        if (plan_.status == search::status::infeasible) status.fail("promises that there is no plan, but there are stages");
+        if (std::abs(cost.non_negative() - plan_.cost()) > 1e-9 * plan_.cost()) cost.expected("the sum of time, " + nlohmann::json(plan_.cost()).dump());
+        if (plan_.lower_bound > plan_.cost() * (1 + 1e-6)) root_.at("lower_bound").expected("at most the cost");
+        try {
+            validate(plan_);
+        } catch (input_error const& e) {
+            root_.fail(e.what());
+        }
+        bool const some = plan_.operator_count() > 0;
+        if (some && std::ranges::any_of(plan_.layers, [](auto const& l) { return l.operators == 0; })) root_.at("layers").fail("some have a number of operators and some have none");
+    }
+
+    element root_;
+    bool strict_;
+    pipeline_plan plan_;
+};
+
+} // namespace detail
+
+/// A pipeline plan as the text of a file; reading it gives every number back exactly.
+/// *Throws* `input_error` if a number is not finite.
+[[nodiscard]] inline std::string write_pipeline_plan(pipeline_plan const& p) { return detail::pipeline_plan_writer(p).text(); }
+
+/// A pipeline plan's outcome, without layers and stages, as one JSON object on one line.
+[[nodiscard]] inline std::string plan_summary(pipeline_plan const& p) { return detail::pipeline_plan_writer::dump(detail::pipeline_plan_writer(p).summary()); }
+
+/// Reads a pipeline plan from text; `name` stands in messages. *Throws* `input_error`.
+[[nodiscard]] inline pipeline_plan parse_pipeline_plan(std::string_view text, std::string const& name = "pipeline plan") {
+    return detail::guarded(name, [&] { return detail::pipeline_plan_reader(document(name, text, "pipeline_plan", 1)).read(); });
+}
+
+/// Reads a pipeline plan. *Throws* `file_error` if it cannot be read, `input_error` naming the place if it is wrong.
+[[nodiscard]] inline pipeline_plan read_pipeline_plan(std::filesystem::path const& path) {
+    return parse_pipeline_plan(detail::guarded(path.string(), [&] { return read_text(path); }), path.string());
+}
+
+} // namespace heddle::json

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: BSL-1.0
+// Predicted against measured iterations of the mixture of experts traced on 4 x V100-SXM2-32GB ($HEDDLE_REFERENCE_DATA/hidup_traces): HiDup's
+// own run ("ours") as micro-batches in turn with experts in parallel, and PyTorch's data parallelism with gradient overlap ("ddp").
+// What is fitted: rates, overheads and the two collectives of examples/clusters/v100x4_nvlink.json, on the kernels and NCCL calls of the same traces
+// (fit_traces.cpp); how much slower kernels are beside collectives, on interference.csv. Nothing is fitted on iterations.
+#include "table_file.hpp"
+
+#include <heddle/json/cluster.hpp>
+#include <heddle/json/model.hpp>
+#include <heddle/plan/simulate.hpp>
+#include <heddle/planner/baselines.hpp>
+#include <heddle/planner/device_types.hpp>
+#include <heddle/planner/realise.hpp>
+#include <heddle/planner/synthesis.hpp>
+#include <heddle/theory/micro_batch.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace {
+
+using namespace heddle;
+namespace fs = std::filesystem;
+using bench::read_table;
+
+/// Seconds of computation by kind of operator, of the whole iteration, of what is busy, and the part of the shorter that is beside the other.
+struct iteration {
+    double products = 0, normalisations = 0, other = 0, wall = 0, compute = 0, communication = 0, ratio = 0;
+};
+
+iteration measured(fs::path const& folder, std::string const& system) {
+    iteration sum;
+    double count = 0;
+    for (auto const& r : read_table(folder / "iterations.csv")) {
+        if (r.at("system") != system) continue;
+        ++count;
+        sum.wall += std::stod(r.at("wall_us")), sum.compute += std::stod(r.at("comp_busy_us")), sum.communication += std::stod(r.at("comm_busy_us"));
+        sum.ratio += std::stod(r.at("overlap_ratio_interval"));
+    }
+    std::map<std::string, std::string> names;
+    for (auto const& r : read_table(folder / "names.csv")) names[r.at("name_id")] = r.at("name");
+    auto const contains = [](std::string const& name, std::initializer_list<char const*> words) {
+        return std::ranges::any_of(words, [&](char const* w) { return name.find(w) != std::string::npos; });
+    };
+    for (auto const& r : read_table(folder / ("timeline_1x4_" + system + ".csv"))) {
+        if (r.at("kind") != "comp") continue;
+        auto const& name = names[r.at("name_id")];
+        (contains(name, {"gemm"}) ? sum.products : contains(name, {"LayerNorm", "Moments", "GammaBeta", "InternalGradients", "FusedParams", "softmax"}) ? sum.normalisations : sum.other) +=
+            std::stod(r.at("dur_us")) * 1e-6;
+    }
+    for (double* x : {&sum.wall, &sum.compute, &sum.communication}) *x *= 1e-6 / count;
+    sum.ratio /= count;
+    return sum;
+}
+
+/// Mean factor by which kernels beside collectives take longer than alone, weighted by their time alone.
+double interference(fs::path const& folder, std::string const& system) {
+    double alone = 0, beside = 0;
+    for (auto const& r : read_table(folder / "interference.csv")) {
+        if (r.at("system") != system || r.at("ratio_comm").empty()) continue;
+        double const times = std::stod(r.at("n_with_comm")), mean = std::stod(r.at("mean_alone_us"));
+        alone += times * mean;
+        beside += times * mean * std::stod(r.at("ratio_comm"));
+    }
+    return alone > 0 ? beside / alone : 1;
+}
+
+/// The best program of some instructions at even ratios, as a plan.
+template <class Accumulator>
+plan best_of(indexed_program const& p, cluster const& c, instruction_filter filter, training_options const& training) {
+    device_types const types(c);
+    cost_model const model(c, types.classes);
+    cut_space space(p, operator_kinds(p));
+    if (training.interleaves()) space.divide_into_stages();
+    space.restrict_to(std::move(filter));
+    auto const graph = search::explore(space, 20'000);
+    std::vector<step> steps;
+    for (auto const& i : space.instructions()) steps.push_back(make_step(p, i, training));
+    std::vector<double> const even(model.class_count(), 1.0 / model.ranks());
+    priced_graph const priced(space, graph, steps, model, uniform_shares(even), training);
+    auto const found = synthesise<Accumulator>(priced, {.engine = search_engine::pareto_dp, .beam = 100});
+    if (!found.path) throw input_error("plan", "no program of this strategy fits");
+    return realise(*found.path, space, steps, c, types.per_device({even}), training).first;
+}
+
+iteration predicted(plan const& p, timeline const& t) {
+    iteration result;
+    for (auto const& e : t.events) {
+        if (e.device != 0 || e.transfer || e.when == timeline_event::phase::update) continue;
+        auto const category = p.steps[e.step].step.category;
+        bool const is_product = category == operator_class::matmul || category == operator_class::attention;
+        (is_product ? result.products : category == operator_class::normalisation ? result.normalisations : result.other) += e.duration;
+    }
+    auto const both = overlap_of(t, 0);
+    result.wall = t.total;
+    result.compute = both.compute, result.communication = both.communication, result.ratio = both.ratio();
+    return result;
+}
+
+void print(char const* system, iteration const& p, iteration const& m) {
+    auto const line = [&](char const* what, double a, double b) { std::printf("%-6s %-26s %12.2f %12.2f %+9.1f %%\n", system, what, a * 1e3, b * 1e3, 100 * (a / b - 1)); };
+    line("products", p.products, m.products);
+    line("normalisations", p.normalisations, m.normalisations);
+    line("other kernels", p.other, m.other);
+    line("computation, busy", p.compute, m.compute);
+    line("collectives, busy", p.communication, m.communication);
+    line("iteration", p.wall, m.wall);
+    std::printf("%-6s %-26s %10.1f %% %10.1f %% %+9.1f points\n", system, "overlap", 100 * p.ratio, 100 * m.ratio, 100 * (p.ratio - m.ratio));
+}
+
+} // namespace
+
+int main() {
+    char const* const data = std::getenv("HEDDLE_REFERENCE_DATA");
+    fs::path const folder = fs::path(data ? data : "") / "hidup_traces", file = fs::path(data ? data : "") / "models" / "hidup_tracecfg_tmoe_L6_d4.json";
+    if (!data || !fs::exists(folder / "iterations.csv") || !fs::exists(file)) {
+        std::puts("HEDDLE_REFERENCE_DATA is not set, or has no hidup_traces: skipped");
+        return 0;
+    }
+    auto const model = json::read_model(file);
+    auto const c = json::read_cluster(HEDDLE_EXAMPLES "/clusters/v100x4_nvlink.json");
+    std::printf("%-6s %-26s %12s %12s %11s\n", "system", "milliseconds", "predicted", "measured", "error");
+
+    auto const part = index_program(micro_batch_of(model.program, 2));
+    auto const ours = best_of<duplex>(part, c, expert_parallel(part, parameter_storage::replicated), {.micro_batches = 2});
+    double const slower = interference(folder, "ours");
+    print("ours", predicted(ours, simulate(ours, c, {.slower_work = slower})), measured(folder, "ours"));
+    auto const whole = index_program(model.program);
+    auto const ddp = best_of<overlapped>(whole, c, data_parallel(whole, parameter_storage::replicated), {.overlaps_gradients = true});
+    print("ddp", predicted(ddp, run_serial(ddp, c)), measured(folder, "ddp"));
+    std::printf("kernels of ours beside collectives: %.3f times as long\n", slower);
+}

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: BSL-1.0
+// heddle plan --planner hidup: micro-batches that take turns.
+#include "hidup.hpp"
+
+#include <heddle/clp/all.hpp>
+#include <heddle/plan/simulate.hpp>
+#include <heddle/planner/hidup.hpp>
+
+namespace heddle::cli {
+
+plan plan_interleaved(heddle::program const& p, cluster const& c, hap_options const& planning, hidup_arguments const& arguments) {
+    hidup_options options;
+    auto const synthesis = options.planning.synthesis;
+    options.planning = planning;
+    options.planning.synthesis.engine = synthesis.engine;
+    options.planning.synthesis.beam = arguments.labels_per_cut.value_or(synthesis.beam);
+    options.micro_batches = arguments.micro_batches;
+    options.turn = seconds(arguments.turn);
+    options.allows_batch_statistics = arguments.batch_statistics;
+    return plan_hidup(p, c, clp::ratio_solver{}, options);
+}
+
+timeline timeline_of(plan const& p, cluster const& c) { return p.provenance.training.interleaves() ? simulate(p, c) : run_serial(p, c); }
+
+} // namespace heddle::cli

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: BSL-1.0
+// heddle plan --planner ditto: a model and a cluster, or a profile of layers, to a pipeline template.
+#include "plan_input.hpp"
+
+#include <heddle/json/file.hpp>
+#include <heddle/json/templates.hpp>
+#include <heddle/planner/program_pipelines.hpp>
+
+#include <algorithm>
+#include <string>
+
+namespace heddle::cli {
+
+namespace {
+
+ditto_options options_of(plan_arguments const& arguments, std::vector<std::string> const& types) {
+    auto const& asked = arguments.ditto;
+    ditto_options options;
+    options.method = asked.method == "recover" ? template_method::recover : asked.method == "exact" ? template_method::exact : template_method::both;
+    options.folding.communication = asked.fold_communication;
+    options.folding.across_machines = seconds(asked.across_machines);
+    options.folding.memory = asked.fold_memory;
+    if (!asked.reference.empty()) {
+        auto const found = std::ranges::find(types, asked.reference);
+        if (found == types.end()) throw input_error("--reference " + asked.reference, "is no type of the machines");
+        options.folding.reference = static_cast<std::size_t>(found - types.begin());
+    }
+    options.recovery.beam = asked.beam;
+    options.recovery.slack = asked.slack;
+    options.recovery.exchanges = asked.exchanges;
+    options.exact.time_limit_seconds = options.recovery.limits.time_limit_seconds = arguments.time_limit;
+    if (arguments.label_limit) options.exact.label_limit = options.recovery.limits.label_limit = *arguments.label_limit;
+    return options;
+}
+
+template <pipeline_schedule Schedule>
+int run_with(plan_arguments const& arguments, Schedule const& schedule) {
+    auto const& asked = arguments.ditto;
+    if (arguments.profile.empty()) {
+        auto const input = read_input(arguments);
+        ditto_program_options options;
+        options.micro_batch_size = asked.micro_batch;
+        if (!asked.split.empty()) options.split = json::value_of(json::machine_splits, asked.split).value();
+        options.profile.training.optimizer_bytes_per_element = arguments.optimizer_bytes;
+        std::vector<std::string> types;
+        for (auto const t : detail::types_in_use(input.cluster)) types.push_back(input.cluster.types[t].name);
+        options.planner = options_of(arguments, types);
+        return finish(arguments, plan_ditto(input.model.program, layers_of(arguments, input), input.cluster, options, schedule), &input);
+    }
+    auto problem = json::read_template_problem(arguments.profile);
+    if (!asked.split.empty()) problem.split = json::value_of(json::machine_splits, asked.split).value();
+    if (arguments.memory_limit)
+        for (auto& type : problem.types) type.memory_limit = std::min(type.memory_limit, bytes(*arguments.memory_limit));
+    std::vector<std::string> types;
+    for (auto const& t : problem.types) types.push_back(t.name);
+    auto const options = options_of(arguments, types);
+    if (asked.most_machines) return finish(arguments, make_pipeline_plan(problem, plan_copies(problem, {.most_machines = *asked.most_machines, .plan = options}, schedule)), nullptr);
+    return finish(arguments, make_pipeline_plan(problem, plan_ditto(problem, options, schedule), numbered_by_type(problem), schedule), nullptr);
+}
+
+} // namespace
+
+int run_plan_ditto(plan_arguments const& arguments) {
+    if (!arguments.out.empty()) json::require_writable(arguments.out);
+    if (arguments.ditto.schedule == "oobleck") return run_with(arguments, oobleck_estimate{arguments.ditto.more_slots});
+    return run_with(arguments, one_f_one_b{});
+}
+
+} // namespace heddle::cli

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: BSL-1.0
+// What the planners have in common.
+#include "plan_input.hpp"
+
+#include <heddle/json/digest.hpp>
+#include <heddle/json/file.hpp>
+#include <heddle/json/pipeline_plan.hpp>
+#include <heddle/plan/pipeline_table.hpp>
+#include <heddle/planner/layer_costs.hpp>
+#include <heddle/theory/rescale.hpp>
+
+#include <algorithm>
+#include <iostream>
+#include <string>
+#include <vector>
+
+namespace heddle::cli {
+
+plan_input read_input(plan_arguments const& arguments) {
+    plan_input input{json::read_model(arguments.model), {}, {}};
+    auto& program = input.model.program;
+    if (arguments.batch) program = with_batch_size(program, *arguments.batch);
+    if (!arguments.element_type.empty()) program = program.retyped(json::value_of(json::element_types, arguments.element_type).value());
+    auto const text = json::read_text(arguments.cluster);
+    input.cluster = json::parse_cluster(text, arguments.cluster);
+    input.cluster_digest = json::digest(text);
+    if (arguments.memory_limit)
+        for (auto& type : input.cluster.types) type.memory = std::min(type.memory, bytes(*arguments.memory_limit));
+    return input;
+}
+
+std::vector<std::string> split_at_commas(std::string const& text) {
+    std::vector<std::string> parts;
+    for (std::size_t begin = 0, end = 0; end != std::string::npos; begin = end + 1) {
+        end = text.find(',', begin);
+        parts.push_back(text.substr(begin, end == std::string::npos ? end : end - begin));
+    }
+    return parts;
+}
+
+program_layers layers_of(plan_arguments const& arguments, plan_input const& input) {
+    auto const p = index_program(input.model.program);
+    auto const& text = arguments.layers;
+    if (text == "repeats") return repeated_layers(p);
+    if (text == "names") return layers_by_name(p);
+    bool const is_number = !text.empty() && std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
+    if (!is_number) return layers_by_name(p, split_at_commas(text));
+    validate(input.cluster);
+    return balanced_layers(p, operator_times(p, input.cluster, input.cluster.machines.front().type), text.size() > 9 ? 1'000'000'000 : std::stoul(text));
+}
+
+int exit_status_of(search::status status, bool exists) {
+    switch (status) {
+    case search::status::infeasible: return infeasible;
+    case search::status::limit: return exists ? done : nothing_found;
+    case search::status::optimal:
+    case search::status::feasible: break;
+    }
+    return done;
+}
+
+int finish(plan_arguments const& arguments, pipeline_plan plan, plan_input const* input) {
+    if (input) {
+        plan.provenance.model = input->model.name;
+        plan.provenance.model_digest = input->model.digest;
+        plan.provenance.cluster_digest = input->cluster_digest;
+        plan.warnings.insert(plan.warnings.begin(), input->model.warnings.begin(), input->model.warnings.end());
+    } else {
+        plan.provenance.model_digest = json::digest(json::read_text(arguments.profile));
+    }
+    // The file first: what is printed was also written.
+    if (plan.exists() && !arguments.out.empty()) json::write_file_atomically(arguments.out, json::write_pipeline_plan(plan));
+    if (arguments.json) std::cout << json::plan_summary(plan) << '\n';
+    else print(std::cout, plan, {.times = arguments.times});
+    std::cout.flush();
+    if (!std::cout) throw file_error("standard output cannot be written");
+    return exit_status_of(plan.status, plan.exists());
+}
+
+} // namespace heddle::cli

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief What the planners of `heddle plan` have in common: reading a model and a cluster, and the end of a plan.
+#pragma once
+
+#include "commands.hpp"
+
+#include <heddle/json/cluster.hpp>
+#include <heddle/json/model.hpp>
+#include <heddle/pipeline/layers.hpp>
+#include <heddle/plan/pipeline_plan.hpp>
+
+#include <string>
+
+namespace heddle::cli {
+
+struct plan_input {
+    json::model model;
+    heddle::cluster cluster;
+    std::string cluster_digest;
+};
+
+/// The model with batch and element type, and the cluster with memory, that the arguments ask for.
+plan_input read_input(plan_arguments const& arguments);
+
+/// Layers of a model: `repeats`, `names`, a number of them, or prefixes of parameters' names with commas.
+program_layers layers_of(plan_arguments const& arguments, plan_input const& input);
+
+/// Parts of a text between commas.
+std::vector<std::string> split_at_commas(std::string const& text);
+
+/// Writes and prints a plan; returns the exit status. The input is none where a profile was planned.
+int finish(plan_arguments const& arguments, pipeline_plan plan, plan_input const* input);
+
+/// Of a plan.
+int exit_status_of(search::status status, bool exists);
+
+} // namespace heddle::cli

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief The options of `heddle plan`.
+#pragma once
+
+#include "commands.hpp"
+
+#include <CLI/CLI.hpp>
+
+namespace heddle::cli {
+
+/// Adds them to the command; those that the planner asked for does not have are refused once all are parsed.
+void add_plan_options(CLI::App& command, plan_arguments& plan);
+
+} // namespace heddle::cli

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief What the numbers among the options may be.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include <string>
+
+namespace heddle::cli {
+
+/// More than zero, and less than 2^63, so that it may stand for a count.
+inline CLI::Validator const positive([](std::string const& text) {
+    double value = 0;
+    return CLI::detail::lexical_cast(text, value) && value > 0 && value < 0x1p63 ? std::string() : "'" + text + "' is no positive number";
+}, "POSITIVE");
+
+} // namespace heddle::cli

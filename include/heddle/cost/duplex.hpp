@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief The accumulator of HiDup's cost model: micro-batches in turn, the communication of one beside the computation of another.
+#pragma once
+
+#include <heddle/cost/cost_model.hpp>
+#include <heddle/cost/relaxation_weights.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+
+namespace heddle {
+
+/// The paper's recurrence: two micro-batches, forward only (HiDup section 4.2, equations (4) and (5)).
+struct forward_duplex {
+    /// `psi`: seconds until both halves are through the last stage; `phi`: minus the computation of that stage for one half.
+    struct label {
+        double psi = 0, phi = 0;
+    };
+    static void extend(label& l, double communication, double computation) {
+        l.psi += l.phi + std::max(-l.phi, communication) + std::max(communication, computation) + computation;
+        l.phi = -computation;
+    }
+    [[nodiscard]] static double total(label const& l) { return l.psi; }
+    /// Exact. With A = psi + phi and c = -phi a continuation (m, ...) makes max(A + c, A + m) + f(m, ...) of a label, or A + c if it is empty.
+    /// Both terms no greater: nor is their maximum. A + c greater: the empty continuation shows it; A greater: one stage with m above
+    /// both c does. The paper's theorem 1 asks for psi and phi, which implies this, since A is their sum, and keeps labels that it need not.
+    [[nodiscard]] static bool dominates(label const& a, label const& b) { return a.psi <= b.psi && a.psi + a.phi <= b.psi + b.phi; }
+};
+
+/// Time of a batch in k >= 2 micro-batches, forward and backward, a stage at a time. Steps are those of one micro-batch.
+///
+/// A stage is a communication step, then a computation step. In the forward pass of stage i, with the collectives m and computation c of
+/// one micro-batch, c' of the stage before, there are k slots: in the first the last micro-batch computes c' while the first one's m runs; in
+/// the others micro-batch j computes c while m of the next runs; so the computations of one micro-batch and the collectives of another fill
+/// `max(c', m) + (k - 1) max(m, c)`, equation (5) for k = 2. The backward pass, with its own n and b, is the same in reverse of time.
+/// What is of parameters is done once for all micro-batches. What is kept in the forward pass anyway is gathered before its stage, at any
+/// time at which the network is free, and gradients that are kept are reduced at any such time after theirs: so of a direction whose slots take T and
+/// whose collectives take N up to a stage, `T <- max(T + max(c', m + u), N + m + u + p)`, where p may wait and u, of parameters that
+/// are whole for their stage only, may not. What is gathered again for the backward pass of a stage comes in the slot before that.
+/// At the turn from forward to backward the last micro-batch computes and then the first, with no barrier.
+///
+/// Without p, u and with one class this is DESIGN's `a <- a + max(c, m) + max(m, c') + max(b, n) + max(n, b')`, total a + c + b.
+class duplex {
+public:
+    /// One direction. In the backward pass all times are counted from its end.
+    struct side {
+        /// Of closed stages: seconds without the last one's last computation, seconds of the network in them, that computation, and what
+        /// must be gathered before it.
+        double slots = 0, network = 0, last = 0, ahead = 0;
+        /// Of the open stage: collectives of one micro-batch; of parameters, those at once and those that may wait; what must be gathered
+        /// before its computation in the other direction of time.
+        double transfer = 0, urgent = 0, patient = 0, again = 0;
+        per_class work;
+    };
+    struct label {
+        side forward, backward;
+        per_class update;
+        double refresh = 0;
+        /// The open stage has computed something.
+        bool computes = false;
+    };
+
+    duplex(std::size_t class_count, training_options const& training)
+        : class_count_(class_count), count_(training.micro_batches), turn_(training.turn.value) {}
+
+    [[nodiscard]] label initial() const {
+        per_class const zero(class_count_, 0.0);
+        return {{0, 0, 0, 0, 0, 0, 0, 0, zero}, {0, 0, 0, 0, 0, 0, 0, 0, zero}, zero, 0, false};
+    }
+
+    /// Ends a stage; collectives that need what it computes end it anyway.
+    void close(label& l) const {
+        close(l.forward);
+        close(l.backward);
+        l.computes = false;
+    }
+
+    /// Whether a step's collectives need what the open stage computes, so that it begins the next one.
+    [[nodiscard]] static bool ends_stage(label const& l, step_cost const& s) {
+        return l.computes && !s.once && (s.forward_transfer != 0 || s.backward_transfer != 0);
+    }
+
+    void extend(label& l, step_cost const& s) const {
+        double part = 1;
+        if (s.once) {
+            bool const is_unsharded = s.transient > 0; // else kept from now on, or dropped and gathered again
+            (is_unsharded ? l.forward.urgent : l.forward.patient) += s.forward_transfer;
+            (is_unsharded ? l.backward.urgent : l.backward.again) += s.backward_transfer;
+            part = 1.0 / count_;
+        } else {
+            if (ends_stage(l, s)) close(l);
+            l.forward.transfer += s.forward_transfer;
+            l.backward.transfer += s.backward_transfer;
+        }
+        l.backward.patient += s.deferred;
+        l.refresh += s.refresh;
+        for (std::size_t k = 0; k < class_count_; ++k) {
+            l.forward.work[k] += part * s.forward[k];
+            l.backward.work[k] += part * s.backward[k];
+            l.update[k] += s.update[k];
+            if (!s.once && (s.forward[k] != 0 || s.backward[k] != 0)) l.computes = true;
+        }
+    }
+
+    [[nodiscard]] double total(label const& l) const {
+        double turn = 0;
+        for (std::size_t k = 0; k < class_count_; ++k) turn = std::max(turn, l.forward.work[k] + l.backward.work[k]);
+        turn = std::max(turn, l.backward.again + std::ranges::max(l.backward.work));
+        label end = l;
+        close(end);
+        return end.forward.slots + turn + end.backward.slots + std::ranges::max(l.update) + l.refresh;
+    }
+
+    /// Weights of work and of collectives share one whole.
+    static constexpr bool overlaps_gradients = false, interleaves = true;
+
+    /// Sound: where it holds, every continuation costs at most as much after `a` as after `b`; and exact at the end of a stage.
+    ///
+    /// Slots are maxima of sums, and `max(x, y) - max(x', y') <= max(x - x', y - y')`; what a continuation adds to an open stage it adds to
+    /// both labels. So a direction of `a` falls behind that of `b` by no more than `behind`, in which each maximum of `close` and of the slots
+    /// after it has become one of differences. At the end of a stage it is `max(dT + max(dc, 0), dN)` (`d`: a's less b's): each of its terms is
+    /// what a continuation of short, of long or of patient collectives makes of the difference, and the directions are independent,
+    /// as a continuation may have any costs in each. Without N that is `dF + dB + max(dc, 0) + max(db, 0) <= 0`: DESIGN's four sums.
+    /// Two sums, of the forward pass or of both passes together, are not enough: c and b trade against collectives of their own.
+    [[nodiscard]] bool dominates(label const& a, label const& b) const {
+        if (a.computes != b.computes) return false; // a collective would end one stage and not the other
+        return behind(a.forward, b.forward) + behind(a.backward, b.backward) + most(a.update, b.update) + (a.refresh - b.refresh) <= 0;
+    }
+
+    /// A direction lasts as long as a weighted mean of its slots and of what the network does in it; a slot as a mean of computation and
+    /// collectives. So a label, with the weighted costs of the steps that follow it, is a bound, of programs in any order if all steps follow.
+    [[nodiscard]] double relaxed(label const& l, relaxation_weights const& w, std::size_t) const {
+        double compute = 0, work = 0, update = 0;
+        for (std::size_t k = 0; k < w.clock.size(); ++k) {
+            compute += w.clock[k];
+            work += w.clock[k] * (l.forward.work[k] + l.backward.work[k]);
+            update += w.clock[k] * l.update[k];
+        }
+        double sum = count_ * work + update + w.network * l.refresh;
+        for (auto const* s : {&l.forward, &l.backward})
+            sum += (1 - w.patient) * s->slots + w.patient * (s->network + s->patient) + compute * s->last + w.network * (count_ * s->transfer + s->urgent + s->ahead + s->again);
+        return sum;
+    }
+
+private:
+    void close(side& s) const {
+        double const computation = std::ranges::max(s.work), first = s.transfer + s.urgent;
+        s.slots = std::max(s.slots + std::max(s.last, first), s.network + first + s.patient);
+        s.slots += (count_ - 2) * std::max(s.transfer, computation) + std::max(s.transfer + s.ahead, computation) + count_ * turn_;
+        s.network += first + s.patient + (count_ - 1) * s.transfer + s.ahead;
+        s.last = computation;
+        s.ahead = s.again;
+        s.transfer = s.urgent = s.patient = s.again = 0;
+        std::ranges::fill(s.work, 0.0);
+    }
+
+    [[nodiscard]] double behind(side const& a, side const& b) const {
+        double const transfer = a.transfer - b.transfer, computation = most(a.work, b.work), ahead = a.ahead - b.ahead;
+        double const first = transfer + a.urgent - b.urgent, all = a.network - b.network + first + a.patient - b.patient;
+        double const slots = std::max(a.slots - b.slots + std::max(a.last - b.last, first), all) + (count_ - 2) * std::max(transfer, computation) +
+                             std::max(transfer + ahead, computation);
+        return std::max(slots + std::max(computation, 0.0), all + (count_ - 1) * transfer + ahead) + std::max(a.again - b.again, 0.0);
+    }
+    [[nodiscard]] double most(per_class const& a, per_class const& b) const {
+        double result = a[0] - b[0];
+        for (std::size_t k = 1; k < class_count_; ++k) result = std::max(result, a[k] - b[k]);
+        return result;
+    }
+
+    std::size_t class_count_;
+    int count_;
+    double turn_;
+};
+
+} // namespace heddle

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief How a program runs on a part of its batch: what micro-batches and copies of a model compute.
+#pragma once
+
+#include <heddle/base/error.hpp>
+#include <heddle/theory/factor_set.hpp>
+#include <heddle/theory/instruction.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace heddle {
+
+/// A program cut along its batch into parts that know nothing of each other until their gradients are added.
+///
+/// Forms are those of the theory, with parts of the batch in place of devices: a value is whole in every part (`replicated`), a range of the batch
+/// (`shard`), or a summand (`partial`). An operator may use a whole tensor's range of the batch, or its share of a summand: the tensor
+/// times one over the number of parts. So means, which divide by the whole batch, and sums alike add up to the single device's; and by duality, the
+/// gradients of whole tensors, parameters among them, are the sum of what the parts compute.
+struct batch_split {
+    /// Places of the batch that can be told apart.
+    extent places = 1;
+    /// By tensor, and of sources as they are read.
+    std::vector<form> forms;
+    /// By operator, with the loop of the batch, if it has one.
+    std::vector<instruction> computations;
+};
+
+namespace detail {
+
+class batch_splitter {
+public:
+    explicit batch_splitter(indexed_program const& p) : program_(p), batch_(batch_factors(p)) {
+        if (!batch_of_inputs(p).empty()) out_.places = batch_size_of(p);
+        out_.forms.assign(p.tensors.size(), form::replicated());
+    }
+
+    batch_split run() {
+        for (operator_id o = 0; o < program_.operators.size(); ++o) split(o);
+        return std::move(out_);
+    }
+
+private:
+    [[nodiscard]] bool has_form(instruction const& i, form::kind kind) const {
+        return std::ranges::any_of(i.operands, [&](form f) { return f.type() == kind; });
+    }
+    [[noreturn]] static void fail(indexed_operator const& op, char const* problem) { throw input_error("operator '" + op.name + "'", problem); }
+
+    void split(operator_id o) {
+        auto const& op = program_.operators[o];
+        instruction i;
+        i.op = o;
+        for (auto t : op.operands) i.operands.push_back(out_.forms[t]);
+        if (has_form(i, form::kind::partial)) {
+            pass_summands(op, i);
+        } else if (auto const loop = find_loop(op, i); loop >= 0) {
+            split_along(op, loop, i);
+        } else {
+            if (has_form(i, form::kind::shard)) fail(op, "needs the whole batch, so the program cannot run in micro-batches");
+            i.results.assign(op.results.size(), form::replicated());
+        }
+        for (std::size_t k = 0; k < op.results.size(); ++k) out_.forms[op.results[k]] = i.results[k];
+        out_.computations.push_back(std::move(i));
+    }
+
+    /// An operator that is linear in the summands it gets: every term has one of them.
+    void pass_summands(indexed_operator const& op, instruction& i) const {
+        auto outside = std::ranges::count(i.operands, form::partial()); // of all terms
+        for (auto const& term : op.terms) {
+            auto const summands = std::ranges::count_if(term, [&](auto k) { return i.operands[k] == form::partial(); });
+            if (summands > 1) fail(op, "multiplies sums over the batch, so the program cannot run in micro-batches");
+            outside -= summands;
+            if (summands == 0) share(i, term);
+        }
+        if (has_form(i, form::kind::shard) || outside > 0)
+            fail(op, "needs a sum over the whole batch, so the program cannot run in micro-batches");
+        i.results.assign(op.results.size(), form::partial());
+    }
+    /// Of a term that every part has whole, each adds its share.
+    static void share(instruction& i, std::vector<std::uint8_t> const& term) { i.operands[term.front()] = form::partial(); }
+
+    /// The loop along which the batch is split here, or -1.
+    [[nodiscard]] std::int16_t find_loop(indexed_operator const& op, instruction const& i) const {
+        for (std::size_t l = 0; l < op.loops.size(); ++l) {
+            auto const& loop = op.loops[l];
+            if (!is_of(op, loop, batch_) || loop.extent != out_.places || loop.forward_statistics + loop.backward_statistics > 0) continue;
+            bool fits = true, any_operand = false, wanted = false;
+            for (std::size_t k = 0; k < op.operands.size(); ++k) {
+                bool const has_loop = loop.operands[k] != no_factor;
+                fits = fits && (!i.operands[k].is_shard() || loop.operands[k] == i.operands[k].factor());
+                any_operand = any_operand || has_loop;
+                wanted = wanted || (has_loop && (i.operands[k].is_shard() || program_.tensors[op.operands[k]].info.role == tensor_role::input));
+            }
+            for (auto f : loop.results) fits = fits && (f == no_factor) == loop.is_reduction;
+            // What only parameters and buffers have is left whole; what none has yet is made in parts.
+            if (fits && (wanted || !any_operand)) return static_cast<std::int16_t>(l);
+        }
+        return -1;
+    }
+
+    void split_along(indexed_operator const& op, std::int16_t number, instruction& i) const {
+        auto const& loop = op.loops[static_cast<std::size_t>(number)];
+        i.loop = number;
+        for (std::size_t k = 0; k < op.operands.size(); ++k)
+            if (loop.operands[k] != no_factor) i.operands[k] = form::shard(loop.operands[k]);
+        for (auto f : loop.results) i.results.push_back(f == no_factor ? form::partial() : form::shard(f));
+        if (!loop.is_reduction) return;
+        for (auto const& term : op.terms)
+            if (std::ranges::none_of(term, [&](auto k) { return loop.operands[k] != no_factor; })) share(i, term);
+    }
+
+    indexed_program const& program_;
+    factor_set batch_;
+    batch_split out_;
+};
+
+} // namespace detail
+
+/// Splits a program along its batch, operator by operator.
+/// *Throws* `input_error` naming an operator that needs the whole batch at once, such as a norm over it.
+/// *Complexity.* Linear in the program.
+[[nodiscard]] inline batch_split split_along_batch(indexed_program const& p) { return detail::batch_splitter(p).run(); }
+
+} // namespace heddle

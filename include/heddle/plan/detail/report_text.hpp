@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief Text of fixed width, as reports of plans are made of.
+#pragma once
+
+#include <heddle/search/result.hpp>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <cstddef>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace heddle::detail {
+
+inline constexpr std::size_t report_width = 100;
+
+/// `decimals` digits after the point, in no locale; exponents where that would not be readable.
+inline std::string fixed(double value, int decimals) {
+    std::array<char, 64> buffer{};
+    bool const readable = std::abs(value) < 1e15;
+    auto const end = readable ? std::to_chars(buffer.data(), buffer.data() + buffer.size(), value, std::chars_format::fixed, decimals).ptr
+                              : std::to_chars(buffer.data(), buffer.data() + buffer.size(), value, std::chars_format::general, 6).ptr;
+    std::string text(buffer.data(), end);
+    if (text.starts_with('-') && text.find_first_not_of("-0.") == std::string::npos) text.erase(0, 1);
+    return text;
+}
+
+/// Decimals that leave six significant digits.
+inline int decimals_for(double value) {
+    if (!std::isfinite(value) || value <= 0) return 6;
+    return std::clamp(5 - static_cast<int>(std::floor(std::log10(value))), 0, 12);
+}
+
+inline std::size_t width_of(std::string_view text) {
+    return static_cast<std::size_t>(std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
+}
+
+/// One line of at most `width` characters: the end stays, since names differ there.
+inline std::string clip(std::string text, std::size_t width) {
+    for (char& c : text)
+        if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+    std::size_t const size = width_of(text);
+    if (size <= width) return text;
+    std::size_t begin = 0;
+    for (std::size_t left = size - width + 2; begin < text.size(); ++begin)
+        if ((static_cast<unsigned char>(text[begin]) & 0xc0) != 0x80 && left-- == 0) break;
+    return ".." + text.substr(begin);
+}
+
+/// Rows of cells in aligned columns.
+class text_columns {
+public:
+    /// One letter per column: `l` or `r`, where its text is aligned.
+    explicit text_columns(std::string_view alignment) : alignment_(alignment) {}
+
+    void add(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
+
+    /// Cells of column `flexible` are clipped so that lines fit.
+    [[nodiscard]] std::string print(std::size_t indent, std::size_t flexible) const {
+        std::vector<std::size_t> widths(alignment_.size());
+        for (auto const& row : rows_)
+            for (std::size_t k = 0; k < row.size(); ++k) widths[k] = std::max(widths[k], width_of(row[k]));
+        std::size_t total = indent + 2 * (widths.size() - 1);
+        for (auto w : widths) total += w;
+        if (total > report_width) widths[flexible] -= std::min(widths[flexible] - std::min<std::size_t>(widths[flexible], 8), total - report_width);
+        std::string text;
+        for (auto const& row : rows_) {
+            std::string line(indent, ' ');
+            for (std::size_t k = 0; k < row.size(); ++k) {
+                std::string const cell = clip(row[k], widths[k]);
+                std::string const fill(widths[k] - width_of(cell), ' ');
+                line += alignment_[k] == 'r' ? fill + cell : cell + fill;
+                line += "  ";
+            }
+            line.erase(line.find_last_not_of(' ') + 1);
+            text += line + '\n';
+        }
+        return text;
+    }
+
+private:
+    std::string alignment_;
+    std::vector<std::vector<std::string>> rows_;
+};
+
+/// Appends a label and text broken at spaces, later lines under the first.
+inline void add_paragraph(std::string& text, std::string const& label, std::string_view words) {
+    std::string line = label;
+    std::size_t const indent = label.size();
+    bool empty = true;
+    for (std::size_t begin = 0; begin < words.size();) {
+        std::size_t const end = std::min(words.find(' ', begin), words.size());
+        std::string word = clip(std::string(words.substr(begin, end - begin)), report_width - indent);
+        begin = end + 1;
+        if (word.empty()) continue;
+        if (!empty && width_of(line) + 1 + width_of(word) > report_width) {
+            text += line + '\n';
+            line.assign(indent, ' ');
+            empty = true;
+        }
+        if (!std::exchange(empty, false)) line += ' ';
+        line += word;
+    }
+    line.erase(line.find_last_not_of(' ') + 1);
+    text += line + '\n';
+}
+
+/// `7 devices`.
+inline std::string count(std::size_t n, std::string const& what) { return std::to_string(n) + ' ' + what + (n == 1 ? "" : "s"); }
+
+/// Seconds by the name of a strategy, beside those of a plan; none where memory forbids it.
+inline std::string baseline_table(std::map<std::string, std::optional<double>> const& baselines, double cost, int decimals) {
+    text_columns table("lrl");
+    table.add({"", "seconds", ""});
+    for (auto const& [name, seconds] : baselines) {
+        if (!seconds) table.add({name, "-", "does not fit"});
+        else table.add({name, fixed(*seconds, decimals), cost > 0 ? fixed(*seconds / cost, 2) + " times the plan" : ""});
+    }
+    return table.print(2, 0);
+}
+
+/// `limit (time)`; `limit (time; nothing found)`.
+inline std::string status_text(search::status status, search::limit_kind which, bool exists) {
+    std::string text = search::name(status);
+    if (status == search::status::limit) text += std::string(" (") + search::name(which) + (exists ? ")" : "; nothing found)");
+    return text;
+}
+
+} // namespace heddle::detail

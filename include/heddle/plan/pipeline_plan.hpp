@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief A pipeline plan: where every layer is, whoever planned it. Plain data that stands on its own.
+#pragma once
+
+#include <heddle/base/error.hpp>
+#include <heddle/base/quantity.hpp>
+#include <heddle/plan/plan.hpp>
+#include <heddle/search/result.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace heddle {
+
+/// One device, machine by machine in the order of the plan.
+struct placed_device {
+    std::string type;
+    std::size_t machine = 0;
+    /// What its stage makes it hold, at most; nothing on a device that the plan does not use.
+    bytes memory, memory_limit;
+};
+
+struct pipeline_layer {
+    std::string name;
+    /// Of the model, in its order; zero where the layers are a profile's.
+    std::size_t operators = 0;
+};
+
+/// The layers [first, end) on one tensor group for each copy of the model.
+struct pipeline_stage {
+    std::size_t first = 0, end = 0;
+    /// By copy, the devices that share the layers; groups of all copies are equally large.
+    std::vector<std::vector<std::size_t>> devices;
+    /// Of one micro-batch, forward and backward, in the slowest copy; and of what enters the stage, from the one before.
+    seconds time, boundary;
+};
+
+/// Predicted seconds of an iteration; they add up.
+struct pipeline_times {
+    /// The slowest copy's; the copies' gradients.
+    seconds pipeline, synchronisation;
+    [[nodiscard]] double total() const { return (pipeline + synchronisation).value; }
+};
+
+/// Micro-batches pass through the stages one forward, one backward (1F1B): stage s holds those of the `stages - s` next, at most.
+struct pipeline_plan {
+    heddle::provenance provenance;
+    std::vector<pipeline_layer> layers;
+    std::vector<placed_device> devices;
+    std::vector<pipeline_stage> stages;
+    /// Of one copy, per iteration.
+    std::int64_t micro_batches = 1;
+    /// Samples of a micro-batch and of an iteration; zero where the profile does not say. A copy's last micro-batch may have fewer.
+    std::int64_t micro_batch_size = 0, global_batch = 0;
+
+    search::status status = search::status::infeasible;
+    search::limit_kind which_limit = search::limit_kind::none;
+    /// Why there is no plan, when there is none.
+    std::string reason;
+    pipeline_times time;
+    /// Share of the pipeline's time that its stages spend waiting, on average.
+    double bubble = 0;
+    double lower_bound = 0;
+    /// Seconds per iteration of other strategies under the same model; none where memory forbids them.
+    std::map<std::string, std::optional<double>> baselines;
+    /// What the search counted, by name.
+    std::map<std::string, std::size_t> statistics;
+    /// That the search took.
+    double seconds = 0;
+    std::vector<std::string> warnings;
+
+    [[nodiscard]] bool exists() const { return !stages.empty(); }
+    [[nodiscard]] std::size_t copies() const { return stages.empty() ? 0 : stages.front().devices.size(); }
+    [[nodiscard]] double cost() const { return time.total(); }
+    /// Relative distance between cost and bound.
+    [[nodiscard]] double gap() const { return cost() > 0 ? 1 - lower_bound / cost() : 0; }
+    [[nodiscard]] std::size_t operator_count() const {
+        std::size_t count = 0;
+        for (auto const& l : layers) count += l.operators;
+        return count;
+    }
+};
+
+/// *Throws* `input_error` naming the first thing that no plan has: stages that do not hold each layer once and in order, groups of a
+/// stage that are not equally large in every copy, a device that two of them have, is not there or holds more than its limit.
+inline void validate(pipeline_plan const& p) {
+    auto const fail = [](std::string const& place, std::string const& problem) { throw input_error(place, problem); };
+    if (!p.exists()) return;
+    if (p.micro_batches < 1) fail("micro-batches", std::to_string(p.micro_batches) + ", expected one at least");
+    std::vector<bool> taken(p.devices.size());
+    std::size_t next = 0;
+    for (std::size_t s = 0; s < p.stages.size(); ++s) {
+        auto const& stage = p.stages[s];
+        std::string const place = "stage " + std::to_string(s);
+        if (stage.first != next || stage.end <= stage.first || stage.end > p.layers.size())
+            fail(place, "has the layers " + std::to_string(stage.first) + " to before " + std::to_string(stage.end) + ", expected those from " + std::to_string(next) + " on");
+        next = stage.end;
+        if (stage.devices.empty() || stage.devices.size() != p.copies()) fail(place, std::to_string(stage.devices.size()) + " copies, expected as many as the first stage has, one at least");
+        for (auto const& group : stage.devices) {
+            if (group.empty() || group.size() != stage.devices.front().size()) fail(place, "tensor groups of different sizes, expected as many devices in every copy, one at least");
+            for (auto const d : group) {
+                if (d >= p.devices.size()) fail(place, "device " + std::to_string(d) + ", expected one of " + std::to_string(p.devices.size()));
+                if (taken[d]) fail(place, "device " + std::to_string(d) + " has a place already, expected one place for each");
+                taken[d] = true;
+            }
+        }
+    }
+    if (next != p.layers.size()) fail("stages", "they hold " + std::to_string(next) + " layers, expected all " + std::to_string(p.layers.size()));
+    for (std::size_t d = 0; d < p.devices.size(); ++d)
+        if (p.devices[d].memory > p.devices[d].memory_limit)
+            fail("device " + std::to_string(d), "holds " + std::to_string(p.devices[d].memory.value) + " bytes, expected at most its " + std::to_string(p.devices[d].memory_limit.value));
+}
+
+} // namespace heddle

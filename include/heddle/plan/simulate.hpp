@@ -1,0 +1,343 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief Runs an iteration of micro-batches in turn, event by event: computation and collectives of every device side by side.
+#pragma once
+
+#include <heddle/cost/duplex.hpp>
+#include <heddle/cost/timeline.hpp>
+#include <heddle/plan/evaluate.hpp>
+#include <heddle/plan/plan.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cassert>
+#include <cstddef>
+#include <limits>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace heddle {
+
+struct simulation_options {
+    /// Slots of `duplex` begin together on all devices, and turning takes its time. Else everything starts as soon as what it needs is
+    /// there, in the same order.
+    bool barriers = false;
+    /// By how much work takes longer while collectives run on the device, and collectives while some device works.
+    double slower_work = 1, slower_collectives = 1;
+};
+
+namespace detail {
+
+/// The simulation of one iteration.
+///
+/// Devices and the network each have their jobs in order of the slots of `duplex`. A micro-batch's computation in a stage needs its
+/// collectives there, and the other way round in the stage after. Parameters to gather and gradients to reduce run where the
+/// network is free, and give way; a parameter not yet there in time for its stage has its place in the order.
+class interleaved_run {
+public:
+    interleaved_run(std::size_t devices, int count, double turn, simulation_options const& options)
+        : options_(options), count_(static_cast<std::size_t>(count)), turn_(turn), queues_(devices) {}
+
+    using phase = timeline_event::phase;
+    /// A piece of work: of one step on each device, or a collective.
+    struct piece {
+        std::size_t step = 0;
+        std::optional<std::size_t> transfer{};
+        std::vector<double> seconds;
+    };
+    /// A stage in one direction; see `duplex`.
+    struct stage_side {
+        std::vector<piece> work, transfers, urgent, patient, again;
+    };
+    struct stage {
+        stage_side forward, backward;
+    };
+
+    timeline run(std::vector<stage> const& stages, std::vector<piece> const& updates, std::vector<piece> const& refreshes) {
+        lay_out(stages);
+        while (step()) {}
+        double& now = result_.total = now_;
+        for (auto const& p : updates) // all devices at once, each on its own
+            for (std::size_t d = 0; d < queues_.size(); ++d) {
+                if (p.seconds[d] <= 0) continue;
+                result_.events.push_back({p.step, d, phase::update, {}, now + updated_[d], p.seconds[d]});
+                updated_[d] += p.seconds[d];
+            }
+        now += updated_.empty() ? 0 : std::ranges::max(updated_);
+        for (auto const& p : refreshes) {
+            for (std::size_t d = 0; d < queues_.size(); ++d) result_.events.push_back({p.step, d, phase::update, p.transfer, now, p.seconds[0]});
+            now += p.seconds[0];
+        }
+        return std::move(result_);
+    }
+
+private:
+    static constexpr std::size_t none = ~std::size_t{0};
+    struct job {
+        piece const* what;
+        phase when;
+        std::size_t micro_batch, slot;
+        /// Counters of jobs to be done before this one, and the one this is counted in.
+        std::array<std::size_t, 2> needs{none, none};
+        std::size_t counter = none;
+        bool may_wait = false;
+        double left = 0;
+    };
+    struct queue {
+        std::vector<job> jobs;
+        std::size_t next = 0;
+    };
+
+    std::size_t new_counter() {
+        counters_.push_back(0);
+        return counters_.size() - 1;
+    }
+    void add_work(std::vector<piece> const& pieces, phase when, std::size_t micro_batch, std::size_t slot, std::array<std::size_t, 2> needs, std::size_t counter) {
+        for (auto const& p : pieces)
+            for (std::size_t d = 0; d < queues_.size(); ++d)
+                if (p.seconds[d] > 0) add(queues_[d].jobs, {&p, when, micro_batch, slot, needs, counter, false, p.seconds[d]});
+    }
+    void add_transfers(std::vector<job>& into, std::vector<piece> const& pieces, phase when, std::size_t micro_batch, std::size_t slot, std::size_t need, std::size_t counter, bool may_wait = false) {
+        for (auto const& p : pieces)
+            if (p.seconds[0] > 0) add(into, {&p, when, micro_batch, slot, {need, none}, counter, may_wait, p.seconds[0]});
+    }
+    void add(std::vector<job>& into, job j) {
+        if (j.counter != none) ++counters_[j.counter];
+        if (j.when != phase::gradient) ++slots_[j.slot].left; // a slot does not wait for gradients
+        into.push_back(j);
+    }
+    /// Slots in their order, each with the time that turning takes before the next.
+    std::size_t new_slot(double turns) {
+        slots_.push_back({0, turns * turn_});
+        return slots_.size() - 1;
+    }
+
+    void lay_out(std::vector<stage> const& stages) {
+        std::size_t const last = stages.size() - 1, k = count_;
+        updated_.assign(queues_.size(), 0.0);
+        std::vector<std::size_t> computed(k, none), arrived(k, none);
+        auto const new_counters = [&](std::vector<std::size_t>& list) {
+            for (auto& c : list) c = new_counter();
+        };
+        // What of a stage's computation is still to be placed: the last micro-batch's, in the first slot of the next.
+        std::array<std::size_t, 2> open_needs{none, none};
+        std::size_t open_counter = none;
+        for (std::size_t i = 0; i <= last; ++i) {
+            auto const& s = stages[i].forward;
+            std::size_t slot = new_slot(0), parameters = new_counter();
+            if (i > 0) add_work(stages[i - 1].forward.work, phase::forward, k - 1, slot, open_needs, open_counter);
+            auto const before = computed;
+            new_counters(computed);
+            new_counters(arrived);
+            for (std::size_t j = 0; j < k; ++j) {
+                if (j > 0) {
+                    slot = new_slot(j == 1 ? 2 : 1);
+                    add_work(s.work, phase::forward, j - 1, slot, {arrived[j - 1], parameters}, computed[j - 1]);
+                }
+                add_transfers(network_.jobs, s.transfers, phase::forward, j, slot, before[j], arrived[j]);
+                if (j > 0) continue;
+                add_transfers(network_.jobs, s.urgent, phase::forward, 0, slot, none, parameters);
+                add_transfers(network_.jobs, s.patient, phase::forward, 0, slot, none, parameters, true);
+            }
+            open_needs = {arrived[k - 1], parameters};
+            open_counter = computed[k - 1];
+        }
+        std::size_t slot = new_slot(0), again = new_counter();
+        add_work(stages[last].forward.work, phase::forward, k - 1, slot, open_needs, open_counter);
+        add_transfers(network_.jobs, stages[last].backward.again, phase::backward, 0, slot, none, again);
+        std::vector<std::size_t> const whole = computed;
+        arrived = whole; // the first collectives of the backward pass were the forward pass
+        for (std::size_t i = last + 1; i-- > 0;) {
+            auto const& s = stages[i].backward;
+            new_counters(computed);
+            std::size_t const next_again = new_counter();
+            add_work(s.work, phase::backward, 0, slot, {arrived[0], again}, computed[0]);
+            auto const to_arrive = arrived;
+            new_counters(arrived);
+            for (std::size_t j = 1; j < k; ++j) {
+                slot = new_slot(j == 1 ? 2 : 1);
+                add_work(s.work, phase::backward, j, slot, {to_arrive[j], again}, computed[j]);
+                add_transfers(network_.jobs, s.transfers, phase::backward, j - 1, slot, computed[j - 1], arrived[j - 1]);
+                if (j == k - 1 && i > 0) add_transfers(network_.jobs, stages[i - 1].backward.again, phase::backward, 0, slot, none, next_again);
+            }
+            slot = new_slot(0);
+            add_transfers(gradients_.jobs, s.patient, phase::gradient, 0, slot, computed[k - 1], none);
+            add_transfers(network_.jobs, s.transfers, phase::backward, k - 1, slot, computed[k - 1], arrived[k - 1]);
+            add_transfers(network_.jobs, s.urgent, phase::backward, 0, slot, computed[k - 1], none);
+            again = next_again;
+        }
+    }
+
+    [[nodiscard]] bool is_ready(job const& j) const {
+        if (options_.barriers && j.slot > slot_) return false;
+        return std::ranges::all_of(j.needs, [&](std::size_t c) { return c == none || counters_[c] == 0; });
+    }
+    /// What the network does now: the next in its order, else what may wait.
+    job* network_job() {
+        auto& [jobs, next] = network_;
+        while (next < jobs.size() && jobs[next].left <= 0) ++next;
+        if (next < jobs.size() && (jobs[next].may_wait || is_ready(jobs[next]))) return &jobs[next];
+        for (auto n = std::max(next, waiting_); n < jobs.size(); ++n) {
+            waiting_ = n;
+            if (jobs[n].may_wait && jobs[n].left > 0) return &jobs[n];
+        }
+        waiting_ = jobs.size();
+        auto& g = gradients_;
+        while (g.next < g.jobs.size() && g.jobs[g.next].left <= 0) ++g.next;
+        return g.next < g.jobs.size() && is_ready(g.jobs[g.next]) ? &g.jobs[g.next] : nullptr;
+    }
+
+    void record(job const& j, std::size_t device, double start, double end) {
+        if (end <= start) return;
+        auto& events = result_.events;
+        auto& last = last_event_[device * 2 + (j.what->transfer ? 1 : 0)];
+        if (last != none && events[last].step == j.what->step && events[last].when == j.when && events[last].transfer == j.what->transfer &&
+            events[last].micro_batch == static_cast<int>(j.micro_batch) && events[last].start + events[last].duration == start) {
+            events[last].duration = end - events[last].start;
+            return;
+        }
+        last = events.size();
+        events.push_back({j.what->step, device, j.when, j.what->transfer, start, end - start, static_cast<int>(j.micro_batch)});
+    }
+    void finish(job& j) {
+        j.left = 0;
+        if (j.counter != none) --counters_[j.counter];
+        if (j.when != phase::gradient) --slots_[j.slot].left;
+    }
+
+    /// Goes on to the next moment at which something ends; false if nothing is left.
+    bool step() {
+        if (last_event_.empty()) last_event_.assign(2 * queues_.size(), none);
+        if (options_.barriers && slot_ < slots_.size() && slots_[slot_].left == 0 && !opens_at_) opens_at_ = now_ + slots_[slot_].turn;
+        if (opens_at_ && *opens_at_ <= now_) {
+            ++slot_;
+            opens_at_.reset();
+            return true;
+        }
+        std::vector<job*> running(queues_.size(), nullptr);
+        bool works = false;
+        for (std::size_t d = 0; d < queues_.size(); ++d) {
+            auto& q = queues_[d];
+            while (q.next < q.jobs.size() && q.jobs[q.next].left <= 0) ++q.next;
+            if (q.next < q.jobs.size() && is_ready(q.jobs[q.next])) running[d] = &q.jobs[q.next], works = true;
+        }
+        job* const carried = network_job();
+        if (!works && !carried && !opens_at_) return false;
+        double const work_rate = carried ? 1 / options_.slower_work : 1, network_rate = works ? 1 / options_.slower_collectives : 1;
+        double length = opens_at_ ? *opens_at_ - now_ : std::numeric_limits<double>::infinity();
+        for (auto* j : running)
+            if (j) length = std::min(length, j->left / work_rate);
+        if (carried) length = std::min(length, carried->left / network_rate);
+        double const end = opens_at_ && length >= *opens_at_ - now_ ? *opens_at_ : now_ + length;
+        auto const advance = [&](job& j, double rate) {
+            j.left = j.left / rate <= length * (1 + 1e-12) ? 0 : j.left - length * rate;
+            if (j.left <= 0) finish(j);
+        };
+        for (std::size_t d = 0; d < queues_.size(); ++d) {
+            if (carried) record(*carried, d, now_, end);
+            if (!running[d]) continue;
+            record(*running[d], d, now_, end);
+            advance(*running[d], work_rate);
+        }
+        if (carried) advance(*carried, network_rate);
+        now_ = end;
+        return true;
+    }
+
+    struct slot_state {
+        std::size_t left;
+        double turn;
+    };
+    simulation_options options_;
+    std::size_t count_;
+    double turn_;
+    std::vector<queue> queues_;
+    queue network_, gradients_;
+    std::vector<std::size_t> counters_;
+    std::vector<slot_state> slots_;
+    std::size_t slot_ = 0, waiting_ = 0;
+    std::optional<double> opens_at_;
+    double now_ = 0;
+    std::vector<double> updated_;
+    std::vector<std::size_t> last_event_;
+    timeline result_;
+};
+
+} // namespace detail
+
+/// The events of one iteration of a plan whose micro-batches take turns.
+///
+/// With barriers the total is that of `duplex` up to rounding; without, no more.
+/// *Precondition:* `p.provenance.training.interleaves()`. *Throws* as `evaluate`.
+/// *Complexity.* Linear in the steps, times micro-batches and the square of the devices.
+[[nodiscard]] inline timeline simulate(plan const& p, cluster const& c, simulation_options const& options = {}) {
+    auto const model = per_device_model(c, main_type(p));
+    if (model.class_count() != p.devices.size()) throw input_error("cluster '" + c.name + "'", "has another number of devices than the plan");
+    auto const shares = shares_of(p);
+    auto const& training = p.provenance.training;
+    duplex const clock(model.class_count(), training);
+    using run = detail::interleaved_run;
+    std::vector<run::stage> stages(1);
+    std::vector<run::piece> updates, refreshes;
+    auto label = clock.initial();
+    auto forced = p.stages.begin();
+    for (std::size_t n = 0; n < p.steps.size(); ++n) {
+        auto const& s = p.steps[n].step;
+        auto const price = model.price(s, shares);
+        bool const begins = forced != p.stages.end() && *forced == n;
+        if (begins) ++forced, clock.close(label);
+        if (begins || duplex::ends_stage(label, price)) stages.emplace_back();
+        clock.extend(label, price);
+        auto const add = [&](std::vector<run::piece>& into, transfer_list const& transfers) {
+            for (std::size_t t = 0; t < transfers.size(); ++t) into.push_back({n, t, {model.decided(transfers[t], shares).seconds}});
+        };
+        auto const part = [&](per_class const& all) {
+            run::piece mine{n, {}, {all.begin(), all.end()}};
+            for (auto& x : mine.seconds) x /= s.once ? training.micro_batches : 1;
+            return mine;
+        };
+        auto& [forward, backward] = stages.back();
+        bool const is_unsharded = s.transient.value > 0;
+        add(!s.once ? forward.transfers : is_unsharded ? forward.urgent : forward.patient, s.forward_transfers);
+        add(!s.once ? backward.transfers : is_unsharded ? backward.urgent : backward.again, s.backward_transfers);
+        add(backward.patient, s.deferred_transfers);
+        forward.work.push_back(part(price.forward));
+        backward.work.insert(backward.work.begin(), part(price.backward));
+        updates.push_back({n, {}, {price.update.begin(), price.update.end()}});
+        add(refreshes, s.update_transfers);
+    }
+    return run(model.class_count(), training.micro_batches, training.turn.value, options).run(stages, updates, refreshes);
+}
+
+/// Seconds in which a device computes, in which it communicates, and in which it does both.
+struct overlap {
+    double compute = 0, communication = 0, both = 0;
+    /// Of the shorter one, the part beside the other.
+    [[nodiscard]] double ratio() const { return both > 0 ? both / std::min(compute, communication) : 0; }
+};
+
+[[nodiscard]] inline overlap overlap_of(timeline const& t, std::size_t device) {
+    std::vector<std::pair<double, int>> moments; // 1 and -1: computation begins and ends; 2 and -2: communication
+    for (auto const& e : t.events) {
+        if (e.device != device) continue;
+        int const kind = e.transfer ? 2 : 1;
+        moments.push_back({e.start, kind});
+        moments.push_back({e.start + e.duration, -kind});
+    }
+    std::ranges::sort(moments);
+    overlap result;
+    int computes = 0, communicates = 0;
+    double before = 0;
+    for (auto const& [now, kind] : moments) {
+        if (computes > 0) result.compute += now - before;
+        if (communicates > 0) result.communication += now - before;
+        if (computes > 0 && communicates > 0) result.both += now - before;
+        (kind == 1 || kind == -1 ? computes : communicates) += kind > 0 ? 1 : -1;
+        before = now;
+    }
+    return result;
+}
+
+} // namespace heddle

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief The HiDup planner: shardings and stages for micro-batches that take turns, one's communication beside the other's computation.
+///
+/// HiDup (SoCC '22), sections 3 and 4.
+#pragma once
+
+#include <heddle/planner/hap.hpp>
+#include <heddle/theory/micro_batch.hpp>
+
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace heddle {
+
+struct hidup_options {
+    /// Segments, pins, limits and training, as for `plan_hap`; the engine is Pareto dynamic programming with a beam unless it is said otherwise.
+    hap_options planning{.synthesis = {.engine = search_engine::pareto_dp, .beam = 30}};
+    int micro_batches = 2;
+    /// Of turning from one micro-batch to the next; see `training_options`.
+    seconds turn{};
+    /// Batch norms and the like compute other statistics, of a part of the batch: a warning instead of an error.
+    bool allows_batch_statistics = false;
+    /// Also plans the whole batch at once, with gradients reduced beside the backward pass: a baseline, beside that plan's own.
+    bool compares = true;
+};
+
+/// Plans a program whose batch is run in parts that take turns. The plan is one of `micro_batch_of(program, micro_batches)`.
+///
+/// Alternates as `plan_hap` does, from compute-proportional and even ratios; on equal devices that is one search. `optimal` is over all programs of
+/// the theory, as `cut_space` has it, and all stages that begin at a collective or before an operator that reads a parameter.
+/// *Throws* `input_error` for a batch that cannot be divided so, device groups, and an operator with statistics of the batch.
+template <ratio_solver Solver>
+[[nodiscard]] plan plan_hidup(program const& p, cluster const& c, Solver&& solver, hidup_options const& options = {}) {
+    auto const [statistic, operation] = obstacles_to_micro_batches(index_program(p));
+    auto const fail = [&](operator_id o, char const* problem) { throw input_error("micro-batches, operator '" + p.name(o) + "'", problem); };
+    if (operation) fail(*operation, "does not add up over parts of the batch that run one after the other");
+    if (statistic && !options.allows_batch_statistics) fail(*statistic, "has statistics of the whole batch, which parts of it one after the other have others of");
+    auto planning = options.planning;
+    planning.training.micro_batches = options.micro_batches;
+    planning.training.turn = options.turn;
+    auto result = plan_hap(micro_batch_of(p, options.micro_batches), c, solver, planning);
+    result.provenance.planner = "hidup";
+    if (statistic) result.warnings.push_back("the statistics of operator '" + p.name(*statistic) + "' are those of each micro-batch");
+    if (!options.compares) return result;
+    planning.training = options.planning.training;
+    planning.training.overlaps_gradients = true;
+    planning.synthesis.engine = search_engine::best_first;
+    auto const whole = plan_hap(p, c, solver, planning);
+    result.baselines = whole.baselines;
+    result.baselines["whole batch"] = whole.exists() ? std::optional(whole.cost()) : std::nullopt;
+    return result;
+}
+
+} // namespace heddle

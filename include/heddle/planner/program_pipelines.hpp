@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief AMP and Ditto from a program and a cluster to a pipeline plan.
+#pragma once
+
+#include <heddle/pipeline/batch_split.hpp>
+#include <heddle/planner/pipeline_plans.hpp>
+#include <heddle/planner/program_profile.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace heddle {
+
+namespace detail {
+
+/// Names the program's operators in a plan, and warns of one that cannot run in micro-batches.
+inline void describe(pipeline_plan& plan, indexed_program const& p, program_layers const& layers, training_options const& training) {
+    for (std::size_t l = 0; l < plan.layers.size(); ++l) plan.layers[l].operators = layers.cuts[l + 1] - layers.cuts[l];
+    plan.provenance.training = training;
+    try {
+        (void)split_along_batch(p);
+    } catch (input_error const& e) {
+        plan.warnings.push_back(e.what());
+    }
+}
+
+/// The machines of a cluster by type, in the order of `types_in_use`.
+[[nodiscard]] inline machine_numbers numbered_in_cluster(cluster const& c) {
+    auto const types = types_in_use(c);
+    machine_numbers numbers(types.size());
+    std::size_t next = 0;
+    for (auto const& m : c.machines)
+        for (int n = 0; n < m.count; ++n) numbers[static_cast<std::size_t>(std::ranges::find(types, m.type) - types.begin())].push_back(next++);
+    return numbers;
+}
+
+} // namespace detail
+
+/// The best strategy for a program in these layers. *Throws* `input_error` as `make_strategy_problem` and `plan_amp`.
+template <single_device_program Program>
+[[nodiscard]] pipeline_plan plan_amp(Program const& program, program_layers const& layers, cluster const& c, amp_options const& options = {}, profile_options const& profile = {}) {
+    auto const problem = make_strategy_problem(program, layers, c, profile);
+    auto plan = make_pipeline_plan(problem, plan_amp(problem, options));
+    detail::describe(plan, index_program(program), layers, profile.training);
+    return plan;
+}
+
+struct ditto_program_options {
+    /// Samples of a micro-batch; none: each number that divides the batch is tried.
+    std::optional<std::int64_t> micro_batch_size{};
+    machine_split split = machine_split::halves;
+    profile_options profile{};
+    /// Limits are of each size of micro-batch.
+    ditto_options planner{};
+};
+
+/// The best template for a program in these layers, of all sizes of micro-batch that the schedule can run. The bound is over all of them.
+/// *Throws* `input_error` as `make_template_problem` and `plan_ditto`, and if the size does not divide the batch.
+template <single_device_program Program, pipeline_schedule Schedule = one_f_one_b>
+[[nodiscard]] pipeline_plan plan_ditto(Program const& program, program_layers const& layers, cluster const& c, ditto_program_options const& options = {}, Schedule const& schedule = {}) {
+    auto const indexed = index_program(program);
+    auto const samples = options.profile.global_batch.value_or(batch_size_of(indexed));
+    auto sizes = divisors(samples);
+    if (options.micro_batch_size) {
+        if (std::ranges::find(sizes, *options.micro_batch_size) == sizes.end())
+            throw input_error("micro-batch", std::to_string(*options.micro_batch_size) + " samples, expected a number that divides the batch of " + std::to_string(samples));
+        sizes = {*options.micro_batch_size};
+    }
+    detail::check_for_pipelines(c);
+    auto const numbers = detail::numbered_in_cluster(c);
+    std::optional<pipeline_plan> best;
+    double bound = std::numeric_limits<double>::infinity(), spent = 0;
+    search::limit_kind limit = search::limit_kind::none;
+    bool is_open = false;
+    for (auto const size : sizes) {
+        auto const problem = make_template_problem(program, layers, c, size, samples / size, options.split, options.profile.training);
+        bool const can_run = schedule.can_run({std::min(problem.device_count(), problem.layer_count()), problem.micro_batches});
+        if (!can_run && sizes.size() > 1 && (best || size != sizes.back())) continue;
+        auto plan = make_pipeline_plan(problem, plan_ditto(problem, options.planner, schedule), numbers, schedule);
+        plan.micro_batch_size = size;
+        spent += plan.seconds;
+        is_open = is_open || plan.status == search::status::limit;
+        if (limit == search::limit_kind::none) limit = plan.which_limit;
+        if (plan.status != search::status::infeasible) bound = std::min(bound, plan.lower_bound);
+        bool const is_better = !best || (plan.exists() && (!best->exists() || plan.cost() < best->cost()));
+        if (is_better) best = std::move(plan);
+    }
+    best->provenance.cluster = c.name;
+    best->global_batch = samples;
+    best->seconds = spent;
+    if (best->exists()) {
+        best->lower_bound = std::min(bound, best->cost());
+        best->status = best->gap() <= 1e-12 ? search::status::optimal : is_open ? search::status::limit : search::status::feasible;
+    } else if (is_open) {
+        best->status = search::status::limit;
+    }
+    best->which_limit = best->status == search::status::limit ? limit : search::limit_kind::none;
+    detail::describe(*best, indexed, layers, options.profile.training);
+    if (best->stages.size() > 1) best->warnings.push_back("what stages send each other is not counted");
+    return *std::move(best);
+}
+
+} // namespace heddle

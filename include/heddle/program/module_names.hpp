@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief Which module of a model a parameter belongs to, by its name.
+#pragma once
+
+#include <algorithm>
+#include <cctype>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace heddle {
+
+/// The module of a name up to its first part with a digit: `encoder.layers.3` of `encoder.layers.3.linear1.weight`. Nothing where
+/// no part but the last has one.
+[[nodiscard]] inline std::optional<std::string> numbered_module(std::string_view name) {
+    for (std::size_t begin = 0, end = 0; end != std::string_view::npos; begin = end + 1) {
+        end = name.find('.', begin);
+        auto const part = name.substr(begin, end == std::string_view::npos ? end : end - begin);
+        if (end != std::string_view::npos && std::ranges::any_of(part, [](char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }))
+            return std::string(name.substr(0, end));
+    }
+    return std::nullopt;
+}
+
+/// The numbered module; where there is none, the name up to its last dot, or all of it.
+[[nodiscard]] inline std::string module_of(std::string_view name) {
+    return numbered_module(name).value_or(std::string(name.substr(0, name.rfind('.'))));
+}
+
+} // namespace heddle

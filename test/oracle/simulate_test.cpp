@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief The simulator of micro-batches in turn: with barriers it takes as long as the recurrence says, without never longer.
+#include "support/interleaved_plans.hpp"
+#include "support/random_programs.hpp"
+
+#include <heddle/plan/simulate.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+#include <vector>
+
+namespace {
+
+using namespace heddle;
+using test::random_source;
+
+struct interleaved_case {
+    cluster machines;
+    plan what;
+};
+
+interleaved_case random_case(std::uint64_t seed, bool turns) {
+    random_source random(seed);
+    auto const p = test::random_program(random, {.most_operators = 10});
+    auto const indexed = index_program(p);
+    interleaved_case result{test::random_cluster(random, {.most_types = 3, .most_devices = 5}), {}};
+    training_options training{.micro_batches = random.between(2, 4), .turn = seconds(turns && random.chance(0.5) ? random.between(0.01, 1.0) : 0)};
+    result.what = test::interleaved(test::random_plan(indexed, result.machines.devices().size(), random), indexed, training, random);
+    return result;
+}
+
+/// No device does two things of a kind at once.
+bool is_in_order(timeline const& t) {
+    std::map<std::pair<std::size_t, bool>, double> until;
+    auto events = t.events;
+    std::ranges::sort(events, {}, [](auto const& e) { return std::pair(e.start, e.duration); });
+    for (auto const& e : events) {
+        auto& last = until[{e.device, e.transfer.has_value()}];
+        if (e.start < last - 1e-9 * t.total || e.start + e.duration > t.total * (1 + 1e-9)) return false;
+        last = e.start + e.duration;
+    }
+    return true;
+}
+
+double work_of(timeline const& t) {
+    double sum = 0;
+    for (auto const& e : t.events) sum += e.duration;
+    return sum;
+}
+
+} // namespace
+
+TEST_CASE("with barriers a simulation takes as long as the recurrence says, without never longer") {
+    int faster = 0, overlapping = 0;
+    for (std::uint64_t seed = 1; seed <= 1500; ++seed) {
+        auto const [machines, what] = random_case(seed, true);
+        double const expected = evaluate(what, machines).time.total();
+        auto const strict = simulate(what, machines, {.barriers = true}), free = simulate(what, machines);
+        CAPTURE(seed);
+        CHECK(strict.total == doctest::Approx(expected).epsilon(1e-9));
+        CHECK(free.total <= strict.total * (1 + 1e-9));
+        CHECK(work_of(strict) == doctest::Approx(work_of(free)).epsilon(1e-9));
+        CHECK(is_in_order(strict));
+        CHECK(is_in_order(free));
+        faster += free.total < strict.total * (1 - 1e-6);
+        overlapping += overlap_of(free, 0).ratio() > 0.1;
+    }
+    CHECK(faster > 200);
+    CHECK(overlapping > 200);
+}
+
+TEST_CASE("interference slows what runs side by side, and nothing else") {
+    int slower = 0;
+    for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+        auto const [machines, what] = random_case(seed + 5000, false);
+        CAPTURE(seed);
+        auto const alone = simulate(what, machines), work = simulate(what, machines, {.slower_work = 1.5}), both = simulate(what, machines, {.slower_work = 1.5, .slower_collectives = 1.5});
+        CHECK(work_of(work) <= 1.5 * work_of(alone) * (1 + 1e-9));
+        CHECK(work_of(both) <= 1.5 * work_of(alone) * (1 + 1e-9));
+        CHECK(both.total <= 1.5 * alone.total * (1 + 1e-9));
+        bool any = false;
+        for (std::size_t d = 0; d < what.devices.size(); ++d) any = any || overlap_of(alone, d).both > 1e-9 * alone.total;
+        if (!any) CHECK(both.total == doctest::Approx(alone.total));
+        slower += both.total > alone.total * (1 + 1e-6);
+    }
+    CHECK(slower > 50);
+}

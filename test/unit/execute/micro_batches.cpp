@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: BSL-1.0
+// Random plans whose micro-batches take turns compute what the single device does of the whole batch, and carry what they charge.
+#include "emulation.hpp"
+
+#include <heddle/plan/verify.hpp>
+#include <support/catalogue_programs.hpp>
+#include <support/interleaved_plans.hpp>
+
+#include <doctest/doctest.h>
+
+#include <optional>
+#include <vector>
+
+using namespace heddle;
+
+namespace {
+
+/// The number of micro-batches that a program's batch can be divided into; none if it cannot.
+int divisor(program const& p, test::random_source& random) try {
+    auto const indexed = index_program(p);
+    auto const batch = batch_of_inputs(indexed);
+    auto const [statistic, operation] = obstacles_to_micro_batches(indexed);
+    if (batch.empty() || statistic || operation) return 0;
+    auto const size = indexed.tensors[batch.front().tensor].factors[static_cast<std::size_t>(batch.front().factor)].extent;
+    std::vector<int> fit;
+    for (int k = 2; k <= 4; ++k)
+        if (size % k == 0 && size > k) fit.push_back(k);
+    if (fit.empty()) return 0;
+    int const count = random.of(fit);
+    static_cast<void>(micro_batch_of(p, count));
+    return count;
+} catch (input_error const&) { // an extent depends on the batch's in a way that no rule states
+    return 0;
+}
+
+/// A program; none where the random shapes do not go together.
+std::optional<program> grow(test::random_source& random) try {
+    int const recipes = random.between(1, 5);
+    return test::catalogue_program(random, recipes);
+} catch (input_error const&) {
+    return std::nullopt;
+}
+
+} // namespace
+
+TEST_CASE("micro-batches that take turns have the gradients of the whole batch") {
+    int run = 0, unsharded = 0, factors = 0;
+    for (std::uint64_t seed = 1; seed <= (test::sanitized ? 800 : 8000); ++seed) {
+        test::random_source random(seed);
+        CAPTURE(seed);
+        auto const grown = grow(random);
+        if (!grown) continue;
+        auto const& p = *grown;
+        INFO(test::describe(p));
+        int const count = divisor(p, random);
+        if (count == 0) continue;
+        auto const indexed = index_program(micro_batch_of(p, count));
+        auto const ranks = static_cast<std::size_t>(random.between(1, 5));
+        auto const what = test::interleaved(test::random_plan(indexed, ranks, random), indexed, {.micro_batches = count}, random);
+        CAPTURE(count);
+        INFO(test::describe(what));
+        auto const verified = verify(p, what);
+        REQUIRE_MESSAGE(verified, verified.problem);
+        auto const shown = test::emulate(p, what, seed);
+        CHECK_MESSAGE(shown, shown.problem);
+        ++run;
+        for (auto const& s : what.steps) {
+            unsharded += s.instruction.what == instruction::kind::unshard;
+            factors += s.instruction.what == instruction::kind::compute && gathers_factors(s.instruction);
+        }
+    }
+    MESSAGE(run << " programs of batches that can be divided");
+    CHECK(run > (test::sanitized ? 20 : 200));
+    CHECK(unsharded > (test::sanitized ? 1 : 10));
+    CHECK(factors > (test::sanitized ? 0 : 5));
+}

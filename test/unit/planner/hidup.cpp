@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: BSL-1.0
+// The HiDup planner: its optimum against every program and every stage, engines against each other, what it refuses.
+#include <heddle/clp/all.hpp>
+#include <heddle/plan/simulate.hpp>
+#include <heddle/plan/verify.hpp>
+#include <heddle/planner/hidup.hpp>
+#include <support/random_programs.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+#include <string>
+#include <vector>
+
+using namespace heddle;
+
+namespace {
+
+/// Three layers of a perceptron on a batch of 8.
+program perceptron(char const* last = "(b n) -> (); 0") {
+    program_builder b;
+    auto h = b.input("x", {8, 64});
+    for (int l = 0; l < 3; ++l) {
+        h = b.apply("linear", "(b k), (n k) -> (b n); 0*1", {h, b.parameter("w" + std::to_string(l), {64, 64})}, {.category = operator_class::matmul});
+        h = b.apply("relu", "(b n) -> (b n)", {h}, {.saved_results = {0}});
+    }
+    return b.finish(b.apply("sum", last, {h}));
+}
+
+cluster two(double bandwidth, double second_rate = 1e6) {
+    cluster c;
+    c.name = "two";
+    c.types = {{"A", bytes(1e9), bytes_per_second(1e9), seconds(1e-3), {{element_type::float32, {flops_per_second(1e6)}}}},
+               {"B", bytes(1e9), bytes_per_second(1e9), seconds(1e-3), {{element_type::float32, {flops_per_second(second_rate)}}}}};
+    c.machines = {{0, 1, 1}, {1, 1, 1}};
+    c.inter = network_link{bytes_per_second(bandwidth), seconds(1e-3)};
+    return c;
+}
+
+/// The graph of a program of micro-batches at even ratios, and its prices.
+struct searched {
+    indexed_program program;
+    training_options training{.micro_batches = 2};
+    cut_space space;
+    cost_model model;
+    std::vector<step> steps;
+    cut_graph graph;
+    std::optional<priced_graph> priced;
+
+    searched(heddle::program const& p, cluster const& c) : program(index_program(p)), space(program, operator_kinds(program)), model(c, device_types(c).classes) {
+        space.divide_into_stages();
+        graph = search::explore(space);
+        for (auto const& i : space.instructions()) steps.push_back(make_step(program, i, training));
+        priced.emplace(space, graph, steps, model, uniform_shares(share_vector(model.class_count(), 1.0 / model.ranks())), training);
+    }
+};
+
+/// The least time over all paths, one after the other.
+void least_of_all(searched const& s, duplex const& clock, search::graph_node at, duplex::label const& label, double& least, std::size_t& paths) {
+    if (paths > 300'000) return;
+    if (at.level + 1 == s.graph.level_count()) {
+        ++paths;
+        least = std::min(least, clock.total(label));
+        return;
+    }
+    for (auto const& edge : s.graph.from_level(at.level).out(at.position)) {
+        auto next = label;
+        s.priced->extend(clock, next, at.level, edge.action);
+        least_of_all(s, clock, {at.level + 1, edge.to}, next, least, paths);
+    }
+}
+
+} // namespace
+
+TEST_CASE("both engines find the fastest of all programs and stages") {
+    int compared = 0;
+    for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+        test::random_source random(seed);
+        auto const p = test::random_program(random, {.least_operators = 2, .most_operators = 3});
+        auto const c = test::random_cluster(random, {.most_types = 2, .most_devices = 3});
+        searched const s(p, c);
+        auto const clock = s.priced->clock<duplex>();
+        double least = std::numeric_limits<double>::infinity();
+        std::size_t paths = 0;
+        least_of_all(s, clock, {}, clock.initial(), least, paths);
+        if (paths > 300'000) continue;
+        ++compared;
+        CAPTURE(seed);
+        CAPTURE(paths);
+        for (auto engine : {search_engine::best_first, search_engine::pareto_dp}) {
+            auto const found = synthesise<duplex>(*s.priced, {.engine = engine, .search = {}});
+            CHECK(found.status == search::status::optimal);
+            CHECK(found.cost.seconds == doctest::Approx(least).epsilon(1e-9));
+        }
+        // With the other accumulator too.
+        auto const best = synthesise<serial>(*s.priced, {.search = {}}), by_levels = synthesise<serial>(*s.priced, {.engine = search_engine::pareto_dp, .search = {}});
+        CHECK(best.cost.seconds == doctest::Approx(by_levels.cost.seconds).epsilon(1e-9));
+    }
+    CHECK(compared > 20);
+}
+
+TEST_CASE("a plan of micro-batches is verified, priced, simulated, and no slower than its bound") {
+    auto const p = perceptron();
+    for (double bandwidth : {1e4, 1e6, 1e8})
+        for (double rate : {1e6, 3e6}) {
+            auto const c = two(bandwidth, rate);
+            auto const made = plan_hidup(p, c, clp::ratio_solver{});
+            CAPTURE(bandwidth);
+            CAPTURE(rate);
+            REQUIRE(made.exists());
+            auto const checked = verify(p, made);
+            INFO(checked.problem);
+            CHECK(checked);
+            CHECK(made.cost() == doctest::Approx(evaluate(made, c).time.total()));
+            CHECK(made.lower_bound <= made.cost() * (1 + 1e-9));
+            CHECK(simulate(made, c, {.barriers = true}).total == doctest::Approx(made.cost()).epsilon(1e-9));
+            CHECK(simulate(made, c).total <= made.cost() * (1 + 1e-9));
+            CHECK(made.baselines.contains("whole batch"));
+        }
+}
+
+TEST_CASE("more bandwidth never costs more, a longer turn never less") {
+    auto const p = perceptron();
+    double before = std::numeric_limits<double>::infinity();
+    for (double bandwidth : {1e4, 1e5, 1e6, 1e7}) {
+        auto const made = plan_hidup(p, two(bandwidth), clp::ratio_solver{}, {.planning = {.synthesis = {.engine = search_engine::pareto_dp}}, .compares = false});
+        CHECK(made.status == search::status::optimal);
+        CHECK(made.cost() <= before * (1 + 1e-9));
+        before = made.cost();
+        auto const slower = plan_hidup(p, two(bandwidth), clp::ratio_solver{}, {.turn = seconds(0.01), .compares = false});
+        CHECK(slower.cost() >= made.cost());
+    }
+}
+
+TEST_CASE("what the parts of a batch do not add up to is refused") {
+    auto const plan_of = [](program const& p, hidup_options const& options = {}) { return plan_hidup(p, two(1e6), clp::ratio_solver{}, options); };
+    CHECK_THROWS_WITH_AS(static_cast<void>(plan_of(perceptron(), {.micro_batches = 3})), doctest::Contains("divide the batch of 8"), input_error);
+    {
+        program_builder b; // a loss with a summand that has no batch
+        auto const x = b.input("x", {8, 4});
+        auto const w = b.parameter("w", {4});
+        auto const product = b.apply("mul", "(b k), (k) -> (b k); 0*1", {x, w});
+        auto const loss = b.apply("add", "(), () -> (); 0 + 1", {b.apply("sum", "(b k) -> (); 0", {product}), b.apply("decay", "(k) -> (); 0", {w})}, {.name = "total"});
+        CHECK_THROWS_WITH_AS(static_cast<void>(plan_of(b.finish(loss))), doctest::Contains("'total'"), input_error);
+    }
+    {
+        program_builder b; // not linear after the sum over the batch
+        auto const product = b.apply("mul", "(b k), (k) -> (b k); 0*1", {b.input("x", {8, 4}), b.parameter("w", {4})});
+        auto const sum = b.apply("sum", "(b k) -> (k); 0", {product});
+        auto const root = b.apply("sqrt", "(k) -> (k)", {sum}, {.name = "root"});
+        CHECK_THROWS_WITH_AS(static_cast<void>(plan_of(b.finish(b.apply("total", "(k) -> (); 0", {root})))), doctest::Contains("'root'"), input_error);
+    }
+}
