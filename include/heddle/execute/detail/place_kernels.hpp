@@ -3,7 +3,7 @@
 /// @brief Kernels that move elements by their places, or by places held in a tensor, or choose among elements.
 #pragma once
 
-#include <heddle/execute/detail/kernel_table.hpp>
+#include <heddle/execute/detail/linear_kernels.hpp>
 
 namespace heddle::detail {
 
@@ -162,6 +162,60 @@ operator_kernel<Scalar> index_kernel(bool for_each_element) {
             }};
 }
 
+/// Of one operand what slices pick, with a second one the places that it holds.
+template <class Scalar>
+operator_kernel<Scalar> slices_or_places() {
+    auto const slices = picking<Scalar>(), places = index_kernel<Scalar>(false);
+    return {[=](kernel_call const& call, tensor_view<Scalar> x) { return (x.size() > 1 ? places : slices).forward(call, x); },
+            [=](kernel_call const& call, tensor_view<Scalar> x, tensor_view<Scalar> y, tensor_view<Scalar> g) {
+                return (x.size() > 1 ? places : slices).backward(call, x, y, g);
+            }};
+}
+
+/// `topk`: in order, the first of equals first; the second result is where they are.
+template <class Scalar>
+operator_kernel<Scalar> largest_kernel() {
+    return {[](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> {
+                tensors<Scalar> y{dense_tensor<Scalar>(call.result_shape(0)), dense_tensor<Scalar>(call.result_shape(1))};
+                axis_view const from(x[0]->dims, axis_of(call)), to(y[0].dims, axis_of(call));
+                bool const largest = call.flag("largest", true);
+                from.for_each_line([&](extent first, extent line) {
+                    auto places = every_place(from.size);
+                    auto const value = [&](extent place) { return (*x[0])[first + place * from.inner]; };
+                    std::ranges::stable_sort(places, [&](extent a, extent b) { return largest ? value(a) > value(b) : value(a) < value(b); });
+                    for (extent k = 0; k < to.size; ++k) {
+                        extent const at = (line / to.inner * to.size + k) * to.inner + line % to.inner;
+                        y[0][at] = value(places[static_cast<std::size_t>(k)]);
+                        y[1][at] = static_cast<Scalar>(places[static_cast<std::size_t>(k)]);
+                    }
+                });
+                return y;
+            },
+            [](kernel_call const& call, tensor_view<Scalar> x, tensor_view<Scalar> y, tensor_view<Scalar> g) {
+                dense_tensor<Scalar> dx(x[0]->dims);
+                for_each_indexed(call, dx.dims, *y[1], true, [&](extent from, extent to) { dx[from] += (*g[0])[to]; });
+                return only(std::move(dx));
+            }};
+}
+
+/// A one at each place that the operand names, among the classes that are held.
+template <class Scalar>
+operator_kernel<Scalar> one_hot_kernel() {
+    return {[](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> {
+                dense_tensor<Scalar> y(call.result_shape(0));
+                extent const classes = call.whole_shape(call.rule->results[0]).back();
+                auto const& held = call.results[0].back();
+                extent const width = y.dims.back();
+                for (extent n = 0; n < x[0]->elements(); ++n) {
+                    auto const c = static_cast<extent>((*x[0])[n]);
+                    if (c < 0 || c >= classes) call.fail("has class " + std::to_string(c) + " of " + std::to_string(classes));
+                    for (extent place = 0; place < width; ++place) y[n * width + place] = (held ? (*held)[static_cast<std::size_t>(place)] : place) == c;
+                }
+                return {std::move(y)};
+            },
+            [](kernel_call const&, tensor_view<Scalar>, tensor_view<Scalar>, tensor_view<Scalar>) { return gradients<Scalar>(1); }};
+}
+
 /// The first operand plus elements of the third, added at the places that the second holds.
 template <class Scalar>
 operator_kernel<Scalar> scatter_kernel(bool for_each_element) {
@@ -203,6 +257,9 @@ void add_place_kernels(kernel_table<Scalar>& table) {
     table["pad"] = mapped_kernel<Scalar>(padded);
     table["unbind"] = unbinding<Scalar>();
     table["stack"] = stacking<Scalar>();
+    table["getitem"] = table["index"] = slices_or_places<Scalar>();
+    table["topk"] = largest_kernel<Scalar>();
+    table["one_hot"] = one_hot_kernel<Scalar>();
     table["index_select"] = index_kernel<Scalar>(false);
     table["gather"] = index_kernel<Scalar>(true);
     table["index_add"] = scatter_kernel<Scalar>(false);

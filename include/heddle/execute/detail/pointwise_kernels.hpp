@@ -109,25 +109,6 @@ operator_kernel<Scalar> choice_kernel() {
         });
 }
 
-/// Dropout of whole samples, or of the whole batch.
-template <class Scalar>
-operator_kernel<Scalar> stochastic_depth_kernel() {
-    auto const dropped = [](kernel_call const& call, dense_tensor<Scalar> x) {
-        double const p = call.number("p", 0);
-        shape const whole = call.whole_shape(call.rule->results[0]);
-        if (p == 0 || whole.empty()) return x;
-        auto const numbers = whole_numbers(whole, call.results[0]);
-        extent const sample = count_elements(whole) / whole[0];
-        for (std::size_t n = 0; n < numbers.size(); ++n) {
-            extent const row = call.flag("per_row", true) ? numbers[n] / sample : 0;
-            x.data[n] *= static_cast<Scalar>(dropout_factor(call.random, static_cast<std::uint64_t>(row), p));
-        }
-        return x;
-    };
-    return {[=](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> { return {dropped(call, *x[0])}; },
-            [=](kernel_call const& call, tensor_view<Scalar>, tensor_view<Scalar>, tensor_view<Scalar> g) { return only(dropped(call, *g[0])); }};
-}
-
 template <class Scalar>
 struct gelu_function {
     static Scalar slope_at_zero() { return std::sqrt(2 / std::numbers::pi_v<Scalar>); }
@@ -159,13 +140,17 @@ operator_kernel<Scalar> gelu() {
             }};
 }
 
+/// Drawn for each place of the first `drawn` dimensions of the whole tensor; for each element, if the call does not say.
 template <class Scalar>
 dense_tensor<Scalar> dropped(kernel_call const& call, dense_tensor<Scalar> x) {
     double const p = call.number("p", 0.5);
     if (p == 0) return x;
-    auto const numbers = whole_numbers(call.whole_shape(call.rule->results[0]), call.results[0]);
-    for (extent n = 0; n < x.elements(); ++n)
-        x[n] *= static_cast<Scalar>(dropout_factor(call.random, static_cast<std::uint64_t>(numbers[static_cast<std::size_t>(n)]), p));
+    shape const whole = call.whole_shape(call.rule->results[0]);
+    auto const drawn = static_cast<std::ptrdiff_t>(call.number("drawn", static_cast<double>(whole.size())));
+    extent const elements = count_elements({whole.begin() + drawn, whole.end()});
+    auto const numbers = whole_numbers(whole, call.results[0]);
+    for (std::size_t n = 0; n < numbers.size(); ++n)
+        x.data[n] *= static_cast<Scalar>(dropout_factor(call.random, static_cast<std::uint64_t>(numbers[n] / elements), p));
     return x;
 }
 
@@ -255,8 +240,7 @@ void add_functions(kernel_table<Scalar>& table) {
 template <class Scalar>
 void add_pointwise_kernels(kernel_table<Scalar>& table) {
     add_functions(table);
-    table["dropout"] = dropout_kernel<Scalar>();
-    table["stochastic_depth"] = stochastic_depth_kernel<Scalar>();
+    for (char const* kind : {"dropout", "dropout1d", "dropout2d", "dropout3d", "stochastic_depth"}) table[kind] = dropout_kernel<Scalar>();
     using numbers = std::vector<Scalar>;
     auto const step = [&](char const* kind, auto f) {
         table[kind] = without_derivative<Scalar>([=](kernel_call const&, tensor_view<Scalar> x) -> tensors<Scalar> {

@@ -72,6 +72,16 @@ inline norm_description norm_of(call_view const& c) {
     return {c, {{}, {x}}, numbered(c.shape_of(x))};
 }
 
+/// The distance from one to the next number of a type: what a root-mean-square norm adds by default.
+inline double rounding_of(element_type type) {
+    switch (type) {
+    case element_type::float16: return 0x1p-10;
+    case element_type::bfloat16: return 0x1p-7;
+    case element_type::float64: return 0x1p-52;
+    default: return 0x1p-23;
+    }
+}
+
 /// Layer norm, or without `centred` root-mean-square norm: of the last dimensions.
 inline description trailing_norm(call_view const& c, bool centred) {
     auto norm = norm_of(c);
@@ -86,12 +96,16 @@ inline description trailing_norm(call_view const& c, bool centred) {
 }
 inline description layer_norm(call_view const& c) { return trailing_norm(c, true); }
 inline description rms_norm(call_view const& c) {
-    if (!c.number(3, "eps")) return {}; // by default that of the element type
-    return trailing_norm(c, false);
+    auto op = trailing_norm(c, false);
+    if (op && !c.number(3, "eps")) op->options.attributes["eps"] = just(rounding_of(c.type_of(op->operands[0])));
+    return op;
 }
 
+/// Whose moments a batch norm in training takes: the batch's, or on each device those of its own samples.
+enum class batch_moments { whole, per_shard };
+
 /// Of each channel over everything else: by the batch's moments in training, otherwise by given ones.
-inline description batch_norm(call_view const& c) {
+inline description batch_norm_by(call_view const& c, batch_moments moments) {
     auto norm = norm_of(c);
     if (norm.access.size() < 2) return {};
     bool const training = c.flag(5, "training", false);
@@ -108,8 +122,14 @@ inline description batch_norm(call_view const& c) {
     is_normalised[1] = false;
     norm.set_epsilon(7, 1e-5);
     norm.op.options.attributes["training"] = just(training);
-    return norm.finish(is_normalised, 2, 3);
+    if (!training || moments == batch_moments::whole) return norm.finish(is_normalised, 2, 3);
+    // The samples are cut as if rows did not extend along them; what else rows extend along stays whole.
+    for (std::size_t d = 2; d < norm.access.size(); ++d)
+        if (norm.access[d] != "1") norm.access[d].insert(0, "!");
+    return norm.finish(std::vector<bool>(norm.access.size()), 0, 3);
 }
+inline description batch_norm(call_view const& c) { return batch_norm_by(c, batch_moments::whole); }
+inline description batch_norm_per_shard(call_view const& c) { return batch_norm_by(c, batch_moments::per_shard); }
 
 /// Of each sample's channels, in groups.
 inline description group_norm(call_view const& c) {

@@ -7,6 +7,7 @@
 #include <heddle/program/detail/view_operators.hpp>
 
 #include <array>
+#include <cmath>
 
 namespace heddle::detail {
 
@@ -202,20 +203,88 @@ inline description slice(call_view const& c) {
     return picked(c, x, c.axis(c.integer(1, "dim", 0), rank), c.integer(2, "start", 0), c.integer(4, "step", 1), true);
 }
 
-/// Whole slices at the places of a list: parallel along the list.
-inline description index_select(call_view const& c) {
-    tensor_id const x = c.tensor(0, "input"), index = c.tensor(2, "index");
-    shape const& dims = c.shape_of(x);
-    std::size_t const axis = c.axis(c.integer(1, "dim"), dims.size());
-    if (c.shape_of(index).size() != 1) return {};
-    entries from = numbered(dims), to = from;
-    from[axis] = entry("_", dims[axis]);
-    to[axis] = entry("j", c.shape_of(index)[0]);
-    auto op = copy_of(c, {x, index}, {from, {to[axis]}}, to);
+/// Whole slices at the places that a tensor holds, whose dimensions take the place of the one they are of: parallel along them.
+inline description slices_at(call_view const& c, tensor_id x, std::size_t axis, tensor_id index) {
+    if (is_floating(c.type_of(index)) || c.type_of(index) == element_type::boolean) return {}; // a mask leaves nobody knows how many
+    entries from = numbered(c.shape_of(x)), to = from;
+    entries const places = numbered(c.shape_of(index), "j");
+    to.erase(to.begin() + static_cast<std::ptrdiff_t>(axis));
+    to.insert(to.begin() + static_cast<std::ptrdiff_t>(axis), places.begin(), places.end());
+    from[axis] = entry("_", c.shape_of(x)[axis]);
+    auto op = copy_of(c, {x, index}, {from, places}, to);
     op.options.saved_operands = operand_numbers{1};
     op.options.attributes["dim"] = just(axis);
     return op;
 }
+inline description index_select(call_view const& c) {
+    tensor_id const x = c.tensor(0, "input"), index = c.tensor(2, "index");
+    if (c.shape_of(index).size() != 1) return {};
+    return slices_at(c, x, c.axis(c.integer(1, "dim"), c.shape_of(x).size()), index);
+}
+/// Integers and slices, or one tensor of places beside dimensions taken whole; `absent` says whether none takes one whole too, or adds one.
+inline description index_by(call_view const& c, bool absent) {
+    auto const* index = c.find(1, "index");
+    if (!index) return {};
+    auto const* several = index->as<literal::list>();
+    literal::list const items = several ? *several : literal::list{*index};
+    auto const tensors = std::ranges::count_if(items, [](literal const& i) { return i.as<literal::tensor>() != nullptr; });
+    if (tensors == 0 && !absent) return get_item(c);
+    if (tensors != 1) return {};
+    tensor_id const x = c.tensor(0, "input");
+    std::size_t const rank = c.shape_of(x).size();
+    std::size_t next = 0, axis = rank;
+    tensor_id places = 0;
+    for (std::size_t n = 0; n < items.size(); ++n) {
+        auto const* slice = items[n].as<literal::slice>();
+        if (auto const* t = items[n].as<literal::tensor>()) {
+            axis = next++;
+            places = t->id;
+        } else if (items[n].as<literal::ellipsis>() && items.size() <= rank + 1) {
+            next = rank + n + 1 - items.size();
+        } else if ((slice && slice->is_whole()) || (absent && items[n].is_none())) {
+            ++next;
+        } else {
+            return {};
+        }
+    }
+    return axis < rank && next <= rank ? slices_at(c, x, axis, places) : description{};
+}
+inline description get_item_at(call_view const& c) { return index_by(c, false); }
+inline description index_list(call_view const& c) { return index_by(c, true); }
+
+/// The largest or smallest of a dimension, and where they are.
+inline description largest(call_view const& c) {
+    tensor_id const x = c.tensor(0, "input");
+    shape const& dims = c.shape_of(x);
+    if (c.result_count() != 2 || dims.empty()) return {};
+    std::size_t const axis = c.axis(c.integer(2, "dim", -1), dims.size());
+    extent const count = c.integer(1, "k");
+    if (count < 1 || count > dims[axis]) c.fail("k", "is " + std::to_string(count) + ", expected at least 1 and at most " + std::to_string(dims[axis]));
+    entries from = numbered(dims), to = from;
+    from[axis] = entry("_", dims[axis]);
+    to[axis] = entry("_", count);
+    described_operator op{rule_text({from}, {to, to}), {x}};
+    op.options.category = operator_class::reduction;
+    op.options.forward = flops(element_count(dims) * std::log2(static_cast<double>(dims[axis]) + 1));
+    op.options.backward = flops(element_count(c.result_shape()));
+    op.options.saved_operands = operand_numbers{};
+    op.options.saved_results = {1};
+    op.options.attributes = {{"dim", just(axis)}, {"largest", just(c.flag(3, "largest", true))}};
+    return op;
+}
+
+/// A one at the place that each element names, along a dimension of its own at the end.
+inline description one_hot(call_view const& c) {
+    tensor_id const x = c.tensor(0, "input");
+    if (c.result_shape().size() != c.shape_of(x).size() + 1) return {};
+    entries const from = numbered(c.shape_of(x));
+    entries to = from;
+    to.push_back(entry("classes", c.result_shape().back()));
+    auto op = copy_of(c, {x}, {from}, to, "");
+    op.options.saved_operands = operand_numbers{};
+    return op;
+}
+
 /// Elements at a place each, along a dimension; the others must be whole.
 inline description gather_elements(call_view const& c) {
     tensor_id const x = c.tensor(0, "input"), index = c.tensor(2, "index");

@@ -68,28 +68,26 @@ inline description clamp(call_view const& c) {
 /// What has no derivative: truth values, whole numbers, steps.
 inline description step_of(call_view const& c) { return unary(c, {}); }
 
-/// The mask is drawn for elements of the whole tensor, so the same on every device: linear.
-inline description dropout(call_view const& c) {
-    bool const active = c.flag(2, "training", true) && c.number(1, "p").value_or(0.5) > 0;
-    if (!active) {
-        auto idle = unary(c, {.linear = true, .is_view = true});
-        idle->options.attributes["p"] = just(0);
-        return idle;
-    }
-    auto op = unary(c, {.linear = true});
-    op->options.extra_saved = bytes(element_count(c.shape_of(op->operands[0])));
-    op->options.attributes["p"] = just(c.number(1, "p").value_or(0.5));
+/// Zeros by a mask that is drawn for the first `drawn` dimensions of the whole tensor, so the same on every device: linear.
+inline described_operator drop(call_view const& c, double p, bool training, std::size_t drawn) {
+    bool const active = training && p > 0;
+    auto op = *unary(c, {.linear = true, .is_view = !active});
+    shape const& dims = c.shape_of(op.operands[0]);
+    drawn = std::min(drawn, dims.size());
+    op.options.attributes = {{"p", just(active ? p : 0.0)}, {"drawn", just(drawn)}};
+    if (active) op.options.extra_saved = bytes(element_count({dims.begin(), dims.begin() + static_cast<std::ptrdiff_t>(drawn)}));
     return op;
 }
-
-/// A branch that is dropped for whole samples, or for the batch: the mask is drawn for the samples of the whole batch.
+/// Of elements, or of whole channels of samples where windows of `Rank` dimensions follow.
+template <std::size_t Rank>
+description dropout(call_view const& c) {
+    std::size_t const rank = c.shape_of(c.tensor(0, "input")).size();
+    if (Rank > 0 && rank != Rank + 2) return {};
+    return drop(c, c.number(1, "p").value_or(0.5), c.flag(2, "training", true), Rank > 0 ? 2 : rank);
+}
+/// A branch that is dropped for whole samples, or for the batch.
 inline description stochastic_depth(call_view const& c) {
-    std::string const mode = c.text(2, "mode", "row");
-    bool const active = c.flag(3, "training", true) && c.number(1, "p").value_or(0) > 0;
-    auto op = unary(c, {.linear = true, .is_view = !active});
-    op->options.attributes["p"] = just(active ? c.number(1, "p").value_or(0) : 0.0);
-    op->options.attributes["per_row"] = just(mode == "row");
-    return op;
+    return drop(c, c.number(1, "p").value_or(0), c.flag(3, "training", true), c.text(2, "mode", "row") == "row" ? 1 : 0);
 }
 
 /// The shape several tensors broadcast to.

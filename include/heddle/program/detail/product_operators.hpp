@@ -28,31 +28,63 @@ inline description linear(call_view const& c) {
     return op;
 }
 
+/// The first of these arguments that is a tensor.
+inline tensor_id tensor_of(call_view const& c, std::size_t position, std::initializer_list<char const*> names) {
+    for (auto const* name : names)
+        if (auto const found = c.find_tensor(position, name)) return *found;
+    return c.tensor(position, *names.begin());
+}
+
+/// A vector on the left is a row, on the right a column, and gives the result no dimension.
 inline description matmul(call_view const& c) {
-    auto const second = c.find_tensor(1, "other");
-    described_operator op{{}, {c.tensor(0, "input"), second ? *second : c.tensor(1, "mat2")}};
+    described_operator op{{}, {c.tensor(0, "input"), tensor_of(c, 1, {"other", "mat2", "vec", "tensor"})}};
     shape const &x = c.shape_of(op.operands[0]), &y = c.shape_of(op.operands[1]);
-    if (x.size() < 2 || y.size() < 2) return {};
-    std::size_t const rank = std::max(x.size(), y.size());
+    if (x.empty() || y.empty()) return {};
+    auto const leading = [](shape const& s) { return s.size() < 2 ? 0 : s.size() - 2; };
+    std::size_t const count = std::max(leading(x), leading(y));
     entries left, right, result;
-    for (std::size_t d = 0; d + 2 < rank; ++d) { // leading dimensions broadcast
-        auto const extent_in = [&](shape const& s) { return d + s.size() < rank ? 1 : s[d + s.size() - rank]; };
+    for (std::size_t d = 0; d < count; ++d) { // leading dimensions broadcast
+        auto const has = [&](shape const& s) { return d + leading(s) >= count; };
+        auto const extent_in = [&](shape const& s) { return has(s) ? s[d + leading(s) - count] : 1; };
         std::string const index = "b" + std::to_string(d);
-        if (d + x.size() >= rank) left.push_back(entry(index, extent_in(x)));
-        if (d + y.size() >= rank) right.push_back(entry(index, extent_in(y)));
+        if (has(x)) left.push_back(entry(index, extent_in(x)));
+        if (has(y)) right.push_back(entry(index, extent_in(y)));
         result.push_back(entry(index, std::max(extent_in(x), extent_in(y))));
     }
-    std::string const m = entry("m", x[x.size() - 2]), n = entry("n", y.back());
-    left.insert(left.end(), {m, entry("k", x.back())});
-    right.insert(right.end(), {entry("k", y[y.size() - 2]), n});
-    result.insert(result.end(), {m, n});
+    if (x.size() > 1) {
+        left.push_back(entry("m", x[x.size() - 2]));
+        result.push_back(left.back());
+    }
+    left.push_back(entry("k", x.back()));
+    right.push_back(entry("k", y.size() > 1 ? y[y.size() - 2] : y[0]));
+    if (y.size() > 1) {
+        right.push_back(entry("n", y.back()));
+        result.push_back(right.back());
+    }
     op.rule = rule_text({left, right}, {result}, "0*1");
     op.options.category = operator_class::matmul;
     return op;
 }
 
+/// `beta` times a tensor that broadcasts, plus `alpha` times a product of matrices, or of batches of them.
+inline description matmul_added(call_view const& c) {
+    described_operator op{{}, {c.tensor(0, "input"), tensor_of(c, 1, {"mat1", "batch1"}), tensor_of(c, 2, {"mat2", "batch2"})}};
+    shape const &added = c.shape_of(op.operands[0]), &x = c.shape_of(op.operands[1]), &y = c.shape_of(op.operands[2]);
+    if (x.size() < 2 || x.size() > 3 || y.size() != x.size() || added.size() > x.size()) return {};
+    entries left{entry("m", x[x.size() - 2]), entry("k", x.back())}, right{entry("k", y[y.size() - 2]), entry("n", y.back())}, result{left[0], right[1]};
+    if (x.size() == 3)
+        for (auto* access : {&left, &right, &result}) access->insert(access->begin(), entry("b", x[0]));
+    entries addend(result.end() - static_cast<std::ptrdiff_t>(added.size()), result.end());
+    for (std::size_t d = 0; d < added.size(); ++d)
+        if (added[d] == 1) addend[d] = "1";
+    op.rule = rule_text({addend, left, right}, {result}, "0 + 1*2");
+    op.options.category = operator_class::matmul;
+    op.options.attributes = {{"beta", just(c.number(3, "beta").value_or(1))}, {"alpha", just(c.number(4, "alpha").value_or(1))}};
+    return op;
+}
+
 /// The parts of an einsum equation: one string of letters per operand, and of the result. Without
-/// `->` the result has the letters that occur once, in alphabetical order.
+/// `->` the result has the ellipsis, then the letters that occur once, in alphabetical order.
 inline std::pair<std::vector<std::string>, std::string> split_equation(std::string equation) {
     std::erase(equation, ' ');
     std::size_t const arrow = equation.find("->");
@@ -63,32 +95,54 @@ inline std::pair<std::vector<std::string>, std::string> split_equation(std::stri
         else ++uses[letter], operands.back() += letter;
     }
     if (arrow != std::string::npos) return {operands, equation.substr(arrow + 2)};
-    std::string result;
+    std::string result = uses.erase('.') > 0 ? "..." : "";
     for (auto [letter, count] : uses)
         if (count == 1) result += letter;
     return {operands, result};
 }
 
-inline description einsum(call_view const& c) {
-    auto const [letters, result_letters] = split_equation(c.text(0, "equation", ""));
-    described_operator op{{}, c.call().operands};
-    if (letters.size() != op.operands.size()) c.fail("equation", "is of " + std::to_string(letters.size()) + " operands, there are " + std::to_string(op.operands.size()));
-    std::map<char, extent> extents; // the largest: 1 broadcasts
-    std::vector<entries> operands;
-    for (std::size_t k = 0; k < letters.size(); ++k) {
-        shape const& dims = c.shape_of(op.operands[k]);
-        auto& access = operands.emplace_back();
-        for (char letter : letters[k]) {
-            if (!std::isalpha(static_cast<unsigned char>(letter))) return {}; // an ellipsis
-            extent const size = access.size() < dims.size() ? dims[access.size()] : 1;
-            extents[letter] = std::max(extents[letter], size);
-            access.push_back(entry({letter}, size));
+/// An index for each letter, and for the places of an ellipsis, aligned at the last, `e0`, `e1`, ... from there on.
+inline entries einsum_indices(call_view const& c, std::string const& letters, std::size_t places) {
+    entries indices;
+    std::size_t const dots = letters.find("...");
+    for (std::size_t at = 0; at < letters.size(); ++at) {
+        if (at == dots) {
+            for (std::size_t n = places; n-- > 0;) indices.push_back("e" + std::to_string(n));
+            at += 2;
+        } else if (std::isalpha(static_cast<unsigned char>(letters[at]))) {
+            indices.emplace_back(1, letters[at]);
+        } else {
+            c.fail("equation", "has '" + std::string{letters[at]} + "', expected letters and one '...' for each operand");
         }
     }
-    entries result;
-    for (char letter : result_letters) {
-        if (!extents.contains(letter)) c.fail("equation", "has '" + std::string{letter} + "' in the result alone");
-        result.push_back(entry({letter}, extents[letter]));
+    return indices;
+}
+
+inline description einsum(call_view const& c) {
+    auto const* equation = c.find(0, "equation");
+    if (!equation || !equation->as<std::string>()) return {}; // operands and lists of numbers
+    auto const [letters, result_letters] = split_equation(*equation->as<std::string>());
+    described_operator op{{}, c.call().operands};
+    if (letters.size() != op.operands.size()) c.fail("equation", "is of " + std::to_string(letters.size()) + " operands, there are " + std::to_string(op.operands.size()));
+    std::map<std::string, extent> extents; // the largest: 1 broadcasts
+    std::vector<entries> operands;
+    std::size_t most_places = 0;
+    for (std::size_t k = 0; k < letters.size(); ++k) {
+        shape const& dims = c.shape_of(op.operands[k]);
+        bool const dots = letters[k].find("...") != std::string::npos;
+        std::size_t const named = letters[k].size() - (dots ? 3 : 0), places = dots && dims.size() > named ? dims.size() - named : 0;
+        most_places = std::max(most_places, places);
+        auto& access = operands.emplace_back(einsum_indices(c, letters[k], places));
+        for (std::size_t d = 0; d < access.size(); ++d) {
+            extent const size = d < dims.size() ? dims[d] : 1;
+            extents[access[d]] = std::max(extents[access[d]], size);
+            access[d] = entry(access[d], size);
+        }
+    }
+    entries result = einsum_indices(c, result_letters, most_places);
+    for (auto& index : result) {
+        if (!extents.contains(index)) c.fail("equation", "has '" + index + "' in the result alone");
+        index = entry(index, extents[index]);
     }
     op.rule = rule_text(operands, {result}, all_terms(op.operands.size(), "*"));
     op.options.category = op.operands.size() > 1 ? operator_class::matmul : operator_class::reduction;
@@ -253,28 +307,46 @@ inline description multi_head_attention(call_view const& c) {
     return op;
 }
 
-/// softmax(q k^T) v over the last two dimensions; linear in v.
+/// softmax(q k^T + mask) v over the last two dimensions; linear in v.
+///
+/// Grouped queries: each head of keys and values, `g`, serves `r` heads of queries.
 inline description dot_product_attention(call_view const& c) {
     described_operator op{{}, {c.tensor(0, "query"), c.tensor(1, "key"), c.tensor(2, "value")}};
-    shape const &q = c.shape_of(op.operands[0]), &k = c.shape_of(op.operands[1]);
+    shape const &q = c.shape_of(op.operands[0]), &k = c.shape_of(op.operands[1]), &v = c.shape_of(op.operands[2]), &result = c.result_shape();
     std::size_t const rank = q.size();
-    if (rank < 2 || k.size() != rank || c.find(3, "attn_mask")) return {};
-    auto const access = [&](char const* rows, char const* columns, shape const& dims) {
-        entries result = numbered(dims);
-        result[rank - 2] = entry(rows, dims[rank - 2]);
-        result[rank - 1] = entry(columns, dims[rank - 1]);
-        return result;
+    if (rank < 2 || k.size() != rank || v.size() != rank || result.size() != rank) return {};
+    bool const grouped = rank > 2 && c.flag(7, "enable_gqa", false) && k[rank - 3] > 1 && k[rank - 3] < q[rank - 3];
+    if (grouped && (q[rank - 3] % k[rank - 3] != 0 || v[rank - 3] != k[rank - 3]))
+        c.fail("enable_gqa", "groups " + std::to_string(q[rank - 3]) + " heads of queries by " + std::to_string(k[rank - 3]) + " of keys and " + std::to_string(v[rank - 3]) + " of values");
+    // Leading dimensions broadcast: they are numbered from the last one on.
+    auto const access = [&](char const* heads, char const* rows, char const* columns, shape const& dims) {
+        entries made;
+        for (std::size_t d = 0, left = dims.size(); d < dims.size(); ++d, --left)
+            made.push_back(entry(left == 1 ? columns : left == 2 ? rows : left == 3 && grouped ? heads : "i" + std::to_string(left), dims[d]));
+        return made;
     };
-    shape const &v = c.shape_of(op.operands[2]), &result = c.result_shape();
-    if (v.size() != rank || result.size() != rank) return {};
-    op.rule = rule_text({access("!s", "!d", q), access("!t", "!d", k), access("!t", "!e", v)}, {access("!s", "!e", result)}, "2");
-    double const scores = element_count(q) / static_cast<double>(q.back()) * static_cast<double>(k[rank - 2]);
+    std::vector<entries> operands{access("(g r)", "!s", "!d", q), access("g", "!t", "!d", k), access("g", "!t", "!e", v)};
+    if (auto const mask = c.find_tensor(3, "attn_mask")) {
+        shape const& dims = c.shape_of(*mask);
+        if (dims.size() > rank || dims.size() < 2) return {};
+        op.operands.push_back(*mask);
+        operands.push_back(access("(g r)", "!s", "!t", dims));
+        name_operand(op, "mask");
+        op.options.attributes["mask_is_boolean"] = just(c.type_of(*mask) == element_type::boolean);
+    } else if (c.find(3, "attn_mask")) {
+        return {};
+    }
+    op.rule = rule_text(operands, {access("(g r)", "!s", "!e", result)}, "2");
+    if (grouped) op.options.extents = {{"g", k[rank - 3]}};
+    double const scores = element_count(result) / static_cast<double>(result.back()) * static_cast<double>(k[rank - 2]);
     op.options.category = operator_class::attention;
     op.options.forward = flops(2 * scores * static_cast<double>(q.back() + v.back()));
     op.options.backward = 2 * *op.options.forward;
     op.options.extra_saved = bytes(scores * element_size(c.type_of(op.operands[0])));
     op.options.saved_operands = std::vector<std::uint8_t>{0, 1, 2};
-    op.options.attributes = {{"p", just(c.number(4, "dropout_p").value_or(0))}, {"is_causal", just(c.flag(5, "is_causal", false))}};
+    if (op.operands.size() > 3) op.options.saved_operands->push_back(3);
+    op.options.attributes["p"] = just(c.number(4, "dropout_p").value_or(0));
+    op.options.attributes["is_causal"] = just(c.flag(5, "is_causal", false));
     if (auto const scale = c.number(6, "scale")) op.options.attributes["scale"] = just(*scale);
     return op;
 }
