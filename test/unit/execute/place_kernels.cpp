@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "operator_case.hpp"
 
+#include <algorithm>
+#include <functional>
 #include <string>
 
 using namespace heddle;
@@ -61,6 +63,44 @@ TEST_CASE("places that are held in a tensor") {
     check({"scatter_add", {{4, 3}, {4, 5}, {4, 5}}, {T(0), number(1), T(1), T(2)}, {}, {{4, 3}}, {{1, domain::below(3)}}});
     select.domains = {{1, {7, 8, element_type::int64}}};
     CHECK_THROWS_WITH_AS(operator_check(select, 1), "operator 'op': has index 7 into 3 places", input_error);
+}
+
+TEST_CASE("indexing by a tensor of places") {
+    check({"operator.getitem", {{4, 3, 2}, {5}}, {T(0), list({whole(), T(1)})}, {}, {{4, 5, 2}}, {{1, domain::below(3)}}});
+    check({"operator.getitem", {{4, 3, 2}, {5, 2}}, {T(0), T(1)}, {}, {{5, 2, 3, 2}}, {{1, domain::below(4)}}});
+    check({"operator.getitem", {{4, 3, 2}, {5}}, {T(0), list({{literal::ellipsis{}}, T(1)})}, {}, {{4, 3, 5}}, {{1, domain::below(2)}}});
+    check({"torch.index", {{4, 3, 2}, {5}}, {T(0), list({none(), T(1)})}, {}, {{4, 5, 2}}, {{1, domain::below(3)}}});
+    operator_case negative{"operator.getitem", {{3}, {1}}, {T(0), T(1)}, {}, {{1}}, {{1, {-1, 0, element_type::int64}}}};
+    operator_check last(negative, 1);
+    CHECK(last.results()[0][0] == last.operands()[0][2]);
+    // A mask leaves as many elements as it has ones: nobody knows the shape beforehand.
+    CHECK_THROWS_AS(operator_check({"operator.getitem", {{4, 3}, {4}}, {T(0), T(1)}, {}, {{2, 3}}, {{1, domain::boolean()}}, {}, true}, 1), input_error);
+}
+
+TEST_CASE("the largest of a dimension, and ones at places") {
+    for (bool const largest : {true, false}) check({"torch.topk", {{4, 5, 2}}, {T(0), number(3), number(1), flag(largest)}, {}, {{4, 3, 2}, {4, 3, 2}}});
+    operator_check top({"torch.topk", {{4}}, {T(0), number(2)}, {}, {{2}, {2}}}, 2);
+    auto sorted = top.operands()[0].data;
+    std::ranges::sort(sorted, std::greater{});
+    CHECK(top.results()[0].data == std::vector<double>{sorted[0], sorted[1]});
+    for (extent k = 0; k < 2; ++k) CHECK(top.operands()[0][static_cast<extent>(top.results()[1][k])] == top.results()[0][k]);
+    CHECK_THROWS_WITH_AS(operator_check({"torch.topk", {{4}}, {T(0), number(5)}, {}, {{5}, {5}}}, 1), "operator 'op', argument 'k': is 5, expected at least 1 and at most 4", input_error);
+    program_builder b;
+    auto const ids = b.input("ids", {3, 2}, element_type::int64), w = b.parameter("w", {3, 2, 5});
+    auto const hot = add_call(b, {"op", "torch.nn.functional.one_hot", {T(ids), number(5)}, {}, {ids}, {{{3, 2, 5}, element_type::float32}}}).results[0];
+    auto const p = b.finish(b.apply("total", "(a b c), (a b c) -> (); 0*1", {hot, w}));
+    auto const indexed = index_program(p);
+    dense places(shape{3, 2}, {0, 4, 2, 2, 1, 3});
+    std::vector<dense const*> const operands{&places};
+    eigen_kernels<double> const backend;
+    auto const y = backend.forward(whole_call(p, 0), operands)[0];
+    for (extent n = 0; n < 6; ++n)
+        for (extent c = 0; c < 5; ++c) CHECK(y[n * 5 + c] == (places[n] == static_cast<double>(c)));
+    auto const& loops = indexed.operators[0].loops;
+    REQUIRE(loops.size() == 3);
+    auto const classes = std::ranges::find(loops, 5, &split_loop::extent);
+    auto const part = backend.forward(split_call(p, indexed, 0, *classes, 2, 2), operands)[0]; // classes 2 and 3
+    CHECK(part.data == std::vector<double>{0, 0, 0, 0, 1, 0, 1, 0, 0, 0, 0, 1});
 }
 
 TEST_CASE("triangles") {

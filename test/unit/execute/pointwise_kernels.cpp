@@ -46,17 +46,18 @@ TEST_CASE("functions of several elements, broadcast") {
     CHECK(std::ranges::count(filled.results()[0].data, -7) % 4 == 0);
 }
 
-TEST_CASE("comparisons and steps have no derivative") {
+TEST_CASE("comparisons and steps have a derivative of zero") {
+    auto const is_zero = [](std::optional<dense> const& d) { return d && std::ranges::all_of(d->data, [](double v) { return v == 0; }); };
     for (char const* name : {"eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or"}) {
         operator_check c({std::string("torch.") + name, {{4, 3}, {3}}, {T(0), T(1)}, {}, {{4, 3}}, {{1, domain::below(2)}}}, 1);
-        for (auto const& d : c.derivatives()) CHECK_FALSE(d);
+        for (auto const& d : c.derivatives()) CHECK(is_zero(d));
         for (double v : c.results()[0].data) CHECK_UNARY(v == 0 || v == 1);
     }
     operator_check const above({"torch.gt", {{30}}, {T(0), real(0.25)}, {}, {{30}}}, 1);
     for (extent n = 0; n < 30; ++n) CHECK(above.results()[0][n] == (const_cast<operator_check&>(above).operands()[0][n] > 0.25));
     for (char const* name : {"sign", "floor", "ceil", "round", "logical_not"}) {
         operator_check c({std::string("torch.") + name, {{4, 3}}, {T(0)}, {}, {{4, 3}}}, 1);
-        CHECK_FALSE(c.derivatives()[0]);
+        CHECK(is_zero(c.derivatives()[0]));
     }
 }
 
@@ -75,6 +76,17 @@ TEST_CASE("stochastic depth drops whole samples of the whole batch") {
         for (extent n = row * 6; n < row * 6 + 6; ++n) CHECK(rows.results()[0][n] == doctest::Approx(ratio * rows.operands()[0][n]));
     }
     CHECK_UNARY(kept > 0 && kept < 7);
+}
+
+TEST_CASE("dropout of channels drops all of a sample's channel") {
+    for (auto const& [target, dims] : {std::pair("torch.nn.functional.dropout1d", shape{4, 5, 3}), {"torch.nn.functional.dropout2d", {4, 5, 3, 2}}, {"torch.nn.functional.dropout3d", {2, 3, 2, 2, 2}}}) {
+        operator_case c{target, {dims}, {T(0), real(0.4)}, {}, {dims}};
+        check(c);
+        operator_check dropped(c, 1);
+        extent const channel = count_elements(dims) / (dims[0] * dims[1]);
+        for (extent n = 0; n < count_elements(dims); ++n) CHECK((dropped.results()[0][n] == 0) == (dropped.results()[0][n / channel * channel] == 0));
+    }
+    CHECK_THROWS_AS(operator_check({"torch.nn.functional.dropout2d", {{4, 5, 3}}, {T(0)}, {}, {{4, 5, 3}}, {}, {}, true}, 1), input_error);
 }
 
 TEST_CASE("dropout draws by the place in the whole tensor") {

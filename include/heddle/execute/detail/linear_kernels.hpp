@@ -223,7 +223,7 @@ void add_linear_kernels(kernel_table<Scalar>& table) {
                            return tensors<Scalar>{std::move(y)};
                        },
                        [plain](kernel_call const& call, tensor_view<Scalar> x, tensor_view<Scalar> y, tensor_view<Scalar> g) {
-                           return call.flag("truncate") ? gradients<Scalar>(1) : plain.backward(call, x, y, g);
+                           return call.flag("truncate") ? only(dense_tensor<Scalar>(x[0]->dims)) : plain.backward(call, x, y, g);
                        }};
     table["mean"] = from_rule<Scalar>([](kernel_call const& call) {
         double points = 1;

@@ -29,10 +29,14 @@ operator_kernel<Scalar> elementwise(Function f, Derivative derivative) {
     return parametric<Scalar>([=](kernel_call const&, Scalar x) { return f(x); }, [=](kernel_call const&, Scalar x, Scalar y) { return derivative(x, y); });
 }
 
-/// Without a derivative, in any operand.
+/// Constant where it has a derivative at all: zero in every operand.
 template <class Scalar, class Forward>
-operator_kernel<Scalar> without_derivative(Forward forward) {
-    return {forward, [](kernel_call const&, tensor_view<Scalar> x, tensor_view<Scalar>, tensor_view<Scalar>) { return gradients<Scalar>(x.size()); }};
+operator_kernel<Scalar> piecewise_constant(Forward forward) {
+    return {forward, [](kernel_call const&, tensor_view<Scalar> x, tensor_view<Scalar>, tensor_view<Scalar>) {
+                gradients<Scalar> zeros;
+                for (auto const* t : x) zeros.push_back(dense_tensor<Scalar>(t->dims));
+                return zeros;
+            }};
 }
 
 /// For each element of the result that of an operand which broadcasts to it: one dimension for each of the last ones, without an
@@ -89,7 +93,7 @@ operator_kernel<Scalar> comparison(Compare holds) {
             return Scalar(holds(e[0], e.size() > 1 ? e[1] : static_cast<Scalar>(call.number("number", 0))) ? 1 : 0);
         },
         [](kernel_call const&, std::vector<Scalar> const& e, Scalar) { return std::vector<Scalar>(e.size()); });
-    return without_derivative<Scalar>(both.forward);
+    return piecewise_constant<Scalar>(both.forward);
 }
 
 /// By a mask, operand 0, one of two, each an operand or a number.
@@ -243,7 +247,7 @@ void add_pointwise_kernels(kernel_table<Scalar>& table) {
     for (char const* kind : {"dropout", "dropout1d", "dropout2d", "dropout3d", "stochastic_depth"}) table[kind] = dropout_kernel<Scalar>();
     using numbers = std::vector<Scalar>;
     auto const step = [&](char const* kind, auto f) {
-        table[kind] = without_derivative<Scalar>([=](kernel_call const&, tensor_view<Scalar> x) -> tensors<Scalar> {
+        table[kind] = piecewise_constant<Scalar>([=](kernel_call const&, tensor_view<Scalar> x) -> tensors<Scalar> {
             auto y = *x[0];
             for (auto& e : y.data) e = f(e);
             return {std::move(y)};

@@ -46,6 +46,8 @@ inline description recurrent_cell(call_view const& c, extent gates, bool has_pai
     double const products = static_cast<double>(x[0] * gates * h[1]) * static_cast<double>(x[1] + h[1]);
     op.options.forward = flops(2 * products + 20 * static_cast<double>(x[0] * h[1]));
     op.options.backward = flops(4 * products + 40 * static_cast<double>(x[0] * h[1]));
+    op.options.saved_operands.emplace(); // all but the biases
+    for (std::uint8_t k = 0; k < first + 2; ++k) op.options.saved_operands->push_back(k);
     op.options.extra_saved = bytes(static_cast<double>(x[0] * gates * h[1]) * element_size(c.type_of(op.operands[0])));
     return op;
 }

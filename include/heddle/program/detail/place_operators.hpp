@@ -315,6 +315,7 @@ inline description scattered(call_view const& c, bool for_each_element) {
     to[axis] = entry("_", dims[axis]);
     access[axis] = entry("j", from[axis]);
     auto op = copy_of(c, {x, index, source}, {to, for_each_element ? access : entries{access[axis]}, access}, to, "0 + 2");
+    op.options.forward = flops(element_count(from));
     op.options.saved_operands = operand_numbers{1};
     op.options.attributes["dim"] = just(axis);
     return op;

@@ -65,7 +65,7 @@ inline description clamp(call_view const& c) {
     }
     return op;
 }
-/// What has no derivative: truth values, whole numbers, steps.
+/// What is constant but for jumps: truth values, whole numbers, signs.
 inline description step_of(call_view const& c) { return unary(c, {}); }
 
 /// Zeros by a mask that is drawn for the first `drawn` dimensions of the whole tensor, so the same on every device: linear.
@@ -158,7 +158,7 @@ inline description extreme(call_view const& c) {
     return op;
 }
 
-/// A comparison of elements, or of elements with a number: nothing has a derivative.
+/// A comparison of elements, or of elements with a number.
 inline description compare(call_view const& c) {
     auto const x = c.find_tensor(0, "input"), y = c.find_tensor(1, "other");
     if (!x || (!y && !c.number(1, "other"))) return {};
