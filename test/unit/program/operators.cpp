@@ -3,6 +3,8 @@
 
 #include <doctest/doctest.h>
 
+#include <fstream>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -414,4 +416,14 @@ TEST_CASE("calls that cannot be are refused by name") {
     call.operands.resize(1);
     call.results.clear();
     CHECK_THROWS_AS(add_call(b, call), input_error);
+}
+
+TEST_CASE("the page on operators names every one of them") {
+    std::ifstream file("docs/reference/operators.md");
+    std::string const page{std::istreambuf_iterator<char>(file), {}};
+    for (auto const* table : {&detail::torch_catalogue(), &detail::helper_catalogue()})
+        for (auto const& [kind, describe] : *table) {
+            CAPTURE(kind);
+            CHECK(page.find("`" + std::string(kind) + "`") != std::string::npos);
+        }
 }

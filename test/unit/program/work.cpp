@@ -3,7 +3,7 @@
 #include "one_call.hpp"
 
 #include <heddle/cost/step.hpp>
-#include <heddle/theory/instruction.hpp>
+#include <heddle/theory/theory.hpp>
 
 #include <doctest/doctest.h>
 
