@@ -60,7 +60,7 @@ protected:
         } else {
             y = factors_of(builder_.tensor(x).elements());
         }
-        if (kind.ends_with("_as")) return keep(call(kind, {T(x), T(weight(y))}, y));
+        if (kind.ends_with("_as")) return keep(call(kind, {T(x), T(input(y))}, y));
         keep(reshaped(x, y, kind));
     }
     /// Some ordered factors of a number.
@@ -81,7 +81,7 @@ protected:
         for (auto& e : y)
             if (e == 1) e = size(3);
         if (y.size() < 3 && random_.chance(0.5)) y.insert(y.begin(), size(3));
-        keep(not_plain(call(kind, {T(x), kind == "expand_as" ? T(weight(y)) : ints({y.begin(), y.end()})}, y)));
+        keep(not_plain(call(kind, {T(x), kind == "expand_as" ? T(input(y)) : ints({y.begin(), y.end()})}, y)));
     }
     void concatenate(std::string const& kind) {
         auto const x = at_least_rank(1);

@@ -11,6 +11,7 @@
 #include <heddle/execute/detail/norm_kernels.hpp>
 #include <heddle/execute/detail/place_kernels.hpp>
 #include <heddle/execute/detail/pointwise_kernels.hpp>
+#include <heddle/execute/detail/pool_kernels.hpp>
 #include <heddle/execute/detail/reduction_kernels.hpp>
 #include <heddle/execute/detail/window_kernels.hpp>
 
@@ -92,6 +93,7 @@ eigen_kernels<Scalar>::eigen_kernels() {
     detail::add_cell_kernels(table_);
     detail::add_loss_kernels(table_);
     detail::add_window_kernels(table_);
+    detail::add_pool_kernels(table_);
     detail::add_attention_kernels(table_);
     detail::add_lookup_kernels(table_);
 }

@@ -6,6 +6,7 @@
 /// shapes do not: flops, what the backward reads, the class its time is looked up under.
 #pragma once
 
+#include <heddle/program/detail/attention_operators.hpp>
 #include <heddle/program/detail/cell_operators.hpp>
 #include <heddle/program/detail/loss_operators.hpp>
 #include <heddle/program/detail/norm_operators.hpp>

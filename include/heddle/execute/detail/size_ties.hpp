@@ -178,7 +178,7 @@ private:
         else if (kind == "pad") add_padding(o);
         else if (among({"nll_loss", "cross_entropy"})) match_labels(o);
         else if (among({"top_2_gating", "switch_gating"})) match_routes(o);
-        else if (!takes_any_size(kind)) keep_lone_indices(o);
+        else if (!takes_any_size(kind) || looks_up_values(o)) keep_lone_indices(o);
         if (kind == "multi_head_attention_forward") keep_index(o, "three"); // q, k and v are packed
         if (among({"lstm_cell", "gru_cell"})) keep_index(o, "q");
         if (kind == "group_norm" && attribute(o, "groups") != std::vector<extent>{1}) keep_whole(operand(o, 0, 1));
@@ -191,6 +191,11 @@ private:
             {"adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d",
              "interpolate", "get_cls_token", "gather", "index_select", "getitem", "index", "amax", "amin", "max", "min", "prod", "logsumexp", "var", "std", "norm"});
         return std::ranges::find(kinds, kind) != kinds.end();
+    }
+    /// Whether it looks up in places that others compute, as they are.
+    [[nodiscard]] bool looks_up_values(operator_id o) const {
+        auto const operands = program_.operands(o);
+        return operands.size() > 1 && program_.tensor(operands[1]).role == tensor_role::value;
     }
     /// An index of the rule, by its name, that a kernel counts on.
     void keep_index(operator_id o, std::string_view name) {
@@ -254,7 +259,7 @@ private:
     void tie_axes(operator_id o) {
         auto dims = attribute(o, "dims");
         if (dims.empty()) dims = attribute(o, "dim");
-        if (dims.empty()) return keep_lone_indices(o);
+        if (dims.empty() || looks_up_values(o)) return keep_lone_indices(o);
         for (auto d : dims) tie(operand(o, 0, static_cast<std::size_t>(d)), result(o, 0, static_cast<std::size_t>(d)));
     }
     /// What is added before and after; what is reflected must be there.
