@@ -78,6 +78,7 @@ using catalogue = std::map<std::string_view, description (*)(call_view const&)>;
         {"relu6", [](call_view const& c) { return function_of(c, 2); }}, {"hardsigmoid", [](call_view const& c) { return function_of(c, 3); }},
         {"hardswish", [](call_view const& c) { return function_of(c, 4); }}, {"mish", [](call_view const& c) { return function_of(c, 12); }},
         {"selu", [](call_view const& c) { return function_of(c, 6); }}, {"logsigmoid", [](call_view const& c) { return function_of(c, 6); }},
+        {"log_sigmoid", [](call_view const& c) { return function_of(c, 6); }},
         {"softsign", [](call_view const& c) { return function_of(c, 3); }}, {"tanhshrink", [](call_view const& c) { return function_of(c, 9); }},
         {"leaky_relu", [](call_view const& c) { return function_of(c, 2, {{1, "negative_slope", 0.01}}); }},
         {"elu", [](call_view const& c) { return function_of(c, 5, {{1, "alpha", 1}}); }},

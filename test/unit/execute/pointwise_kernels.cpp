@@ -16,7 +16,7 @@ TEST_CASE("element-wise functions") {
 
 TEST_CASE("more functions of one element") {
     for (char const* name : {"abs", "square", "sin", "cos", "erf", "expm1"}) check({std::string("torch.") + name, {{4, 3}}, {T(0)}, {}, {{4, 3}}});
-    for (char const* name : {"relu6", "hardsigmoid", "hardswish", "mish", "selu", "logsigmoid", "softsign", "tanhshrink", "leaky_relu", "elu", "celu", "softplus", "hardtanh"})
+    for (char const* name : {"relu6", "hardsigmoid", "hardswish", "mish", "selu", "logsigmoid", "log_sigmoid", "softsign", "tanhshrink", "leaky_relu", "elu", "celu", "softplus", "hardtanh"})
         check({std::string("torch.nn.functional.") + name, {{4, 3}}, {T(0)}, {}, {{4, 3}}, {{0, {-4, 4}}}});
     for (char const* name : {"rsqrt", "reciprocal", "log1p", "log2"}) check({std::string("torch.") + name, {{4, 3}}, {T(0)}, {}, {{4, 3}}, {{0, domain::positive()}}});
     check({"torch.nn.functional.leaky_relu", {{4, 3}}, {T(0), real(0.3)}, {}, {{4, 3}}});

@@ -182,7 +182,7 @@ operator_kernel<Scalar> largest_kernel() {
                 from.for_each_line([&](extent first, extent line) {
                     auto places = every_place(from.size);
                     auto const value = [&](extent place) { return (*x[0])[first + place * from.inner]; };
-                    std::ranges::stable_sort(places, [&](extent a, extent b) { return largest ? value(a) > value(b) : value(a) < value(b); });
+                    std::ranges::sort(places, [&](extent a, extent b) { return value(a) == value(b) ? a < b : (value(a) > value(b)) == largest; });
                     for (extent k = 0; k < to.size; ++k) {
                         extent const at = (line / to.inner * to.size + k) * to.inner + line % to.inner;
                         y[0][at] = value(places[static_cast<std::size_t>(k)]);
