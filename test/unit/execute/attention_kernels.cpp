@@ -96,8 +96,8 @@ TEST_CASE("scaled dot-product attention: masks and grouped queries") {
         if (key_heads < 6) c.keywords["enable_gqa"] = flag(true);
         return c;
     };
-    for (extent const heads : {6, 3, 2, 1})
-        for (auto const& mask : {shape{}, shape{3, 4}, shape{1, 4}, shape{6, 3, 4}, shape{2, 1, 3, 1}}) check(attention(mask, heads));
+    for (extent const heads : {6, 2, 1}) check(attention({6, 3, 4}, heads));
+    for (auto const& mask : {shape{}, shape{3, 4}, shape{1, 4}, shape{2, 1, 3, 1}}) check(attention(mask, 3));
     auto allowed = attention({2, 1, 3, 4}, 3);
     allowed.domains[3] = {1, 2, element_type::boolean}; // all take part
     check(allowed);
