@@ -3,16 +3,16 @@
 /// @brief Random programs of every operator of the catalogue.
 #pragma once
 
-#include <support/product_growth.hpp>
+#include <support/place_growth.hpp>
 
 #include <array>
 
 namespace heddle::test {
 
 /// Grows a program by recipes, one for each kind of operator.
-class catalogue_growth : public product_growth {
+class catalogue_growth : public place_growth {
 public:
-    using product_growth::product_growth;
+    using place_growth::place_growth;
 
     /// So many recipes, then a loss that depends on every value.
     program build(int recipes) {
@@ -38,29 +38,56 @@ private:
             auto const add = [&](std::initializer_list<char const*> kinds, void (self::*recipe)(std::string const&)) {
                 for (auto const* kind : kinds) made[kind] = recipe;
             };
-            add({"neg", "clone", "to", "float", "half", "bfloat16", "contiguous", "relu", "tanh", "sigmoid", "exp", "sqrt", "log", "gelu", "silu", "dropout"}, &self::unary);
+            add({"neg", "clone", "to", "type_as", "float", "double", "half", "bfloat16", "contiguous", "relu", "tanh", "sigmoid", "exp", "sqrt", "log", "gelu", "silu", "dropout"}, &self::unary);
             add({"add", "sub", "mul", "multiply", "div", "truediv"}, &self::binary);
+            add({"rsqrt", "reciprocal", "expm1", "log1p", "log2", "sin", "cos", "erf", "square", "pow", "mish", "logsigmoid", "log_sigmoid", "softsign", "tanhshrink"}, &self::smooth_function);
+            add({"abs", "clamp", "relu6", "hardsigmoid", "hardswish", "selu", "leaky_relu", "elu", "celu", "softplus", "hardtanh", "sign", "floor", "ceil", "round", "logical_not"}, &self::bent_function);
+            add({"dropout1d", "dropout2d", "dropout3d", "stochastic_depth"}, &self::drop);
+            add({"eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or"}, &self::compare);
+            add({"minimum", "maximum"}, &self::extreme);
+            add({"where", "masked_fill"}, &self::choose);
+            add({"addcmul"}, &self::add_product);
             add({"linear"}, &self::linear);
             add({"matmul", "mm", "bmm"}, &self::matmul);
+            add({"mv", "dot"}, &self::vector_product);
+            add({"addmm", "baddbmm"}, &self::matmul_added);
             add({"einsum"}, &self::einsum);
             add({"conv1d", "conv2d", "conv3d"}, &self::convolution);
+            add({"conv_transpose1d", "conv_transpose2d", "conv_transpose3d"}, &self::convolution_transpose);
             add({"multi_head_attention_forward"}, &self::multi_head);
             add({"scaled_dot_product_attention"}, &self::dot_product);
             add({"embedding"}, &self::embedding);
             add({"softmax", "log_softmax"}, &self::softmax);
-            add({"layer_norm"}, &self::layer_norm);
+            add({"layer_norm", "rms_norm"}, &self::layer_norm);
             add({"batch_norm"}, &self::batch_norm);
-            add({"sum", "mean"}, &self::reduce);
-            add({"max_pool2d", "avg_pool2d"}, &self::pool);
-            add({"adaptive_avg_pool2d"}, &self::adaptive_pool);
+            add({"group_norm", "instance_norm"}, &self::sample_norm);
+            add({"sum", "mean", "amax", "amin", "max", "min", "prod", "logsumexp", "var", "std", "norm"}, &self::reduce);
+            add({"cumsum"}, &self::accumulate);
+            add({"max_pool1d", "max_pool2d", "max_pool3d", "avg_pool1d", "avg_pool2d", "avg_pool3d"}, &self::pool);
+            add({"adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d"}, &self::adaptive_pool);
+            add({"interpolate"}, &self::interpolate);
+            add({"l1_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits", "kl_div"}, &self::element_loss);
             add({"nll_loss", "cross_entropy"}, &self::classification);
             add({"mse_loss"}, &self::squared_error);
             add({"transpose", "permute", "t", "getattr"}, &self::permute);
-            add({"reshape", "view", "flatten", "unflatten", "squeeze", "unsqueeze"}, &self::reshape);
-            add({"expand"}, &self::expand);
+            add({"reshape", "view", "flatten", "unflatten", "squeeze", "unsqueeze", "view_as", "reshape_as"}, &self::reshape);
+            add({"expand", "expand_as"}, &self::expand);
             add({"cat", "concat"}, &self::concatenate);
-            add({"split", "chunk"}, &self::divide);
+            add({"split", "split_with_sizes", "tensor_split", "chunk"}, &self::divide);
             add({"getitem"}, &self::get_item);
+            add({"repeat", "tile"}, &self::repeat);
+            add({"repeat_interleave"}, &self::repeat_each);
+            add({"roll", "flip"}, &self::shift);
+            add({"pad"}, &self::pad);
+            add({"unbind"}, &self::unbind);
+            add({"stack"}, &self::stack);
+            add({"select", "narrow", "slice"}, &self::pick);
+            add({"index_select", "gather", "index"}, &self::look_up);
+            add({"index_add", "scatter_add"}, &self::scatter);
+            add({"triu", "tril"}, &self::triangle);
+            add({"topk"}, &self::largest);
+            add({"one_hot"}, &self::one_hot);
+            add({"rnn_tanh_cell", "rnn_relu_cell", "lstm_cell", "gru_cell"}, &self::cell);
             add({"top_2_gating", "switch_gating"}, &self::gating);
             add({"append_cls_token", "get_cls_token"}, &self::class_token);
             return made;
@@ -70,14 +97,14 @@ private:
 
     // ---- element by element
 
-    tensor_id positive(tensor_id x) { return call("add", {T(same("sigmoid", x)), real(0.5)}, dims(x)); }
-
     void unary(std::string const& kind) {
         if (kind == "relu") return keep(not_plain(same(kind, plain_operand())));
         auto const x = operand();
         if (kind == "to") return convert_type(x);
         if (kind == "half") return keep(call(kind, {T(x)}, dims(x), {}, element_type::float16));
         if (kind == "bfloat16") return keep(call(kind, {T(x)}, dims(x), {}, element_type::bfloat16));
+        if (kind == "double") return keep(call(kind, {T(x)}, dims(x), {}, element_type::float64));
+        if (kind == "type_as") return keep(same(kind, x, {T(x)}));
         if (kind == "float") return keep(call(kind, {T(x)}, dims(x), {}, element_type::float32));
         if (kind == "exp") return keep(same(kind, same("tanh", x)));
         if (kind == "sqrt" || kind == "log") return keep(same(kind, positive(x)));
@@ -132,7 +159,17 @@ private:
         auto const x = at_least_rank(1);
         auto const first = any_axis(x);
         shape const all = dims(x), tail(all.begin() + static_cast<std::ptrdiff_t>(first), all.end());
-        keep(norm(kind, x, tail, {{"normalized_shape", ints({tail.begin(), tail.end()})}}));
+        keywords named{{"normalized_shape", ints({tail.begin(), tail.end()})}};
+        if (random_.chance(0.5)) named["eps"] = real(1e-3);
+        keep(norm(kind, x, tail, named));
+    }
+    /// Of each sample's channels, in groups or each by itself.
+    void sample_norm(std::string const& kind) {
+        auto const x = at_least_rank(2);
+        extent const channels = dims(x)[1];
+        keywords named;
+        if (kind == "group_norm") named["num_groups"] = number(random_.chance(0.3) ? channels : channels % 2 == 0 ? 2 : 1);
+        keep(norm(kind, x, {channels}, named));
     }
     void batch_norm(std::string const& kind) {
         auto const x = at_least_rank(2);
@@ -145,27 +182,16 @@ private:
     }
     tensor_id norm(std::string const& kind, tensor_id x, shape const& parameters, keywords named) {
         for (char const* name : {"weight", "bias"})
-            if (random_.chance(0.6)) named[name] = T(weight(parameters));
+            if (random_.chance(0.6) && (kind != "rms_norm" || name != std::string("bias"))) named[name] = T(weight(parameters));
         return not_plain(same(kind, x, {}, named));
     }
-    void reduce(std::string const& kind) {
-        auto const x = at_least_rank(1);
-        bool const keep_dims = random_.chance(0.3);
-        std::vector<std::int64_t> axes;
-        shape result;
-        for (std::size_t d = 0; d < rank(x); ++d) {
-            bool const reduced = random_.chance(0.4) || (d + 1 == rank(x) && axes.empty());
-            if (reduced) axes.push_back(static_cast<std::int64_t>(d));
-            if (!reduced || keep_dims) result.push_back(reduced ? 1 : dims(x)[d]);
-        }
-        keep(call(kind, {T(x), ints(axes)}, result, {{"keepdim", flag(keep_dims)}}));
-    }
     void pool(std::string const& kind) {
-        bool const largest = kind == "max_pool2d";
-        auto const x = of_rank(3 + random_.below(2), largest);
+        bool const largest = kind.starts_with("max");
+        auto const over = static_cast<std::size_t>(kind[kind.size() - 2] - '0');
+        auto const x = of_rank(over + 1 + random_.below(2), largest);
         shape y = dims(x);
         std::array<std::vector<std::int64_t>, 4> sides; // window, stride, padding, dilation
-        for (std::size_t d = y.size() - 2; d < y.size(); ++d) {
+        for (std::size_t d = y.size() - over; d < y.size(); ++d) {
             extent const in = y[d], window = random_.between(1, static_cast<int>(std::min<extent>(in, 3)));
             extent const padding = window > 1 ? random_.between(0, 1) : 0, stride = random_.between(1, 2);
             extent const dilation = largest && padding == 0 && 2 * (window - 1) < in ? random_.between(1, 2) : 1;
@@ -182,11 +208,20 @@ private:
         keep(not_plain(call(kind, {T(x), ints(sides[0]), ints(sides[1]), ints(sides[2])}, y, named)));
     }
     void adaptive_pool(std::string const& kind) {
+        auto const over = static_cast<std::size_t>(kind[kind.size() - 2] - '0');
+        auto const x = of_rank(over + 1 + random_.below(2), kind.starts_with("adaptive_max"));
+        shape y = dims(x);
+        for (std::size_t d = y.size() - over; d < y.size(); ++d) y[d] = size(3);
+        keep(not_plain(call(kind, {T(x), ints({y.end() - static_cast<std::ptrdiff_t>(over), y.end()})}, y)));
+    }
+    void interpolate(std::string const& kind) {
         auto const x = of_rank(3 + random_.below(2));
         shape y = dims(x);
-        y[y.size() - 2] = size(3);
-        y.back() = size(3);
-        keep(not_plain(call(kind, {T(x), ints({y[y.size() - 2], y.back()})}, y)));
+        for (std::size_t d = 2; d < y.size(); ++d) y[d] = size();
+        bool const linear = random_.chance(0.5);
+        keywords named{{"mode", text(!linear ? "nearest" : y.size() == 3 ? "linear" : "bilinear")}};
+        if (linear) named["align_corners"] = flag(random_.chance(0.5));
+        keep(not_plain(call(kind, {T(x), ints({y.begin() + 2, y.end()})}, y, named)));
     }
 
     // ---- losses

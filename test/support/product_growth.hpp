@@ -39,18 +39,39 @@ protected:
             if (dims(t) == other) fitting.push_back(t);
         keep(call(kind, {T(x), T(fitting.empty() ? weight(other) : random_.of(fitting))}, result));
     }
+    void vector_product(std::string const& kind) {
+        auto const x = of_rank(kind == "dot" ? 1 : 2);
+        keep(call(kind, {T(x), T(weight({dims(x).back()}))}, kind == "dot" ? shape{} : shape{dims(x)[0]}));
+    }
+    void matmul_added(std::string const& kind) {
+        auto const x = of_rank(kind == "addmm" ? 2 : 3);
+        shape other = dims(x), result = dims(x);
+        std::swap(other[other.size() - 1], other[other.size() - 2]);
+        other.back() = result.back() = size();
+        shape added = result;
+        if (kind == "addmm" && random_.chance(0.5)) added.erase(added.begin());
+        keywords named;
+        if (random_.chance(0.5)) named = {{"beta", real(0.5)}, {"alpha", real(2)}};
+        keep(call(kind, {T(weight(added)), T(x), T(weight(other))}, result, named));
+    }
     void einsum(std::string const& kind) {
         struct choice { char const *equation; std::size_t rank; };
-        static constexpr std::array<choice, 10> choices{{{"ab,cb->abc", 2}, {"ab,ab->a", 2}, {"ab,c->b", 2}, {"ab->ba", 2}, {"abc->cb", 3}, {"abc,cd->abd", 3},
-                                                        {"abc,adc->abd", 3}, {"abc,c,b->a", 3}, {"ab,ab,b->", 2}, {"ab,bb->ab", 2}}};
+        static constexpr std::array<choice, 12> choices{{{"ab,cb->abc", 2}, {"ab,ab->a", 2}, {"ab,c->b", 2}, {"ab->ba", 2}, {"abc->cb", 3}, {"abc,cd->abd", 3},
+                                                        {"abc,adc->abd", 3}, {"abc,c,b->a", 3}, {"ab,ab,b->", 2}, {"ab,bb->ab", 2},
+                                                        {"...a,ab->...b", 3}, {"b...,...", 2}}};
         auto const& [equation, rank] = choices[random_.below(choices.size())];
         auto const x = of_rank(rank);
         auto const [letters, result] = heddle::detail::split_equation(equation);
+        // An ellipsis stands for the dimensions that the first operand has left.
+        auto const written_out = [places = std::string("XYZ").substr(0, rank + 3 - letters[0].size())](std::string list) {
+            if (auto const dots = list.find("..."); dots != std::string::npos) list.replace(dots, 3, places);
+            return list;
+        };
         std::map<char, extent> extents;
-        for (std::size_t d = 0; d < rank; ++d) extents[letters[0][d]] = dims(x)[d];
+        for (std::size_t d = 0; d < rank; ++d) extents[written_out(letters[0])[d]] = dims(x)[d];
         auto const shape_of = [&](std::string const& list) {
             shape s;
-            for (char c : list) s.push_back(extents.try_emplace(c, size()).first->second);
+            for (char c : written_out(list)) s.push_back(extents.try_emplace(c, size()).first->second);
             return s;
         };
         std::vector<literal> arguments{text(equation), T(x)};
@@ -77,6 +98,24 @@ protected:
         if (random_.chance(0.5)) named["bias"] = T(weight({w[0]}));
         keep(call(kind, {T(x), T(weight(w))}, y, named));
     }
+    void convolution_transpose(std::string const& kind) {
+        std::size_t const sides = static_cast<std::size_t>(kind[14] - '0');
+        auto const x = of_rank(sides + 2);
+        extent const channels = dims(x)[1], groups = random_.chance(0.5) ? channels : channels % 2 == 0 ? 2 : 1;
+        shape w{channels, random_.between(1, 3)}, y{dims(x)[0], groups * w[1]};
+        std::vector<std::int64_t> stride, padding, dilation;
+        for (std::size_t d = 0; d < sides; ++d) {
+            w.push_back(random_.between(1, 3));
+            stride.push_back(random_.between(1, 2));
+            dilation.push_back(random_.between(1, 2));
+            extent const reach = (dims(x)[d + 2] - 1) * stride.back() + dilation.back() * (w.back() - 1) + 1;
+            padding.push_back(reach > 2 ? random_.between(0, 1) : 0);
+            y.push_back(reach - 2 * padding.back());
+        }
+        keywords named{{"stride", ints(stride)}, {"dilation", ints(dilation)}, {"groups", number(groups)}, {"padding", ints(padding)}};
+        if (random_.chance(0.5)) named["bias"] = T(weight({y[1]}));
+        keep(call(kind, {T(x), T(weight(w))}, y, named));
+    }
     void multi_head(std::string const& kind) {
         auto const x = of_rank(3); // sequence, batch, features
         extent const s = dims(x)[0], b = dims(x)[1], e = dims(x)[2], heads = random_.between(1, 4), width = heads * random_.between(1, 2), out = size();
@@ -100,13 +139,20 @@ protected:
         auto const q = of_rank(3 + random_.below(2));
         shape k = dims(q);
         std::size_t const n = k.size();
-        bool const causal = random_.chance(0.3);
+        bool const causal = random_.chance(0.3), masked = !causal && random_.chance(0.4);
         if (!causal) k[n - 2] = size();
+        bool const grouped = n > 3 && k[1] % 2 == 0 && k[1] > 2 && random_.chance(0.6);
+        if (grouped) k[1] /= 2;
         if (random_.chance(0.3)) k[0] = 1;
         shape v = k, y = dims(q);
         v[n - 1] = y[n - 1] = size();
-        keywords named{{"is_causal", flag(causal)}};
+        keywords named{{"is_causal", flag(causal)}, {"enable_gqa", flag(grouped)}};
         if (random_.chance(0.3)) named["dropout_p"] = real(0.3);
+        if (masked) {
+            shape mask{y[n - 2], k[n - 2]};
+            if (random_.chance(0.5)) mask.insert(mask.begin(), random_.chance(0.5) ? dims(q)[n - 3] : 1);
+            named["attn_mask"] = T(random_.chance(0.5) ? input(mask, element_type::boolean) : weight(mask));
+        }
         keep(not_plain(call(kind, {T(q), T(k == dims(q) && random_.chance(0.5) ? q : weight(k)), T(weight(v))}, y, named)));
     }
     void gating(std::string const& kind) {

@@ -73,8 +73,9 @@ protected:
 
     // ---- calls
 
+    /// Results are of one type, but for the last one where it is said.
     std::vector<tensor_id> call_multi(std::string const& target, std::vector<literal> arguments, std::vector<shape> const& results, keywords named = {},
-                                      std::optional<element_type> type = {}) {
+                                      std::optional<element_type> type = {}, std::optional<element_type> last_type = {}) {
         traced_call call{fresh_name((target + "_").c_str()), target, std::move(arguments), std::move(named), {}, {}};
         auto const collect = [&](auto& self, literal const& l) -> void {
             if (auto const* t = l.as<literal::tensor>()) call.operands.push_back(t->id);
@@ -91,6 +92,7 @@ protected:
             used_.insert(t);
         }
         for (auto const& s : results) call.results.push_back({s, type.value_or(element_type::float32)});
+        if (last_type) call.results.back().type = *last_type;
         auto const added = add_call(builder_, call);
         if (!added.is_known) throw error("the catalogue does not know " + target + " with the arguments of " + call.name);
         for (auto t : added.results) {

@@ -60,6 +60,7 @@ protected:
         } else {
             y = factors_of(builder_.tensor(x).elements());
         }
+        if (kind.ends_with("_as")) return keep(call(kind, {T(x), T(input(y))}, y));
         keep(reshaped(x, y, kind));
     }
     /// Some ordered factors of a number.
@@ -80,7 +81,7 @@ protected:
         for (auto& e : y)
             if (e == 1) e = size(3);
         if (y.size() < 3 && random_.chance(0.5)) y.insert(y.begin(), size(3));
-        keep(not_plain(call(kind, {T(x), ints({y.begin(), y.end()})}, y)));
+        keep(not_plain(call(kind, {T(x), kind == "expand_as" ? T(input(y)) : ints({y.begin(), y.end()})}, y)));
     }
     void concatenate(std::string const& kind) {
         auto const x = at_least_rank(1);
@@ -110,13 +111,20 @@ protected:
             results.push_back(dims(x));
             results.back()[d] = std::min(piece, all - at);
         }
-        extent const argument = kind == "split" ? piece : static_cast<extent>(results.size());
-        auto const pieces = call_multi(kind, {T(x), number(argument)}, results, {{"dim", axis(d, rank(x))}});
+        std::vector<std::int64_t> extents;
+        for (auto const& r : results) extents.push_back(r[d]);
+        literal const argument = kind == "split" ? number(piece) : kind == "split_with_sizes" ? ints(extents) : number(static_cast<extent>(results.size()));
+        auto const pieces = call_multi(kind, {T(x), argument}, results, {{"dim", axis(d, rank(x))}});
         std::size_t const most = 3;
         for (std::size_t n = 0; n < std::min(most, pieces.size()); ++n) keep(pieces[n]);
     }
     void get_item(std::string const& kind) {
         auto const x = operand();
+        if (rank(x) > 0 && random_.chance(0.2)) { // places in a tensor
+            shape y = dims(x);
+            y.back() = size();
+            return keep(not_plain(call(kind, {T(x), list({{literal::ellipsis{}}, T(input({y.back()}, element_type::int64))})}, y)));
+        }
         std::vector<literal> items;
         shape y;
         for (std::size_t d = 0; d < rank(x); ++d) {

@@ -75,6 +75,40 @@ TEST_CASE("the example of a model: a rule of the user's, a frozen parameter, fol
     auto const unknown = json::parse_model(changed("examples/formats/model.json", "/rules", nlohmann::json::object()));
     REQUIRE(unknown.warnings.size() == 1);
     CHECK(unknown.warnings[0].find("'my.scale'") != std::string::npos);
+    CHECK(unknown.warnings[0].find("under its name in the model's 'rules'") != std::string::npos);
+    CHECK(index_program(unknown.program).operators[1].loops.empty());
+    CHECK(index_program(model.program).operators[1].loops.size() == 2);
+}
+
+TEST_CASE("one warning for each target without a rule; a rule may name a variant of the library's") {
+    char const* const text = R"({"rules":{RULES},"nodes":[
+        {"id":0,"name":"x","op":"placeholder","target":"x","inputs":[],"out":{"kind":"tensor","shape":[4,6],"dtype":"float32"}},
+        {"id":1,"name":"w","op":"parameter","target":"w","inputs":[],"out":{"kind":"tensor","shape":[4,6],"dtype":"float32"}},
+        {"id":2,"name":"a","op":"call_function","target":"my.magic","inputs":[0,1],"args":[{"node":0},{"node":1}],"out":{"kind":"tensor","shape":[4,6],"dtype":"float32"}},
+        {"id":3,"name":"b","op":"call_function","target":"my.magic","inputs":[2,1],"args":[{"node":2},{"node":1}],"out":{"kind":"tensor","shape":[4,6],"dtype":"float32"}},
+        {"id":4,"name":"n","op":"call_function","target":"torch.nn.functional.batch_norm","inputs":[3],"args":[{"node":3},null,null],"kwargs":{"training":true},"out":{"kind":"tensor","shape":[4,6],"dtype":"float32"}},
+        {"id":5,"name":"loss","op":"call_method","target":"sum","inputs":[4],"args":[{"node":4}],"out":{"kind":"tensor","shape":[],"dtype":"float32"}},
+        {"id":6,"name":"output","op":"output","target":"output","inputs":[5],"args":[{"node":5}],"out":{}}]})";
+    auto const with_rules = [&](std::string const& rules) {
+        std::string filled = text;
+        return json::parse_model(filled.replace(filled.find("RULES"), 5, rules), "magic.json");
+    };
+    auto const batch_statistics = [](program const& p) {
+        int sum = 0;
+        auto const indexed = index_program(p);
+        for (auto const& loop : indexed.operators[2].loops) sum += loop.forward_statistics;
+        return sum;
+    };
+    auto const unknown = with_rules("");
+    REQUIRE(unknown.warnings.size() == 1);
+    CHECK(unknown.warnings[0].find("'my.magic'") != std::string::npos);
+    CHECK(batch_statistics(unknown.program) == 2);
+    auto const known = with_rules(R"("my.magic":"(b d), (b d) -> (b d); 0*1","torch.nn.functional.batch_norm":"per_shard")");
+    CHECK(known.warnings.empty());
+    auto const indexed = index_program(known.program);
+    for (std::size_t o = 0; o < 3; ++o) CHECK(indexed.operators[o].loops.size() == 2);
+    CHECK(batch_statistics(known.program) == 0);
+    CHECK_THROWS_AS(with_rules(R"("torch.nn.functional.batch_norm":"per_shards")"), input_error);
 }
 
 TEST_CASE("sizes, values, tuples and their items are folded") {

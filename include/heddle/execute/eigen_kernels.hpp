@@ -4,9 +4,15 @@
 #pragma once
 
 #include <heddle/execute/detail/attention_kernels.hpp>
+#include <heddle/execute/detail/cell_kernels.hpp>
 #include <heddle/execute/detail/linear_kernels.hpp>
 #include <heddle/execute/detail/lookup_kernels.hpp>
+#include <heddle/execute/detail/loss_kernels.hpp>
+#include <heddle/execute/detail/norm_kernels.hpp>
+#include <heddle/execute/detail/place_kernels.hpp>
 #include <heddle/execute/detail/pointwise_kernels.hpp>
+#include <heddle/execute/detail/pool_kernels.hpp>
+#include <heddle/execute/detail/reduction_kernels.hpp>
 #include <heddle/execute/detail/window_kernels.hpp>
 
 #include <string_view>
@@ -81,7 +87,13 @@ template <class Scalar>
 eigen_kernels<Scalar>::eigen_kernels() {
     detail::add_linear_kernels(table_);
     detail::add_pointwise_kernels(table_);
+    detail::add_norm_kernels(table_);
+    detail::add_reduction_kernels(table_);
+    detail::add_place_kernels(table_);
+    detail::add_cell_kernels(table_);
+    detail::add_loss_kernels(table_);
     detail::add_window_kernels(table_);
+    detail::add_pool_kernels(table_);
     detail::add_attention_kernels(table_);
     detail::add_lookup_kernels(table_);
 }

@@ -350,6 +350,7 @@ private:
             cotangents.push_back(found == this->cotangents(results_of[k]).end() ? nullptr : &found->second);
             any |= cotangents.back() != nullptr;
         }
+        if (std::ranges::none_of(results_of, [&](tensor_id t) { return indexed_.tensors[t].has_cotangent; })) return add_zeros(i);
         if (!any) return;
         std::vector<tensor> zeros;
         zeros.reserve(cotangents.size());
@@ -365,6 +366,12 @@ private:
             if (gradients[k] && indexed_.tensors[t].has_cotangent && !from_factors) add_gradient(i, k, std::move(*gradients[k]));
         }
         if (gathers_factors(i)) multiply_factors(s, cotangents);
+    }
+
+    /// What an operator of truth values or whole numbers gives of its operands' cotangents, which other devices wait for all the same.
+    void add_zeros(instruction const& i) {
+        for (std::size_t k = 0; k < i.operands.size(); ++k)
+            if (tensor_id const t = program_.operands(i.op)[k]; has_cotangent(t)) accumulate(t, i.operands[k], tensor(inside_.held_shape(t, i.operands[k])));
     }
 
     /// Adds what an operator gives of an operand's cotangent: in a group that splits it this device's summand, where the operand is not cut.

@@ -18,23 +18,37 @@ namespace heddle {
 
 namespace detail {
 
+/// Numbers from `low` on that are below `high`.
+struct number_range {
+    double low, high;
+};
+inline constexpr number_range positive_range{0.5, 1.5}, probability_range{0.1, 0.9}, log_probability_range{-2, -0.1};
+
 /// What the users of a tensor ask of its elements.
 struct wanted_values {
     /// Integers are below this: what they look up in. None if nobody looks anything up.
     std::optional<extent> bound{};
     /// A label that does not count; it need not be below the bound.
     std::optional<extent> ignored{};
-    /// Variances, class weights and operands of roots and logarithms.
-    bool is_positive = false;
+    /// Where an operator is a function at all: variances, class weights, operands of roots and logarithms, probabilities.
+    std::optional<number_range> range{};
+    /// Of truth values, whether those that are set take part; elsewhere those that are not.
+    bool takes_part = false;
     /// Terms that one element of a result adds up.
     extent fan_in = 1;
 
     void restrict_to(extent size) { bound = std::min(bound.value_or(size), size); }
+    /// Of ranges that have nothing in common the first holds.
+    void restrict_to(number_range r) {
+        number_range const both = range ? number_range{std::max(range->low, r.low), std::min(range->high, r.high)} : r;
+        if (both.low < both.high) range = both;
+    }
     /// What the user of a copy asks.
     void take_over(wanted_values const& other) {
         if (other.bound) restrict_to(*other.bound);
         if (other.ignored) ignored = other.ignored;
-        is_positive |= other.is_positive;
+        if (other.range) restrict_to(*other.range);
+        takes_part |= other.takes_part;
         fan_in = std::max(fan_in, other.fan_in);
     }
 };
@@ -59,17 +73,30 @@ private:
         auto const& kind = program_.kind(o);
         auto const among = [&](std::initializer_list<char const*> kinds) { return std::ranges::find(kinds, kind) != kinds.end(); };
         auto const positive = [&](char const* name) {
-            if (auto const k = attribute(o, name)) operand(o, static_cast<std::size_t>(*k)).is_positive = true;
+            if (auto const k = attribute(o, name)) operand(o, static_cast<std::size_t>(*k)).restrict_to(positive_range);
         };
-        if (program_.work(o).is_view || among({"cat", "concat", "clone", "to"}))
+        if (program_.work(o).is_view || among({"cat", "concat", "stack", "clone", "to", "repeat", "tile", "repeat_interleave", "roll", "flip"}))
             for (std::size_t k = 0; k < program_.operands(o).size(); ++k)
                 for (auto r : program_.results(o)) operand(o, k).take_over(wanted_[r]);
         else if (kind == "embedding") operand(o, 0).restrict_to(operand_shape(o, 1)[0]);
         else if (among({"nll_loss", "nll", "cross_entropy"})) label(o);
-        else if (among({"sqrt", "log"})) operand(o, 0).is_positive = true;
+        else if (among({"sqrt", "log", "rsqrt", "log1p", "log2", "reciprocal", "pow"})) operand(o, 0).restrict_to(positive_range);
+        else if (among({"gather", "index_select", "index_add", "scatter_add", "getitem", "index"})) places(o);
+        else if (kind == "one_hot") operand(o, 0).restrict_to(program_.tensor(program_.results(o)[0]).shape.back());
+        else if (kind == "binary_cross_entropy") operand(o, 0).restrict_to(probability_range);
+        else if (kind == "kl_div") operand(o, 0).restrict_to(log_probability_range);
+        if (kind == "binary_cross_entropy" || (kind == "kl_div" && attribute(o, "log_target").value_or(0) == 0)) operand(o, 1).restrict_to(probability_range);
+        else if (kind == "kl_div") operand(o, 1).restrict_to(log_probability_range);
+        if (kind == "scaled_dot_product_attention" && program_.operands(o).size() > 3) operand(o, 3).takes_part = true;
         positive("running_var");
         if (among({"nll_loss", "cross_entropy"})) positive("weight");
         for (std::size_t k = 0; k < program_.operands(o).size(); ++k) count_terms(o, k);
+    }
+
+    /// The second operand holds places of the first one's dimension.
+    void places(operator_id o) {
+        auto const axis = attribute(o, "dim");
+        if (axis && program_.operands(o).size() > 1) operand(o, 1).restrict_to(operand_shape(o, 0)[static_cast<std::size_t>(*axis)]);
     }
 
     void label(operator_id o) {
@@ -103,7 +130,7 @@ private:
 template <class Scalar>
 [[nodiscard]] Scalar random_element(tensor_info const& info, wanted_values const& wanted, extent line, random_key key, extent n) {
     double const u = random_unit(key, static_cast<std::uint64_t>(n));
-    if (info.type == element_type::boolean) return Scalar(u < 0.25 && n % line != 0);
+    if (info.type == element_type::boolean) return Scalar((u < 0.25 && n % line != 0) != wanted.takes_part);
     if (!is_floating(info.type)) {
         double const size = static_cast<double>(wanted.bound.value_or(10));
         if (!wanted.ignored) return static_cast<Scalar>(std::floor(u * size));
@@ -112,7 +139,7 @@ template <class Scalar>
         double const first = std::floor(u * size);
         return static_cast<Scalar>(first == ignored ? std::fmod(first + 1, size) : first);
     }
-    if (wanted.is_positive) return static_cast<Scalar>(0.5 + u);
+    if (wanted.range) return static_cast<Scalar>(wanted.range->low + u * (wanted.range->high - wanted.range->low));
     double const range = info.role == tensor_role::input ? 1 : std::min(1.0, std::sqrt(6 / static_cast<double>(wanted.fan_in)));
     return static_cast<Scalar>(range * (2 * u - 1));
 }
@@ -122,10 +149,10 @@ template <class Scalar>
 /// Random values of every source, the same for a seed whoever draws them.
 ///
 /// Floating-point inputs are uniform in [-1, 1], parameters and buffers in [-r, r] with r^2 = 6 / fan-in and at most 1, so that deep
-/// stacks of products neither explode nor vanish (He et al. 2015). What must be positive is in [0.5, 1.5). Integers are below
-/// the size of what their users look up in, also through views and copies; of labels that may be ignored an eighth is, but
-/// never the first, for a mean over none is no number. A quarter of a mask is set, but never the first place of a line, for
-/// attention to nothing is no number either.
+/// stacks of products neither explode nor vanish (He et al. 2015). What must be positive is in [0.5, 1.5), a probability in [0.1, 0.9), its
+/// logarithm in [-2, -0.1). Integers are below the size of what their users look up in, also through views and copies; of labels that
+/// may be ignored an eighth is, but never the first, for a mean over none is no number. A quarter of a mask is set, or where what is set takes
+/// part the other three, but never so the first place of a line, for attention to nothing is no number either.
 /// *Complexity.* Linear in the sources' elements and the program.
 template <class Scalar>
 [[nodiscard]] source_values<Scalar> random_sources(program const& p, std::uint64_t seed) {

@@ -10,9 +10,10 @@
 ///   classes; or a list of indices in parentheses, major first: `(h d)`.
 /// - An index that occurs in a result is *parallel*; one that occurs in none is a *reduction*: the
 ///   result is a sum over it.
-/// - A row is a place of the other indices. Where an index with `~` is cut, the devices combine one number
+/// - A row is a place of the indices without `~`. Where an index with `~` is cut, the devices combine one number
 ///   per row for each `~`: for those in an operand in the forward pass, in a result in the backward pass.
-///   `log_softmax` is `(b ~~c) -> (b ~c)`, a maximum and a sum, and a sum.
+///   `log_softmax` is `(b ~~c) -> (b ~c)`, a maximum and a sum, and a sum; a batch norm is
+///   `(~~b c ~~h ~~w) -> (~~b c ~~h ~~w)`, rows being channels.
 /// - After `;` the result as a sum of products of those operands (by number) in which it is
 ///   linear. Operands not named there enter non-linearly.
 #pragma once

@@ -281,6 +281,15 @@ void check_rules(Program const& p) {
     }
 }
 
+/// Places of an operand's indices that have no statistics.
+[[nodiscard]] inline extent row_count(index_rule const& rule, indexed_access const& access) {
+    extent rows = 1;
+    for (auto const& dimension : access)
+        for (auto i : dimension)
+            if (auto const& index = rule.indices[i]; index.forward_statistics + index.backward_statistics == 0) rows *= index.extent;
+    return rows;
+}
+
 } // namespace detail
 
 /// Refines a program's factorisations and collects what later modules need.
@@ -349,8 +358,9 @@ template <single_device_program Program>
                     loop.results.push_back(detail::find_factor(rule, rule.results[k], result.tensors[op.results[k]].factors, op.segment, i, low, high, whole));
                 if (index.forward_statistics + index.backward_statistics > 0)
                     if (auto const k = std::ranges::find_if(loop.operands, [](auto f) { return f != no_factor; }); k != loop.operands.end()) {
-                        auto const elements = result.tensors[op.operands[static_cast<std::size_t>(k - loop.operands.begin())]].info.elements();
-                        loop.statistic = bytes(static_cast<double>(elements / index.extent) * element_size(result.tensors[op.results[0]].info.type));
+                        auto const operand = static_cast<std::size_t>(k - loop.operands.begin());
+                        auto const rows = detail::row_count(rule, rule.operands[operand]);
+                        loop.statistic = bytes(static_cast<double>(rows) * element_size(result.tensors[op.results[0]].info.type));
                     }
                 if (whole) op.loops.push_back(std::move(loop));
                 high = low;

@@ -6,8 +6,14 @@
 /// shapes do not: flops, what the backward reads, the class its time is looked up under.
 #pragma once
 
+#include <heddle/program/detail/attention_operators.hpp>
+#include <heddle/program/detail/cell_operators.hpp>
+#include <heddle/program/detail/loss_operators.hpp>
+#include <heddle/program/detail/norm_operators.hpp>
+#include <heddle/program/detail/place_operators.hpp>
 #include <heddle/program/detail/pointwise_operators.hpp>
 #include <heddle/program/detail/product_operators.hpp>
+#include <heddle/program/detail/reduction_operators.hpp>
 #include <heddle/program/detail/view_operators.hpp>
 
 #include <array>
@@ -19,7 +25,8 @@
 
 namespace heddle {
 
-/// Rules of the user's own, from a target to its text; they go before the catalogue's.
+/// Rules of the user's own, from a target to its text, or to the name of a variant that the catalogue has of it (see `rule_variants`);
+/// they go before the catalogue's.
 using rule_table = std::map<std::string, std::string, std::less<>>;
 
 struct added_call {
@@ -35,8 +42,10 @@ using catalogue = std::map<std::string_view, description (*)(call_view const&)>;
 /// Functions of torch and methods of its tensors, by the last part of their name.
 [[nodiscard]] inline catalogue const& torch_catalogue() {
     static catalogue const table{
-        {"linear", linear}, {"matmul", matmul}, {"mm", matmul}, {"bmm", matmul}, {"einsum", einsum},
+        {"linear", linear}, {"matmul", matmul}, {"mm", matmul}, {"bmm", matmul}, {"mv", matmul}, {"dot", matmul}, {"einsum", einsum},
+        {"addmm", matmul_added}, {"baddbmm", matmul_added},
         {"conv1d", convolution}, {"conv2d", convolution}, {"conv3d", convolution},
+        {"conv_transpose1d", convolution_transpose}, {"conv_transpose2d", convolution_transpose}, {"conv_transpose3d", convolution_transpose},
         {"multi_head_attention_forward", multi_head_attention}, {"scaled_dot_product_attention", dot_product_attention},
         {"embedding", embedding},
 
@@ -48,6 +57,8 @@ using catalogue = std::map<std::string_view, description (*)(call_view const&)>;
         {"float", [](call_view const& c) { return unary(c, {.linear = true}); }},
         {"half", [](call_view const& c) { return unary(c, {.linear = true}); }},
         {"bfloat16", [](call_view const& c) { return unary(c, {.linear = true}); }},
+        {"double", [](call_view const& c) { return unary(c, {.linear = true}); }},
+        {"type_as", [](call_view const& c) { return unary(c, {.linear = true}); }},
         {"contiguous", [](call_view const& c) { return unary(c, {.linear = true, .is_view = true}); }},
         {"relu", [](call_view const& c) { return unary(c, {.saves_result = true}); }},
         {"tanh", [](call_view const& c) { return unary(c, {.saves_result = true, .flops_per_element = 8}); }},
@@ -57,17 +68,54 @@ using catalogue = std::map<std::string_view, description (*)(call_view const&)>;
         {"log", [](call_view const& c) { return unary(c, {.saves_operand = true, .flops_per_element = 4}); }},
         {"gelu", [](call_view const& c) { return unary(c, {.saves_operand = true, .flops_per_element = 8}); }},
         {"silu", [](call_view const& c) { return unary(c, {.saves_operand = true, .flops_per_element = 5}); }},
-        {"dropout", dropout},
+        {"rsqrt", [](call_view const& c) { return unary(c, {.saves_result = true, .flops_per_element = 2}); }},
+        {"reciprocal", [](call_view const& c) { return unary(c, {.saves_result = true}); }},
+        {"expm1", [](call_view const& c) { return unary(c, {.saves_result = true, .flops_per_element = 4}); }},
+        {"log1p", [](call_view const& c) { return function_of(c, 4); }}, {"log2", [](call_view const& c) { return function_of(c, 4); }},
+        {"sin", [](call_view const& c) { return function_of(c, 4); }}, {"cos", [](call_view const& c) { return function_of(c, 4); }},
+        {"erf", [](call_view const& c) { return function_of(c, 6); }}, {"abs", [](call_view const& c) { return function_of(c, 1); }},
+        {"square", [](call_view const& c) { return function_of(c, 1); }}, {"pow", power}, {"clamp", clamp},
+        {"relu6", [](call_view const& c) { return function_of(c, 2); }}, {"hardsigmoid", [](call_view const& c) { return function_of(c, 3); }},
+        {"hardswish", [](call_view const& c) { return function_of(c, 4); }}, {"mish", [](call_view const& c) { return function_of(c, 12); }},
+        {"selu", [](call_view const& c) { return function_of(c, 6); }}, {"logsigmoid", [](call_view const& c) { return function_of(c, 6); }},
+        {"log_sigmoid", [](call_view const& c) { return function_of(c, 6); }},
+        {"softsign", [](call_view const& c) { return function_of(c, 3); }}, {"tanhshrink", [](call_view const& c) { return function_of(c, 9); }},
+        {"leaky_relu", [](call_view const& c) { return function_of(c, 2, {{1, "negative_slope", 0.01}}); }},
+        {"elu", [](call_view const& c) { return function_of(c, 5, {{1, "alpha", 1}}); }},
+        {"celu", [](call_view const& c) { return function_of(c, 6, {{1, "alpha", 1}}); }},
+        {"softplus", [](call_view const& c) { return function_of(c, 6, {{1, "beta", 1}, {2, "threshold", 20}}); }},
+        {"hardtanh", [](call_view const& c) { return function_of(c, 2, {{1, "min_val", -1}, {2, "max_val", 1}}); }},
+        {"dropout", dropout<0>}, {"dropout1d", dropout<1>}, {"dropout2d", dropout<2>}, {"dropout3d", dropout<3>},
+        {"sign", step_of}, {"floor", step_of}, {"ceil", step_of}, {"round", step_of}, {"logical_not", step_of},
+        {"eq", compare}, {"ne", compare}, {"lt", compare}, {"le", compare}, {"gt", compare}, {"ge", compare},
+        {"logical_and", compare}, {"logical_or", compare},
+        {"minimum", extreme}, {"maximum", extreme}, {"where", where}, {"masked_fill", masked_fill}, {"addcmul", add_product},
 
-        {"softmax", softmax}, {"log_softmax", softmax}, {"layer_norm", layer_norm}, {"batch_norm", batch_norm},
-        {"sum", reduce}, {"mean", reduce},
-        {"max_pool2d", max_pool}, {"avg_pool2d", average_pool}, {"adaptive_avg_pool2d", adaptive_average_pool},
-        {"nll_loss", nll_loss}, {"cross_entropy", cross_entropy}, {"mse_loss", squared_error},
+        {"softmax", softmax}, {"log_softmax", softmax},
+        {"layer_norm", layer_norm}, {"rms_norm", rms_norm}, {"batch_norm", batch_norm}, {"group_norm", group_norm}, {"instance_norm", instance_norm},
+
+        {"sum", reduce}, {"mean", reduce}, {"amax", reduce_whole}, {"amin", reduce_whole}, {"max", reduce_whole}, {"min", reduce_whole},
+        {"prod", reduce_whole}, {"logsumexp", reduce_whole}, {"var", variance}, {"std", variance}, {"norm", vector_norm}, {"cumsum", cumulative_sum},
+        {"max_pool1d", max_pool<1>}, {"max_pool2d", max_pool<2>}, {"max_pool3d", max_pool<3>},
+        {"avg_pool1d", average_pool<1>}, {"avg_pool2d", average_pool<2>}, {"avg_pool3d", average_pool<3>},
+        {"adaptive_avg_pool1d", adaptive_average_pool<1>}, {"adaptive_avg_pool2d", adaptive_average_pool<2>}, {"adaptive_avg_pool3d", adaptive_average_pool<3>},
+        {"adaptive_max_pool1d", adaptive_max_pool<1>}, {"adaptive_max_pool2d", adaptive_max_pool<2>}, {"adaptive_max_pool3d", adaptive_max_pool<3>},
+        {"interpolate", interpolate},
+        {"nll_loss", nll_loss}, {"cross_entropy", cross_entropy}, {"mse_loss", squared_error}, {"l1_loss", absolute_error},
+        {"smooth_l1_loss", smooth_absolute_error}, {"huber_loss", huber}, {"kl_div", divergence},
+        {"binary_cross_entropy", binary_cross_entropy}, {"binary_cross_entropy_with_logits", binary_cross_entropy_with_logits},
+        {"rnn_tanh_cell", rnn_cell}, {"rnn_relu_cell", rnn_cell}, {"lstm_cell", lstm_cell}, {"gru_cell", gru_cell},
 
         {"transpose", transpose}, {"permute", permute}, {"t", reversed}, {"getattr", attribute},
         {"reshape", reshape}, {"view", reshape}, {"flatten", reshape}, {"unflatten", reshape},
-        {"squeeze", reshape}, {"unsqueeze", reshape}, {"expand", expand},
-        {"cat", concatenate}, {"concat", concatenate}, {"split", divide}, {"chunk", divide}, {"getitem", get_item},
+        {"squeeze", reshape}, {"unsqueeze", reshape}, {"view_as", reshape}, {"reshape_as", reshape},
+        {"expand", expand}, {"expand_as", expand}, {"tile", repeat},
+        {"cat", concatenate}, {"concat", concatenate}, {"split", divide}, {"chunk", divide}, {"split_with_sizes", divide}, {"tensor_split", divide},
+        {"getitem", get_item_at}, {"index", index_list},
+        {"repeat", repeat}, {"repeat_interleave", repeat_interleave}, {"roll", roll}, {"flip", flip}, {"pad", padding},
+        {"unbind", unbind}, {"stack", stack}, {"select", select}, {"narrow", narrow}, {"slice", slice},
+        {"index_select", index_select}, {"gather", gather_elements}, {"index_add", index_add}, {"scatter_add", scatter_add},
+        {"triu", triangle}, {"tril", triangle}, {"topk", largest}, {"one_hot", one_hot},
     };
     return table;
 }
@@ -77,6 +125,16 @@ using catalogue = std::map<std::string_view, description (*)(call_view const&)>;
     static catalogue const table{
         {"top_2_gating", gating}, {"switch_gating", gating},
         {"append_cls_token", append_class_token}, {"get_cls_token", get_class_token},
+        {"stochastic_depth", stochastic_depth},
+    };
+    return table;
+}
+
+/// Other readings of an operator, by its name and theirs. `per_shard`: each device's part of the batch has moments of its own, as in data
+/// parallelism without synchronised norms; what is computed then depends on how the batch is cut.
+[[nodiscard]] inline std::map<std::pair<std::string_view, std::string_view>, description (*)(call_view const&)> const& rule_variants() {
+    static std::map<std::pair<std::string_view, std::string_view>, description (*)(call_view const&)> const table{
+        {{"batch_norm", "per_shard"}, batch_norm_per_shard},
     };
     return table;
 }
@@ -88,11 +146,23 @@ using catalogue = std::map<std::string_view, description (*)(call_view const&)>;
     return {target.substr(0, dot), target.substr(dot + 1)};
 }
 
+/// Whether functions of this module are torch's; a method has no module.
+[[nodiscard]] inline bool is_torch_module(std::string_view module) {
+    constexpr std::array<std::string_view, 7> modules{"", "torch", "torch.functional", "torch.nn.functional", "torch._C._nn", "operator", "_operator"};
+    return std::ranges::find(modules, module) != modules.end();
+}
+
+/// The variant of this name of a target of torch's; null if there is none.
+[[nodiscard]] inline auto find_variant(std::string_view target, std::string_view variant) -> description (*)(call_view const&) {
+    auto const [module, name] = split_target(target);
+    auto const found = rule_variants().find({name, variant});
+    return is_torch_module(module) && found != rule_variants().end() ? found->second : nullptr;
+}
+
 [[nodiscard]] inline description describe(call_view const& c) {
-    constexpr std::array<std::string_view, 7> torch_modules{"", "torch", "torch.functional", "torch.nn.functional", "torch._C._nn", "operator", "_operator"};
     auto const [module, name] = split_target(c.call().target);
-    bool const is_helper = module == "heddle" || module == "models";
-    if (!is_helper && std::ranges::find(torch_modules, module) == torch_modules.end()) return {};
+    bool const is_helper = module == "heddle" || module == "models" || module == "torchvision.ops.stochastic_depth";
+    if (!is_helper && !is_torch_module(module)) return {};
     catalogue const& table = is_helper ? helper_catalogue() : torch_catalogue();
     auto const found = table.find(name);
     return found == table.end() ? description{} : found->second(c);
@@ -153,22 +223,30 @@ inline added_call add_call(program_builder& builder, traced_call const& call, ru
     detail::call_view const view(call, builder);
     auto const complete = [&](operator_options options) {
         options.name = call.name;
-        for (auto const& r : call.results) options.results.push_back(r.shape);
-        options.result_type = call.results.front().type;
+        for (auto const& r : call.results) {
+            options.results.push_back(r.shape);
+            options.result_types.push_back(r.type);
+        }
         return options;
     };
     auto const user = rules.find(call.target);
-    if (user != rules.end()) return {detail::add_foreign(builder, view, &user->second, complete({})), true};
-    auto described = detail::describe(view);
+    auto const variant = user == rules.end() ? nullptr : detail::find_variant(call.target, user->second);
+    if (user != rules.end() && !variant) return {detail::add_foreign(builder, view, &user->second, complete({})), true};
+    auto described = variant ? variant(view) : detail::describe(view);
     if (!described) return {detail::add_foreign(builder, view, nullptr, complete({})), false};
     std::string_view const kind = detail::split_target(call.target).second;
     return {builder.apply_multi(kind, parse_index_rule(described->rule), std::move(described->operands), complete(std::move(described->options))), true};
 }
 
+/// Checks a rule of the user's without an operator. *Throws* `input_error` if it is neither an index rule nor a variant of the target's rule.
+inline void check_rule(std::string_view target, std::string_view text) {
+    if (!detail::find_variant(target, text)) static_cast<void>(parse_index_rule(text));
+}
+
 /// What to tell the user, once per target, about an operator without a rule.
 [[nodiscard]] inline std::string missing_rule_warning(std::string_view target) {
     return "operator '" + std::string(target) + "' has no rule for these arguments and is computed in full on every device; "
-           "give it one, such as \"(b s) -> (b s)\", under its name in the model's 'rules'";
+           "give it one, such as \"(b s) -> (b s)\", under its name in the model's 'rules', or in C++ in those given to add_call";
 }
 
 } // namespace heddle

@@ -111,6 +111,8 @@ struct operator_options {
     /// Shapes of the results, where the rule leaves an extent open.
     std::vector<shape> results{};
     std::optional<element_type> result_type{};
+    /// Of each result, where they differ.
+    std::vector<element_type> result_types{};
     /// Work on whole tensors; default: two operations per point of the loop nest for a product, one else.
     std::optional<flops> forward{};
     /// Default: the forward work once per differentiated factor of a product, once else.
@@ -171,9 +173,10 @@ public:
         op.work = derive_work(op, options);
         op.attributes = std::move(options.attributes);
         for (std::size_t r = 0; r < results.size(); ++r) {
+            auto const result_type = r < options.result_types.size() ? options.result_types[r] : type;
             op.results.push_back(add_tensor({results.size() == 1 ? op.name : op.name + "." + std::to_string(r),
-                                             std::move(results[r]), type, tensor_role::value, false}));
-            differentiable_.back() = differentiated && is_floating(type);
+                                             std::move(results[r]), result_type, tensor_role::value, false}));
+            differentiable_.back() = differentiated && is_floating(result_type);
         }
         program_.operators_.push_back(op);
         return std::move(op.results);

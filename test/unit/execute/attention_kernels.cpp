@@ -85,3 +85,31 @@ TEST_CASE("scaled dot-product attention") {
     dropout.keywords = {{"dropout_p", real(0.3)}};
     check(dropout);
 }
+
+TEST_CASE("scaled dot-product attention: masks and grouped queries") {
+    auto const attention = [](shape mask, extent key_heads) {
+        operator_case c{"torch.nn.functional.scaled_dot_product_attention", {{2, 6, 3, 2}, {2, key_heads, 4, 2}, {2, key_heads, 4, 3}}, {T(0), T(1), T(2)}, {}, {{2, 6, 3, 3}}};
+        if (!mask.empty()) {
+            c.operands.push_back(std::move(mask));
+            c.arguments.push_back(T(3));
+        }
+        if (key_heads < 6) c.keywords["enable_gqa"] = flag(true);
+        return c;
+    };
+    for (extent const heads : {6, 2, 1}) check(attention({6, 3, 4}, heads));
+    for (auto const& mask : {shape{}, shape{3, 4}, shape{1, 4}, shape{2, 1, 3, 1}}) check(attention(mask, 3));
+    auto allowed = attention({2, 1, 3, 4}, 3);
+    allowed.domains[3] = {1, 2, element_type::boolean}; // all take part
+    check(allowed);
+    operator_check const all(allowed, 4);
+    operator_check free(attention({}, 3), 4);
+    CHECK(all.results()[0].data.size() == free.results()[0].data.size());
+    // Key-value head h serves query heads 3 h to 3 h + 2: with one key for all, each gets its value.
+    operator_check one({"torch.nn.functional.scaled_dot_product_attention", {{1, 6, 1, 2}, {1, 2, 1, 2}, {1, 2, 1, 1}}, {T(0), T(1), T(2)}, {{"enable_gqa", flag(true)}}, {{1, 6, 1, 1}}}, 1);
+    for (extent h = 0; h < 6; ++h) CHECK(one.results()[0][h] == doctest::Approx(one.operands()[2][h / 3]));
+    // Only the key that the mask sets takes part.
+    operator_case chosen{"torch.nn.functional.scaled_dot_product_attention", {{1, 2}, {3, 2}, {3, 2}, {1, 3}}, {T(0), T(1), T(2), T(3)}, {}, {{1, 2}}};
+    chosen.domains[3] = {1, 2, element_type::boolean};
+    operator_check single(chosen, 1);
+    CHECK(single.results()[0][0] <= std::max({single.operands()[2][0], single.operands()[2][2], single.operands()[2][4]}));
+}

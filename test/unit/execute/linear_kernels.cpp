@@ -22,6 +22,14 @@ TEST_CASE("linear and matrix products") {
     check({"torch.bmm", {{2, 5, 4}, {2, 4, 3}}, {T(0), T(1)}, {}, {{2, 5, 3}}});
     check({"matmul", {{4, 1, 5, 2}, {3, 2, 6}}, {T(0), T(1)}, {}, {{4, 3, 5, 6}}});
     check({"matmul", {{3, 1}, {1, 4}}, {T(0), T(1)}, {}, {{3, 4}}});
+    check({"matmul", {{4}, {3, 4, 2}}, {T(0), T(1)}, {}, {{3, 2}}});
+    check({"torch.mv", {{3, 4}, {4}}, {T(0), T(1)}, {}, {{3}}});
+    check({"torch.dot", {{4}, {4}}, {T(0), T(1)}, {}, {{}}});
+    check({"torch.addmm", {{6}, {5, 4}, {4, 6}}, {T(0), T(1), T(2)}, {{"beta", real(0.5)}, {"alpha", real(2)}}, {{5, 6}}});
+    check({"torch.baddbmm", {{2, 5, 1}, {2, 5, 4}, {2, 4, 6}}, {T(0), T(1), T(2)}, {}, {{2, 5, 6}}});
+    operator_check added({"torch.addmm", {{1, 1}, {1, 1}, {1, 1}}, {T(0), T(1), T(2)}, {{"beta", real(0.5)}, {"alpha", real(2)}}, {{1, 1}}}, 1);
+    auto const& x = added.operands();
+    CHECK(added.results()[0][0] == doctest::Approx(0.5 * x[0][0] + 2 * x[1][0] * x[2][0]));
 }
 
 TEST_CASE("einsum") {
@@ -35,6 +43,9 @@ TEST_CASE("einsum") {
     check(einsum("ab,c->b", {{2, 3}, {4}}, {3}));
     check(einsum("ii->i", {{3, 3}}, {3}));
     check(einsum("ii->", {{3, 3}}, {}));
+    check(einsum("...a,ab->...b", {{2, 4, 3}, {3, 5}}, {2, 4, 5}));
+    check(einsum("a...,...", {{3, 2, 4}, {1, 4}}, {2, 4, 3}));
+    check(einsum("...ab,...b->...", {{2, 3, 4}, {4}}, {2}));
 }
 
 TEST_CASE("arithmetic") {

@@ -84,3 +84,29 @@ TEST_CASE("routing: slots are of a batch row, choices beyond capacity are droppe
         CHECK(tokens <= 1);
     }
 }
+
+TEST_CASE("losses of elements and their targets") {
+    for (char const* reduction : {"mean", "sum", "none"}) {
+        CAPTURE(reduction);
+        shape const result = reduction == std::string("none") ? shape{4, 3} : shape{};
+        auto const pair = [&](char const* name) {
+            return operator_case{std::string("torch.nn.functional.") + name, {{4, 3}, {4, 3}}, {T(0), T(1)}, {{"reduction", text(reduction)}}, {result}};
+        };
+        for (char const* name : {"l1_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy_with_logits"}) check(pair(name));
+        auto narrow = pair("smooth_l1_loss");
+        narrow.keywords["beta"] = real(0.3);
+        check(narrow);
+        auto huber = pair("huber_loss");
+        huber.keywords["delta"] = real(0.3);
+        check(huber);
+        auto probable = pair("binary_cross_entropy");
+        probable.domains = {{0, {0.1, 0.9}}, {1, {0, 1}}};
+        check(probable);
+        auto divergence = pair("kl_div");
+        divergence.domains = {{1, {0.1, 1}}};
+        check(divergence);
+        divergence.keywords["log_target"] = flag(true);
+        check(divergence);
+    }
+    check({"torch.nn.functional.kl_div", {{4, 3}, {4, 3}}, {T(0), T(1)}, {{"reduction", text("batchmean")}}, {{}}, {{1, {0.1, 1}}}});
+}

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "operator_case.hpp"
 
+#include <algorithm>
+#include <string>
+
 using namespace heddle;
 using namespace heddle::test;
 
@@ -9,6 +12,81 @@ TEST_CASE("element-wise functions") {
         check({target, {{4, 3}}, {T(0)}, {}, {{4, 3}}});
     check({"torch.nn.functional.gelu", {{4, 3}}, {T(0)}, {{"approximate", text("tanh")}}, {{4, 3}}});
     for (char const* target : {"torch.sqrt", "torch.log"}) check({target, {{4, 3}}, {T(0)}, {}, {{4, 3}}, {{0, domain::positive()}}});
+}
+
+TEST_CASE("more functions of one element") {
+    for (char const* name : {"abs", "square", "sin", "cos", "erf", "expm1"}) check({std::string("torch.") + name, {{4, 3}}, {T(0)}, {}, {{4, 3}}});
+    for (char const* name : {"relu6", "hardsigmoid", "hardswish", "mish", "selu", "logsigmoid", "log_sigmoid", "softsign", "tanhshrink", "leaky_relu", "elu", "celu", "softplus", "hardtanh"})
+        check({std::string("torch.nn.functional.") + name, {{4, 3}}, {T(0)}, {}, {{4, 3}}, {{0, {-4, 4}}}});
+    for (char const* name : {"rsqrt", "reciprocal", "log1p", "log2"}) check({std::string("torch.") + name, {{4, 3}}, {T(0)}, {}, {{4, 3}}, {{0, domain::positive()}}});
+    check({"torch.nn.functional.leaky_relu", {{4, 3}}, {T(0), real(0.3)}, {}, {{4, 3}}});
+    check({"torch.nn.functional.celu", {{4, 3}}, {T(0)}, {{"alpha", real(0.7)}}, {{4, 3}}});
+    check({"torch.nn.functional.softplus", {{4, 3}}, {T(0), number(2), number(1)}, {}, {{4, 3}}});
+    check({"torch.pow", {{4, 3}}, {T(0), number(3)}, {}, {{4, 3}}});
+    check({"torch.clamp", {{4, 3}}, {T(0)}, {{"min", real(-0.5)}}, {{4, 3}}});
+    check({"clamp", {{4, 3}}, {T(0), real(-0.5), real(0.25)}, {}, {{4, 3}}});
+    operator_check const bounded({"clamp", {{40}}, {T(0), real(-0.5), real(0.25)}, {}, {{40}}}, 1);
+    CHECK(std::ranges::minmax(bounded.results()[0].data).min == -0.5);
+    CHECK(std::ranges::minmax(bounded.results()[0].data).max == 0.25);
+    CHECK_THROWS_AS(operator_check({"torch.pow", {{4, 3}, {3}}, {T(0), T(1)}, {}, {{4, 3}}, {}, {}, true}, 1), input_error);
+}
+
+TEST_CASE("functions of several elements, broadcast") {
+    for (char const* name : {"minimum", "maximum"}) {
+        check({std::string("torch.") + name, {{4, 3}, {4, 3}}, {T(0), T(1)}, {}, {{4, 3}}});
+        check({std::string("torch.") + name, {{4, 3}, {3}}, {T(0), T(1)}, {}, {{4, 3}}});
+        check({std::string("torch.") + name, {{4, 1, 3}, {2, 1}}, {T(0), T(1)}, {}, {{4, 2, 3}}});
+    }
+    check({"torch.addcmul", {{4, 3}, {4, 1}, {3}}, {T(0), T(1), T(2)}, {{"value", real(0.5)}}, {{4, 3}}});
+    operator_case mask{"torch.where", {{4, 3}, {4, 3}, {3}}, {T(0), T(1), T(2)}, {}, {{4, 3}}, {{0, domain::boolean()}}};
+    check(mask);
+    check({"torch.where", {{4, 1}, {4, 3}}, {T(0), real(2), T(1)}, {}, {{4, 3}}, {{0, domain::boolean()}}});
+    check({"masked_fill", {{4, 3}, {4, 3}}, {T(0), T(1), number(0)}, {}, {{4, 3}}, {{1, domain::boolean()}}});
+    operator_check const filled({"masked_fill", {{4, 5}, {5}}, {T(0), T(1), real(-7)}, {}, {{4, 5}}, {{1, domain::boolean()}}}, 3);
+    CHECK(std::ranges::count(filled.results()[0].data, -7) % 4 == 0);
+}
+
+TEST_CASE("comparisons and steps have a derivative of zero") {
+    auto const is_zero = [](std::optional<dense> const& d) { return d && std::ranges::all_of(d->data, [](double v) { return v == 0; }); };
+    for (char const* name : {"eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or"}) {
+        operator_check c({std::string("torch.") + name, {{4, 3}, {3}}, {T(0), T(1)}, {}, {{4, 3}}, {{1, domain::below(2)}}}, 1);
+        for (auto const& d : c.derivatives()) CHECK(is_zero(d));
+        for (double v : c.results()[0].data) CHECK_UNARY(v == 0 || v == 1);
+    }
+    operator_check const above({"torch.gt", {{30}}, {T(0), real(0.25)}, {}, {{30}}}, 1);
+    for (extent n = 0; n < 30; ++n) CHECK(above.results()[0][n] == (const_cast<operator_check&>(above).operands()[0][n] > 0.25));
+    for (char const* name : {"sign", "floor", "ceil", "round", "logical_not"}) {
+        operator_check c({std::string("torch.") + name, {{4, 3}}, {T(0)}, {}, {{4, 3}}}, 1);
+        CHECK(is_zero(c.derivatives()[0]));
+    }
+}
+
+TEST_CASE("stochastic depth drops whole samples of the whole batch") {
+    auto const depth = [](char const* mode, bool training) {
+        return operator_case{"torchvision.ops.stochastic_depth.stochastic_depth", {{7, 3, 2}}, {T(0), real(0.4), text(mode), flag(training)}, {}, {{7, 3, 2}}};
+    };
+    check(depth("row", true));
+    check(depth("batch", true));
+    check(depth("row", false));
+    operator_check rows(depth("row", true), 2);
+    int kept = 0;
+    for (extent row = 0; row < 7; ++row) {
+        double const ratio = rows.results()[0][row * 6] / rows.operands()[0][row * 6];
+        kept += ratio != 0;
+        for (extent n = row * 6; n < row * 6 + 6; ++n) CHECK(rows.results()[0][n] == doctest::Approx(ratio * rows.operands()[0][n]));
+    }
+    CHECK_UNARY(kept > 0 && kept < 7);
+}
+
+TEST_CASE("dropout of channels drops all of a sample's channel") {
+    for (auto const& [target, dims] : {std::pair("torch.nn.functional.dropout1d", shape{4, 5, 3}), {"torch.nn.functional.dropout2d", {4, 5, 3, 2}}, {"torch.nn.functional.dropout3d", {2, 3, 2, 2, 2}}}) {
+        operator_case c{target, {dims}, {T(0), real(0.4)}, {}, {dims}};
+        check(c);
+        operator_check dropped(c, 1);
+        extent const channel = count_elements(dims) / (dims[0] * dims[1]);
+        for (extent n = 0; n < count_elements(dims); ++n) CHECK((dropped.results()[0][n] == 0) == (dropped.results()[0][n / channel * channel] == 0));
+    }
+    CHECK_THROWS_AS(operator_check({"torch.nn.functional.dropout2d", {{4, 5, 3}}, {T(0)}, {}, {{4, 5, 3}}, {}, {}, true}, 1), input_error);
 }
 
 TEST_CASE("dropout draws by the place in the whole tensor") {
@@ -26,28 +104,3 @@ TEST_CASE("dropout draws by the place in the whole tensor") {
     }
 }
 
-TEST_CASE("softmax and its logarithm") {
-    for (char const* target : {"torch.softmax", "torch.log_softmax"})
-        for (std::int64_t dim : {0, -2, 2}) check({target, {{4, 3, 5}}, {T(0), number(dim)}, {}, {{4, 3, 5}}});
-    check({"torch.softmax", {{4, 1}}, {T(0), number(1)}, {}, {{4, 1}}});
-}
-
-TEST_CASE("layer norm") {
-    check({"torch.nn.functional.layer_norm", {{2, 3, 4}, {4}, {4}}, {T(0), ints({4}), T(1), T(2)}, {}, {{2, 3, 4}}});
-    check({"torch.nn.functional.layer_norm", {{4, 5}, {5}}, {T(0), ints({5}), T(1)}, {{"eps", real(0.1)}}, {{4, 5}}});
-    check({"torch.nn.functional.layer_norm", {{4, 2, 3}}, {T(0), ints({2, 3})}, {}, {{4, 2, 3}}});
-    // Affine in the bias alone: a partial bias would have the rest added once per device.
-    check({"torch.nn.functional.layer_norm", {{4, 5}, {5}}, {T(0), ints({5})}, {{"bias", T(1)}}, {{4, 5}}});
-    check({"torch.nn.functional.layer_norm", {{4, 1}, {1}, {1}}, {T(0), ints({1}), T(1), T(2)}, {}, {{4, 1}}});
-}
-
-TEST_CASE("batch norm") {
-    for (bool const training : {true, false}) {
-        operator_case c{"torch.nn.functional.batch_norm", {{4, 3, 2}, {3}, {3}, {3}, {3}}, {T(0), T(1), T(2), T(3), T(4), flag(training)}, {}, {{4, 3, 2}}};
-        c.domains = {{2, domain::positive()}};
-        c.constants = {1, 2};
-        check(c);
-    }
-    check({"torch.nn.functional.batch_norm", {{4, 3}, {3}}, {T(0)}, {{"bias", T(1)}, {"training", flag(true)}}, {{4, 3}}});
-    check({"torch.nn.functional.batch_norm", {{4, 3}, {3}}, {T(0)}, {{"weight", T(1)}, {"training", flag(true)}}, {{4, 3}}});
-}

@@ -3,6 +3,8 @@
 #include "kernels.hpp"
 
 #include <heddle/execute/random_sources.hpp>
+#include <heddle/program/operators.hpp>
+#include <support/literals.hpp>
 
 #include <doctest/doctest.h>
 
@@ -83,6 +85,54 @@ TEST_CASE("masks leave something in every line; variances are positive") {
     CHECK(std::ranges::count(m.data, 1.0) > 50);
     for (extent line = 0; line < 64; ++line) CHECK(m[line * 8] == 0);
     CHECK(all_in(sources.at(variance), 0.5, 1.5));
+}
+
+TEST_CASE("sources are where their users are functions at all") {
+    program_builder builder;
+    std::vector<tensor_id> sums;
+    auto const use = [&](char const* target, std::vector<literal> arguments, shape result, std::vector<tensor_id> operands, std::map<std::string, literal, std::less<>> named = {}) {
+        auto const y = add_call(builder, {target + std::to_string(sums.size()), target, std::move(arguments), std::move(named), std::move(operands), {{result, element_type::float32}}}).results[0];
+        std::vector<std::vector<std::string>> const all{heddle::detail::numbered(result)};
+        sums.push_back(builder.apply("sum", heddle::detail::rule_text(all, {{}}, "0"), {y}));
+    };
+    using test::T;
+    std::vector<tensor_id> positive;
+    for (char const* target : {"torch.rsqrt", "torch.log2", "torch.reciprocal", "torch.log1p"}) {
+        positive.push_back(builder.parameter(target, {40}));
+        use(target, {T(positive.back())}, {40}, {positive.back()});
+    }
+    auto const chance = builder.parameter("chance", {40}), wanted = builder.parameter("wanted", {40});
+    use("torch.nn.functional.binary_cross_entropy", {T(chance), T(wanted)}, {}, {chance, wanted});
+    auto const logarithm = builder.parameter("logarithm", {40}), share = builder.parameter("share", {40});
+    use("torch.nn.functional.kl_div", {T(logarithm), T(share)}, {}, {logarithm, share});
+    auto const table = builder.parameter("table", {5, 3}), ids = builder.input("ids", {60}, element_type::int64), rolled = builder.input("rolled", {60}, element_type::int64);
+    use("torch.index_select", {T(table), test::number(0), T(ids)}, {60, 3}, {table, ids});
+    auto const around = add_call(builder, {"around", "torch.roll", {T(rolled), test::number(1), test::number(0)}, {}, {rolled}, {{{60}, element_type::int64}}}).results[0];
+    use("operator.getitem", {T(table), test::list({test::whole(), T(around)})}, {5, 60}, {table, around});
+    auto const q = builder.parameter("q", {8, 4}), mask = builder.input("mask", {8, 8}, element_type::boolean);
+    use("torch.nn.functional.scaled_dot_product_attention", {T(q), T(q), T(q), T(mask)}, {8, 4}, {q, q, q, mask});
+    auto const classes = builder.input("classes", {60}, element_type::int64);
+    use("torch.nn.functional.one_hot", {T(classes), test::number(4)}, {60, 4}, {classes});
+    std::vector<std::vector<std::string>> const scalars(sums.size());
+    auto const p = builder.finish(builder.apply("total", heddle::detail::rule_text(scalars, {{}}, heddle::detail::all_terms(sums.size(), " + ")), sums));
+    auto const of_name = [&](source_values<double> const& sources, std::string const& name) {
+        for (tensor_id t = 0; t < p.tensor_count(); ++t)
+            if (p.tensor(t).name == name) return sources.at(t);
+        throw error("no source " + name);
+    };
+    for (std::uint64_t seed = 1; seed <= 5; ++seed) {
+        auto const sources = random_sources<double>(p, seed);
+        for (char const* name : {"torch.rsqrt", "torch.log2", "torch.reciprocal", "torch.log1p"}) CHECK(all_in(of_name(sources, name), 0.5, 1.5));
+        for (char const* name : {"chance", "wanted", "share"}) CHECK(all_in(of_name(sources, name), 0.1, 0.9));
+        CHECK(all_in(of_name(sources, "logarithm"), -2, 0));
+        CHECK(all_in(of_name(sources, "ids"), 0, 5));
+        CHECK(all_in(of_name(sources, "rolled"), 0, 3));
+        CHECK(all_in(of_name(sources, "classes"), 0, 4));
+        auto const allowed = of_name(sources, "mask");
+        CHECK(std::ranges::count(allowed.data, 1.0) > 32);
+        for (extent line = 0; line < 8; ++line) CHECK(allowed[line * 8] == 1);
+        CHECK(std::isfinite(run_single_device(p, sources, test::kernels()).loss));
+    }
 }
 
 TEST_CASE("the signal of a deep stack neither explodes nor vanishes") {

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSL-1.0
 // Shrunk plans: smaller, of the same structure and shares, and they still compute what their programs do.
+#include "emulation.hpp"
 #include "kernels.hpp"
 
 #include <heddle/execute/prove.hpp>
 #include <heddle/execute/shrink.hpp>
+#include <support/catalogue_programs.hpp>
 #include <support/random_plans.hpp>
 
 #include <doctest/doctest.h>
@@ -81,6 +83,48 @@ TEST_CASE("random plans of random programs survive being shrunk") {
         for (tensor_id t = 0; t < p.tensor_count(); ++t) smaller += small.program.tensor(t).elements() < p.tensor(t).elements();
     }
     CHECK(smaller > 300);
+}
+
+TEST_CASE("random plans of every operator survive being shrunk") {
+    int smaller = 0;
+    for (std::uint64_t seed = 1; seed <= (test::sanitized ? 60 : 400); ++seed) {
+        test::random_source random(seed);
+        auto const p = test::catalogue_program(random, 2);
+        auto const plan = test::random_plan(index_program(p), static_cast<std::size_t>(random.between(1, 3)), random);
+        CAPTURE(seed);
+        INFO(test::describe(p));
+        auto const small = shrink(p, plan);
+        CHECK(small.has_planned_counts);
+        check_shrunk(p, plan, small);
+        for (tensor_id t = 0; t < p.tensor_count(); ++t) smaller += small.program.tensor(t).elements() < p.tensor(t).elements();
+    }
+    CHECK(smaller > 100);
+}
+
+TEST_CASE("moved, padded and resampled dimensions shrink together") {
+    program_builder builder;
+    auto const x = builder.parameter("x", {20, 6, 30, 40});
+    auto const add = [&](char const* target, std::vector<literal> more, shape result, tensor_id t) {
+        more.insert(more.begin(), test::T(t));
+        return add_call(builder, {target, target, more, {}, {t}, {{result, element_type::float32}}}).results[0];
+    };
+    auto y = add("torch.nn.functional.interpolate", {test::ints({15, 20})}, {20, 6, 15, 20}, x);
+    y = add("torch.nn.functional.pad", {test::ints({1, 2, 0, 3}), test::text("reflect")}, {20, 6, 18, 23}, y);
+    y = add("torch.roll", {test::ints({1}), test::ints({2})}, {20, 6, 18, 23}, y);
+    y = add("torch.cumsum", {test::number(3)}, {20, 6, 18, 23}, y);
+    auto const w = builder.parameter("w", {6, 4, 3, 3});
+    y = add_call(builder, {"spread", "torch.conv_transpose2d", {test::T(y), test::T(w), test::none(), test::number(2)}, {}, {y, w}, {{{20, 4, 37, 47}, element_type::float32}}}).results[0];
+    y = add("torch.amax", {test::ints({2, 3})}, {20, 4}, y);
+    auto const p = builder.finish(builder.apply("sum", "(a b) -> (); 0", {y}));
+    test::random_source random(1);
+    auto const plan = test::random_plan(index_program(p), 1, random);
+    auto const small = shrink(p, plan);
+    check_shrunk(p, plan, small);
+    shape const &padded = named(small.program, "torch.nn.functional.pad").shape, &spread = named(small.program, "spread").shape;
+    CHECK(padded[2] < 18);
+    CHECK(padded == named(small.program, "torch.cumsum").shape);
+    CHECK(spread[2] == 2 * padded[2] + 1);
+    CHECK(named(small.program, "x").shape[2] < 30);
 }
 
 TEST_CASE("windows, concatenations, slices and labels stay consistent") {

@@ -34,8 +34,12 @@ public:
         for (auto t : operands) call.arguments.push_back(T(t));
         call.arguments.insert(call.arguments.end(), more.begin(), more.end());
         for (auto& s : results) call.results.push_back({std::move(s), element_type::float32});
-        return add_call(builder_, call).results;
+        for (auto const& [name, argument] : call.keywords)
+            if (auto const* tensor = argument.as<literal::tensor>()) call.operands.push_back(tensor->id);
+        return add_call(builder_, call, rules).results;
     }
+    /// For operators added from here on.
+    rule_table rules{};
     void finish(tensor_id loss) {
         program_ = builder_.finish(loss);
         indexed_ = index_program(program_);
@@ -84,6 +88,7 @@ public:
         CAPTURE(problem());
         return problem().find(reason) != std::string::npos;
     }
+    [[nodiscard]] heddle::program const& single_device() const { return program_; }
     [[nodiscard]] indexed_program const& indexed() const { return indexed_; }
     /// Forgets the distributed program.
     trap& again() {

@@ -121,25 +121,58 @@ TEST_CASE("trap: a reshape that mixes a cut dimension") {
     CHECK(other.is_refused_for("does not have the form that the loop asks for"));
 }
 
-TEST_CASE("trap: a softmax over a cut axis normalises by whole rows; a layer norm over one is refused") {
-    for (char const* target : {"softmax", "log_softmax"}) {
+TEST_CASE("trap: a softmax and a norm over a cut axis are of whole rows") {
+    struct { char const* target; std::vector<literal> arguments; } const rows[] = {{"softmax", {test::number(1)}}, {"log_softmax", {test::number(1)}}, {"layer_norm", {test::ints({6})}},
+                                                                                  {"rms_norm", {test::ints({6})}}, {"group_norm", {test::number(1)}}};
+    for (auto const& [target, arguments] : rows) {
+        CAPTURE(target);
         trap t;
         auto const x = t.weight({4, 6});
-        t.finish(t.add("sum", {t.add("tanh", {t.add(target, {x}, {4, 6}, {test::number(1)})}, {4, 6})}, {}));
+        t.finish(t.add("sum", {t.add("tanh", {t.add(target, {x}, {4, 6}, arguments)}, {4, 6})}, {}));
         t.read(x, cut(0)).compute({cut(0)}, {cut(0)}).compute({cut(0)}, {cut(0)}).compute({cut(0)}, {P}).emulates();
         t.again().read(x, cut(1)).compute({cut(1)}, {cut(1)}).compute({cut(1)}, {cut(1)}).compute({cut(1)}, {P}).emulates();
         t.emulates({0, 0.9, 0.1});
         t.again().read(x, cut(1)).compute({cut(1)}, {cut(1)}).along(-1);
         CHECK_FALSE(t.problem().empty());
-    }
-    trap t;
-    auto const x = t.weight({4, 6});
-    t.finish(t.add("sum", {t.add("tanh", {t.add("layer_norm", {x}, {4, 6}, {test::ints({6})})}, {4, 6})}, {}));
-    for (std::int16_t loop = -1; loop < 2; ++loop) {
-        t.again().read(x, cut(1)).compute({cut(1)}, {cut(1)}).along(loop);
+        t.again().read(x, P).compute({P}, {P}); // of summands it is no function
         CHECK_FALSE(t.problem().empty());
     }
-    for (auto const& i : computations(t.indexed(), 0)) CHECK(i.operands[0] != cut(1));
+}
+
+TEST_CASE("trap: a largest element, a variance or a running sum over a cut axis is refused") {
+    for (char const* target : {"amax", "var", "logsumexp", "norm", "cumsum"}) {
+        CAPTURE(target);
+        trap t;
+        auto const x = t.weight({4, 6});
+        bool const keeps = target == std::string("cumsum");
+        shape const y = keeps ? shape{4, 6} : shape{4};
+        t.finish(t.add("sum", {t.add("tanh", {t.add(target, {x}, y, {}, {{"dim", test::number(1)}})}, y)}, {}));
+        t.read(x, cut(0)).compute({cut(0)}, {cut(0)}).compute({cut(0)}, {cut(0)}).compute({cut(0)}, {P}).emulates();
+        for (std::int16_t loop = -1; loop < 2; ++loop) {
+            t.again().read(x, cut(1)).compute({cut(1)}, {keeps ? cut(1) : P}).along(loop);
+            CHECK_FALSE(t.problem().empty());
+        }
+        for (auto const& i : computations(t.indexed(), 0)) CHECK(i.operands[0] != cut(1));
+    }
+}
+
+TEST_CASE("trap: a batch norm is of the whole batch, unless its rule says otherwise") {
+    for (bool const per_shard : {false, true}) {
+        CAPTURE(per_shard);
+        trap t;
+        if (per_shard) t.rules = {{"batch_norm", "per_shard"}};
+        auto const x = t.input({6, 4, 3}), w = t.weight({4}), scale = t.weight({6, 4, 3});
+        auto const z = t.add("mul", {x, scale}, {6, 4, 3});
+        t.finish(t.add("sum", {t.add("tanh", {t.add("batch_norm", {z}, {6, 4, 3}, {}, {{"weight", test::T(w)}, {"training", test::flag(true)}})}, {6, 4, 3})}, {}));
+        // By channels both are exact.
+        t.read(x, cut(1)).read(scale, cut(1)).compute({cut(1), cut(1)}, {cut(1)}).read(w, cut(0)).compute({cut(1), cut(0)}, {cut(1)});
+        t.compute({cut(1)}, {cut(1)}).compute({cut(1)}, {P}).emulates();
+        t.again().read(x, cut(0)).read(scale, cut(0)).compute({cut(0), cut(0)}, {cut(0)}).read(w, R).compute({cut(0), R}, {cut(0)});
+        t.compute({cut(0)}, {cut(0)}).compute({cut(0)}, {P});
+        t.emulates({0, 1, 0}); // one device has the whole batch
+        if (!per_shard) t.emulates();
+        else CHECK_FALSE(test::emulate(t.single_device(), t.planned({0.5, 0.5}), 1));
+    }
 }
 
 TEST_CASE("trap: operands that a loop ties are rounded together") {

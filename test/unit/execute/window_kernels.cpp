@@ -44,3 +44,58 @@ TEST_CASE("pools") {
     check({"torch.nn.functional.avg_pool2d", {{2, 3, 5, 5}}, {T(0), number(2)}, {{"ceil_mode", flag(true)}, {"divisor_override", number(3)}}, {{2, 3, 3, 3}}});
     for (extent side : {1, 2, 3, 7}) check({"torch.nn.functional.adaptive_avg_pool2d", {{2, 3, 7, 5}}, {T(0), number(side)}, {}, {{2, 3, side, side}}});
 }
+
+TEST_CASE("pools of one and three dimensions, and the largest of regions") {
+    check({"torch.nn.functional.max_pool1d", {{2, 3, 7}}, {T(0), number(3), number(2), number(1)}, {}, {{2, 3, 4}}});
+    check({"torch.nn.functional.max_pool3d", {{2, 3, 4, 4, 4}}, {T(0), number(2)}, {}, {{2, 3, 2, 2, 2}}});
+    check({"torch.nn.functional.avg_pool1d", {{2, 3, 7}}, {T(0), number(3), number(2), number(1)}, {}, {{2, 3, 4}}});
+    check({"torch.nn.functional.avg_pool3d", {{1, 2, 4, 3, 2}}, {T(0), ints({2, 1, 2})}, {}, {{1, 2, 2, 3, 1}}});
+    check({"torch.nn.functional.adaptive_avg_pool1d", {{2, 3, 7}}, {T(0), number(3)}, {}, {{2, 3, 3}}});
+    check({"torch.nn.functional.adaptive_avg_pool3d", {{1, 2, 3, 4, 2}}, {T(0), ints({2, 3, 1})}, {}, {{1, 2, 2, 3, 1}}});
+    for (extent side : {1, 3}) check({"torch.nn.functional.adaptive_max_pool2d", {{2, 3, 7, 5}}, {T(0), number(side)}, {}, {{2, 3, side, side}}});
+}
+
+TEST_CASE("transposed convolutions are the adjoints of convolutions") {
+    auto const transposed = [](shape x, shape w, shape y, std::int64_t stride, std::int64_t padding, std::int64_t dilation, std::int64_t groups, bool bias) {
+        operator_case c{"torch.conv_transpose" + std::to_string(x.size() - 2) + "d", {std::move(x), std::move(w)}, {T(0), T(1)},
+                        {{"stride", number(stride)}, {"padding", number(padding)}, {"dilation", number(dilation)}, {"groups", number(groups)}}, {std::move(y)}};
+        if (bias) {
+            c.operands.push_back({c.results[0][1]});
+            c.keywords["bias"] = T(2);
+        }
+        return c;
+    };
+    check(transposed({2, 3, 4}, {3, 4, 3}, {2, 4, 9}, 2, 0, 1, 1, true));
+    check(transposed({2, 4, 3, 3}, {4, 3, 2, 2}, {2, 6, 4, 4}, 2, 1, 1, 2, true));
+    check(transposed({1, 2, 3, 2}, {2, 1, 2, 2}, {1, 1, 5, 4}, 1, 0, 2, 1, false));
+    check(transposed({1, 2, 2, 2, 2}, {2, 2, 2, 1, 2}, {1, 2, 3, 2, 3}, 1, 0, 1, 1, false));
+    // <conv(x), y> = <x, transposed(y)> with the same weight.
+    operator_check forward(conv({2, 3, 5, 5}, {4, 3, 3, 3}, {2, 4, 2, 2}, {2, 2}, ints({0, 0}), {1, 1}, 1, false), 4);
+    operator_check adjoint(transposed({2, 4, 2, 2}, {4, 3, 3, 3}, {2, 3, 5, 5}, 2, 0, 1, 1, false), 5);
+    auto const &x = forward.operands()[0], &w = forward.operands()[1];
+    eigen_kernels<double> const kernels;
+    program_builder b;
+    auto const made = add_call(b, {"op", "torch.conv_transpose2d", {T(0), T(1), none(), number(2)}, {}, {b.parameter("y", {2, 4, 2, 2}), b.parameter("w", {4, 3, 3, 3})}, {{{2, 3, 5, 5}, element_type::float32}}});
+    auto const p = b.finish(b.apply("sum", "(a b c d) -> (); 0", {made.results[0]}));
+    auto const &y = adjoint.operands()[0];
+    std::vector<dense const*> const operands{&y, &w};
+    auto const back = kernels.forward(whole_call(p, 0), operands)[0];
+    double left = 0, right = 0;
+    for (extent n = 0; n < y.elements(); ++n) left += forward.results()[0][n] * y[n];
+    for (extent n = 0; n < x.elements(); ++n) right += x[n] * back[n];
+    CHECK(left == doctest::Approx(right));
+}
+
+TEST_CASE("resizing") {
+    for (bool const corners : {false, true}) {
+        check({"torch.nn.functional.interpolate", {{2, 3, 4, 5}}, {T(0), ints({7, 3})}, {{"mode", text("bilinear")}, {"align_corners", flag(corners)}}, {{2, 3, 7, 3}}});
+        check({"torch.nn.functional.interpolate", {{2, 3, 4}}, {T(0), ints({1})}, {{"mode", text("linear")}, {"align_corners", flag(corners)}}, {{2, 3, 1}}});
+    }
+    check({"torch.nn.functional.interpolate", {{2, 3, 4, 4}}, {T(0)}, {{"scale_factor", number(2)}}, {{2, 3, 8, 8}}});
+    operator_check twice({"torch.nn.functional.interpolate", {{1, 1, 2}}, {T(0)}, {{"scale_factor", number(2)}}, {{1, 1, 4}}}, 1);
+    auto const &x = twice.operands()[0], &y = twice.results()[0];
+    CHECK(y.data == std::vector<double>{x[0], x[0], x[1], x[1]});
+    operator_check ends({"torch.nn.functional.interpolate", {{1, 1, 2}}, {T(0)}, {{"mode", text("linear")}, {"align_corners", flag(true)}}, {{1, 1, 3}}}, 1);
+    CHECK(ends.results()[0][1] == doctest::Approx((ends.operands()[0][0] + ends.operands()[0][1]) / 2));
+    CHECK_THROWS_AS(operator_check({"torch.nn.functional.interpolate", {{2, 3, 4, 5}}, {T(0), ints({7, 3})}, {{"mode", text("bicubic")}}, {{2, 3, 7, 3}}, {}, {}, true}, 1), input_error);
+}

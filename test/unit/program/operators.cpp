@@ -1,91 +1,19 @@
 // SPDX-License-Identifier: BSL-1.0
-#include "loops.hpp"
-
-#include <heddle/program/operators.hpp>
+#include "one_call.hpp"
 
 #include <doctest/doctest.h>
 
-#include <cmath>
+#include <fstream>
+#include <iterator>
 #include <string>
-#include <utility>
 #include <vector>
 
 using namespace heddle;
+using namespace heddle::test;
 
 namespace {
 
 using numbers = std::vector<std::uint8_t>;
-
-literal text(char const* s) { return {std::string(s)}; }
-literal number(std::int64_t i) { return {i}; }
-literal real(double d) { return {d}; }
-literal flag(bool b) { return {b}; }
-literal list(std::vector<literal> items) { return {literal::list(std::move(items))}; }
-literal ints(std::vector<std::int64_t> const& values) {
-    literal::list items;
-    for (auto v : values) items.push_back(number(v));
-    return {std::move(items)};
-}
-literal whole() { return {literal::slice{}}; }
-literal none() { return {}; }
-
-/// One call on trained parameters of given shapes, `T` in the arguments standing for the next of them.
-struct one_call {
-    std::string target;
-    std::vector<shape> operands;
-    std::vector<literal> arguments{};
-    std::map<std::string, literal, std::less<>> keywords{};
-    std::vector<shape> results{};
-    std::vector<element_type> operand_types{};
-    element_type result_type = element_type::float32;
-};
-
-struct outcome {
-    index_rule rule;
-    operator_work work;
-    std::string loops;
-    bool is_known = false;
-};
-
-outcome add(one_call const& c, rule_table const& rules = {}) {
-    program_builder b;
-    traced_call call{"op", c.target, c.arguments, c.keywords, {}, {}};
-    for (std::size_t k = 0; k < c.operands.size(); ++k) {
-        auto const type = k < c.operand_types.size() ? c.operand_types[k] : element_type::float32;
-        call.operands.push_back(b.parameter("w" + std::to_string(k), c.operands[k], type, is_floating(type)));
-    }
-    for (auto const& s : c.results) call.results.push_back({s, c.result_type});
-    auto const added = add_call(b, call, rules);
-    std::vector<tensor_id> sums;
-    for (auto t : added.results) {
-        std::vector<detail::entries> const all{detail::numbered(b.tensor(t).shape)};
-        sums.push_back(b.apply("sum", detail::rule_text(all, {{}}, "0"), {t}));
-    }
-    std::vector<detail::entries> const scalars(sums.size());
-    auto const loss = b.apply("add", detail::rule_text(scalars, {{}}, detail::all_terms(sums.size(), " + ")), sums);
-    auto const p = b.finish(loss);
-    return {p.rule(0), p.work(0), loops(index_program(p), 0), added.is_known};
-}
-
-literal T(tensor_id id) { return {literal::tensor{id}}; }
-
-std::string terms(index_rule const& rule) {
-    std::string result;
-    for (auto const& term : rule.terms) {
-        result += result.empty() ? "" : " + ";
-        for (std::size_t i = 0; i < term.size(); ++i) result += (i ? "*" : "") + std::to_string(term[i]);
-    }
-    return result;
-}
-
-std::string message_of(one_call const& c, rule_table const& rules = {}) {
-    try {
-        static_cast<void>(add(c, rules));
-    } catch (input_error const& e) {
-        return e.what();
-    }
-    return "nothing thrown";
-}
 
 } // namespace
 
@@ -110,7 +38,13 @@ TEST_CASE("matmul broadcasts leading dimensions") {
     CHECK(batched.loops == "3 1:0 -> 0:1\n4+ 0:2 1:1 ->\n5 0:1 -> 0:2\n6 1:2 -> 0:3\n8 0:0 -> 0:0\n");
     CHECK(batched.work.forward.value == 2 * 8 * 3 * 5 * 4 * 6);
     CHECK(add({"torch.bmm", {{8, 5, 4}, {8, 4, 6}}, {}, {{"input", T(0)}, {"mat2", T(1)}}, {{8, 5, 6}}}).is_known);
-    CHECK_FALSE(add({"torch.matmul", {{4}, {4, 3}}, {T(0), T(1)}, {}, {{3}}}).is_known);
+    CHECK(add({"torch.matmul", {{4}, {4, 3}}, {T(0), T(1)}, {}, {{3}}}).loops == "3 1:1 -> 0:0\n4+ 0:0 1:0 ->\n");
+    CHECK(add({"torch.matmul", {{2, 3, 4}, {4}}, {T(0), T(1)}, {}, {{2, 3}}}).loops == "2 0:0 -> 0:0\n3 0:1 -> 0:1\n4+ 0:2 1:0 ->\n");
+    CHECK(add({"torch.dot", {{4}, {4}}, {}, {{"input", T(0)}, {"tensor", T(1)}}, {{}}}).loops == "4+ 0:0 1:0 ->\n");
+    auto const added = add({"torch.addmm", {{6}, {5, 4}, {4, 6}}, {T(0), T(1), T(2)}, {}, {{5, 6}}});
+    CHECK(added.loops == "4+ 1:1 2:0 ->\n5 1:0 -> 0:0\n6 0:0 2:1 -> 0:1\n");
+    CHECK(terms(added.rule) == "0 + 1*2");
+    CHECK(added.work.forward.value == 2 * 5 * 4 * 6);
 }
 
 TEST_CASE("einsum: explicit, implicit, broadcast and three operands") {
@@ -127,7 +61,12 @@ TEST_CASE("einsum: explicit, implicit, broadcast and three operands") {
     CHECK(terms(add(einsum("a,a,a->", {{2}, {2}, {2}}, {})).rule) == "0*1*2");
     CHECK(add(einsum("ab,ab->ab", {{2, 3}, {1, 3}}, {2, 3})).loops == "2 0:0 -> 0:0\n3 0:1 1:0 -> 0:1\n");
     CHECK(terms(add(einsum("ab->ba", {{2, 3}}, {3, 2})).rule) == "0");
-    CHECK_FALSE(add(einsum("...a,ab->...b", {{2, 3}, {3, 5}}, {2, 5})).is_known);
+    CHECK(add(einsum("...a,ab->...b", {{2, 4, 3}, {3, 5}}, {2, 4, 5})).loops == "2 0:0 -> 0:0\n3+ 0:2 1:0 ->\n4 0:1 -> 0:1\n5 1:1 -> 0:2\n");
+    CHECK(add(einsum("a...,...", {{3, 2, 4}, {4}}, {2, 4, 3})).loops == "2 0:1 -> 0:0\n3 0:0 -> 0:2\n4 0:2 1:0 -> 0:1\n");
+    CHECK(add(einsum("...,...->", {{2, 4}, {1, 4}}, {})).loops == "2+ 0:0 ->\n4+ 0:1 1:0 ->\n");
+    CHECK(add(einsum("ii->i", {{3, 3}}, {3})).loops.empty());
+    CHECK_FALSE(add({"torch.einsum", {{2, 3}}, {T(0), ints({0, 1}), ints({1, 0})}, {}, {{3, 2}}}).is_known);
+    CHECK(message_of(einsum("a.b,b->a", {{2, 3}, {3}}, {2})).find("expected letters and one '...'") != std::string::npos);
     CHECK(message_of(einsum("ab,bc->ac", {{2, 3}}, {2, 3})).find("is of 2 operands, there are 1") != std::string::npos);
     CHECK(message_of(einsum("ab->abz", {{2, 3}}, {2, 3, 4})).find("has 'z' in the result alone") != std::string::npos);
     CHECK(message_of(einsum("ab,bc->ac", {{2, 3}, {4, 5}}, {2, 5})).find("operator 'op': operand 1, dimension 0: extent 4") != std::string::npos);
@@ -198,6 +137,17 @@ TEST_CASE("scaled dot-product attention is linear in the values") {
     CHECK(o.loops == "2 0:0 1:0 2:0 -> 0:0\n3 0:1 1:1 2:1 -> 0:1\n");
     CHECK(terms(o.rule) == "2");
     CHECK(o.work.forward.value == 2. * 2 * 3 * 5 * 7 * (4 + 6));
+    // Grouped queries: two heads of keys, each for three of queries; the mask is the same for all samples.
+    auto grouped = one_call{"torch.nn.functional.scaled_dot_product_attention", {{4, 6, 5, 8}, {4, 2, 7, 8}, {4, 2, 7, 9}, {6, 5, 7}}, {T(0), T(1), T(2), T(3)}, {}, {{4, 6, 5, 9}}};
+    CHECK_FALSE(message_of(grouped) == "nothing thrown");
+    grouped.keywords["enable_gqa"] = flag(true);
+    auto const g = add(grouped);
+    CHECK(g.loops == "2 0:1 1:1 2:1 3:0 -> 0:1\n3 0:2 3:1 -> 0:2\n4 0:0 1:0 2:0 -> 0:0\n");
+    CHECK(terms(g.rule) == "2");
+    CHECK(g.work.forward.value == 2. * 4 * 6 * 5 * 7 * (8 + 9));
+    CHECK(g.work.saved_operands == numbers{0, 1, 2, 3});
+    grouped.operands[1][1] = grouped.operands[2][1] = 4;
+    CHECK(message_of(grouped).find("groups 6 heads of queries by 4 of keys and 4 of values") != std::string::npos);
 }
 
 TEST_CASE("gating cuts the batch alone") {
@@ -282,22 +232,38 @@ TEST_CASE("arithmetic on a tensor and a number: adding is affine unless it adds 
     CHECK_FALSE(add({"operator.add", {{8}}, {T(0), text("x")}, {}, {{8}}}).is_known);
 }
 
-TEST_CASE("norms block what they normalise over and are linear in weight and bias") {
+TEST_CASE("norms combine numbers of rows and are linear in weight and bias") {
     auto const layer = add({"torch.nn.functional.layer_norm", {{8, 5, 4}, {4}, {4}}, {T(0), ints({4}), T(1), T(2)}, {}, {{8, 5, 4}}});
-    CHECK(layer.loops == "5 0:1 -> 0:1\n8 0:0 -> 0:0\n");
+    CHECK(layer.loops == "4~~ 0:2 1:0 2:0 ->~~ 0:2\n5 0:1 -> 0:1\n8 0:0 -> 0:0\n");
     CHECK(terms(layer.rule) == "1 + 2");
     CHECK(layer.work.saved_operands == numbers{0});
     CHECK(layer.work.category == operator_class::normalisation);
     CHECK(terms(add({"torch.layer_norm", {{8, 4}, {4}}, {T(0), ints({4})}, {{"bias", T(1)}}, {{8, 4}}}).rule).empty()); // affine in the bias alone
     CHECK(terms(add({"torch.layer_norm", {{8, 4}, {4}}, {T(0), ints({4}), T(1)}, {}, {{8, 4}}}).rule) == "1");
-    CHECK(add({"torch.layer_norm", {{8, 5, 4}}, {T(0), ints({5, 4})}, {}, {{8, 5, 4}}}).loops == "8 0:0 -> 0:0\n");
+    CHECK(add({"torch.layer_norm", {{8, 5, 4}}, {T(0), ints({5, 4})}, {}, {{8, 5, 4}}}).loops == "4~~ 0:2 ->~~ 0:2\n5~~ 0:1 ->~~ 0:1\n8 0:0 -> 0:0\n");
+    CHECK(add({"torch.nn.functional.rms_norm", {{8, 4}, {4}}, {T(0), ints({4}), T(1)}, {}, {{8, 4}}}).loops == "4~ 0:1 1:0 ->~ 0:1\n8 0:0 -> 0:0\n");
+    CHECK(add({"torch.group_norm", {{8, 6, 5}, {6}}, {T(0), number(2), T(1)}, {}, {{8, 6, 5}}}).loops == "2 0:1 1:0 -> 0:1\n3~~ 0:2 1:1 ->~~ 0:2\n5~~ 0:3 ->~~ 0:3\n8 0:0 -> 0:0\n");
+    CHECK(add({"torch.instance_norm", {{8, 6, 5}}, {T(0)}, {}, {{8, 6, 5}}}).loops == "5~~ 0:2 ->~~ 0:2\n6 0:1 -> 0:1\n8 0:0 -> 0:0\n");
 
-    auto const batch = [](bool training) {
-        return add({"torch.nn.functional.batch_norm", {{8, 3, 5}, {3}, {3}, {3}, {3}}, {T(0), T(1), T(2), T(3), T(4), flag(training)}, {}, {{8, 3, 5}}});
+    auto const batch = [](bool training, rule_table const& rules = {}) {
+        return add({"torch.nn.functional.batch_norm", {{8, 3, 5}, {3}, {3}, {3}, {3}}, {T(0), T(1), T(2), T(3), T(4), flag(training)}, {}, {{8, 3, 5}}}, rules);
     };
-    CHECK(batch(true).loops == "3 0:1 1:0 2:0 3:0 4:0 -> 0:1\n");
+    CHECK(batch(true).loops == "3 0:1 1:0 2:0 3:0 4:0 -> 0:1\n5~~ 0:2 ->~~ 0:2\n8~~ 0:0 ->~~ 0:0\n");
     CHECK(batch(false).loops == "3 0:1 1:0 2:0 3:0 4:0 -> 0:1\n5 0:2 -> 0:2\n8 0:0 -> 0:0\n");
     CHECK(terms(batch(true).rule) == "3 + 4");
+    // A number for each row, of 4 bytes: 3 channels, 8 * 5 places of a layer norm.
+    for (auto const& loop : batch(true).indexed.operators[0].loops) CHECK(loop.statistic.value == (loop.forward_statistics > 0 ? 4 * 3 : 0));
+    for (auto const& loop : layer.indexed.operators[0].loops) CHECK(loop.statistic.value == (loop.forward_statistics > 0 ? 4 * 8 * 5 : 0));
+    // The variant: the batch is cut without statistics, and then nothing else that rows extend along.
+    rule_table const per_shard{{"torch.nn.functional.batch_norm", "per_shard"}};
+    CHECK(batch(true, per_shard).loops == "3 0:1 1:0 2:0 3:0 4:0 -> 0:1\n8 0:0 -> 0:0\n");
+    CHECK(batch(true, per_shard).is_known);
+    CHECK(terms(batch(true, per_shard).rule) == "3 + 4");
+    CHECK(batch(false, per_shard).loops == batch(false).loops);
+    CHECK_THROWS_AS(check_rule("torch.nn.functional.batch_norm", "per_shards"), input_error);
+    CHECK_THROWS_AS(check_rule("torch.nn.functional.layer_norm", "per_shard"), input_error);
+    check_rule("torch.batch_norm", "per_shard");
+    check_rule("my.op", "(b) -> (b)");
 
     for (char const* target : {"torch.softmax", "torch.log_softmax"}) {
         auto const o = add({target, {{8, 5, 4}}, {T(0)}, {{"dim", number(-2)}}, {{8, 5, 4}}});
@@ -397,6 +363,11 @@ TEST_CASE("views permute, refactor and pick dimensions") {
         CHECK(o.work.saved_operands.empty());
     }
     CHECK_FALSE(add({"operator.getitem", {{4, 3}}, {T(0), ints({0, 1})}, {}, {{2, 3}}}).is_known); // picks rows
+    std::vector<element_type> const types{element_type::float32, element_type::int64};
+    CHECK(add({"operator.getitem", {{4, 3, 6}, {5, 2}}, {T(0), list({whole(), T(1)})}, {}, {{4, 5, 2, 6}}, types}).loops == "2 1:1 -> 0:2\n4 0:0 -> 0:0\n5 1:0 -> 0:1\n6 0:2 -> 0:3\n");
+    CHECK(add({"torch.index", {{4, 3}, {5}}, {T(0), list({none(), T(1)})}, {}, {{4, 5}}, types}).loops == "4 0:0 -> 0:0\n5 1:0 -> 0:1\n");
+    CHECK_FALSE(add({"operator.getitem", {{4, 3}, {5}}, {T(0), list({T(1), number(0)})}, {}, {{5}}, types}).is_known);
+    CHECK_FALSE(add({"operator.getitem", {{4, 3}, {4}}, {T(0), T(1)}, {}, {{2, 3}}, {element_type::float32, element_type::boolean}}).is_known);
     CHECK_FALSE(add({"getattr", {{4, 3}}, {T(0), text("H")}, {}, {{3, 4}}}).is_known);
     CHECK(message_of({"view", {{4, 3}}, {T(0)}, {}, {{13}}}).find("another number of elements") != std::string::npos);
     CHECK(message_of({"permute", {{4, 3}}, {T(0), number(0), number(0)}, {}, {{4, 4}}}).find("each dimension once") != std::string::npos);
@@ -448,4 +419,14 @@ TEST_CASE("calls that cannot be are refused by name") {
     call.operands.resize(1);
     call.results.clear();
     CHECK_THROWS_AS(add_call(b, call), input_error);
+}
+
+TEST_CASE("the page on operators names every one of them") {
+    std::ifstream file("docs/reference/operators.md");
+    std::string const page{std::istreambuf_iterator<char>(file), {}};
+    for (auto const* table : {&detail::torch_catalogue(), &detail::helper_catalogue()})
+        for (auto const& [kind, describe] : *table) {
+            CAPTURE(kind);
+            CHECK(page.find("`" + std::string(kind) + "`") != std::string::npos);
+        }
 }

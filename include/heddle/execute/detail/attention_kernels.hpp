@@ -3,7 +3,7 @@
 /// @brief Kernels of attention.
 #pragma once
 
-#include <heddle/execute/detail/pointwise_kernels.hpp>
+#include <heddle/execute/detail/norm_kernels.hpp>
 
 #include <limits>
 
@@ -193,22 +193,36 @@ private:
     std::size_t out_weight_ = 4;
 };
 
-/// Attention over the last two dimensions; leading ones broadcast.
+/// Attention over the last two dimensions, for each place of the indices of the others: where an operand lacks one it broadcasts.
 template <class Scalar>
 class dot_product {
 public:
-    dot_product(kernel_call const& call, tensor_view<Scalar> x) : call_(call), x_(x), result_(call.result_shape(0)) {
-        std::size_t const rank = result_.size();
-        leading_.assign(result_.begin(), result_.end() - 2);
-        auto const whole = call.whole_shape(call.rule->results[0]);
+    dot_product(kernel_call const& call, tensor_view<Scalar> x) : call_(call), x_(x), result_(call.result_shape(0)), mask_(call.operand("mask")) {
+        auto const& rule = *call.rule;
+        auto const whole = call.whole_shape(rule.results[0]);
         numbers_ = whole_numbers(shape(whole.begin(), whole.end() - 2), held_part(call.results[0].begin(), call.results[0].end() - 2));
-        for (std::size_t k = 0; k < 4; ++k) {
-            shape const& dims = k < 3 ? x[k]->dims : result_;
-            if (dims.size() != rank) call.fail("its operands have different numbers of dimensions");
-            extent stride = dims[rank - 2] * dims[rank - 1];
-            strides_[k].resize(rank - 2);
-            for (std::size_t d = rank - 2; d-- > 0; stride *= dims[d]) strides_[k][d] = dims[d] == 1 ? 0 : stride;
-        }
+        auto const extents = held_extents(call);
+        std::vector<std::size_t> leading;
+        for (auto d = rule.results[0].begin(); d != rule.results[0].end() - 2; ++d)
+            for (auto i : *d) {
+                leading.push_back(i);
+                leading_.push_back(extents[i]);
+            }
+        auto const strides_of = [&](indexed_access const& access, shape const& dims) {
+            std::vector<extent> of_index(extents.size());
+            extent stride = dims[dims.size() - 2] * dims.back();
+            for (auto d = access.rbegin() + 2; d != access.rend(); ++d)
+                for (auto i = d->rbegin(); i != d->rend(); ++i) {
+                    of_index[*i] = stride;
+                    stride *= extents[*i];
+                }
+            std::vector<extent> strides;
+            for (auto i : leading) strides.push_back(of_index[i]);
+            return strides;
+        };
+        for (std::size_t k = 0; k < 3; ++k) strides_[k] = strides_of(rule.operands[k], x[k]->dims);
+        strides_[3] = strides_of(rule.results[0], result_);
+        strides_[4] = mask_ ? strides_of(rule.operands[*mask_], x[*mask_]->dims) : std::vector<extent>(leading.size());
     }
 
     [[nodiscard]] dense_tensor<Scalar> forward() const {
@@ -225,7 +239,10 @@ public:
             map(*g[0], at[0]) += head.q;
             map(*g[1], at[1]) += head.k;
             map(*g[2], at[2]) += head.v;
+            if (mask_ && !call_.flag("mask_is_boolean"))
+                for_each_masked(at[4], [&](extent n, extent s, extent t) { (*g[*mask_])[n] += head.bias(s, t); });
         });
+        if (mask_ && call_.flag("mask_is_boolean")) g[*mask_].reset();
         return g;
     }
 
@@ -235,17 +252,30 @@ private:
         using plain = std::conditional_t<std::is_const_v<Tensor>, matrix<Scalar> const, matrix<Scalar>>;
         return Eigen::Map<plain>(t.data.data() + offset, t.dims[t.dims.size() - 2], t.dims.back());
     }
+    /// Calls `visit(n, s, t)`: element `n` of the mask is added to score (s, t).
+    template <class Visitor>
+    void for_each_masked(extent offset, Visitor&& visit) const {
+        shape const& dims = x_[*mask_]->dims;
+        extent const rows = dims[dims.size() - 2], columns = dims.back();
+        for (extent s = 0; s < result_[result_.size() - 2]; ++s)
+            for (extent t = 0; t < x_[1]->dims[x_[1]->dims.size() - 2]; ++t) visit(offset + (rows == 1 ? 0 : s * columns) + (columns == 1 ? 0 : t), s, t);
+    }
     template <class Visitor>
     void for_each(Visitor&& visit) const {
+        constexpr Scalar never = -std::numeric_limits<Scalar>::infinity();
         std::size_t n = 0;
-        for_each_point<4>(leading_, strides_, [&](auto const& at) {
+        for_each_point<5>(leading_, strides_, [&](auto const& at) {
             attention_head<Scalar> head{map(*x_[0], at[0]), map(*x_[1], at[1]), map(*x_[2], at[2])};
             head.scale = static_cast<Scalar>(call_.number("scale", 1 / std::sqrt(static_cast<double>(head.q.cols()))));
-            if (call_.flag("is_causal")) {
-                head.bias = matrix<Scalar>::Zero(head.q.rows(), head.k.rows());
+            if (mask_ || call_.flag("is_causal")) head.bias = matrix<Scalar>::Zero(head.q.rows(), head.k.rows());
+            if (call_.flag("is_causal"))
                 for (Eigen::Index s = 0; s < head.bias.rows(); ++s)
-                    for (Eigen::Index t = s + 1; t < head.bias.cols(); ++t) head.bias(s, t) = -std::numeric_limits<Scalar>::infinity();
-            }
+                    for (Eigen::Index t = s + 1; t < head.bias.cols(); ++t) head.bias(s, t) = never;
+            if (mask_) // of truth values, those that are set take part
+                for_each_masked(at[4], [&](extent m, extent s, extent t) {
+                    Scalar const value = (*x_[*mask_])[m];
+                    head.bias(s, t) += !call_.flag("mask_is_boolean") ? value : value != 0 ? Scalar(0) : never;
+                });
             head.kept = dropout_matrix<Scalar>(call_.random, head.q.rows(), head.k.rows(), numbers_[n++], call_.number("p", 0));
             visit(std::move(head), at);
         });
@@ -254,8 +284,10 @@ private:
     kernel_call const& call_;
     tensor_view<Scalar> x_;
     shape result_, leading_;
+    std::optional<std::size_t> mask_;
     std::vector<extent> numbers_;
-    std::array<std::vector<extent>, 4> strides_;
+    /// Of the three operands, the result and the mask.
+    std::array<std::vector<extent>, 5> strides_;
 };
 
 template <class Scalar>

@@ -212,9 +212,10 @@ template <class Scalar>
 void add_linear_kernels(kernel_table<Scalar>& table) {
     using numbers = std::vector<double>;
     auto const plain = from_rule<Scalar>([](kernel_call const&) { return numbers{}; });
-    for (char const* kind : {"linear", "matmul", "mm", "bmm", "einsum", "sum", "transpose", "permute", "t", "getattr", "expand"}) table[kind] = plain;
+    for (char const* kind : {"linear", "matmul", "mm", "bmm", "mv", "dot", "einsum", "sum", "transpose", "permute", "t", "getattr", "expand", "expand_as",
+                             "repeat", "tile", "repeat_interleave"}) table[kind] = plain;
     table["neg"] = from_rule<Scalar>([](kernel_call const&) { return numbers{-1}; });
-    for (char const* kind : {"clone", "contiguous", "to", "float", "half", "bfloat16"})
+    for (char const* kind : {"clone", "contiguous", "to", "type_as", "float", "double", "half", "bfloat16"})
         table[kind] = {[plain](kernel_call const& call, tensor_view<Scalar> x) {
                            if (!call.flag("truncate")) return plain.forward(call, x);
                            auto y = *x[0];
@@ -222,7 +223,7 @@ void add_linear_kernels(kernel_table<Scalar>& table) {
                            return tensors<Scalar>{std::move(y)};
                        },
                        [plain](kernel_call const& call, tensor_view<Scalar> x, tensor_view<Scalar> y, tensor_view<Scalar> g) {
-                           return call.flag("truncate") ? gradients<Scalar>(1) : plain.backward(call, x, y, g);
+                           return call.flag("truncate") ? only(dense_tensor<Scalar>(x[0]->dims)) : plain.backward(call, x, y, g);
                        }};
     table["mean"] = from_rule<Scalar>([](kernel_call const& call) {
         double points = 1;
@@ -231,6 +232,7 @@ void add_linear_kernels(kernel_table<Scalar>& table) {
         return numbers{1 / points};
     });
 
+    table["addmm"] = table["baddbmm"] = from_rule<Scalar>([](kernel_call const& call) { return numbers{call.number("beta", 1), call.number("alpha", 1)}; });
     auto const plus = from_rule<Scalar>([](kernel_call const& call) { return numbers{1, call.number("alpha", 1)}; });
     auto const minus = from_rule<Scalar>([](kernel_call const& call) { return numbers{1, -call.number("alpha", 1)}; });
     auto const one = [](Scalar, Scalar, bool) { return Scalar(1); };
@@ -243,10 +245,10 @@ void add_linear_kernels(kernel_table<Scalar>& table) {
         number_or(from_number<Scalar>([](Scalar x, Scalar c, bool first) { return first ? c / x : x / c; },
                                       [](Scalar x, Scalar c, bool first) { return first ? -c / (x * x) : 1 / c; }), division<Scalar>());
 
-    for (char const* kind : {"reshape", "view", "flatten", "unflatten", "squeeze", "unsqueeze"}) table[kind] = reshape_kernel<Scalar>();
+    for (char const* kind : {"reshape", "view", "flatten", "unflatten", "squeeze", "unsqueeze", "view_as", "reshape_as"}) table[kind] = reshape_kernel<Scalar>();
     table["cat"] = table["concat"] = joining<Scalar>();
-    table["split"] = table["chunk"] = dividing<Scalar>();
-    table["getitem"] = picking<Scalar>();
+    for (char const* kind : {"split", "split_with_sizes", "tensor_split", "chunk"}) table[kind] = dividing<Scalar>();
+    for (char const* kind : {"select", "narrow", "slice"}) table[kind] = picking<Scalar>();
     table["append_cls_token"] = class_token_appending<Scalar>();
     table["get_cls_token"] = class_token_getting<Scalar>();
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Kernels of element-wise functions, dropout, softmax and norms.
+/// @brief Kernels of element-wise functions and dropout.
 #pragma once
 
 #include <heddle/execute/detail/kernel_table.hpp>
@@ -10,19 +10,107 @@
 
 namespace heddle::detail {
 
-/// Element by element; `derivative` is of operand and result.
+/// Element by element, of the call's parameters and the operand; `derivative` is of the result too.
 template <class Scalar, class Function, class Derivative>
-operator_kernel<Scalar> elementwise(Function f, Derivative derivative) {
-    return {[=](kernel_call const&, tensor_view<Scalar> x) -> tensors<Scalar> {
+operator_kernel<Scalar> parametric(Function f, Derivative derivative) {
+    return {[=](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> {
                 auto y = *x[0];
-                for (auto& e : y.data) e = f(e);
+                for (auto& e : y.data) e = f(call, e);
                 return {std::move(y)};
             },
-            [=](kernel_call const&, tensor_view<Scalar> x, tensor_view<Scalar> y, tensor_view<Scalar> g) {
+            [=](kernel_call const& call, tensor_view<Scalar> x, tensor_view<Scalar> y, tensor_view<Scalar> g) {
                 auto dx = *g[0];
-                for (extent n = 0; n < dx.elements(); ++n) dx[n] *= derivative((*x[0])[n], (*y[0])[n]);
+                for (extent n = 0; n < dx.elements(); ++n) dx[n] *= derivative(call, (*x[0])[n], (*y[0])[n]);
                 return only(std::move(dx));
             }};
+}
+template <class Scalar, class Function, class Derivative>
+operator_kernel<Scalar> elementwise(Function f, Derivative derivative) {
+    return parametric<Scalar>([=](kernel_call const&, Scalar x) { return f(x); }, [=](kernel_call const&, Scalar x, Scalar y) { return derivative(x, y); });
+}
+
+/// Constant where it has a derivative at all: zero in every operand.
+template <class Scalar, class Forward>
+operator_kernel<Scalar> piecewise_constant(Forward forward) {
+    return {forward, [](kernel_call const&, tensor_view<Scalar> x, tensor_view<Scalar>, tensor_view<Scalar>) {
+                gradients<Scalar> zeros;
+                for (auto const* t : x) zeros.push_back(dense_tensor<Scalar>(t->dims));
+                return zeros;
+            }};
+}
+
+/// For each element of the result that of an operand which broadcasts to it: one dimension for each of the last ones, without an
+/// index where it has one place.
+[[nodiscard]] inline std::vector<extent> broadcast_places(kernel_call const& call, std::size_t operand, shape const& result) {
+    auto const& access = call.rule->operands[operand];
+    std::vector<extent> places{0};
+    std::size_t const first = result.size() - access.size();
+    for (std::size_t d = 0; d < result.size(); ++d) {
+        bool const moves = d >= first && !access[d - first].empty();
+        std::vector<extent> next;
+        for (auto p : places)
+            for (extent n = 0; n < result[d]; ++n) next.push_back(moves ? p * result[d] + n : p);
+        places = std::move(next);
+    }
+    return places;
+}
+
+/// Element by element, broadcast: `f(call, elements)` of one element per operand, and `derivatives(call, elements, g)` one for each.
+template <class Scalar, class Function, class Derivatives>
+operator_kernel<Scalar> broadcast_kernel(Function f, Derivatives derivatives) {
+    using numbers = std::vector<Scalar>;
+    auto const for_each_element = [](kernel_call const& call, tensor_view<Scalar> x, shape const& result, auto const& visit) {
+        std::vector<std::vector<extent>> places;
+        for (std::size_t k = 0; k < x.size(); ++k) places.push_back(broadcast_places(call, k, result));
+        numbers elements(x.size());
+        for (extent n = 0; n < count_elements(result); ++n) {
+            auto const at = [&](std::size_t k) { return places[k][static_cast<std::size_t>(n)]; };
+            for (std::size_t k = 0; k < x.size(); ++k) elements[k] = (*x[k])[at(k)];
+            visit(n, elements, at);
+        }
+    };
+    return {[=](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> {
+                dense_tensor<Scalar> y(call.result_shape(0));
+                for_each_element(call, x, y.dims, [&](extent n, numbers const& e, auto const&) { y[n] = f(call, e); });
+                return {std::move(y)};
+            },
+            [=](kernel_call const& call, tensor_view<Scalar> x, tensor_view<Scalar>, tensor_view<Scalar> g) {
+                gradients<Scalar> result;
+                for (auto const* t : x) result.push_back(dense_tensor<Scalar>(t->dims));
+                for_each_element(call, x, g[0]->dims, [&](extent n, numbers const& e, auto const& at) {
+                    numbers const d = derivatives(call, e, (*g[0])[n]);
+                    for (std::size_t k = 0; k < x.size(); ++k) (*result[k])[at(k)] += d[k];
+                });
+                return result;
+            }};
+}
+
+/// A comparison: one or zero, of two tensors or of a tensor and a number.
+template <class Scalar, class Compare>
+operator_kernel<Scalar> comparison(Compare holds) {
+    auto const both = broadcast_kernel<Scalar>(
+        [=](kernel_call const& call, std::vector<Scalar> const& e) {
+            return Scalar(holds(e[0], e.size() > 1 ? e[1] : static_cast<Scalar>(call.number("number", 0))) ? 1 : 0);
+        },
+        [](kernel_call const&, std::vector<Scalar> const& e, Scalar) { return std::vector<Scalar>(e.size()); });
+    return piecewise_constant<Scalar>(both.forward);
+}
+
+/// By a mask, operand 0, one of two, each an operand or a number.
+template <class Scalar>
+operator_kernel<Scalar> choice_kernel() {
+    using numbers = std::vector<Scalar>;
+    return broadcast_kernel<Scalar>(
+        [](kernel_call const& call, numbers const& e) {
+            char const* const name = e[0] != 0 ? "where" : "otherwise";
+            auto const k = call.operand(name);
+            return k ? e[*k] : static_cast<Scalar>(call.number(std::string(name) + "_number", 0));
+        },
+        [](kernel_call const& call, numbers const& e, Scalar g) {
+            numbers d(e.size());
+            if (auto const k = call.operand(e[0] != 0 ? "where" : "otherwise")) d[*k] = g;
+            return d;
+        });
 }
 
 template <class Scalar>
@@ -56,13 +144,17 @@ operator_kernel<Scalar> gelu() {
             }};
 }
 
+/// Drawn for each place of the first `drawn` dimensions of the whole tensor; for each element, if the call does not say.
 template <class Scalar>
 dense_tensor<Scalar> dropped(kernel_call const& call, dense_tensor<Scalar> x) {
     double const p = call.number("p", 0.5);
     if (p == 0) return x;
-    auto const numbers = whole_numbers(call.whole_shape(call.rule->results[0]), call.results[0]);
-    for (extent n = 0; n < x.elements(); ++n)
-        x[n] *= static_cast<Scalar>(dropout_factor(call.random, static_cast<std::uint64_t>(numbers[static_cast<std::size_t>(n)]), p));
+    shape const whole = call.whole_shape(call.rule->results[0]);
+    auto const drawn = static_cast<std::ptrdiff_t>(call.number("drawn", static_cast<double>(whole.size())));
+    extent const elements = count_elements({whole.begin() + drawn, whole.end()});
+    auto const numbers = whole_numbers(whole, call.results[0]);
+    for (std::size_t n = 0; n < numbers.size(); ++n)
+        x.data[n] *= static_cast<Scalar>(dropout_factor(call.random, static_cast<std::uint64_t>(numbers[n] / elements), p));
     return x;
 }
 
@@ -73,189 +165,123 @@ operator_kernel<Scalar> dropout_kernel() {
             [](kernel_call const& call, tensor_view<Scalar>, tensor_view<Scalar>, tensor_view<Scalar> g) { return only(dropped(call, *g[0])); }};
 }
 
-/// A number for each line of an axis, made of its elements: from `start`, by `step(number, element's number, line)`; of the whole
-/// lines where `call` holds parts of them.
-template <class Step>
-std::vector<double> line_statistic(kernel_call const& call, std::size_t which, reduction how, axis_view const& view, double start, Step const& step) {
-    std::vector<double> rows(static_cast<std::size_t>(view.lines()), start);
-    view.for_each_line([&](extent first, extent line) {
-        auto& row = rows[static_cast<std::size_t>(line)];
-        for (extent n = first; n < first + view.size * view.inner; n += view.inner) row = step(row, n, static_cast<std::size_t>(line));
-    });
-    if (call.combine) call.combine(which, how, rows);
-    return rows;
-}
-
-/// Softmax over lines of an axis, or its logarithm.
+/// Functions of one element with their derivatives.
 template <class Scalar>
-dense_tensor<Scalar> softmax_of(kernel_call const& call, dense_tensor<Scalar> x, axis_view const& view, bool logarithm) {
-    auto const largest = line_statistic(call, 0, reduction::maximum, view, -std::numeric_limits<double>::infinity(),
-                                        [&](double row, extent n, std::size_t) { return std::max(row, static_cast<double>(x[n])); });
-    auto const sum = line_statistic(call, 1, reduction::sum, view, 0, [&](double row, extent n, std::size_t line) { return row + std::exp(x[n] - largest[line]); });
-    view.for_each_line([&](extent first, extent number) {
-        auto const line = static_cast<std::size_t>(number);
-        for (extent n = first; n < first + view.size * view.inner; n += view.inner)
-            x[n] = static_cast<Scalar>(logarithm ? x[n] - largest[line] - std::log(sum[line]) : std::exp(x[n] - largest[line]) / sum[line]);
+void add_functions(kernel_table<Scalar>& table) {
+    auto const sigmoid = [](Scalar x) { return 1 / (1 + std::exp(-x)); };
+    auto const softplus = [](Scalar x) { return std::max(x, Scalar(0)) + std::log1p(std::exp(-std::abs(x))); };
+    auto const number = [](kernel_call const& call, char const* name, double absent) { return static_cast<Scalar>(call.number(name, absent)); };
+    auto const set = [&](char const* kind, auto f, auto derivative) { table[kind] = elementwise<Scalar>(f, derivative); };
+
+    set("relu", [](Scalar x) { return x > 0 ? x : Scalar(0); }, [](Scalar x, Scalar) { return Scalar(x > 0 ? 1 : 0); });
+    set("tanh", [](Scalar x) { return std::tanh(x); }, [](Scalar, Scalar y) { return 1 - y * y; });
+    set("sigmoid", sigmoid, [](Scalar, Scalar y) { return y * (1 - y); });
+    set("exp", [](Scalar x) { return std::exp(x); }, [](Scalar, Scalar y) { return y; });
+    set("expm1", [](Scalar x) { return std::expm1(x); }, [](Scalar, Scalar y) { return y + 1; });
+    set("sqrt", [](Scalar x) { return std::sqrt(x); }, [](Scalar, Scalar y) { return 1 / (2 * y); });
+    set("rsqrt", [](Scalar x) { return 1 / std::sqrt(x); }, [](Scalar, Scalar y) { return -y * y * y / 2; });
+    set("reciprocal", [](Scalar x) { return 1 / x; }, [](Scalar, Scalar y) { return -y * y; });
+    set("log", [](Scalar x) { return std::log(x); }, [](Scalar x, Scalar) { return 1 / x; });
+    set("log1p", [](Scalar x) { return std::log1p(x); }, [](Scalar x, Scalar) { return 1 / (1 + x); });
+    set("log2", [](Scalar x) { return std::log2(x); }, [](Scalar x, Scalar) { return 1 / (x * std::numbers::ln2_v<Scalar>); });
+    set("sin", [](Scalar x) { return std::sin(x); }, [](Scalar x, Scalar) { return std::cos(x); });
+    set("cos", [](Scalar x) { return std::cos(x); }, [](Scalar x, Scalar) { return -std::sin(x); });
+    set("erf", [](Scalar x) { return std::erf(x); }, [](Scalar x, Scalar) { return 2 * std::numbers::inv_sqrtpi_v<Scalar> * std::exp(-x * x); });
+    set("abs", [](Scalar x) { return std::abs(x); }, [](Scalar x, Scalar) { return Scalar(x > 0 ? 1 : x < 0 ? -1 : 0); });
+    set("square", [](Scalar x) { return x * x; }, [](Scalar x, Scalar) { return 2 * x; });
+    set("silu", [=](Scalar x) { return x * sigmoid(x); }, [=](Scalar x, Scalar) { return sigmoid(x) * (1 + x * (1 - sigmoid(x))); });
+    set("mish", [=](Scalar x) { return x * std::tanh(softplus(x)); }, [=](Scalar x, Scalar) {
+        Scalar const t = std::tanh(softplus(x));
+        return t + x * (1 - t * t) * sigmoid(x);
     });
-    return x;
-}
-
-/// The operand's cotangent from the result and its cotangent.
-template <class Scalar>
-dense_tensor<Scalar> softmax_adjoint(kernel_call const& call, dense_tensor<Scalar> const& y, dense_tensor<Scalar> g, axis_view const& view, bool logarithm) {
-    auto const sum = line_statistic(call, 2, reduction::sum, view, 0, [&](double row, extent n, std::size_t) { return row + (logarithm ? g[n] : g[n] * y[n]); });
-    view.for_each_line([&](extent first, extent line) {
-        auto const of_line = static_cast<Scalar>(sum[static_cast<std::size_t>(line)]);
-        for (extent n = first; n < first + view.size * view.inner; n += view.inner)
-            g[n] = logarithm ? g[n] - std::exp(y[n]) * of_line : y[n] * (g[n] - of_line);
-    });
-    return g;
-}
-
-template <class Scalar>
-operator_kernel<Scalar> softmax_kernel(bool logarithm) {
-    return {[=](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> {
-                return {softmax_of(call, *x[0], axis_view(x[0]->dims, axis_of(call)), logarithm)};
-            },
-            [=](kernel_call const& call, tensor_view<Scalar>, tensor_view<Scalar> y, tensor_view<Scalar> g) {
-                return only(softmax_adjoint(call, *y[0], *g[0], axis_view(g[0]->dims, axis_of(call)), logarithm));
-            }};
-}
-
-/// (x - mean) / deviation of groups of elements, then times a weight and plus a bias where there are any.
-///
-/// `group(n)` numbers what an element is normalised with, `parameter(n)` its weight and bias.
-template <class Scalar, class Group, class Parameter>
-class normalisation {
-public:
-    normalisation(dense_tensor<Scalar> const& x, std::size_t groups, double eps, Group group, Parameter parameter)
-        : x_(x), group_(group), parameter_(parameter), mean_(groups), scale_(groups), size_(groups) {
-        for (extent n = 0; n < x.elements(); ++n) {
-            mean_[group_(n)] += x[n];
-            size_[group_(n)] += 1;
-        }
-        for (std::size_t k = 0; k < groups; ++k) mean_[k] /= size_[k];
-        for (extent n = 0; n < x.elements(); ++n) {
-            Scalar const d = x[n] - mean_[group_(n)];
-            scale_[group_(n)] += d * d;
-        }
-        for (std::size_t k = 0; k < groups; ++k) scale_[k] = 1 / std::sqrt(scale_[k] / size_[k] + static_cast<Scalar>(eps));
-    }
-    /// With given moments.
-    normalisation(dense_tensor<Scalar> const& x, std::vector<Scalar> mean, std::vector<Scalar> const& variance, double eps, Group group, Parameter parameter)
-        : x_(x), group_(group), parameter_(parameter), mean_(std::move(mean)), fixed_(true) {
-        for (Scalar v : variance) scale_.push_back(1 / std::sqrt(v + static_cast<Scalar>(eps)));
-    }
-
-    [[nodiscard]] dense_tensor<Scalar> forward(dense_tensor<Scalar> const* weight, dense_tensor<Scalar> const* bias) const {
-        dense_tensor<Scalar> y(x_.dims);
-        for (extent n = 0; n < y.elements(); ++n)
-            y[n] = normal(n) * (weight ? (*weight)[parameter_(n)] : 1) + (bias ? (*bias)[parameter_(n)] : 0);
-        return y;
-    }
-    /// Of the operand; adds those of weight and bias to what is given for them.
-    [[nodiscard]] dense_tensor<Scalar> backward(dense_tensor<Scalar> const& g, dense_tensor<Scalar> const* weight, dense_tensor<Scalar>* to_weight,
-                                                dense_tensor<Scalar>* to_bias) const {
-        dense_tensor<Scalar> dx(x_.dims);
-        std::vector<Scalar> sum(scale_.size()), product(scale_.size());
-        for (extent n = 0; n < dx.elements(); ++n) {
-            if (to_weight) (*to_weight)[parameter_(n)] += g[n] * normal(n);
-            if (to_bias) (*to_bias)[parameter_(n)] += g[n];
-            dx[n] = g[n] * (weight ? (*weight)[parameter_(n)] : 1);
-            sum[group_(n)] += dx[n];
-            product[group_(n)] += dx[n] * normal(n);
-        }
-        for (extent n = 0; n < dx.elements(); ++n) {
-            auto const k = group_(n);
-            dx[n] = scale_[k] * (fixed_ ? dx[n] : dx[n] - (sum[k] + normal(n) * product[k]) / size_[k]);
-        }
-        return dx;
-    }
-
-private:
-    [[nodiscard]] Scalar normal(extent n) const { return (x_[n] - mean_[group_(n)]) * scale_[group_(n)]; }
-
-    dense_tensor<Scalar> const& x_;
-    Group group_;
-    Parameter parameter_;
-    std::vector<Scalar> mean_, scale_, size_;
-    bool fixed_ = false;
-};
-
-/// Weight and bias of a norm. A call without attributes has them as operands 1 and 2.
-struct norm_operands {
-    std::optional<std::size_t> weight, bias;
-
-    explicit norm_operands(kernel_call const& call) : weight(call.operand("weight")), bias(call.operand("bias")) {
-        if (!call.attributes->empty()) return;
-        if (call.operands.size() > 1) weight = 1;
-        if (call.operands.size() > 2) bias = 2;
-    }
-};
-
-/// Runs `visit` with the normalisation that a layer norm is: of the last dimensions, which its rule blocks.
-template <class Scalar, class Visitor>
-auto with_layer_norm(kernel_call const& call, dense_tensor<Scalar> const& x, Visitor&& visit) {
-    auto const& access = call.rule->operands[0];
-    std::size_t first = access.size();
-    if (call.operands.size() > 1) first -= call.operands[1].size();
-    else while (first > 0 && (access[first - 1].empty() || call.rule->indices[access[first - 1][0]].kind == index_kind::blocked)) --first;
-    axis_view const view(x.dims, first, x.dims.size() - first);
-    auto const group = [size = view.size](extent n) { return static_cast<std::size_t>(n / size); };
-    auto const parameter = [size = view.size](extent n) { return n % size; };
-    return visit(normalisation<Scalar, decltype(group), decltype(parameter)>(x, static_cast<std::size_t>(view.outer), call.number("eps", 1e-5), group, parameter));
-}
-
-/// As above for a batch norm: of each channel, by its own moments in training, else by given ones.
-template <class Scalar, class Visitor>
-auto with_batch_norm(kernel_call const& call, tensor_view<Scalar> operands, Visitor&& visit) {
-    auto const& x = *operands[0];
-    axis_view const view(x.dims, 1);
-    auto const parameter = [view](extent n) { return n / view.inner % view.size; };
-    auto const group = [view](extent n) { return static_cast<std::size_t>(n / view.inner % view.size); };
-    using norm = normalisation<Scalar, decltype(group), decltype(parameter)>;
-    double const eps = call.number("eps", 1e-5);
-    auto const mean = call.operand("running_mean"), variance = call.operand("running_var");
-    if (call.flag("training")) return visit(norm(x, static_cast<std::size_t>(view.size), eps, group, parameter));
-    if (!mean || !variance) call.fail("has no running moments");
-    return visit(norm(x, operands[*mean]->data, operands[*variance]->data, eps, group, parameter));
-}
-
-template <class Scalar, class With>
-operator_kernel<Scalar> norm_kernel(With with) {
-    auto const at = [](tensor_view<Scalar> x, std::optional<std::size_t> k) { return k ? x[*k] : nullptr; };
-    return {[=](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> {
-                norm_operands const extra(call);
-                return {with(call, x, [&](auto const& norm) { return norm.forward(at(x, extra.weight), at(x, extra.bias)); })};
-            },
-            [=](kernel_call const& call, tensor_view<Scalar> x, tensor_view<Scalar>, tensor_view<Scalar> g) {
-                norm_operands const extra(call);
-                gradients<Scalar> result(x.size());
-                for (auto k : {extra.weight, extra.bias})
-                    if (k) result[*k] = dense_tensor<Scalar>(x[*k]->dims);
-                auto const to = [&](std::optional<std::size_t> k) { return k ? &*result[*k] : nullptr; };
-                result[0] = with(call, x, [&](auto const& norm) { return norm.backward(*g[0], at(x, extra.weight), to(extra.weight), to(extra.bias)); });
-                return result;
-            }};
+    for (char const* kind : {"logsigmoid", "log_sigmoid"}) set(kind, [=](Scalar x) { return -softplus(-x); }, [=](Scalar x, Scalar) { return sigmoid(-x); });
+    set("softsign", [](Scalar x) { return x / (1 + std::abs(x)); }, [](Scalar x, Scalar) { return 1 / ((1 + std::abs(x)) * (1 + std::abs(x))); });
+    set("tanhshrink", [](Scalar x) { return x - std::tanh(x); }, [](Scalar x, Scalar) { return std::tanh(x) * std::tanh(x); });
+    set("relu6", [](Scalar x) { return std::clamp(x, Scalar(0), Scalar(6)); }, [](Scalar x, Scalar) { return Scalar(x > 0 && x < 6 ? 1 : 0); });
+    set("hardsigmoid", [](Scalar x) { return std::clamp(x / 6 + Scalar(0.5), Scalar(0), Scalar(1)); },
+        [](Scalar x, Scalar) { return x > -3 && x < 3 ? Scalar(1) / 6 : Scalar(0); });
+    set("hardswish", [](Scalar x) { return x * std::clamp(x + 3, Scalar(0), Scalar(6)) / 6; },
+        [](Scalar x, Scalar) { return x <= -3 ? Scalar(0) : x >= 3 ? Scalar(1) : (2 * x + 3) / 6; });
+    // Both constants are the paper's (Klambauer et al. 2017).
+    constexpr double selu_alpha = 1.6732632423543772, selu_scale = 1.0507009873554805;
+    auto const elu = [&](char const* kind, auto alpha_of, auto scale_of, auto inner_of) {
+        table[kind] = parametric<Scalar>(
+            [=](kernel_call const& call, Scalar x) { return scale_of(call) * (x > 0 ? x : alpha_of(call) * std::expm1(x * inner_of(call))); },
+            [=](kernel_call const& call, Scalar x, Scalar) { return scale_of(call) * (x > 0 ? Scalar(1) : alpha_of(call) * inner_of(call) * std::exp(x * inner_of(call))); });
+    };
+    auto const alpha = [=](kernel_call const& call) { return number(call, "alpha", 1); };
+    auto const one = [](kernel_call const&) { return Scalar(1); };
+    elu("elu", alpha, one, one);
+    elu("celu", alpha, one, [=](kernel_call const& call) { return 1 / alpha(call); });
+    elu("selu", [](kernel_call const&) { return Scalar(selu_alpha); }, [](kernel_call const&) { return Scalar(selu_scale); }, one);
+    table["leaky_relu"] = parametric<Scalar>([=](kernel_call const& call, Scalar x) { return x > 0 ? x : number(call, "negative_slope", 0.01) * x; },
+                                             [=](kernel_call const& call, Scalar x, Scalar) { return x > 0 ? Scalar(1) : number(call, "negative_slope", 0.01); });
+    table["softplus"] = parametric<Scalar>(
+        [=](kernel_call const& call, Scalar x) {
+            Scalar const beta = number(call, "beta", 1);
+            return x * beta > number(call, "threshold", 20) ? x : softplus(x * beta) / beta;
+        },
+        [=](kernel_call const& call, Scalar x, Scalar) {
+            Scalar const beta = number(call, "beta", 1);
+            return x * beta > number(call, "threshold", 20) ? Scalar(1) : sigmoid(x * beta);
+        });
+    table["pow"] = parametric<Scalar>([=](kernel_call const& call, Scalar x) { return std::pow(x, number(call, "exponent", 1)); },
+                                      [=](kernel_call const& call, Scalar x, Scalar) {
+                                          Scalar const e = number(call, "exponent", 1);
+                                          return e == 0 ? Scalar(0) : e * std::pow(x, e - 1);
+                                      });
+    auto const clamp = [&](char const* kind, char const* least, char const* most, double low, double high) {
+        auto const bounds = [=](kernel_call const& call) { return std::pair(number(call, least, low), number(call, most, high)); };
+        table[kind] = parametric<Scalar>([=](kernel_call const& call, Scalar x) { return std::min(std::max(x, bounds(call).first), bounds(call).second); },
+                                         [=](kernel_call const& call, Scalar x, Scalar) { return Scalar(x >= bounds(call).first && x <= bounds(call).second ? 1 : 0); });
+    };
+    constexpr double infinite = std::numeric_limits<double>::infinity();
+    clamp("clamp", "min", "max", -infinite, infinite);
+    clamp("hardtanh", "min_val", "max_val", -1, 1);
+    table["gelu"] = gelu<Scalar>();
 }
 
 template <class Scalar>
 void add_pointwise_kernels(kernel_table<Scalar>& table) {
-    auto const sigmoid = [](Scalar x) { return 1 / (1 + std::exp(-x)); };
-    table["relu"] = elementwise<Scalar>([](Scalar x) { return x > 0 ? x : Scalar(0); }, [](Scalar x, Scalar) { return Scalar(x > 0 ? 1 : 0); });
-    table["tanh"] = elementwise<Scalar>([](Scalar x) { return std::tanh(x); }, [](Scalar, Scalar y) { return 1 - y * y; });
-    table["sigmoid"] = elementwise<Scalar>(sigmoid, [](Scalar, Scalar y) { return y * (1 - y); });
-    table["exp"] = elementwise<Scalar>([](Scalar x) { return std::exp(x); }, [](Scalar, Scalar y) { return y; });
-    table["sqrt"] = elementwise<Scalar>([](Scalar x) { return std::sqrt(x); }, [](Scalar, Scalar y) { return 1 / (2 * y); });
-    table["log"] = elementwise<Scalar>([](Scalar x) { return std::log(x); }, [](Scalar x, Scalar) { return 1 / x; });
-    table["silu"] = elementwise<Scalar>([=](Scalar x) { return x * sigmoid(x); },
-                                        [=](Scalar x, Scalar) { return sigmoid(x) * (1 + x * (1 - sigmoid(x))); });
-    table["gelu"] = gelu<Scalar>();
-    table["dropout"] = dropout_kernel<Scalar>();
-    table["softmax"] = softmax_kernel<Scalar>(false);
-    table["log_softmax"] = softmax_kernel<Scalar>(true);
-    table["layer_norm"] = norm_kernel<Scalar>([](kernel_call const& call, tensor_view<Scalar> x, auto&& visit) { return with_layer_norm(call, *x[0], visit); });
-    table["batch_norm"] = norm_kernel<Scalar>([](kernel_call const& call, tensor_view<Scalar> x, auto&& visit) { return with_batch_norm(call, x, visit); });
+    add_functions(table);
+    for (char const* kind : {"dropout", "dropout1d", "dropout2d", "dropout3d", "stochastic_depth"}) table[kind] = dropout_kernel<Scalar>();
+    using numbers = std::vector<Scalar>;
+    auto const step = [&](char const* kind, auto f) {
+        table[kind] = piecewise_constant<Scalar>([=](kernel_call const&, tensor_view<Scalar> x) -> tensors<Scalar> {
+            auto y = *x[0];
+            for (auto& e : y.data) e = f(e);
+            return {std::move(y)};
+        });
+    };
+    step("sign", [](Scalar x) { return Scalar(x > 0 ? 1 : x < 0 ? -1 : 0); });
+    step("floor", [](Scalar x) { return std::floor(x); });
+    step("ceil", [](Scalar x) { return std::ceil(x); });
+    step("round", [](Scalar x) { return std::nearbyint(x); });
+    step("logical_not", [](Scalar x) { return Scalar(x == 0 ? 1 : 0); });
+    auto const extreme = [&](char const* kind, auto before) { // of equals each has half the derivative
+        table[kind] = broadcast_kernel<Scalar>([=](kernel_call const&, numbers const& e) { return before(e[1], e[0]) ? e[1] : e[0]; },
+                                               [=](kernel_call const&, numbers const& e, Scalar g) {
+                                                   if (e[0] == e[1]) return numbers{g / 2, g / 2};
+                                                   return before(e[1], e[0]) ? numbers{0, g} : numbers{g, 0};
+                                               });
+    };
+    extreme("minimum", std::less<Scalar>{});
+    extreme("maximum", std::greater<Scalar>{});
+    table["eq"] = comparison<Scalar>(std::equal_to<Scalar>{});
+    table["ne"] = comparison<Scalar>(std::not_equal_to<Scalar>{});
+    table["lt"] = comparison<Scalar>(std::less<Scalar>{});
+    table["le"] = comparison<Scalar>(std::less_equal<Scalar>{});
+    table["gt"] = comparison<Scalar>(std::greater<Scalar>{});
+    table["ge"] = comparison<Scalar>(std::greater_equal<Scalar>{});
+    table["logical_and"] = comparison<Scalar>([](Scalar a, Scalar b) { return a != 0 && b != 0; });
+    table["logical_or"] = comparison<Scalar>([](Scalar a, Scalar b) { return a != 0 || b != 0; });
+    table["where"] = table["masked_fill"] = choice_kernel<Scalar>();
+    table["addcmul"] = broadcast_kernel<Scalar>(
+        [](kernel_call const& call, numbers const& e) { return e[0] + static_cast<Scalar>(call.number("value", 1)) * e[1] * e[2]; },
+        [](kernel_call const& call, numbers const& e, Scalar g) {
+            auto const v = static_cast<Scalar>(call.number("value", 1));
+            return numbers{g, g * v * e[2], g * v * e[1]};
+        });
 }
 
 } // namespace heddle::detail

@@ -8,6 +8,8 @@
 #include <heddle/program/program.hpp>
 
 #include <algorithm>
+#include <array>
+#include <cstdlib>
 #include <initializer_list>
 #include <numeric>
 #include <span>
@@ -169,15 +171,40 @@ private:
         if (among({"cat", "concat", "split", "chunk"})) add_sum(o);
         else if (kind == "append_cls_token") relations_.push_back({result(o, 0, 1), {operand(o, 0, 1)}, 1, 1});
         else if (among({"conv1d", "conv2d", "conv3d"})) slide_weight(o);
-        else if (among({"max_pool2d", "avg_pool2d"})) slide_pool(o);
-        else if (kind == "getitem") pick(o);
+        else if (among({"conv_transpose1d", "conv_transpose2d", "conv_transpose3d"})) spread_weight(o);
+        else if (among({"max_pool1d", "max_pool2d", "max_pool3d", "avg_pool1d", "avg_pool2d", "avg_pool3d"})) slide_pool(o);
+        else if (among({"select", "narrow", "slice"}) || (among({"getitem", "index"}) && program_.operands(o).size() == 1)) pick(o);
+        else if (among({"roll", "flip", "cumsum", "index_add", "scatter_add"})) tie_axes(o);
+        else if (kind == "pad") add_padding(o);
         else if (among({"nll_loss", "cross_entropy"})) match_labels(o);
         else if (among({"top_2_gating", "switch_gating"})) match_routes(o);
-        else if (!among({"adaptive_avg_pool2d", "get_cls_token"})) keep_lone_indices(o);
-        if (kind == "multi_head_attention_forward") whole_[members_of(operand(o, 3, 0)).front()] = true; // q, k and v are packed
+        else if (!takes_any_size(kind) || looks_up_values(o)) keep_lone_indices(o);
+        if (kind == "multi_head_attention_forward") keep_index(o, "three"); // q, k and v are packed
+        if (among({"lstm_cell", "gru_cell"})) keep_index(o, "q");
+        if (kind == "group_norm" && attribute(o, "groups") != std::vector<extent>{1}) keep_whole(operand(o, 0, 1));
         if (kind == "embedding" && !attribute(o, "padding_idx").empty()) keep_at_least(operand(o, 1, 0), attribute(o, "padding_idx")[0] + 1);
     }
 
+    /// Whether kernels take blocked dimensions of any sizes: what is looked up in, reduced or resampled is as large as it is.
+    [[nodiscard]] static bool takes_any_size(std::string_view kind) {
+        constexpr auto kinds = std::to_array<std::string_view>(
+            {"adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d",
+             "interpolate", "get_cls_token", "gather", "index_select", "getitem", "index", "amax", "amin", "max", "min", "prod", "logsumexp", "var", "std", "norm"});
+        return std::ranges::find(kinds, kind) != kinds.end();
+    }
+    /// Whether it looks up in places that others compute, as they are.
+    [[nodiscard]] bool looks_up_values(operator_id o) const {
+        auto const operands = program_.operands(o);
+        return operands.size() > 1 && program_.tensor(operands[1]).role == tensor_role::value;
+    }
+    /// An index of the rule, by its name, that a kernel counts on.
+    void keep_index(operator_id o, std::string_view name) {
+        auto const& indices = program_.rule(o).indices;
+        auto const found = std::ranges::find(indices, name, &loop_index::name);
+        if (found == indices.end()) return keep_lone_indices(o);
+        for (auto const& piece : pieces_of(o, static_cast<std::size_t>(found - indices.begin())))
+            for (auto m : piece.members) whole_[m] = true;
+    }
     /// A blocked index that occurs once: only the kernel knows what its extent has to do with others.
     void keep_lone_indices(operator_id o) {
         for (std::size_t i = 0; i < program_.rule(o).indices.size(); ++i) {
@@ -211,10 +238,40 @@ private:
         if (program_.rule(o).operands[1][0].size() > 1) keep_whole(operand(o, 0, 1)); // groups are an attribute too
         slide(o, 2, {weight.begin() + 2, weight.end()}, 1);
     }
+    /// Of a transposed convolution the output follows from the input.
+    void spread_weight(operator_id o) {
+        shape const &weight = program_.tensor(program_.operands(o)[1]).shape, &input = program_.tensor(program_.operands(o)[0]).shape,
+                    &output = program_.tensor(program_.results(o)[0]).shape;
+        if (program_.rule(o).operands[1][0].size() > 1) keep_whole(operand(o, 0, 1));
+        auto const stride = attribute(o, "stride");
+        for (std::size_t d = 2; d < weight.size(); ++d) {
+            keep_whole(operand(o, 1, d));
+            extent const slope = d - 2 < stride.size() ? stride[d - 2] : 1;
+            relations_.push_back({result(o, 0, d), {operand(o, 0, d)}, slope, output[d] - slope * input[d]});
+        }
+    }
     void slide_pool(operator_id o) {
         auto const window = attribute(o, "kernel_size");
-        if (window.size() != 2 || rank(o, 0) < 2) return keep_lone_indices(o);
-        slide(o, rank(o, 0) - 2, window, 0);
+        if (window.empty() || rank(o, 0) < window.size()) return keep_lone_indices(o);
+        slide(o, rank(o, 0) - window.size(), window, 0);
+    }
+    /// Blocked dimensions of the first operand are the result's.
+    void tie_axes(operator_id o) {
+        auto dims = attribute(o, "dims");
+        if (dims.empty()) dims = attribute(o, "dim");
+        if (dims.empty() || looks_up_values(o)) return keep_lone_indices(o);
+        for (auto d : dims) tie(operand(o, 0, static_cast<std::size_t>(d)), result(o, 0, static_cast<std::size_t>(d)));
+    }
+    /// What is added before and after; what is reflected must be there.
+    void add_padding(operator_id o) {
+        auto const pad = attribute(o, "pad");
+        if (pad.size() != 2 * rank(o, 0)) return keep_lone_indices(o);
+        for (std::size_t d = 0; d < rank(o, 0); ++d) {
+            extent const before = pad[2 * d], after = pad[2 * d + 1];
+            if (before == 0 && after == 0) continue;
+            relations_.push_back({result(o, 0, d), {operand(o, 0, d)}, 1, before + after});
+            keep_at_least(operand(o, 0, d), std::max(std::abs(before), std::abs(after)) + 1);
+        }
     }
     /// What slices pick stays there, and stays as much.
     void pick(operator_id o) {

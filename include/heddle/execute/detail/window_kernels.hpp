@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Kernels of convolutions and pools.
+/// @brief Kernels of convolutions, and windows that slide.
 #pragma once
 
 #include <heddle/execute/detail/kernel_table.hpp>
-
-#include <limits>
 
 namespace heddle::detail {
 
@@ -134,112 +132,75 @@ operator_kernel<Scalar> convolution_kernel() {
             }};
 }
 
-/// A pool of windows over the last two dimensions.
-[[nodiscard]] inline window_walk pool_walk(kernel_call const& call, shape const& x, shape const& y) {
-    auto const last = [](shape const& dims) { return shape(dims.end() - 2, dims.end()); };
-    auto const window = sides_of(call, "kernel_size", 2, {});
-    if (window.empty()) call.fail("the size of its windows is not known");
-    return {last(x), last(y), window, sides_of(call, "stride", 2, window), sides_of(call, "padding", 2, {0, 0}), sides_of(call, "dilation", 2, {1, 1})};
-}
+/// The last dimensions of a tensor, which windows slide over.
+[[nodiscard]] inline shape last(shape const& dims, std::size_t count) { return {dims.end() - static_cast<std::ptrdiff_t>(count), dims.end()}; }
 
-/// For each window of one channel the elements under it and their weights.
-using pool_weights = std::vector<std::vector<std::pair<extent, double>>>;
-
-[[nodiscard]] inline pool_weights average_weights(kernel_call const& call, shape const& x, shape const& y) {
-    auto const walk = pool_walk(call, x, y);
-    pool_weights weights(static_cast<std::size_t>(count_elements(walk.output)));
-    walk.for_each([&](extent o, extent from, extent) { weights[static_cast<std::size_t>(o)].emplace_back(from, 1); });
-    std::vector<extent> at(2);
-    for (std::size_t o = 0; o < weights.size(); ++o) {
-        window_walk::unravel(static_cast<extent>(o), walk.output, at);
-        double divisor = static_cast<double>(weights[o].size());
-        if (call.has("divisor_override")) divisor = call.number("divisor_override", 1);
-        else if (call.flag("count_include_pad", true)) { // a window ends at the far padding
-            divisor = 1;
-            for (std::size_t d = 0; d < 2; ++d) {
-                extent const begin = at[d] * walk.stride[d] - walk.padding[d];
-                divisor *= static_cast<double>(std::min(begin + walk.window[d], walk.input[d] + walk.padding[d]) - begin);
-            }
-        }
-        for (auto& [from, weight] : weights[o]) weight /= divisor;
+/// A transposed convolution: each element of the operand adds the weights' window times itself to the result.
+///
+/// Weights are of (groups and input channels, output channels of a group, window).
+template <class Scalar>
+class transposed_convolution {
+public:
+    transposed_convolution(kernel_call const& call, tensor_view<Scalar> x, shape const& result) {
+        shape const &input = x[0]->dims, &weight = x[1]->dims;
+        std::size_t const rank = input.size() - 2;
+        walk_ = {last(result, rank), last(input, rank), last(weight, rank), sides_of(call, "stride", rank, shape(rank, 1)),
+                 sides_of(call, "padding", rank, shape(rank, 0)), sides_of(call, "dilation", rank, shape(rank, 1))};
+        auto const& channels = call.rule->operands[1][0];
+        groups_ = channels.size() < 2 ? 1 : held_extents(call)[channels[0]];
+        batch_ = input[0];
+        in_ = groups_ == 0 ? 0 : weight[0] / groups_;
+        out_ = weight[1];
+        if (input[1] != weight[0]) call.fail("its input has channels that its weight has not");
     }
-    return weights;
-}
 
-/// Windows whose ends are rounded outwards, so that they cover the input.
-[[nodiscard]] inline pool_weights adaptive_weights(kernel_call const&, shape const& x, shape const& y) {
-    extent const h = x[x.size() - 2], w = x.back(), rows = y[y.size() - 2], columns = y.back();
-    pool_weights weights;
-    for (extent r = 0; r < rows; ++r)
-        for (extent c = 0; c < columns; ++c) {
-            auto& window = weights.emplace_back();
-            for (extent i = r * h / rows; i < ((r + 1) * h + rows - 1) / rows; ++i)
-                for (extent j = c * w / columns; j < ((c + 1) * w + columns - 1) / columns; ++j) window.emplace_back(i * w + j, 1);
-            for (auto& [from, weight] : window) weight = 1 / static_cast<double>(window.size());
-        }
-    return weights;
-}
-
-template <class Scalar, class Visitor>
-void for_each_weight(pool_weights const& weights, shape const& x, extent results, Visitor&& visit) {
-    extent const size = x[x.size() - 2] * x.back(), windows = static_cast<extent>(weights.size());
-    for (extent n = 0; n < results; ++n)
-        for (auto const& [from, weight] : weights[static_cast<std::size_t>(n % windows)]) visit(n, n / windows * size + from, static_cast<Scalar>(weight));
-}
-
-template <class Scalar, class Weights>
-operator_kernel<Scalar> averaging(Weights weights) {
-    return {[=](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> {
-                dense_tensor<Scalar> y(call.result_shape(0));
-                for_each_weight<Scalar>(weights(call, x[0]->dims, y.dims), x[0]->dims, y.elements(),
-                                        [&](extent to, extent from, Scalar weight) { y[to] += weight * (*x[0])[from]; });
-                return {std::move(y)};
-            },
-            [=](kernel_call const& call, tensor_view<Scalar> x, tensor_view<Scalar>, tensor_view<Scalar> g) {
-                dense_tensor<Scalar> dx(x[0]->dims);
-                for_each_weight<Scalar>(weights(call, dx.dims, call.result_shape(0)), dx.dims, g[0]->elements(),
-                                        [&](extent to, extent from, Scalar weight) { dx[from] += weight * (*g[0])[to]; });
-                return only(std::move(dx));
-            }};
-}
-
-/// Where the largest element under each window is: the first of equals.
-template <class Scalar>
-std::vector<extent> places_of_maxima(kernel_call const& call, dense_tensor<Scalar> const& x, shape const& y) {
-    auto const walk = pool_walk(call, x.dims, y);
-    extent const windows = count_elements(walk.output), size = count_elements(walk.input), channels = windows == 0 ? 0 : count_elements(y) / windows;
-    std::vector<extent> places(static_cast<std::size_t>(count_elements(y)), -1);
-    for (extent c = 0; c < channels; ++c)
-        walk.for_each([&](extent o, extent from, extent) {
-            auto& place = places[static_cast<std::size_t>(c * windows + o)];
-            if (place < 0 || x[c * size + from] > x[place]) place = c * size + from;
+    /// Calls `visit(x, w, y)` with the numbers of all elements that a product x * w adds to.
+    template <class Visitor>
+    void for_each_product(Visitor&& visit) const {
+        extent const sources = count_elements(walk_.output), targets = count_elements(walk_.input), places = count_elements(walk_.window);
+        walk_.for_each([&](extent from, extent to, extent place) {
+            for (extent b = 0; b < batch_; ++b)
+                for (extent c = 0; c < groups_ * in_; ++c)
+                    for (extent o = 0; o < out_; ++o)
+                        visit((b * groups_ * in_ + c) * sources + from, (c * out_ + o) * places + place, ((b * groups_ + c / in_) * out_ + o) * targets + to);
         });
-    if (std::ranges::find(places, extent{-1}) != places.end()) call.fail("has a window over padding alone");
-    return places;
-}
+    }
+    /// The output channel of a result's element.
+    [[nodiscard]] extent channel(extent y) const { return y / count_elements(walk_.input) % (groups_ * out_); }
+
+private:
+    window_walk walk_;
+    extent groups_ = 1, batch_ = 0, in_ = 0, out_ = 0;
+};
 
 template <class Scalar>
-operator_kernel<Scalar> max_pool_kernel() {
+operator_kernel<Scalar> transposed_convolution_kernel() {
     return {[](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> {
                 dense_tensor<Scalar> y(call.result_shape(0));
-                auto const places = places_of_maxima(call, *x[0], y.dims);
-                for (std::size_t n = 0; n < places.size(); ++n) y.data[n] = (*x[0])[places[n]];
+                transposed_convolution<Scalar> const conv(call, x, y.dims);
+                for (extent n = 0; x.size() > 2 && n < y.elements(); ++n) y[n] = (*x[2])[conv.channel(n)];
+                conv.for_each_product([&](extent from, extent w, extent to) { y[to] += (*x[0])[from] * (*x[1])[w]; });
                 return {std::move(y)};
             },
             [](kernel_call const& call, tensor_view<Scalar> x, tensor_view<Scalar>, tensor_view<Scalar> g) {
-                dense_tensor<Scalar> dx(x[0]->dims);
-                auto const places = places_of_maxima(call, *x[0], call.result_shape(0));
-                for (std::size_t n = 0; n < places.size(); ++n) dx[places[n]] += g[0]->data[n];
-                return only(std::move(dx));
+                gradients<Scalar> result;
+                for (auto const* t : x) result.push_back(dense_tensor<Scalar>(t->dims));
+                transposed_convolution<Scalar> const conv(call, x, g[0]->dims);
+                for (extent n = 0; x.size() > 2 && n < g[0]->elements(); ++n) (*result[2])[conv.channel(n)] += (*g[0])[n];
+                conv.for_each_product([&](extent from, extent w, extent to) {
+                    (*result[0])[from] += (*g[0])[to] * (*x[1])[w];
+                    (*result[1])[w] += (*g[0])[to] * (*x[0])[from];
+                });
+                return result;
             }};
 }
 
 template <class Scalar>
 void add_window_kernels(kernel_table<Scalar>& table) {
-    for (char const* kind : {"conv1d", "conv2d", "conv3d"}) table[kind] = convolution_kernel<Scalar>();
-    table["max_pool2d"] = max_pool_kernel<Scalar>();
-    table["avg_pool2d"] = averaging<Scalar>(average_weights);
-    table["adaptive_avg_pool2d"] = averaging<Scalar>(adaptive_weights);
+    for (std::string const rank : {"1d", "2d", "3d"}) {
+        table["conv" + rank] = convolution_kernel<Scalar>();
+        table["conv_transpose" + rank] = transposed_convolution_kernel<Scalar>();
+    }
 }
 
 } // namespace heddle::detail

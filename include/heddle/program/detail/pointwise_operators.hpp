@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Catalogue entries of element-wise functions, norms, reductions, pools and losses.
+/// @brief Catalogue entries of element-wise functions.
 #pragma once
 
 #include <heddle/program/detail/described_operator.hpp>
@@ -34,18 +34,60 @@ inline description unary(call_view const& c, unary_traits const& traits) {
     return op;
 }
 
-/// The mask is drawn for elements of the whole tensor, so the same on every device: linear.
-inline description dropout(call_view const& c) {
-    bool const active = c.flag(2, "training", true) && c.number(1, "p").value_or(0.5) > 0;
-    if (!active) {
-        auto idle = unary(c, {.linear = true, .is_view = true});
-        idle->options.attributes["p"] = just(0);
-        return idle;
+/// A parameter of a function: its place among the arguments, its name, and its value where it is absent.
+struct function_parameter {
+    std::size_t position = 1;
+    char const* name = "";
+    double absent = 0;
+};
+
+/// A function of each element with these parameters, whose derivative is a function of the operand.
+inline description function_of(call_view const& c, double flops_per_element, std::initializer_list<function_parameter> parameters = {}) {
+    auto op = unary(c, {.saves_operand = true, .flops_per_element = flops_per_element});
+    for (auto const& p : parameters) {
+        if (c.find_tensor(p.position, p.name)) return {};
+        op->options.attributes[p.name] = just(c.number(p.position, p.name).value_or(p.absent));
     }
-    auto op = unary(c, {.linear = true});
-    op->options.extra_saved = bytes(element_count(c.shape_of(op->operands[0])));
-    op->options.attributes["p"] = just(c.number(1, "p").value_or(0.5));
     return op;
+}
+/// A power of each element.
+inline description power(call_view const& c) {
+    if (!c.find_tensor(0, "input") || !c.number(1, "exponent")) return {};
+    return function_of(c, 8, {{1, "exponent", 1}});
+}
+/// Between two bounds, of which either may be absent.
+inline description clamp(call_view const& c) {
+    if (c.find_tensor(1, "min") || c.find_tensor(2, "max")) return {};
+    auto op = unary(c, {.saves_operand = true});
+    for (std::size_t const position : {std::size_t{1}, std::size_t{2}}) {
+        auto const* const name = position == 1 ? "min" : "max";
+        if (auto const bound = c.number(position, name)) op->options.attributes[name] = just(*bound);
+    }
+    return op;
+}
+/// What is constant but for jumps: truth values, whole numbers, signs.
+inline description step_of(call_view const& c) { return unary(c, {}); }
+
+/// Zeros by a mask that is drawn for the first `drawn` dimensions of the whole tensor, so the same on every device: linear.
+inline described_operator drop(call_view const& c, double p, bool training, std::size_t drawn) {
+    bool const active = training && p > 0;
+    auto op = *unary(c, {.linear = true, .is_view = !active});
+    shape const& dims = c.shape_of(op.operands[0]);
+    drawn = std::min(drawn, dims.size());
+    op.options.attributes = {{"p", just(active ? p : 0.0)}, {"drawn", just(drawn)}};
+    if (active) op.options.extra_saved = bytes(element_count({dims.begin(), dims.begin() + static_cast<std::ptrdiff_t>(drawn)}));
+    return op;
+}
+/// Of elements, or of whole channels of samples where windows of `Rank` dimensions follow.
+template <std::size_t Rank>
+description dropout(call_view const& c) {
+    std::size_t const rank = c.shape_of(c.tensor(0, "input")).size();
+    if (Rank > 0 && rank != Rank + 2) return {};
+    return drop(c, c.number(1, "p").value_or(0.5), c.flag(2, "training", true), Rank > 0 ? 2 : rank);
+}
+/// A branch that is dropped for whole samples, or for the batch.
+inline description stochastic_depth(call_view const& c) {
+    return drop(c, c.number(1, "p").value_or(0), c.flag(3, "training", true), c.text(2, "mode", "row") == "row" ? 1 : 0);
 }
 
 /// The shape several tensors broadcast to.
@@ -107,210 +149,65 @@ description binary(call_view const& c) {
     return with_number(c, Kind, x ? *x : *y, *number, x.has_value());
 }
 
-inline description softmax(call_view const& c) {
-    tensor_id const x = c.tensor(0, "input");
-    entries access = numbered(c.shape_of(x));
-    if (access.empty() || !c.find(1, "dim")) return {};
-    std::size_t const dimension = c.axis(c.integer(1, "dim"), access.size());
-    entries result = access;
-    if (access[dimension] != "1") {
-        access[dimension] = "~~c"; // a maximum and a sum
-        result[dimension] = "~c";
-    }
-    described_operator op{rule_text({access}, {result}), {x}};
-    op.options.category = operator_class::normalisation;
-    op.options.forward = flops(5 * element_count(c.shape_of(x)));
-    op.options.saved_operands = operand_numbers{};
-    op.options.saved_results = {0};
-    op.options.attributes["dim"] = just(dimension);
-    return op;
-}
-
-/// Weight and bias of a norm, in which its result, xhat * weight + bias, is linear. Without a weight it is
-/// affine in the bias: xhat would be added once per summand.
-inline void add_scale(call_view const& c, described_operator& op, std::vector<entries>& operands, std::string& terms,
-                      std::size_t position, entries const& dims) {
-    for (bool const is_weight : {true, false}) {
-        auto const tensor = c.find_tensor(position + (is_weight ? 0 : 1), is_weight ? "weight" : "bias");
-        if (!tensor) continue;
-        op.operands.push_back(*tensor);
-        operands.push_back(dims);
-        name_operand(op, is_weight ? "weight" : "bias");
-        if (is_weight) terms = std::to_string(operands.size() - 1);
-        else if (!terms.empty()) terms += " + " + std::to_string(operands.size() - 1);
-    }
-}
-
-inline void set_norm_work(described_operator& op, shape const& dims) {
-    op.options.category = operator_class::normalisation;
-    op.options.forward = flops(8 * element_count(dims));
-    op.options.backward = flops(14 * element_count(dims));
-    op.options.saved_operands = operand_numbers{0};
-}
-
-inline description layer_norm(call_view const& c) {
-    described_operator op{{}, {c.tensor(0, "input")}};
-    shape const& dims = c.shape_of(op.operands[0]);
-    std::size_t const normalised = c.integers(1, "normalized_shape").size();
-    if (normalised == 0 || normalised > dims.size()) return {};
-    entries access = numbered(dims);
-    for (std::size_t d = dims.size() - normalised; d < dims.size(); ++d)
-        if (access[d] != "1") access[d].insert(0, "!");
-    entries const tail(access.end() - static_cast<std::ptrdiff_t>(normalised), access.end());
-    std::vector<entries> operands{access};
-    std::string terms;
-    add_scale(c, op, operands, terms, 2, tail);
-    op.options.attributes["eps"] = just(c.number(4, "eps").value_or(1e-5));
-    op.rule = rule_text(operands, {access}, terms);
-    set_norm_work(op, dims);
-    return op;
-}
-
-/// In training the moments of a channel are over everything else; otherwise they are given.
-inline description batch_norm(call_view const& c) {
-    described_operator op{{}, {c.tensor(0, "input")}};
-    shape const& dims = c.shape_of(op.operands[0]);
-    bool const training = c.flag(5, "training", false);
-    if (dims.size() < 2) return {};
-    entries access = numbered(dims);
-    for (std::size_t d = 0; d < dims.size(); ++d)
-        if (training && d != 1 && access[d] != "1") access[d].insert(0, "!");
-    std::vector<entries> operands{access};
-    for (std::size_t const position : {std::size_t{1}, std::size_t{2}}) {
-        char const* const name = position == 1 ? "running_mean" : "running_var";
-        auto const moment = c.find_tensor(position, name);
-        if (!moment) continue;
-        op.operands.push_back(*moment);
-        operands.push_back({access[1]});
-        name_operand(op, name);
-    }
-    std::string terms;
-    add_scale(c, op, operands, terms, 3, {access[1]});
-    op.options.attributes["eps"] = just(c.number(7, "eps").value_or(1e-5));
-    op.options.attributes["training"] = just(training);
-    op.rule = rule_text(operands, {access}, terms);
-    set_norm_work(op, dims);
-    return op;
-}
-
-/// Sum or mean, over some dimensions or all. A mean divides by global extents, so it is linear too.
-inline description reduce(call_view const& c) {
-    tensor_id const x = c.tensor(0, "input");
-    shape const& dims = c.shape_of(x);
-    std::vector<bool> reduced(dims.size(), !c.find(1, "dim"));
-    for (auto dimension : c.integers(1, "dim")) reduced[c.axis(dimension, dims.size())] = true;
-    bool const keep = c.flag(2, "keepdim", false);
-    entries const access = numbered(dims);
-    entries result;
-    for (std::size_t d = 0; d < dims.size(); ++d) {
-        if (!reduced[d]) result.push_back(access[d]);
-        else if (keep) result.emplace_back("1");
-    }
-    described_operator op{rule_text({access}, {result}, "0"), {x}};
-    op.options.category = operator_class::reduction;
-    return op;
-}
-
-/// The last two dimensions are blocked: windows overlap.
-inline described_operator pool(call_view const& c, bool linear, double window) {
-    tensor_id const x = c.tensor(0, "input");
-    shape const &dims = c.shape_of(x), &result = c.result_shape();
-    entries from = numbered(dims), to = from;
-    for (std::size_t d = dims.size() < 2 ? 0 : dims.size() - 2; d < dims.size(); ++d) {
-        from[d] = "_";
-        to[d] = d < result.size() ? entry("_", result[d]) : "_";
-    }
-    described_operator op{rule_text({from}, {to}, linear ? "0" : ""), {x}};
-    op.options.category = operator_class::reduction;
-    op.options.forward = flops(std::max(element_count(dims), window * element_count(result)));
-    return op;
-}
-
-inline double window_of(call_view const& c) {
-    auto const window = sides(c, 1, "kernel_size", 2);
-    return window.empty() ? 1 : window[0] * window[1];
-}
-
-inline void set_windows(call_view const& c, described_operator& op) {
-    op.options.attributes = {{"kernel_size", sides(c, 1, "kernel_size", 2)}, {"stride", sides(c, 2, "stride", 2)}, {"padding", sides(c, 3, "padding", 2)}};
-}
-
-inline description max_pool(call_view const& c) {
-    if (c.result_count() != 1) return {};
-    auto op = pool(c, false, window_of(c));
-    op.options.saved_operands = operand_numbers{0};
-    op.options.extra_saved = bytes(8 * element_count(c.result_shape())); // places of the maxima
-    set_windows(c, op);
-    op.options.attributes["dilation"] = sides(c, 4, "dilation", 2);
-    return op;
-}
-
-inline description average_pool(call_view const& c) {
-    auto op = pool(c, true, window_of(c));
-    set_windows(c, op);
-    op.options.attributes["count_include_pad"] = just(c.flag(5, "count_include_pad", true));
-    if (auto const divisor = c.number(6, "divisor_override")) op.options.attributes["divisor_override"] = just(*divisor);
-    return op;
-}
-inline description adaptive_average_pool(call_view const& c) { return pool(c, true, 1); }
-
-/// Indices of a classification loss: the classes, `index`, are dimension 1 of the scores, or their only one.
-struct loss_indices {
-    entries scores, target;
-
-    loss_indices(shape const& scores_shape, char const* index) : scores(numbered(scores_shape)) {
-        std::size_t const classes = scores.size() > 1 ? 1 : 0;
-        if (scores[classes] != "1") scores[classes] = index;
-        target = scores;
-        target.erase(target.begin() + static_cast<std::ptrdiff_t>(classes));
-    }
-};
-
-/// Negative log-likelihood of labels, `log_probabilities` given, or of scores (cross-entropy).
-///
-/// A mean divides by the number of targets that count, which are known only from all of them: the
-/// target stays whole. Target probabilities are cut like the scores; all of them count. Each class adds its own summand of the
-/// loss, for which scores need the maximum and the sum over all classes; with labels, nothing more in the backward pass.
-inline description classification_loss(call_view const& c, bool log_probabilities) {
-    described_operator op{{}, {c.tensor(0, "input"), c.tensor(1, "target")}};
-    shape const &scores = c.shape_of(op.operands[0]), &target = c.shape_of(op.operands[1]);
-    std::string const reduction = c.text(6, "reduction", "mean");
-    if (scores.empty()) return {};
-    bool const labels = target.size() + 1 == scores.size(), mean = reduction == "mean";
-    loss_indices const indices(scores, !labels ? "!c" : log_probabilities ? "c" : "~~c");
-    std::vector<entries> operands{indices.scores, !labels ? indices.scores : mean ? blocked(target) : indices.target};
-    if (auto const weight = c.find_tensor(2, "weight")) {
-        op.operands.push_back(*weight);
-        operands.push_back(blocked(c.shape_of(*weight)));
-        name_operand(op, "weight");
-    }
-    auto& attributes = op.options.attributes;
-    if (labels) attributes["ignore_index"] = just(c.integer(4, "ignore_index", -100));
-    attributes["mean"] = just(mean);
-    if (auto const smoothing = c.number(7, "label_smoothing")) attributes["label_smoothing"] = just(*smoothing);
-    if (!labels && operands.size() > 2) return {};
-    op.rule = rule_text(operands, {reduction == "none" ? indices.target : entries{}}, log_probabilities ? "0" : "");
-    op.options.category = operator_class::reduction;
-    op.options.forward = flops(log_probabilities ? element_count(target) : 6 * element_count(scores));
-    op.options.saved_operands = operand_numbers{1};
-    if (!log_probabilities) op.options.extra_saved = bytes(element_count(scores) * element_size(c.type_of(op.operands[0])));
-    return op;
-}
-
-inline description nll_loss(call_view const& c) { return classification_loss(c, true); }
-inline description cross_entropy(call_view const& c) { return classification_loss(c, false); }
-
-inline description squared_error(call_view const& c) {
-    described_operator op{{}, {c.tensor(0, "input"), c.tensor(1, "target")}};
-    shape const& dims = c.shape_of(op.operands[0]);
-    if (dims != c.shape_of(op.operands[1])) return {};
-    bool const whole = c.text(4, "reduction", "mean") != "none";
-    entries const access = numbered(dims);
-    op.rule = rule_text({access, access}, {whole ? entries{} : access});
-    op.options.category = operator_class::reduction;
-    op.options.forward = flops(3 * element_count(dims));
+/// The smaller or the larger of two, element by element.
+inline description extreme(call_view const& c) {
+    auto const x = c.find_tensor(0, "input"), y = c.find_tensor(1, "other");
+    if (!x || !y) return {};
+    auto op = broadcast_operator(c, {*x, *y}, "");
     op.options.saved_operands = operand_numbers{0, 1};
-    op.options.attributes["mean"] = just(c.text(4, "reduction", "mean") == "mean");
+    return op;
+}
+
+/// A comparison of elements, or of elements with a number.
+inline description compare(call_view const& c) {
+    auto const x = c.find_tensor(0, "input"), y = c.find_tensor(1, "other");
+    if (!x || (!y && !c.number(1, "other"))) return {};
+    auto op = y ? broadcast_operator(c, {*x, *y}, "") : broadcast_operator(c, {*x}, "");
+    if (!y) op.options.attributes["number"] = just(*c.number(1, "other"));
+    op.options.saved_operands = operand_numbers{};
+    return op;
+}
+
+/// Elements of one or the other, by a mask: linear in both together, or in the one where the other is a number zero.
+inline description choose(call_view const& c, literal const* mask, literal const* where, literal const* otherwise) {
+    if (!mask || !mask->as<literal::tensor>() || !where || !otherwise) return {};
+    std::vector<tensor_id> operands{mask->as<literal::tensor>()->id};
+    operator_attributes attributes;
+    bool linear = true;
+    std::string terms;
+    auto const add = [&](literal const& item, char const* name) {
+        if (auto const* t = item.as<literal::tensor>()) {
+            operands.push_back(t->id);
+            attributes[name] = just(operands.size() - 1);
+            terms += (terms.empty() ? "" : " + ") + std::to_string(operands.size() - 1);
+            return true;
+        }
+        auto const* real = item.as<double>();
+        auto const* whole = item.as<std::int64_t>();
+        if (!real && !whole) return false;
+        double const number = real ? *real : static_cast<double>(*whole);
+        attributes[std::string(name) + "_number"] = just(number);
+        linear = linear && number == 0;
+        return true;
+    };
+    if (!add(*where, "where") || !add(*otherwise, "otherwise") || operands.size() == 1) return {};
+    auto op = broadcast_operator(c, operands, linear ? terms : "");
+    op.options.saved_operands = operand_numbers{0};
+    op.options.attributes = attributes;
+    return op;
+}
+inline description where(call_view const& c) {
+    return choose(c, c.find(0, "condition"), c.find(1, "input"), c.find(2, "other"));
+}
+inline description masked_fill(call_view const& c) {
+    return choose(c, c.find(1, "mask"), c.find(2, "value"), c.find(0, "input"));
+}
+
+/// `x + value * a * b`: linear in the one, bilinear in the others.
+inline description add_product(call_view const& c) {
+    auto op = broadcast_operator(c, {c.tensor(0, "input"), c.tensor(1, "tensor1"), c.tensor(2, "tensor2")}, "0 + 1*2");
+    op.options.saved_operands = operand_numbers{1, 2};
+    op.options.attributes["value"] = just(c.number(3, "value").value_or(1));
     return op;
 }
 

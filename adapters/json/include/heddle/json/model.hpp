@@ -82,7 +82,7 @@ private:
     void read_rules(element const& rules) {
         for (auto const& [target, text] : rules.fields()) {
             try {
-                static_cast<void>(parse_index_rule(text.text()));
+                check_rule(target, text.text());
             } catch (input_error const& e) {
                 if (text.value().is_string()) text.fail(e.what());
                 throw;

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief Catalogue entries of losses.
+#pragma once
+
+#include <heddle/program/detail/pointwise_operators.hpp>
+
+namespace heddle::detail {
+
+/// Indices of a classification loss: the classes, `index`, are dimension 1 of the scores, or their only one.
+struct loss_indices {
+    entries scores, target;
+
+    loss_indices(shape const& scores_shape, char const* index) : scores(numbered(scores_shape)) {
+        std::size_t const classes = scores.size() > 1 ? 1 : 0;
+        if (scores[classes] != "1") scores[classes] = index;
+        target = scores;
+        target.erase(target.begin() + static_cast<std::ptrdiff_t>(classes));
+    }
+};
+
+/// Negative log-likelihood of labels, `log_probabilities` given, or of scores (cross-entropy).
+///
+/// A mean divides by the number of targets that count, which are known only from all of them: the
+/// target stays whole. Target probabilities are cut like the scores; all of them count. Each class adds its own summand of the
+/// loss, for which scores need the maximum and the sum over all classes; with labels, nothing more in the backward pass.
+inline description classification_loss(call_view const& c, bool log_probabilities) {
+    described_operator op{{}, {c.tensor(0, "input"), c.tensor(1, "target")}};
+    shape const &scores = c.shape_of(op.operands[0]), &target = c.shape_of(op.operands[1]);
+    std::string const reduction = c.text(6, "reduction", "mean");
+    if (scores.empty()) return {};
+    bool const labels = target.size() + 1 == scores.size(), mean = reduction == "mean";
+    loss_indices const indices(scores, !labels ? "!c" : log_probabilities ? "c" : "~~c");
+    std::vector<entries> operands{indices.scores, !labels ? indices.scores : mean ? blocked(target) : indices.target};
+    if (auto const weight = c.find_tensor(2, "weight")) {
+        op.operands.push_back(*weight);
+        operands.push_back(blocked(c.shape_of(*weight)));
+        name_operand(op, "weight");
+    }
+    auto& attributes = op.options.attributes;
+    if (labels) attributes["ignore_index"] = just(c.integer(4, "ignore_index", -100));
+    attributes["mean"] = just(mean);
+    if (auto const smoothing = c.number(7, "label_smoothing")) attributes["label_smoothing"] = just(*smoothing);
+    if (!labels && operands.size() > 2) return {};
+    op.rule = rule_text(operands, {reduction == "none" ? indices.target : entries{}}, log_probabilities ? "0" : "");
+    op.options.category = operator_class::reduction;
+    op.options.forward = flops(log_probabilities ? element_count(target) : 6 * element_count(scores));
+    op.options.saved_operands = operand_numbers{1};
+    if (!log_probabilities) op.options.extra_saved = bytes(element_count(scores) * element_size(c.type_of(op.operands[0])));
+    return op;
+}
+
+inline description nll_loss(call_view const& c) { return classification_loss(c, true); }
+inline description cross_entropy(call_view const& c) { return classification_loss(c, false); }
+
+/// A loss of each element and its target, summed or averaged over all or not at all.
+inline description paired_loss(call_view const& c, std::size_t reduction_position, double flops_per_element, std::size_t weights = 0) {
+    described_operator op{{}, {c.tensor(0, "input"), c.tensor(1, "target")}};
+    shape const& dims = c.shape_of(op.operands[0]);
+    std::string const reduction = c.text(reduction_position, "reduction", "mean");
+    if (dims != c.shape_of(op.operands[1]) || (weights > 0 && c.find_tensor(weights, "weight"))) return {};
+    entries const access = numbered(dims);
+    op.rule = rule_text({access, access}, {reduction == "none" ? access : entries{}});
+    op.options.category = operator_class::reduction;
+    op.options.forward = flops(flops_per_element * element_count(dims));
+    op.options.saved_operands = operand_numbers{0, 1};
+    op.options.attributes["mean"] = just(reduction == "mean");
+    return op;
+}
+
+inline description squared_error(call_view const& c) { return paired_loss(c, 4, 3); }
+inline description absolute_error(call_view const& c) { return paired_loss(c, 4, 3); }
+/// Squared below `beta`, absolute above.
+inline description smooth_absolute_error(call_view const& c) {
+    auto op = paired_loss(c, 4, 5);
+    if (op) op->options.attributes["beta"] = just(c.number(5, "beta").value_or(1));
+    return op;
+}
+inline description huber(call_view const& c) {
+    auto op = paired_loss(c, 2, 5);
+    if (op) op->options.attributes["delta"] = just(c.number(3, "delta").value_or(1));
+    return op;
+}
+inline description binary_cross_entropy(call_view const& c) { return paired_loss(c, 5, 6, 2); }
+inline description binary_cross_entropy_with_logits(call_view const& c) { return c.find_tensor(6, "pos_weight") ? description{} : paired_loss(c, 5, 8, 2); }
+/// Of log-probabilities from a target of probabilities, or of their logarithms; a mean over the batch divides by the first extent.
+inline description divergence(call_view const& c) {
+    std::string const reduction = c.text(4, "reduction", "mean");
+    if (reduction == "batchmean" && c.shape_of(c.tensor(0, "input")).empty()) return {};
+    auto op = paired_loss(c, 4, 4);
+    if (!op) return {};
+    op->options.attributes["batch_mean"] = just(reduction == "batchmean");
+    op->options.attributes["log_target"] = just(c.flag(5, "log_target", false));
+    return op;
+}
+
+} // namespace heddle::detail

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief Recipes for functions of elements, reductions and losses of elements.
+#pragma once
+
+#include <support/product_growth.hpp>
+
+#include <algorithm>
+
+namespace heddle::test {
+
+class function_growth : public product_growth {
+public:
+    using product_growth::product_growth;
+
+protected:
+    static bool among(std::string const& kind, std::initializer_list<char const*> kinds) { return std::ranges::find(kinds, kind) != kinds.end(); }
+
+    tensor_id positive(tensor_id x) { return call("add", {T(same("sigmoid", x)), real(0.5)}, dims(x)); }
+    /// In (0, 1), and far enough from both.
+    tensor_id probability(tensor_id x) { return same("sigmoid", same("tanh", x)); }
+
+    // ---- of one element
+
+    void smooth_function(std::string const& kind) {
+        auto x = operand();
+        if (among(kind, {"rsqrt", "reciprocal", "log1p", "log2", "pow"})) x = positive(x);
+        if (kind == "expm1") x = same("tanh", x);
+        if (kind == "pow") return keep(same(kind, x, {random_.of(std::vector<literal>{number(2), real(0.5), real(-1)})}));
+        keep(same(kind, x));
+    }
+    /// What has a kink, or jumps.
+    void bent_function(std::string const& kind) {
+        auto const x = plain_operand();
+        keywords named;
+        if (kind == "leaky_relu" && random_.chance(0.5)) named["negative_slope"] = real(0.2);
+        if (among(kind, {"elu", "celu"}) && random_.chance(0.5)) named["alpha"] = real(0.7);
+        if (kind == "softplus" && random_.chance(0.5)) named = {{"beta", real(2)}, {"threshold", real(0.5)}};
+        if (kind == "hardtanh" && random_.chance(0.5)) named = {{"min_val", real(-0.3)}, {"max_val", real(0.6)}};
+        if (kind == "clamp") named[random_.chance(0.5) ? "min" : "max"] = real(0.1);
+        keep(not_plain(same(kind, x, {}, named)));
+    }
+    void drop(std::string const& kind) {
+        if (kind == "stochastic_depth")
+            return keep(not_plain(same("torchvision.ops.stochastic_depth.stochastic_depth", at_least_rank(1), {real(0.4), text(random_.chance(0.7) ? "row" : "batch"), flag(random_.chance(0.8))})));
+        auto const x = of_rank(2 + static_cast<std::size_t>(kind[7] - '0'));
+        keep(not_plain(same(kind, x, {}, {{"p", real(0.4)}, {"training", flag(random_.chance(0.8))}})));
+    }
+
+    // ---- of several
+
+    /// A weight that broadcasts to `x`.
+    tensor_id broadcasting(tensor_id x) {
+        shape other = dims(x);
+        if (random_.chance(0.5)) {
+            for (auto& e : other)
+                if (random_.chance(0.4)) e = 1;
+            if (!other.empty() && random_.chance(0.3)) other.erase(other.begin());
+        }
+        return weight(other);
+    }
+    tensor_id compared(std::string const& kind, tensor_id x) {
+        bool const of_number = random_.chance(0.3) && !kind.starts_with("logical");
+        return call(kind, {T(x), of_number ? real(0.2) : T(broadcasting(x))}, dims(x), {}, element_type::boolean);
+    }
+    void compare(std::string const& kind) {
+        auto const x = plain_operand();
+        keep(not_plain(call("float", {T(compared(kind, x))}, dims(x), {}, element_type::float32)));
+    }
+    void extreme(std::string const& kind) {
+        auto const x = plain_operand();
+        keep(not_plain(call(kind, {T(x), T(broadcasting(x))}, dims(x))));
+    }
+    void choose(std::string const& kind) {
+        auto const x = operand();
+        auto const mask = is_plain(x) && random_.chance(0.5) ? compared("gt", x) : input(dims(x), element_type::boolean);
+        if (kind == "masked_fill") return keep(not_plain(call(kind, {T(x), T(mask), random_.chance(0.5) ? number(0) : real(1.5)}, dims(x))));
+        auto const other = random_.chance(0.5) ? T(broadcasting(x)) : random_.chance(0.5) ? number(0) : real(-0.5);
+        bool const swapped = random_.chance(0.5);
+        keep(not_plain(call(kind, {T(mask), swapped ? other : T(x), swapped ? T(x) : other}, dims(x))));
+    }
+    void add_product(std::string const& kind) {
+        auto const x = operand();
+        keep(call(kind, {T(x), T(broadcasting(x)), T(broadcasting(x))}, dims(x), {{"value", real(0.5)}}));
+    }
+
+    // ---- over dimensions
+
+    struct reduced_dims {
+        std::vector<std::int64_t> axes{};
+        shape result{};
+        extent elements = 1;
+    };
+    reduced_dims some_reduced(tensor_id x, bool keep_dims) {
+        reduced_dims r;
+        for (std::size_t d = 0; d < rank(x); ++d) {
+            bool const reduced = random_.chance(0.4) || (d + 1 == rank(x) && r.axes.empty());
+            if (reduced) r.axes.push_back(static_cast<std::int64_t>(d));
+            if (reduced) r.elements *= dims(x)[d];
+            if (!reduced || keep_dims) r.result.push_back(reduced ? 1 : dims(x)[d]);
+        }
+        return r;
+    }
+    /// A sum, or something else of whole rows.
+    void reduce(std::string const& kind) {
+        bool const sum = among(kind, {"sum", "mean", "logsumexp"});
+        auto const good = [&](tensor_id t) { return rank(t) > 0 && is_plain(t); };
+        auto const x = sum ? at_least_rank(1) : operand_that(good, 2);
+        if (among(kind, {"max", "min"})) return keep(not_plain(call(kind, {T(x)}, {})));
+        bool const keep_dims = random_.chance(0.3), spread = among(kind, {"var", "std"});
+        auto const r = some_reduced(x, keep_dims);
+        keywords named{{"keepdim", flag(keep_dims)}};
+        if (spread && (r.elements < 2 || random_.chance(0.5))) named["unbiased"] = flag(false);
+        if (kind == "std" && r.elements < 2) return keep(same("square", x)); // of one element there is no slope
+        auto const y = kind == "norm" ? call(kind, {T(x), number(2), ints(r.axes)}, r.result, named) : call(kind, {T(x), ints(r.axes)}, r.result, named);
+        keep(spread ? not_plain(y) : y);
+    }
+    void accumulate(std::string const& kind) {
+        auto const x = at_least_rank(1);
+        keep(same(kind, x, {axis(any_axis(x), rank(x))}));
+    }
+
+    // ---- losses of elements
+
+    void element_loss(std::string const& kind) {
+        auto x = among(kind, {"l1_loss", "smooth_l1_loss", "huber_loss"}) ? plain_operand() : operand();
+        keywords named;
+        auto const target = weight(dims(x));
+        if (kind == "smooth_l1_loss") named["beta"] = real(random_.chance(0.5) ? 1 : 0.3);
+        if (kind == "huber_loss") named["delta"] = real(random_.chance(0.5) ? 1 : 0.3);
+        if (kind == "binary_cross_entropy") x = probability(x);
+        if (kind == "kl_div") x = same("logsigmoid", x);
+        auto wanted = target;
+        if (kind == "kl_div" && random_.chance(0.3)) named["log_target"] = flag(true);
+        else if (among(kind, {"binary_cross_entropy", "kl_div"})) wanted = random_.chance(0.5) ? probability(target) : input(dims(x));
+        char const* reduction = random_.of(std::vector<char const*>{"mean", "sum", "none"});
+        if (kind == "kl_div" && rank(x) > 0 && random_.chance(0.3)) reduction = "batchmean";
+        named["reduction"] = text(reduction);
+        keep(not_plain(call(kind, {T(x), T(wanted)}, reduction == std::string("none") ? dims(x) : shape{}, named)));
+    }
+};
+
+} // namespace heddle::test

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief Recipes that repeat, shift, pad, pick and scatter elements.
+#pragma once
+
+#include <support/function_growth.hpp>
+
+#include <utility>
+
+namespace heddle::test {
+
+class place_growth : public function_growth {
+public:
+    using function_growth::function_growth;
+
+protected:
+    /// Places below `size`, held in a tensor.
+    tensor_id places(shape extents) { return input(std::move(extents), element_type::int64); }
+
+    void repeat(std::string const& kind) {
+        auto const x = operand();
+        std::vector<std::int64_t> times;
+        shape y = dims(x);
+        if (y.empty() || random_.chance(0.2)) y.insert(y.begin(), 1);
+        for (auto& e : y) {
+            times.push_back(random_.between(1, 2));
+            e *= times.back();
+        }
+        keep(not_plain(call(kind, {T(x), ints(times)}, y)));
+    }
+    void repeat_each(std::string const& kind) {
+        auto const x = at_least_rank(1);
+        auto const d = any_axis(x);
+        extent const times = random_.between(1, 3);
+        shape y = dims(x);
+        y[d] *= times;
+        keep(not_plain(call(kind, {T(x), number(times), axis(d, y.size())}, y)));
+    }
+    void shift(std::string const& kind) {
+        auto const x = at_least_rank(1);
+        auto const d = any_axis(x);
+        if (kind == "roll") return keep(same(kind, x, {ints({random_.between(-3, 7)}), ints({static_cast<std::int64_t>(d)})}));
+        keep(same(kind, x, {ints({static_cast<std::int64_t>(d)})}));
+    }
+    void pad(std::string const& kind) {
+        auto const x = at_least_rank(1);
+        auto const* const mode = random_.of(std::vector<char const*>{"constant", "constant", "reflect", "replicate", "circular"});
+        shape y = dims(x);
+        std::vector<std::int64_t> sides;
+        for (std::size_t n = 0, count = 1 + random_.below(y.size()); n < count; ++n) {
+            auto& e = y[y.size() - 1 - n];
+            int const most = static_cast<int>(std::min<extent>(e - (mode == std::string("reflect") ? 1 : 0), 2));
+            sides.insert(sides.end(), {random_.between(0, most), random_.between(mode == std::string("constant") && e > 1 ? -1 : 0, most)});
+            e += sides[2 * n] + sides[2 * n + 1];
+        }
+        keywords named{{"mode", text(mode)}};
+        if (mode == std::string("constant") && random_.chance(0.3)) named["value"] = real(1.5);
+        keep(not_plain(call(kind, {T(x), ints(sides)}, y, named)));
+    }
+    void unbind(std::string const& kind) {
+        auto const x = at_least_rank(1);
+        auto const d = any_axis(x);
+        shape slice = dims(x);
+        slice.erase(slice.begin() + static_cast<std::ptrdiff_t>(d));
+        auto const slices = call_multi(kind, {T(x), axis(d, rank(x))}, std::vector<shape>(static_cast<std::size_t>(dims(x)[d]), slice));
+        constexpr std::size_t most = 3;
+        for (std::size_t n = 0; n < std::min(most, slices.size()); ++n) keep(slices[n]);
+    }
+    void stack(std::string const& kind) {
+        auto const x = operand();
+        std::vector<literal> items{T(x)};
+        for (int n = random_.between(0, 2); n-- > 0;) items.push_back(T(weight(dims(x))));
+        shape y = dims(x);
+        auto const d = random_.below(y.size() + 1);
+        y.insert(y.begin() + static_cast<std::ptrdiff_t>(d), static_cast<extent>(items.size()));
+        keep(not_plain(call(kind, {list(items), axis(d, y.size())}, y)));
+    }
+    void pick(std::string const& kind) {
+        auto const x = at_least_rank(1);
+        auto const d = any_axis(x);
+        extent const size = dims(x)[d], first = random_.between(0, static_cast<int>(size) - 1);
+        shape y = dims(x);
+        std::vector<literal> arguments{T(x), axis(d, y.size()), number(first - (random_.chance(0.5) && kind != "narrow" ? size : 0))};
+        if (kind == "select") {
+            y.erase(y.begin() + static_cast<std::ptrdiff_t>(d));
+        } else if (kind == "narrow") {
+            y[d] = random_.between(1, static_cast<int>(size - first));
+            arguments.push_back(number(y[d]));
+        } else {
+            extent const step = random_.between(1, 2);
+            y[d] = (size - first + step - 1) / step;
+            arguments.insert(arguments.end(), {number(size), number(step)});
+        }
+        keep(call(kind, arguments, y));
+    }
+    void look_up(std::string const& kind) {
+        auto const x = at_least_rank(1);
+        auto const d = any_axis(x);
+        shape y = dims(x);
+        y[d] = size();
+        if (kind == "gather") return keep(not_plain(call(kind, {T(x), axis(d, y.size()), T(places(y))}, y)));
+        if (kind == "index_select") return keep(not_plain(call(kind, {T(x), axis(d, y.size()), T(places({y[d]}))}, y)));
+        shape index{y[d]};
+        if (random_.chance(0.3)) index.push_back(size(3));
+        y.insert(y.begin() + static_cast<std::ptrdiff_t>(d) + 1, index.begin() + 1, index.end());
+        std::vector<literal> items(d, kind == "index" ? none() : whole());
+        items.push_back(T(places(index)));
+        keep(not_plain(call(kind, {T(x), list(items)}, y)));
+    }
+    void scatter(std::string const& kind) {
+        auto const x = at_least_rank(1);
+        auto const d = any_axis(x);
+        shape from = dims(x);
+        from[d] = size();
+        auto const index = places(kind == "index_add" ? shape{from[d]} : from);
+        keep(call(kind, {T(x), axis(d, from.size()), T(index), T(weight(from))}, dims(x)));
+    }
+    void triangle(std::string const& kind) {
+        keep(not_plain(same(kind, at_least_rank(2), {number(random_.between(-2, 2))})));
+    }
+    void largest(std::string const& kind) {
+        auto const x = operand_that([&](tensor_id t) { return rank(t) > 0 && is_plain(t); }, 2);
+        auto const d = any_axis(x);
+        shape y = dims(x);
+        y[d] = random_.between(1, static_cast<int>(y[d]));
+        auto const found = call_multi(kind, {T(x), number(y[d]), axis(d, y.size()), flag(random_.chance(0.7))}, {y, y}, {}, {}, element_type::int64);
+        keep(not_plain(found[0]));
+        if (random_.chance(0.5)) keep(not_plain(call("gather", {T(weight(dims(x))), axis(d, y.size()), T(found[1])}, y)));
+    }
+    void one_hot(std::string const& kind) {
+        shape y = sizes(1 + random_.below(2));
+        auto const ids = places(y);
+        y.push_back(size());
+        auto const ones = call(kind, {T(ids), number(y.back())}, y, {}, element_type::int64);
+        keep(not_plain(call("float", {T(ones)}, y, {}, element_type::float32)));
+    }
+
+    // ---- recurrent cells
+
+    void cell(std::string const& kind) {
+        auto const x = of_rank(2, true);
+        extent const gates = kind == "lstm_cell" ? 4 : kind == "gru_cell" ? 3 : 1, hidden = size(4);
+        shape const state{dims(x)[0], hidden};
+        std::vector<literal> arguments{T(x), T(weight(state))};
+        if (kind == "lstm_cell") arguments[1] = list({arguments[1], T(weight(state))});
+        arguments.push_back(T(weight({gates * hidden, dims(x)[1]})));
+        arguments.push_back(T(weight({gates * hidden, hidden})));
+        if (random_.chance(0.5)) arguments.insert(arguments.end(), 2, T(weight({gates * hidden})));
+        for (auto y : call_multi(kind, arguments, std::vector<shape>(kind == "lstm_cell" ? 2 : 1, state))) keep(not_plain(y));
+    }
+};
+
+} // namespace heddle::test
