@@ -382,7 +382,7 @@ public:
 
     template <class Visit>
     void for_each_successor(state s, label const& l, Visit&& visit) const {
-        for (auto const& edge : priced_.graph().from_level(s.level).out(s.position)) {
+        for (auto const& edge : priced_.graph().out(s)) {
             label next = l;
             priced_.extend(clock_, next.time, s.level, edge.action);
             next.buffer = std::max(next.buffer, priced_.buffer(s.level, edge.action));

@@ -64,6 +64,8 @@ struct cut_move {
 /// Where a collective closes a stage, order matters a little; a bound from added costs holds for every order.
 ///
 /// Operators of one kind share instructions and moves, which are those of the first of the kind; `at` gives them to another.
+/// What moves there are depends on what is held of the operator's own tensors alone; so they are made once for each such holding, and those that
+/// leave the same behind are a bundle.
 class cut_space {
 public:
     using state = cut_state;
@@ -87,6 +89,7 @@ public:
     /// *Complexity.* Linear in the operators.
     void restrict_to(instruction_filter allowed) {
         allowed_ = std::move(allowed);
+        ways_from_.clear();
         search::numbering<std::vector<std::uint64_t>, search::list_hash<std::uint64_t>> numbers;
         alike_.clear();
         std::vector<std::uint64_t> key;
@@ -104,7 +107,10 @@ public:
 
     /// From now on moves that read or gather a parameter come twice, the second time as the beginning of a stage; those that unshard one
     /// begin a stage in any case, for as long as the copies stay.
-    void divide_into_stages() { has_stages_ = true; }
+    void divide_into_stages() {
+        has_stages_ = true;
+        ways_from_.clear();
+    }
 
     [[nodiscard]] std::size_t level_count() const { return program_.operators.size() + 2; }
     [[nodiscard]] state initial() const { return {}; }
@@ -121,12 +127,54 @@ public:
     /// False once an operator had more ways to bring its operands than are tried.
     [[nodiscard]] bool is_complete() const { return is_complete_; }
 
-    /// Calls `visit(action, state const&)`; the state is good until it returns.
-    /// Not const: numbers new instructions and moves.
+    /// The moves that lead from a state to the same state.
+    [[nodiscard]] std::vector<action> const& bundle(std::uint32_t number) const { return bundles_[number]; }
+
+    /// Calls `visit(bundle, state const&)`; the state is good until it returns.
+    /// Not const: numbers new instructions, moves and bundles.
     template <class Visit>
     void for_each_successor(std::size_t level, state const& s, Visit&& visit) {
         auto const op = op_ = static_cast<operator_id>(level);
-        if (level == program_.operators.size()) return finish(s, visit);
+        auto const& [local, stays] = places_[level];
+        own_.held.clear();
+        other_.clear();
+        for (auto id : s.held) {
+            auto const place = id >> place_shift;
+            if (local[place]) own_.held.push_back(id);
+            else other_.push_back(id - ((place - stays[place]) << place_shift));
+        }
+        key_.assign({static_cast<std::uint32_t>(alike_[level])});
+        key_.insert(key_.end(), own_.held.begin(), own_.held.end());
+        auto const [slot, is_new] = ways_from_.try_emplace(key_);
+        auto& ways = slot->second;
+        if (is_new) list_ways(op, ways);
+        for (auto const& [bundle, left] : ways) {
+            next_.held.clear();
+            std::ranges::merge(left.held, other_, std::back_inserter(next_.held));
+            visit(bundle, std::as_const(next_));
+        }
+    }
+
+private:
+    using need = std::pair<tensor_id, form>;
+    /// A bundle, and what it leaves of the operator's own tensors.
+    struct way {
+        std::uint32_t bundle;
+        state left;
+    };
+
+    /// Lists what can be done with what is held of the operator's tensors in `own_`, in the order in which it is found.
+    void list_ways(operator_id op, std::vector<way>& ways) {
+        std::unordered_map<state, std::size_t> outcomes;
+        auto const add = [&](action move, state const& left) {
+            auto const [slot, is_new] = outcomes.try_emplace(left, ways.size());
+            if (is_new) {
+                ways.push_back({static_cast<std::uint32_t>(bundles_.size()), left});
+                bundles_.emplace_back();
+            }
+            bundles_[ways[slot->second].bundle].push_back(move);
+        };
+        if (op == program_.operators.size()) return finish(own_, add);
         for (auto computation : computations_[kinds_[op]]) {
             computation.op = op;
             if (!allowed_(computation)) continue;
@@ -140,12 +188,9 @@ public:
             path_numbers_.clear();
             computation_number_ = number(computation);
             ways_ = 0;
-            fulfil(0, op, s, computation, visit);
+            fulfil(0, op, own_, computation, add);
         }
     }
-
-private:
-    using need = std::pair<tensor_id, form>;
 
     /// Tries every way to hold the needs from number `at` on, then computes.
     template <class Visit>
@@ -210,19 +255,15 @@ private:
         move.instructions.push_back(computation_number_);
         for (auto const& i : resharded_) move.instructions.push_back(number(i));
         move.saved.clear();
-        auto& next = next_.held;
+        auto& next = left_.held;
         next.clear();
         auto const keep = [&](tensor_id t, form f, bool saved) {
             if (auto const place = place_of(t, op + 1)) next.push_back(code(*place, f, saved));
         };
-        std::uint32_t place = 0, left = 0; // tensors that stay in use keep their order
-        auto id = s.held.begin();
-        for (auto t : live_[op]) {
-            bool const stays = last_use_[t] > op + 1;
-            for (; id != s.held.end() && *id >> place_shift == place; ++id)
-                if (stays) next.push_back(*id - ((place - left) << place_shift));
-            left += stays;
-            ++place;
+        auto const& stays = places_[op].second;
+        for (auto id : s.held) { // tensors that stay in use keep their order
+            auto const place = id >> place_shift;
+            if (stays[place] != gone) next.push_back(id - ((place - stays[place]) << place_shift));
         }
         for (auto const& [t, f] : gained_) keep(t, f, false);
         // The forms a parameter is stored in count as saved from the start.
@@ -246,9 +287,9 @@ private:
         next.erase(std::unique(next.begin(), next.end()), next.end());
         bool const unshards = has_stages_ && std::ranges::any_of(path_, [](auto const& i) { return i.what == instruction::kind::unshard; });
         move.begins_stage = unshards;
-        visit(number(move), next_);
+        visit(number(move), left_);
         move.begins_stage = has_stages_ && !unshards && std::ranges::any_of(path_, [&](auto const& i) { return program_.tensors[i.tensor].is_parameter(); });
-        if (move.begins_stage) visit(number(move), next_);
+        if (move.begins_stage) visit(number(move), left_);
     }
 
     template <class Visit>
@@ -270,7 +311,7 @@ private:
     }
 
     /// In a state, a tensor in use stands for itself by its place among them.
-    static constexpr std::uint32_t place_shift = 15, form_mask = (1u << 14) - 1;
+    static constexpr std::uint32_t place_shift = 15, form_mask = (1u << 14) - 1, gone = ~0u;
     static std::uint32_t code(std::uint32_t place, form f, bool saved = false) {
         return (place << place_shift) | (std::uint32_t{saved} << (place_shift - 1)) | f.code();
     }
@@ -286,13 +327,20 @@ private:
         search::numbering<std::vector<std::uint64_t>, search::list_hash<std::uint64_t>> shapes;
         auto const count = static_cast<operator_id>(program_.operators.size());
         live_.resize(count + 2);
+        places_.resize(count + 1);
         std::vector<std::uint64_t> key;
         for (operator_id o = 0; o < count; ++o) {
             auto const& op = program_.operators[o];
             auto const& live = live_[o];
             auto& next = live_[o + 1];
             auto const stays = [&](tensor_id t) { return last_use_[t] > o + 1; };
-            std::ranges::copy_if(live, std::back_inserter(next), stays);
+            auto& [local, new_place] = places_[o];
+            for (auto t : live) {
+                auto const is_of = [t](auto const& list) { return std::ranges::find(list, t) != list.end(); };
+                local.push_back(is_of(op.operands) || is_of(op.results));
+                new_place.push_back(stays(t) ? static_cast<std::uint32_t>(next.size()) : gone);
+                if (stays(t)) next.push_back(t);
+            }
             for (std::size_t k = 0; k < op.operands.size() + op.results.size(); ++k)
                 if (auto const t = tensor_at(op, k); stays(t) && std::ranges::find(next, t) == next.end()) next.push_back(t);
             key = {kinds_[o]};
@@ -301,6 +349,7 @@ private:
                 for (auto level : {o, o + 1}) key.push_back(place_of(tensor_at(op, k), level).value_or(~std::uint32_t{0}));
             shape_of_level_.push_back(shapes.insert(key).first);
         }
+        places_[count] = {std::vector<bool>(live_[count].size(), true), std::vector<std::uint32_t>(live_[count].size(), gone)};
         for (int n = 0; n < 2; ++n) shape_of_level_.push_back(shapes.size() + static_cast<std::uint64_t>(n));
     }
 
@@ -348,11 +397,16 @@ private:
     /// One past the last operator that uses a tensor.
     std::vector<operator_id> last_use_;
     std::vector<std::vector<tensor_id>> live_;
+    /// By level and place of a tensor in use: whether it is of the operator after the level, and its place at the next.
+    std::vector<std::pair<std::vector<bool>, std::vector<std::uint32_t>>> places_;
     std::vector<std::uint64_t> shape_of_level_, alike_;
     std::vector<instruction> instructions_;
     std::unordered_map<std::vector<std::uint32_t>, std::uint32_t, key_hash> instruction_number_;
     std::vector<cut_move> moves_;
     std::unordered_map<std::vector<std::uint32_t>, action, key_hash> move_number_;
+    std::vector<std::vector<action>> bundles_;
+    /// By levels that are alike and what is held of the operator's tensors.
+    std::unordered_map<std::vector<std::uint32_t>, std::vector<way>, key_hash> ways_from_;
     instruction_filter allowed_ = instruction_filter::everything();
     // What is under way, kept for its memory.
     static constexpr std::size_t most_ways = 4096;
@@ -361,10 +415,10 @@ private:
     operator_id op_ = 0;
     std::vector<need> needs_, gained_;
     std::vector<instruction> path_, resharded_;
-    std::vector<std::uint32_t> path_numbers_, key_;
+    std::vector<std::uint32_t> path_numbers_, key_, other_;
     std::uint32_t computation_number_ = 0;
     cut_move move_;
-    cut_state next_;
+    cut_state next_, own_, left_;
 };
 
 } // namespace heddle

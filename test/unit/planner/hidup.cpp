@@ -65,7 +65,7 @@ void least_of_all(searched const& s, duplex const& clock, search::graph_node at,
         least = std::min(least, clock.total(label));
         return;
     }
-    for (auto const& edge : s.graph.from_level(at.level).out(at.position)) {
+    for (auto const& edge : s.graph.out(at)) {
         auto next = label;
         s.priced->extend(clock, next, at.level, edge.action);
         least_of_all(s, clock, {at.level + 1, edge.to}, next, least, paths);
