@@ -46,6 +46,7 @@
 #include <heddle/theory/instruction.hpp>
 #include <heddle/theory/instruction_filter.hpp>
 #include <heddle/theory/micro_batch.hpp>
+#include <heddle/theory/operator_cuts.hpp>
 #include <heddle/theory/operator_kinds.hpp>
 #include <heddle/theory/reductions.hpp>
 #include <heddle/theory/rescale.hpp>

@@ -44,6 +44,9 @@ struct hap_options {
     int rounds = 6;
     /// States kept per cut; where that leaves any out, no bound is proven.
     std::size_t width = 20'000;
+    /// Cuts of equally many operators that are kept: one, those of the order given. Other orders are of use where micro-batches take turns; where
+    /// some are left out, their bound is that of added costs. See `operator_cuts`.
+    std::size_t cuts = 1;
     /// Of each operator: segments may have ratios of their own. None: the program is one segment. See planner/segments.hpp.
     std::vector<segment_number> segments{};
     /// Tensors that are read or computed in these forms alone; baselines that do otherwise are priced all the same.
@@ -60,7 +63,7 @@ template <class Accumulator, ratio_solver Solver>
 class hap_run {
 public:
     hap_run(indexed_program const& program, cluster const& c, Solver& solver, hap_options const& options)
-        : cluster_(c), solver_(solver), options_(options), space_(program, operator_kinds(program)), types_(c), model_(c, types_.classes, main_type(program)),
+        : cluster_(c), solver_(solver), options_(options), space_(program, operator_kinds(program), options.cuts), types_(c), model_(c, types_.classes, main_type(program)),
           proportional_(everywhere(compute_proportional(model_, main_type(program)))), even_(everywhere(even(model_))) {
         if (interleaves) space_.divide_into_stages();
     }
@@ -347,6 +350,8 @@ private:
         if (!is_complete())
             p.warnings.push_back("programs were left out, by the width bound of " + std::to_string(options_.width) +
                                  " states per cut or because an operator has too many operands; no lower bound is proven");
+        if (interleaves && !space_.cuts().is_complete())
+            p.warnings.push_back("orders of the operators were left out, by the bound of " + std::to_string(options_.cuts) + " cuts of equally many; the lower bound holds for them too");
     }
 
     /// No program found at any ratios tried: says what the one of least memory would need.

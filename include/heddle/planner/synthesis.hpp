@@ -161,7 +161,9 @@ template <class Accumulator = serial>
         result.statistics += found.statistics;
         result.which_limit = found.which_limit;
         stopped = found.status == search::status::limit;
-        if constexpr (requires { Accumulator::interleaves; }) result.lower_bound = std::max(result.lower_bound, found.lower_bound); // stages are of the order searched
+        if constexpr (requires { Accumulator::interleaves; }) { // then a search says something about the orders that it sees
+            if (priced.has_all_orders()) result.lower_bound = std::max(result.lower_bound, found.lower_bound);
+        }
         if (found.cost) {
             bounds.cost = priced.evaluate<Accumulator>(found.actions);
             bounds.path = std::move(found.actions);
