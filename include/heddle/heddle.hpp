@@ -73,6 +73,7 @@
 
 #include <heddle/balance/convex_curve.hpp>
 #include <heddle/balance/curved_ratio_problem.hpp>
+#include <heddle/balance/interleaved_ratio_problem.hpp>
 #include <heddle/balance/ratio_problem.hpp>
 #include <heddle/balance/reduced_ratio_problem.hpp>
 #include <heddle/balance/segmented_ratio_problem.hpp>

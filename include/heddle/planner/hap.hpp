@@ -5,6 +5,7 @@
 /// HAP (EuroSys '24), sections 3 to 5.
 #pragma once
 
+#include <heddle/balance/interleaved_ratio_problem.hpp>
 #include <heddle/balance/segmented_ratio_problem.hpp>
 #include <heddle/cost/duplex.hpp>
 #include <heddle/cost/overlapped.hpp>
@@ -271,6 +272,9 @@ private:
         auto const& program = space_.program();
         auto const segment_of = [&](share_ref ref) -> std::size_t { return program.tensors[ref.tensor].factors[static_cast<std::size_t>(ref.factor)].segment; };
         segment_shares const shares(program, ratios);
+        if constexpr (interleaves) {
+            if (ratios.size() == 1 && !program.is_split_inside) return balance_turns(path, ratios.front(), shares);
+        }
         std::vector<step> steps;
         std::vector<std::pair<std::size_t, holding>> saved;
         for (auto const& s : steps_of(path, space_, steps_)) {
@@ -287,6 +291,20 @@ private:
             if (solution.feasible) return std::move(solution.ratios);
         }
         return std::nullopt;
+    }
+
+    /// The same of micro-batches in turn.
+    std::optional<ratio_table> balance_turns(move_list const& path, std::vector<double> const& ratios, segment_shares const& shares) {
+        std::vector<step_in_turn> steps;
+        std::vector<holding> saved;
+        for (auto const& s : steps_of(path, space_, steps_)) {
+            steps.push_back({model_.decided(s.step, shares)});
+            for (auto const& [t, f] : s.saved) saved.push_back(held_bytes(space_.program().tensors[t], f));
+        }
+        for (std::size_t level = 0, n = 0; level < path.size(); n += space_.moves()[path[level++]].instructions.size())
+            if (space_.moves()[path[level]].begins_stage) steps[n].begins_stage = true;
+        auto solution = solver_.solve(make_interleaved_ratio_problem(steps, saved, model_, proportional_.front(), options_.training, ratios));
+        return solution.feasible ? std::optional<ratio_table>({std::move(solution.ratios)}) : std::nullopt;
     }
 
     /// A bound for every program at the plan's integral shares. A better program met on the way is
