@@ -109,7 +109,7 @@ template <class Accumulator>
 plan best_of(indexed_program const& p, cluster const& c, instruction_filter filter, training_options const& training) {
     device_types const types(c);
     cost_model const model(c, types.classes);
-    cut_space space(p, operator_kinds(p));
+    cut_space space(p, operator_kinds(p), training.interleaves() ? 16 : 1);
     if (training.interleaves()) space.divide_into_stages();
     space.restrict_to(std::move(filter));
     auto const graph = search::explore(space, 20'000);
