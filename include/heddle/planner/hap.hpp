@@ -299,7 +299,10 @@ private:
         std::vector<holding> saved;
         for (auto const& s : steps_of(path, space_, steps_)) {
             steps.push_back({model_.decided(s.step, shares)});
-            for (auto const& [t, f] : s.saved) saved.push_back(held_bytes(space_.program().tensors[t], f));
+            for (auto const& [t, f] : s.saved) {
+                auto const& tensor = space_.program().tensors[t];
+                saved.push_back(held_bytes(tensor.info.size() * (tensor.is_parameter() ? 1.0 : options_.training.micro_batches), f, tensor.inside != no_factor));
+            }
         }
         for (std::size_t level = 0, n = 0; level < path.size(); n += space_.moves()[path[level++]].instructions.size())
             if (space_.moves()[path[level]].begins_stage) steps[n].begins_stage = true;
