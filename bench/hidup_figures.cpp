@@ -40,7 +40,7 @@ found_plan best_of(program const& whole, cluster const& c, training_options cons
     auto const p = index_program(training.interleaves() ? micro_batch_of(whole, training.micro_batches) : whole);
     device_types const types(c);
     cost_model const model(c, types.classes);
-    cut_space space(p, operator_kinds(p));
+    cut_space space(p, operator_kinds(p), training.interleaves() ? 16 : 1);
     if (training.interleaves()) space.divide_into_stages();
     space.restrict_to(fastest_programs(p));
     auto const graph = search::explore(space, 20'000);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // Predicted against measured iterations of the mixture of experts traced on 4 x V100-SXM2-32GB ($HEDDLE_REFERENCE_DATA/hidup_traces): HiDup's
-// own run ("ours") as micro-batches in turn with experts in parallel, and PyTorch's data parallelism with gradient overlap ("ddp").
+// own run ("ours") as micro-batches in turn with experts in parallel and matrices gathered, as its collectives say, and PyTorch's data parallelism
+// with gradient overlap ("ddp"); both with stochastic gradient descent without momentum, as their kernels say.
 // What is fitted: rates, overheads and the two collectives of examples/clusters/v100x4_nvlink.json, on the kernels and NCCL calls of the same traces
 // (fit_traces.cpp); how much slower kernels are beside collectives, on interference.csv. Nothing is fitted on iterations.
 #include "table_file.hpp"
@@ -72,12 +73,43 @@ double interference(fs::path const& folder, std::string const& system) {
     return alone > 0 ? beside / alone : 1;
 }
 
+/// By how much collectives of one kind and size take longer beside kernels than alone: means over calls, weighted by their time alone. Both hold the
+/// time for which calls wait for other ranks.
+double collective_interference(fs::path const& folder, std::string const& system) {
+    struct times { double alone = 0, beside = 0, alone_count = 0, beside_count = 0; };
+    std::map<std::pair<std::string, std::string>, times> by_size;
+    for (auto const& r : read_table(folder / "collective_calls.csv")) {
+        if (r.at("system") != system || r.at("tensor_bytes").empty()) continue; // sizes unknown
+        auto& t = by_size[{r.at("phase") + r.at("collective"), r.at("tensor_bytes")}];
+        double const duration = std::stod(r.at("dur_us"));
+        bool const is_beside = std::stod(r.at("overlapped_compute_us")) > duration / 2;
+        (is_beside ? t.beside : t.alone) += duration, ++(is_beside ? t.beside_count : t.alone_count);
+    }
+    double alone = 0, beside = 0;
+    for (auto const& [size, t] : by_size) {
+        if (t.alone_count == 0 || t.beside_count == 0) continue;
+        alone += t.beside_count * t.alone / t.alone_count;
+        beside += t.beside;
+    }
+    return alone > 0 ? beside / alone : 1;
+}
+
+/// Experts in parallel, large matrices stored in shards and gathered once, everything else on all devices.
+instruction_filter as_traced(indexed_program const& p) {
+    auto const whole = expert_parallel(p, parameter_storage::replicated), gathered = expert_parallel(p, parameter_storage::sharded_gradients);
+    return {[&p, whole, gathered](instruction const& i) {
+                bool const is_large = i.what != instruction::kind::compute && p.tensors[i.tensor].is_parameter() && p.tensors[i.tensor].info.size() > bytes(1e6);
+                return is_large ? gathered(i) : whole(i);
+            },
+            whole.mark};
+}
+
 /// The best program of some instructions at even ratios, as a plan.
 template <class Accumulator>
 plan best_of(indexed_program const& p, cluster const& c, instruction_filter filter, training_options const& training) {
     device_types const types(c);
     cost_model const model(c, types.classes);
-    cut_space space(p, operator_kinds(p));
+    cut_space space(p, operator_kinds(p), training.interleaves() ? 16 : 1);
     if (training.interleaves()) space.divide_into_stages();
     space.restrict_to(std::move(filter));
     auto const graph = search::explore(space, 20'000);
@@ -129,11 +161,11 @@ int main() {
     std::printf("%-6s %-26s %12s %12s %11s\n", "system", "milliseconds", "predicted", "measured", "error");
 
     auto const part = index_program(micro_batch_of(model.program, 2));
-    auto const ours = best_of<duplex>(part, c, expert_parallel(part, parameter_storage::replicated), {.micro_batches = 2});
-    double const slower = interference(folder, "ours");
-    print("ours", predicted(ours, simulate(ours, c, {.slower_work = slower})), measured(folder, "ours"));
+    auto const ours = best_of<duplex>(part, c, as_traced(part), {.optimizer_bytes_per_element = 0, .micro_batches = 2});
+    double const slower = interference(folder, "ours"), slower_collectives = collective_interference(folder, "ours");
+    print("ours", predicted(ours, simulate(ours, c, {.slower_work = slower, .slower_collectives = slower_collectives})), measured(folder, "ours"));
     auto const whole = index_program(model.program);
-    auto const ddp = best_of<overlapped>(whole, c, data_parallel(whole, parameter_storage::replicated), {.overlaps_gradients = true});
+    auto const ddp = best_of<overlapped>(whole, c, data_parallel(whole, parameter_storage::replicated), {.optimizer_bytes_per_element = 0, .overlaps_gradients = true});
     print("ddp", predicted(ddp, run_serial(ddp, c)), measured(folder, "ddp"));
-    std::printf("kernels of ours beside collectives: %.3f times as long\n", slower);
+    std::printf("kernels of ours beside collectives: %.3f times as long, collectives beside kernels: %.3f\n", slower, slower_collectives);
 }

@@ -10,10 +10,11 @@ namespace heddle::cli {
 
 plan plan_interleaved(heddle::program const& p, cluster const& c, hap_options const& planning, hidup_arguments const& arguments) {
     hidup_options options;
-    auto const synthesis = options.planning.synthesis;
+    auto const defaults = options.planning;
     options.planning = planning;
-    options.planning.synthesis.engine = synthesis.engine;
-    options.planning.synthesis.beam = arguments.labels_per_cut.value_or(synthesis.beam);
+    options.planning.cuts = defaults.cuts;
+    options.planning.synthesis.engine = defaults.synthesis.engine;
+    options.planning.synthesis.beam = arguments.labels_per_cut.value_or(defaults.synthesis.beam);
     options.micro_batches = arguments.micro_batches;
     options.turn = seconds(arguments.turn);
     options.allows_batch_statistics = arguments.batch_statistics;

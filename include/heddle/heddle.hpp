@@ -47,6 +47,7 @@
 #include <heddle/theory/instruction.hpp>
 #include <heddle/theory/instruction_filter.hpp>
 #include <heddle/theory/micro_batch.hpp>
+#include <heddle/theory/operator_cuts.hpp>
 #include <heddle/theory/operator_kinds.hpp>
 #include <heddle/theory/reductions.hpp>
 #include <heddle/theory/rescale.hpp>
@@ -73,6 +74,7 @@
 
 #include <heddle/balance/convex_curve.hpp>
 #include <heddle/balance/curved_ratio_problem.hpp>
+#include <heddle/balance/interleaved_ratio_problem.hpp>
 #include <heddle/balance/ratio_problem.hpp>
 #include <heddle/balance/reduced_ratio_problem.hpp>
 #include <heddle/balance/segmented_ratio_problem.hpp>

@@ -123,10 +123,12 @@ TEST_CASE("what repeats is explored once and leads where it leads each time") {
             REQUIRE(once.graph.first_of_level == each.graph.first_of_level);
             for (std::size_t level = 0; level + 1 < once.graph.level_count(); ++level) {
                 auto const &a = once.graph.from_level(level), &b = each.graph.from_level(level);
-                REQUIRE(a.first_edge == b.first_edge);
-                for (std::size_t e = 0; e < a.edges.size(); ++e) {
-                    REQUIRE(a.edges[e].to == b.edges[e].to);
-                    REQUIRE(once.at(level, a.edges[e].action) == each.at(level, b.edges[e].action));
+                REQUIRE(a.first_link == b.first_link);
+                for (std::size_t l = 0; l < a.links.size(); ++l) {
+                    REQUIRE(a.links[l].to == b.links[l].to);
+                    auto const x = once.graph.bundle(a.links[l].bundle), y = each.graph.bundle(b.links[l].bundle);
+                    REQUIRE(x.size() == y.size());
+                    for (std::size_t n = 0; n < x.size(); ++n) REQUIRE(once.at(level, x[n]) == each.at(level, y[n]));
                 }
             }
         }
@@ -156,21 +158,25 @@ TEST_CASE("what repeats has the prices and the best programs that it has each ti
                 }
         integral_shares const shares(r.p, ratios, cuts);
         priced_graph const a(once.space, once.graph, once.steps, model, shares), b(each.space, each.graph, each.steps, model, shares);
+        auto const check_prices = [&](std::size_t level, cut_space::action x, cut_space::action y) {
+            auto const left = a.instructions_of(x), right = b.instructions_of(y);
+            REQUIRE(left.size() == right.size());
+            for (std::size_t n = 0; n < left.size(); ++n) {
+                auto const &one = a.instruction(level, left[n]), &other = b.instruction(level, right[n]);
+                REQUIRE(std::ranges::equal(one.forward, other.forward));
+                REQUIRE(std::ranges::equal(one.backward, other.backward));
+                REQUIRE(std::ranges::equal(one.update, other.update));
+                REQUIRE(std::array{one.forward_transfer, one.backward_transfer, one.deferred, one.refresh} ==
+                        std::array{other.forward_transfer, other.backward_transfer, other.deferred, other.refresh});
+            }
+            REQUIRE(std::ranges::equal(a.memory(level, x), b.memory(level, y)));
+            REQUIRE(a.buffer(level, x) == b.buffer(level, y));
+        };
         for (std::size_t level = 0; level + 1 < once.graph.level_count(); ++level)
-            for (std::size_t e = 0; e < once.graph.from_level(level).edges.size(); ++e) {
-                auto const x = once.graph.from_level(level).edges[e].action, y = each.graph.from_level(level).edges[e].action;
-                auto const left = a.instructions_of(x), right = b.instructions_of(y);
-                REQUIRE(left.size() == right.size());
-                for (std::size_t n = 0; n < left.size(); ++n) {
-                    auto const &one = a.instruction(level, left[n]), &other = b.instruction(level, right[n]);
-                    REQUIRE(std::ranges::equal(one.forward, other.forward));
-                    REQUIRE(std::ranges::equal(one.backward, other.backward));
-                    REQUIRE(std::ranges::equal(one.update, other.update));
-                    REQUIRE(std::array{one.forward_transfer, one.backward_transfer, one.deferred, one.refresh} ==
-                            std::array{other.forward_transfer, other.backward_transfer, other.deferred, other.refresh});
-                }
-                REQUIRE(std::ranges::equal(a.memory(level, x), b.memory(level, y)));
-                REQUIRE(a.buffer(level, x) == b.buffer(level, y));
+            for (std::size_t l = 0; l < once.graph.from_level(level).links.size(); ++l) {
+                auto const x = once.graph.bundle(once.graph.from_level(level).links[l].bundle), y = each.graph.bundle(each.graph.from_level(level).links[l].bundle);
+                REQUIRE(x.size() == y.size());
+                for (std::size_t e = 0; e < x.size(); ++e) check_prices(level, x[e], y[e]);
             }
         auto const found = synthesise(a, {}), expected = synthesise(b, {});
         REQUIRE(found.status == expected.status);

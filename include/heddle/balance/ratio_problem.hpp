@@ -42,6 +42,11 @@ struct stage_work {
         for (auto const& pieces : bent) sum += std::ranges::max(pieces, {}, [&](affine a) { return a.at(ratio); }).at(ratio);
         return sum;
     }
+    stage_work& operator+=(stage_work const& other) {
+        straight += other.straight;
+        bent.insert(bent.end(), other.bent.begin(), other.bent.end());
+        return *this;
+    }
     friend bool operator==(stage_work const&, stage_work const&) = default;
 };
 
@@ -157,6 +162,47 @@ concept ratio_solver = requires(Solver& solver, ratio_problem const& p) {
 
 namespace detail {
 
+/// A kernel's time on a type, as a function of its ratio.
+inline stage_work kernel_curve(cost_model const& model, kernel const& all, step const& s, std::size_t t, bool split) {
+    stage_work result;
+    if (!all.launches) return result;
+    kernel const work = model.on_member(all, t);
+    auto const& speed = model.speed(t, s.type, s.category);
+    double const operations = work.operations.value / speed.rate;
+    affine const compute = split ? affine{0, operations} : affine{operations, 0};
+    affine const traffic{work.whole.value / speed.bandwidth, work.split.value / speed.bandwidth};
+    result.straight.constant = speed.overhead;
+    bool const low = compute.at(0) >= traffic.at(0), high = compute.at(1) >= traffic.at(1);
+    if (low && high) result.straight += compute;
+    else if (compute.at(0) <= traffic.at(0) && compute.at(1) <= traffic.at(1)) result.straight += traffic;
+    else result.bent.push_back({compute, traffic});
+    return result;
+}
+/// The same of what a group's devices exchange.
+inline affine inside_line(cost_model const& model, inside_list const& list, std::size_t t) {
+    affine sum;
+    for (auto const& x : list) {
+        auto const& line = model.inside(x.kind, t);
+        sum += {line.latency.value + line.slope.value * x.whole.value, line.slope.value * x.split.value};
+    }
+    return sum;
+}
+/// A collective's time as a function of the largest ratio. *Precondition:* there is more than one rank.
+inline convex_pieces transfer_curve(cost_model const& model, transfer const& t) {
+    // Launches and the sum of all shards: the same at all ratios, where the model is one line.
+    if (t.how == uneven::grouped) return {{model.time_across(t, uniform_shares(even(model))), 0}};
+    double const at_zero = payload(t, model.ranks(), t.from.is_split() ? 0 : 1, t.to.is_split() ? 0 : 1).value;
+    double const at_one = payload(t, model.ranks(), 1, 1).value;
+    convex_pieces pieces;
+    for (auto const& p : model.model(t.kind).pieces)
+        pieces.push_back({p.latency.value + p.slope.value * at_zero, p.slope.value * (at_one - at_zero)});
+    return pieces;
+}
+/// The bytes of its buffer that are there at all ratios.
+inline double least_buffer(cost_model const& model, transfer const& t) {
+    return payload(t, model.ranks(), t.from.is_split() ? 0 : 1, t.to.is_split() ? 0 : 1).value;
+}
+
 /// Builds the problems of all segments side by side: stage by stage, each with the work of its own ratios.
 class ratio_problem_builder {
 public:
@@ -183,13 +229,13 @@ public:
         bool const split = s.share.is_split();
         std::size_t const g = split ? segment_of(s.share) : 0;
         for (std::size_t t = 0; t < model_.class_count(); ++t) {
-            add_kernel(s.forward, s, t, split, forward_[g][t]);
-            add_kernel(s.backward, s, t, split, backward_[g][t]);
-            add_kernel(s.deferred, s, t, false, update_[g][t]);
+            forward_[g][t] += kernel_curve(model_, s.forward, s, t, split);
+            backward_[g][t] += kernel_curve(model_, s.backward, s, t, split);
+            update_[g][t] += kernel_curve(model_, s.deferred, s, t, false);
             update_[g][t].straight += {s.update.whole.value / model_.bandwidth(t), s.update.split.value / model_.bandwidth(t)};
-            add_inside(s.inside_forward, t, forward_[g][t]);
-            add_inside(s.inside_backward, t, backward_[g][t]);
-            add_inside(s.inside_update, t, update_[g][t]);
+            forward_[g][t].straight += inside_line(model_, s.inside_forward, t);
+            backward_[g][t].straight += inside_line(model_, s.inside_backward, t);
+            update_[g][t].straight += inside_line(model_, s.inside_update, t);
         }
         add_memory(s.stored, g);
         add_memory(s.saved, g);
@@ -204,10 +250,7 @@ public:
 
     [[nodiscard]] std::vector<ratio_problem> finish() {
         for (std::size_t g = 0; g < problems_.size(); ++g)
-            for (std::size_t t = 0; t < model_.class_count(); ++t) {
-                forward_[g][t].straight += backward_[g][t].straight;
-                forward_[g][t].bent.insert(forward_[g][t].bent.end(), backward_[g][t].bent.begin(), backward_[g][t].bent.end());
-            }
+            for (std::size_t t = 0; t < model_.class_count(); ++t) forward_[g][t] += backward_[g][t];
         close(forward_);
         close(update_);
         for (auto& row : problems_[0].memory) row.constant += buffer_;
@@ -248,23 +291,14 @@ private:
     /// Gives the size of its buffer where that is the same at all ratios.
     template <class SegmentOf>
     double add_transfer(transfer const& t, SegmentOf const& segment_of) {
-        if (t.how == uneven::grouped) {
-            // Launches and the sum of all shards: the same at all ratios, where the model is one line.
-            problems_[0].constant += model_.time(t, uniform_shares(even(model_)));
-            return t.size.value;
-        }
-        double const at_zero = payload(t, model_.ranks(), t.from.is_split() ? 0 : 1, t.to.is_split() ? 0 : 1).value;
-        double const at_one = payload(t, model_.ranks(), 1, 1).value;
-        convex_pieces pieces;
-        for (auto const& p : model_.model(t.kind).pieces)
-            pieces.push_back({p.latency.value + p.slope.value * at_zero, p.slope.value * (at_one - at_zero)});
+        auto pieces = transfer_curve(model_, t);
         auto const segment = [&](share_ref ref, share_ref other) -> std::size_t {
             return ref.is_split() ? segment_of(ref) : other.is_split() ? segment_of(other) : 0;
         };
         if (pieces.size() == 1 && pieces[0].slope == 0) problems_[0].constant += pieces[0].constant;
         else if (auto const from = segment(t.from, t.to), to = segment(t.to, t.from); from == to) problems_[from].transfers.push_back(std::move(pieces));
         else exchanges.push_back({from, to, std::move(pieces)});
-        return at_zero;
+        return least_buffer(model_, t);
     }
 
     /// A step of all groups, bounded by what it would be if all had the largest share.
@@ -279,27 +313,6 @@ private:
         }
         if (!pieces.empty()) problems_[split ? segment_of(cut) : 0].transfers.push_back(std::move(pieces));
     }
-    void add_inside(inside_list const& list, std::size_t t, stage_work& into) const {
-        for (auto const& x : list) {
-            auto const& line = model_.inside(x.kind, t);
-            into.straight += {line.latency.value + line.slope.value * x.whole.value, line.slope.value * x.split.value};
-        }
-    }
-
-    void add_kernel(kernel const& all, step const& s, std::size_t t, bool split, stage_work& into) const {
-        if (!all.launches) return;
-        kernel const work = model_.on_member(all, t);
-        auto const& speed = model_.speed(t, s.type, s.category);
-        double const operations = work.operations.value / speed.rate;
-        affine const compute = split ? affine{0, operations} : affine{operations, 0};
-        affine const traffic{work.whole.value / speed.bandwidth, work.split.value / speed.bandwidth};
-        into.straight.constant += speed.overhead;
-        bool const low = compute.at(0) >= traffic.at(0), high = compute.at(1) >= traffic.at(1);
-        if (low && high) into.straight += compute;
-        else if (compute.at(0) <= traffic.at(0) && compute.at(1) <= traffic.at(1)) into.straight += traffic;
-        else into.bent.push_back({compute, traffic});
-    }
-
     cost_model const& model_;
     std::vector<ratio_problem> problems_;
     stage forward_, backward_, update_;

@@ -67,7 +67,7 @@ struct move_price {
     [[nodiscard]] double backward_weight(side_weights const& side) const { return gradients_wait ? side.backward : side.beside; }
 };
 
-/// Prices of all moves at given shares, made once for the levels of one kind on which the shares are the same.
+/// Prices of all moves at given shares, made once for the operators of one kind on which the shares are the same.
 /// Keeps references to the space, the graph and the model.
 class priced_graph {
 public:
@@ -79,18 +79,21 @@ public:
         auto const moves = moves_by_kind();
         search::numbering<std::vector<std::uint32_t>, search::list_hash<std::uint32_t>> numbers;
         share_numbers const same(space, shares);
-        for (std::size_t level = 0; level + 1 < space.level_count(); ++level) {
-            auto const [number, is_new] = numbers.insert(same(level));
+        for (std::size_t op = 0; op <= space.program().operators.size(); ++op) {
+            auto const [number, is_new] = numbers.insert(same(op));
             if (is_new) {
                 variants_.push_back({static_cast<std::uint32_t>(prices_.size()), static_cast<std::uint32_t>(instructions_.size())});
-                price_level(level, moves[space.kind(level)], steps, shares);
+                price_operator(op, moves[space.kind(op)], steps, shares);
             }
-            variant_of_level_.push_back(number);
+            variant_of_operator_.push_back(number);
         }
+        number_levels();
     }
 
     [[nodiscard]] cut_graph const& graph() const { return graph_; }
     [[nodiscard]] cost_model const& model() const { return model_; }
+    /// Whether operators may run in every order in which they can; see `operator_cuts`.
+    [[nodiscard]] bool has_all_orders() const { return space_.cuts().is_complete(); }
     /// Time for programs of this graph.
     template <class Accumulator>
     [[nodiscard]] Accumulator clock() const {
@@ -102,14 +105,15 @@ public:
     void extend(Accumulator const& clock, typename Accumulator::label& label, std::size_t level, cut_space::action a) const {
         if constexpr (requires { clock.close(label); })
             if (space_.moves()[a].begins_stage) clock.close(label);
-        for (auto i : instructions_of(a)) clock.extend(label, instruction(level, i));
+        for (auto i : instructions_of(a)) clock.extend(label, instruction(space_.operator_of(level, a), i));
     }
     [[nodiscard]] std::span<std::uint32_t const> instructions_of(cut_space::action a) const {
         auto const& list = space_.moves()[a].instructions;
         return {list.data(), list.size()};
     }
-    [[nodiscard]] step_cost const& instruction(std::size_t level, std::uint32_t i) const {
-        return instructions_[variants_[variant_of_level_[level]].first_instruction + number_in_kind_[i]];
+    /// An instruction before an operator, or of it.
+    [[nodiscard]] step_cost const& instruction(std::size_t op, std::uint32_t i) const {
+        return instructions_[variants_[variant_of_operator_[op]].first_instruction + number_in_kind_[i]];
     }
     [[nodiscard]] std::span<double const> memory(std::size_t level, cut_space::action a) const {
         return {memory_.data() + place(level, a) * model_.class_count(), model_.class_count()};
@@ -223,7 +227,7 @@ private:
         move_costs(priced_graph const& priced, Number const& number, std::size_t parts, PartOf part_of)
             : priced_(priced), number_(number), part_of_(part_of), of_place_(parts), is_made_(parts * priced.variants_.size()) {}
         double operator()(std::size_t level, cut_space::action a) const {
-            auto const variant = priced_.variant_of_level_[level];
+            auto const variant = priced_.variant_of_operator_[priced_.space_.operator_of(level, a)];
             auto const part = part_of_(level);
             auto& numbers = of_place_[part];
             if (!std::exchange(is_made_[part * priced_.variants_.size() + variant], char{1})) {
@@ -233,7 +237,7 @@ private:
             }
             return numbers[priced_.place(level, a)];
         }
-        [[nodiscard]] std::uint64_t alike(std::size_t level) const { return part_of_(level) * priced_.variants_.size() + priced_.variant_of_level_[level]; }
+        [[nodiscard]] std::uint64_t alike(std::size_t level) const { return part_of_(level) * priced_.number_of_level_.size() + priced_.number_of_level_[level]; }
 
     private:
         priced_graph const& priced_;
@@ -243,18 +247,18 @@ private:
         mutable std::vector<char> is_made_;
     };
 
-    /// What tells whether two levels have equal prices: their kind and, where shares differ between equal extents, the shares.
+    /// What tells whether two operators have equal prices: their kind and, where shares differ between equal extents, the shares.
     template <class Shares>
     class share_numbers {
     public:
         share_numbers(cut_space const& space, Shares const& shares) : space_(space), shares_(shares) {
             if constexpr (requires { shares.is_by_extent(); }) is_by_extent_ = shares.is_by_extent();
-            for (std::size_t level = 0; level + 1 < space.level_count(); ++level) is_repeated_.push_back(false), is_repeated_[space.kind(level)] = space.kind(level) != level;
+            for (std::size_t o = 0; o <= space.program().operators.size(); ++o) is_repeated_.push_back(false), is_repeated_[space.kind(o)] = space.kind(o) != o;
         }
-        std::vector<std::uint32_t> operator()(std::size_t level) const {
-            std::vector<std::uint32_t> key{space_.kind(level)};
-            if (is_by_extent_ || !is_repeated_[space_.kind(level)]) return key;
-            auto const& op = space_.program().operators[level];
+        std::vector<std::uint32_t> operator()(std::size_t number) const {
+            std::vector<std::uint32_t> key{space_.kind(number)};
+            if (is_by_extent_ || !is_repeated_[space_.kind(number)]) return key;
+            auto const& op = space_.program().operators[number];
             for (std::size_t k = 0; k < op.operands.size() + op.results.size(); ++k) {
                 tensor_id const t = tensor_at(op, k);
                 for (std::size_t f = 0; f < space_.program().tensors[t].factors.size(); ++f)
@@ -270,6 +274,19 @@ private:
         std::vector<bool> is_repeated_;
         mutable search::numbering<share_vector, search::list_hash<double>> numbers_;
     };
+
+    /// Levels have one number where moves cost the same: where their operators do.
+    void number_levels() {
+        search::numbering<std::vector<std::uint32_t>, search::list_hash<std::uint32_t>> numbers;
+        std::size_t const last = space_.program().operators.size();
+        for (std::size_t level = 0; level <= last; ++level) {
+            std::vector<std::uint32_t> key;
+            for (auto const& cut : space_.cuts().of_level(level))
+                for (auto const& over : cut.advances) key.push_back(variant_of_operator_[over.op]);
+            if (level == last) key.push_back(variant_of_operator_[level]);
+            number_of_level_.push_back(numbers.insert(key).first);
+        }
+    }
 
     /// By kind, its moves. Numbers moves and instructions within their kind.
     std::vector<std::vector<cut_space::action>> moves_by_kind() {
@@ -288,10 +305,10 @@ private:
     }
 
     template <class Shares>
-    void price_level(std::size_t level, std::vector<cut_space::action> const& moves, std::span<step const> steps, Shares const& shares) {
+    void price_operator(std::size_t op, std::vector<cut_space::action> const& moves, std::span<step const> steps, Shares const& shares) {
         auto const classes = model_.class_count();
         auto const first = instructions_.size();
-        auto const here = [&](share_ref ref) -> decltype(auto) { return shares(share_ref{space_.at(level, ref.tensor), ref.factor}); };
+        auto const here = [&](share_ref ref) -> decltype(auto) { return shares(share_ref{space_.at(op, ref.tensor), ref.factor}); };
         for (auto a : moves) {
             auto const& move = space_.moves()[a];
             auto& p = prices_.emplace_back();
@@ -325,7 +342,7 @@ private:
         auto const of = [&](std::vector<double> const& list) { return std::span(list).subspan(place * classes, classes); };
         return {prices_[place].transfers, of(work_), of(backward_work_), of(memory_), prices_[place].buffer, prices_[place].gradients_wait};
     }
-    [[nodiscard]] std::size_t place(std::size_t level, cut_space::action a) const { return variants_[variant_of_level_[level]].first_price + move_in_kind_[a]; }
+    [[nodiscard]] std::size_t place(std::size_t level, cut_space::action a) const { return variants_[variant_of_operator_[space_.operator_of(level, a)]].first_price + move_in_kind_[a]; }
 
     cut_space const& space_;
     cut_graph const& graph_;
@@ -334,7 +351,7 @@ private:
     /// Of instructions and moves, among those of their kind, in the order of moves.
     std::vector<std::uint32_t> number_in_kind_, move_in_kind_;
     std::vector<variant> variants_;
-    std::vector<std::uint32_t> variant_of_level_;
+    std::vector<std::uint32_t> variant_of_operator_, number_of_level_;
     std::vector<step_cost> instructions_;
     std::vector<price> prices_;
     std::vector<double> work_, backward_work_, memory_;
@@ -389,7 +406,7 @@ public:
 
     template <class Visit>
     void for_each_successor(state s, label const& l, Visit&& visit) const {
-        for (auto const& edge : priced_.graph().from_level(s.level).out(s.position)) {
+        for (auto const& edge : priced_.graph().out(s)) {
             label next = l;
             priced_.extend(clock_, next.time, s.level, edge.action);
             next.buffer = std::max(next.buffer, priced_.buffer(s.level, edge.action));

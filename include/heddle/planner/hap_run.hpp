@@ -5,6 +5,7 @@
 /// HAP (EuroSys '24), sections 3 to 5.
 #pragma once
 
+#include <heddle/balance/interleaved_ratio_problem.hpp>
 #include <heddle/balance/segmented_ratio_problem.hpp>
 #include <heddle/cost/duplex.hpp>
 #include <heddle/cost/overlapped.hpp>
@@ -39,6 +40,9 @@ struct hap_options {
     int rounds = 6;
     /// States kept per cut; where that leaves any out, no bound is proven.
     std::size_t width = 20'000;
+    /// Cuts of equally many operators that are kept: one, those of the order given. Other orders are of use where micro-batches take turns; where
+    /// some are left out, their bound is that of added costs. See `operator_cuts`.
+    std::size_t cuts = 1;
     /// Of each operator: segments may have ratios of their own. None: the program is one segment. See planner/segments.hpp.
     std::vector<segment_number> segments{};
     /// Tensors that are read or computed in these forms alone; baselines that do otherwise are priced all the same.
@@ -55,7 +59,7 @@ template <class Accumulator, ratio_solver Solver>
 class hap_run {
 public:
     hap_run(indexed_program const& program, cluster const& c, Solver& solver, hap_options const& options)
-        : cluster_(c), solver_(solver), options_(options), space_(program, operator_kinds(program)), types_(c), model_(c, types_.classes, main_type(program)),
+        : cluster_(c), solver_(solver), options_(options), space_(program, operator_kinds(program), options.cuts), types_(c), model_(c, types_.classes, main_type(program)),
           proportional_(everywhere(compute_proportional(model_, main_type(program)))), even_(everywhere(even(model_))) {
         if (interleaves) space_.divide_into_stages();
     }
@@ -255,6 +259,9 @@ private:
         auto const& program = space_.program();
         auto const segment_of = [&](share_ref ref) -> std::size_t { return program.tensors[ref.tensor].factors[static_cast<std::size_t>(ref.factor)].segment; };
         segment_shares const shares(program, ratios);
+        if constexpr (interleaves) {
+            if (ratios.size() == 1 && !program.is_split_inside) return balance_turns(path, ratios.front(), shares);
+        }
         std::vector<step> steps;
         std::vector<std::pair<std::size_t, holding>> saved;
         for (auto const& s : steps_of(path, space_, steps_)) {
@@ -271,6 +278,23 @@ private:
             if (solution.feasible) return std::move(solution.ratios);
         }
         return std::nullopt;
+    }
+
+    /// The same of micro-batches in turn.
+    std::optional<ratio_table> balance_turns(move_list const& path, std::vector<double> const& ratios, segment_shares const& shares) {
+        std::vector<step_in_turn> steps;
+        std::vector<holding> saved;
+        for (auto const& s : steps_of(path, space_, steps_)) {
+            steps.push_back({model_.decided(s.step, shares)});
+            for (auto const& [t, f] : s.saved) {
+                auto const& tensor = space_.program().tensors[t];
+                saved.push_back(held_bytes(tensor.info.size() * (tensor.is_parameter() ? 1.0 : options_.training.micro_batches), f, tensor.inside != no_factor));
+            }
+        }
+        for (std::size_t level = 0, n = 0; level < path.size(); n += space_.moves()[path[level++]].instructions.size())
+            if (space_.moves()[path[level]].begins_stage) steps[n].begins_stage = true;
+        auto solution = solver_.solve(make_interleaved_ratio_problem(steps, saved, model_, proportional_.front(), options_.training, ratios));
+        return solution.feasible ? std::optional<ratio_table>({std::move(solution.ratios)}) : std::nullopt;
     }
 
     /// A bound for every program at the plan's integral shares, and one at any. A better program met on the way is
@@ -359,6 +383,8 @@ private:
         if (!is_complete())
             p.warnings.push_back("programs were left out, by the width bound of " + std::to_string(options_.width) +
                                  " states per cut or because an operator has too many operands; no lower bound is proven");
+        if (interleaves && !space_.cuts().is_complete())
+            p.warnings.push_back("orders of the operators were left out, by the bound of " + std::to_string(options_.cuts) + " cuts of equally many; the lower bound holds for them too");
     }
 
     /// No program found at any ratios tried: says what the one of least memory would need.

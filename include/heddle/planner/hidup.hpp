@@ -15,8 +15,9 @@
 namespace heddle {
 
 struct hidup_options {
-    /// Segments, pins, limits and training, as for `plan_hap`; the engine is Pareto dynamic programming with a beam unless it is said otherwise.
-    hap_options planning{.synthesis = {.engine = search_engine::pareto_dp, .beam = 30}};
+    /// Segments, pins, limits and training, as for `plan_hap`; the engine is Pareto dynamic programming with a beam, over cuts of the program's graph,
+    /// unless it is said otherwise.
+    hap_options planning{.synthesis = {.engine = search_engine::pareto_dp, .beam = 30}, .cuts = 16};
     int micro_batches = 2;
     /// Of turning from one micro-batch to the next; see `training_options`.
     seconds turn{};
@@ -29,7 +30,8 @@ struct hidup_options {
 /// Plans a program whose batch is run in parts that take turns. The plan is one of `micro_batch_of(program, micro_batches)`.
 ///
 /// Alternates as `plan_hap` does, from compute-proportional and even ratios; on equal devices that is one search. `optimal` is over all programs of
-/// the theory, as `cut_space` has it, and all stages that begin at a collective or before an operator that reads a parameter.
+/// the theory, as `cut_space` has it, in every order of operators, and all stages that begin at a collective or before an operator that reads a
+/// parameter. Where a bound left out orders it is claimed only if no order can be faster.
 /// *Throws* `input_error` for a batch that cannot be divided so, device groups, and an operator with statistics of the batch.
 template <ratio_solver Solver>
 [[nodiscard]] plan plan_hidup(program const& p, cluster const& c, Solver&& solver, hidup_options const& options = {}) {
@@ -47,6 +49,7 @@ template <ratio_solver Solver>
     planning.training = options.planning.training;
     planning.training.overlaps_gradients = true;
     planning.synthesis.engine = search_engine::best_first;
+    planning.cuts = 1;
     auto const whole = plan_hap(p, c, solver, planning);
     result.baselines = whole.baselines;
     result.baselines["whole batch"] = whole.exists() ? std::optional(whole.cost()) : std::nullopt;

@@ -22,15 +22,16 @@ namespace heddle {
     std::vector<plan_step> result;
     for (std::size_t level = 0; level < path.size(); ++level) {
         auto const& move = space.moves()[path[level]];
+        auto const op = space.operator_of(level, path[level]);
         auto const place = [&](share_ref& ref) {
-            if (ref.is_split()) ref.tensor = space.at(level, ref.tensor);
+            if (ref.is_split()) ref.tensor = space.at(op, ref.tensor);
         };
         for (auto i : move.instructions) {
-            auto& made = result.emplace_back(plan_step{space.at(level, space.instructions()[i]), steps[i], {}});
+            auto& made = result.emplace_back(plan_step{space.at(op, space.instructions()[i]), steps[i], {}});
             place(made.step.share);
             for_each_transfer(made.step, [&](transfer& t) { place(t.from), place(t.to); });
             if (made.instruction.what == instruction::kind::compute)
-                for (auto const& [t, f] : move.saved) made.saved.push_back({space.at(level, t), f});
+                for (auto const& [t, f] : move.saved) made.saved.push_back({space.at(op, t), f});
         }
     }
     return result;

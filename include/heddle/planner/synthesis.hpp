@@ -53,7 +53,8 @@ struct synthesis_options {
 /// *Thread safety.* Const calls only.
 template <class Accumulator = serial>
 [[nodiscard]] synthesis_result synthesise(priced_graph const& priced, synthesis_options const& options) {
-    constexpr bool has_order = Accumulator::overlaps_gradients || requires { Accumulator::interleaves; };
+    bool search_bounds = Accumulator::overlaps_gradients;
+    if constexpr (requires { Accumulator::interleaves; }) search_bounds = priced.has_all_orders();
     synthesis_result result;
     auto bounds = improve_bounds<Accumulator>(priced, options.relaxation_rounds, options.weights);
     result.lower_bound = std::max(0.0, bounds.lower_bound);
@@ -82,9 +83,9 @@ template <class Accumulator = serial>
             bounds.cost = priced.evaluate<Accumulator>(found.actions);
             bounds.path = std::move(found.actions);
         }
-        // Relaxations hold for instructions in any order, but where work and collectives run beside each other for the given one, as the search does.
+        // Relaxations hold for instructions in any order, but where work and collectives run beside each other for those that the search sees.
         double const unseen = memory_matters ? std::numeric_limits<double>::infinity() : problem.least_without_memory();
-        if constexpr (has_order) result.lower_bound = std::max(result.lower_bound, std::min({found.lower_bound, unseen, bounds.cost.seconds}));
+        if (search_bounds) result.lower_bound = std::max(result.lower_bound, std::min({found.lower_bound, unseen, bounds.cost.seconds}));
         bool const binds = problem.least_without_memory() < bounds.cost.seconds * (1 - 1e-9);
         result.memory_binds |= binds;
         if (stopped || memory_matters || !binds) break;

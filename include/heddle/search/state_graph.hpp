@@ -28,6 +28,8 @@ namespace heddle::search {
 ///
 /// *Optional.* `space.alike(level)`, a number. *Axiom.* On levels of one number, the same state has the same successors by
 /// the same actions in the same order. What repeats from level to level is then explored once.
+/// *Optional.* `space.bundle(number)`, a range of actions. Then a successor is visited once, with the number of the bundle of all actions
+/// that lead there; a bundle may be given for many states, and is stored once.
 template <class Space>
 concept layered_space = requires(Space& space, std::size_t level, typename Space::state const& s) {
     typename Space::action;
@@ -52,7 +54,7 @@ struct std::hash<heddle::search::graph_node> {
 
 namespace heddle::search {
 
-/// Levels of states as a graph. Levels that are alike share their edges.
+/// Levels of states as a graph. Levels that are alike share their edges, and edges between two states are one link with a bundle of actions.
 template <class Action>
 struct state_graph {
     /// `to` is a position in the next level.
@@ -60,16 +62,23 @@ struct state_graph {
         std::uint32_t to;
         Action action;
     };
-    /// The edges from one level to the next, by position in it.
+    struct link {
+        std::uint32_t to, bundle;
+        friend bool operator==(link, link) = default;
+    };
+    /// The links from one level to the next, by position in it.
     struct segment {
-        std::vector<std::uint32_t> first_edge{0};
-        std::vector<edge> edges;
-        [[nodiscard]] std::size_t size() const { return first_edge.size() - 1; }
-        [[nodiscard]] std::span<edge const> out(std::size_t position) const {
-            return {edges.data() + first_edge[position], edges.data() + first_edge[position + 1]};
+        std::vector<std::uint32_t> first_link{0};
+        std::vector<link> links;
+        [[nodiscard]] std::size_t size() const { return first_link.size() - 1; }
+        [[nodiscard]] std::span<link const> out(std::size_t position) const {
+            return {links.data() + first_link[position], links.data() + first_link[position + 1]};
         }
     };
     std::vector<segment> segments;
+    /// By bundle, its actions among all.
+    std::vector<std::uint32_t> first_action{0};
+    std::vector<Action> actions;
     /// By level, all but the last.
     std::vector<std::uint32_t> segment_of_level;
     /// Nodes are numbered level by level; node 0 is the initial state.
@@ -85,18 +94,29 @@ struct state_graph {
     }
     [[nodiscard]] bool is_last(std::size_t node) const { return node >= first_of_level[first_of_level.size() - 2]; }
     [[nodiscard]] segment const& from_level(std::size_t level) const { return segments[segment_of_level[level]]; }
+    [[nodiscard]] std::size_t bundle_count() const { return first_action.size() - 1; }
+    [[nodiscard]] std::span<Action const> bundle(std::size_t number) const { return {actions.data() + first_action[number], actions.data() + first_action[number + 1]}; }
+    /// The edges of a state, `to` being a position in the next level.
+    [[nodiscard]] std::vector<edge> out(graph_node n) const { return edges(from_level(n.level).out(n.position), 0); }
     /// The edges of a node, `to` being the number of a node.
-    [[nodiscard]] auto out(std::size_t node) const {
+    [[nodiscard]] std::vector<edge> out(std::size_t node) const {
         std::size_t const level = level_of(node);
-        auto const edges = is_last(node) ? std::span<edge const>{} : from_level(level).out(node - first_of_level[level]);
-        std::uint32_t const next = is_last(node) ? 0 : first_of_level[level + 1];
-        return std::views::transform(edges, [next](edge const& e) { return edge{next + e.to, e.action}; });
+        if (is_last(node)) return {};
+        return edges(from_level(level).out(node - first_of_level[level]), first_of_level[level + 1]);
+    }
+
+private:
+    [[nodiscard]] std::vector<edge> edges(std::span<link const> links, std::uint32_t first) const {
+        std::vector<edge> result;
+        for (auto const& l : links)
+            for (auto const& action : bundle(l.bundle)) result.push_back({first + l.to, action});
+        return result;
     }
 };
 
 /// All states reachable from the initial one. At most `width` states are kept per level, those found
 /// first; `is_complete` tells whether that left any out.
-/// *Complexity.* Linear in states and actions of levels that are not alike, expected, and in levels.
+/// *Complexity.* Linear in states and links of levels that are not alike, expected, and in levels.
 template <layered_space Space>
 [[nodiscard]] state_graph<typename Space::action> explore(Space& space, std::size_t width = std::numeric_limits<std::size_t>::max()) {
     using state_type = typename Space::state;
@@ -106,29 +126,39 @@ template <layered_space Space>
     // From the states of a level to those of the next: the segment and its list of targets.
     numbering<std::vector<std::uint64_t>, list_hash<std::uint64_t>> steps;
     std::vector<std::uint32_t> targets;
-    std::vector<bool> cut_short;
 
+    constexpr std::uint32_t none = ~std::uint32_t{0};
+    auto const add_bundle = [&](auto const& actions) {
+        graph.actions.insert(graph.actions.end(), std::ranges::begin(actions), std::ranges::end(actions));
+        graph.first_action.push_back(static_cast<std::uint32_t>(graph.actions.size()));
+        return static_cast<std::uint32_t>(graph.bundle_count() - 1);
+    };
+    std::vector<std::uint32_t> number_here; // by bundle of the space
+    auto const bundle_of = [&](auto const& action) {
+        if constexpr (requires { space.bundle(action); }) {
+            if (number_here.size() <= action) number_here.resize(action + 1, none);
+            auto& number = number_here[action];
+            return number == none ? number = add_bundle(space.bundle(action)) : number;
+        } else {
+            return add_bundle(std::span(&action, 1));
+        }
+    };
     auto const explore_level = [&](std::size_t level, std::vector<state_type> const& states) {
         auto& segment = graph.segments.emplace_back();
         std::unordered_map<state_type, std::uint32_t> number;
         std::vector<state_type> next;
-        bool complete = true;
         for (auto const& state : states) {
-            space.for_each_successor(level, state, [&](typename Space::action const& action, state_type const& successor) {
-                auto const found = number.find(successor);
-                if (found != number.end()) {
-                    segment.edges.push_back({found->second, action});
+            space.for_each_successor(level, state, [&](auto const& action, state_type const& successor) {
+                if (next.size() == width && !number.contains(successor)) {
+                    graph.is_complete = false;
                     return;
                 }
-                if (next.size() == width) { complete = false; return; }
-                auto const n = static_cast<std::uint32_t>(next.size());
-                number.emplace(successor, n);
-                next.push_back(successor);
-                segment.edges.push_back({n, action});
+                auto const [found, is_new] = number.try_emplace(successor, static_cast<std::uint32_t>(next.size()));
+                if (is_new) next.push_back(successor);
+                segment.links.push_back({found->second, bundle_of(action)});
             });
-            segment.first_edge.push_back(static_cast<std::uint32_t>(segment.edges.size()));
+            segment.first_link.push_back(static_cast<std::uint32_t>(segment.links.size()));
         }
-        graph.is_complete = graph.is_complete && complete;
         targets.push_back(lists.insert(std::move(next)).first);
     };
 
@@ -151,21 +181,26 @@ template <layered_space Space>
 template <class Cost, class Action>
 concept action_cost = std::invocable<Cost const&, Action const&> || std::invocable<Cost const&, std::size_t, Action const&>;
 
-/// Least cost from every node to the last level, and the edge to take; infinite where there is none.
+/// Least cost from every node to the last level, and the action to take; infinite where there is none.
 class shortest_paths {
 public:
     [[nodiscard]] double to_goal(graph_node n = {}) const { return rest_of_level_[n.level] + values_[stages_[stage_of_level_[n.level]].values][n.position]; }
-    /// Position among the edges of its level. *Precondition:* the cost to the goal is finite.
-    [[nodiscard]] std::uint32_t best_edge(graph_node n) const { return stages_[stage_of_level_[n.level]].best_edge[n.position]; }
+    /// Where the cheapest path goes: a position in the next level, and an action's place among the graph's.
+    struct turn {
+        std::uint32_t to, action;
+    };
+    /// *Precondition:* the cost to the goal is finite.
+    [[nodiscard]] turn best(graph_node n) const { return stages_[stage_of_level_[n.level]].best[n.position]; }
 
-    /// *Complexity.* Linear in levels, in the edges of those that differ in edges or costs, and in the pairs of states that edges
-    /// join on those that differ also in the costs from there on, up to a summand.
+    /// *Complexity.* Linear in levels, in the links and bundles of those that differ in links or costs, and in the links of
+    /// those that differ also in the costs from there on, up to a summand.
     template <class Action, action_cost<Action> Cost>
     shortest_paths(state_graph<Action> const& graph, Cost const& cost)
         : stage_of_level_(graph.level_count()), rest_of_level_(graph.level_count()) {
         value_numbering values;
         key_numbering stages, segments;
         std::vector<choice_list> choices;
+        std::vector<cheapest_action> bundles(graph.bundle_count());
         std::size_t const last = graph.level_count() - 1;
         stages_.push_back({values.insert(std::vector<double>(graph.node_count() - graph.first_of_level[last], 0.0)).first, 0, {}});
         stage_of_level_[last] = 0;
@@ -175,9 +210,9 @@ public:
             else if constexpr (std::invocable<Cost const&, Action const&>) kind = 0;
             auto const [segment, is_new_segment] = segments.insert({graph.segment_of_level[level], kind});
             std::uint32_t const next = stages_[stage_of_level_[level + 1]].values;
-            if (is_new_segment) choices.push_back(cheapest(graph.from_level(level), level, cost, values[next].size()));
+            if (is_new_segment) choices.push_back(cheapest(graph, level, cost, bundles, static_cast<std::uint32_t>(choices.size() + 1)));
             auto const [number, is_new] = stages.insert({segment, next});
-            if (is_new) stages_.push_back(relax(choices[segment], values[next], values));
+            if (is_new) stages_.push_back(relax(graph.from_level(level), choices[segment], values[next], values));
             stage_of_level_[level] = number + 1;
             rest_of_level_[level] = rest_of_level_[level + 1] + stages_[number + 1].least;
         }
@@ -190,53 +225,54 @@ private:
     struct stage {
         std::uint32_t values;
         double least;
-        std::vector<std::uint32_t> best_edge;
+        std::vector<turn> best;
     };
 
     using key_numbering = numbering<std::vector<std::uint64_t>, list_hash<std::uint64_t>>;
-    /// Of the edges that join two states, the cheapest.
+    /// Of a bundle, its cheapest action and that one's cost; made for one level.
+    struct cheapest_action {
+        std::uint32_t made_for = 0, action = 0;
+        double cost = 0;
+    };
+    /// By link of a segment.
     struct choice {
-        std::uint32_t to, edge;
+        std::uint32_t action;
         double cost;
     };
-    struct choice_list {
-        std::vector<std::uint32_t> first{0};
-        std::vector<choice> all;
-    };
+    using choice_list = std::vector<choice>;
 
-    template <class Segment, class Cost>
-    static choice_list cheapest(Segment const& segment, std::size_t level, Cost const& cost, std::size_t target_count) {
-        constexpr std::uint32_t none = ~std::uint32_t{0};
+    template <class Action, class Cost>
+    static choice_list cheapest(state_graph<Action> const& graph, std::size_t level, Cost const& cost, std::vector<cheapest_action>& bundles, std::uint32_t number) {
         choice_list result;
-        std::vector<std::uint32_t> place(target_count, none);
-        for (std::size_t n = 0; n < segment.size(); ++n) {
-            for (std::uint32_t e = segment.first_edge[n]; e < segment.first_edge[n + 1]; ++e) {
-                auto const& edge = segment.edges[e];
-                choice c{edge.to, e, 0};
-                if constexpr (requires { cost(edge.action); }) c.cost = cost(edge.action);
-                else c.cost = cost(level, edge.action);
-                auto& at = place[edge.to];
-                if (at == none || at < result.first.back()) {
-                    at = static_cast<std::uint32_t>(result.all.size());
-                    result.all.push_back(c);
-                } else if (c.cost < result.all[at].cost) {
-                    result.all[at] = c;
+        auto const& links = graph.from_level(level).links;
+        result.reserve(links.size());
+        for (auto const& link : links) {
+            auto& best = bundles[link.bundle];
+            if (std::exchange(best.made_for, number) != number) {
+                best.cost = std::numeric_limits<double>::infinity();
+                for (auto a = graph.first_action[link.bundle]; a < graph.first_action[link.bundle + 1]; ++a) {
+                    double here = 0;
+                    if constexpr (requires { cost(graph.actions[a]); }) here = cost(graph.actions[a]);
+                    else here = cost(level, graph.actions[a]);
+                    if (here < best.cost) best.cost = here, best.action = a;
                 }
             }
-            result.first.push_back(static_cast<std::uint32_t>(result.all.size()));
+            result.push_back({best.action, best.cost});
         }
         return result;
     }
 
-    static stage relax(choice_list const& choices, std::vector<double> const& next, value_numbering& values) {
+    template <class Segment>
+    static stage relax(Segment const& segment, choice_list const& choices, std::vector<double> const& next, value_numbering& values) {
         constexpr double infinite = std::numeric_limits<double>::infinity();
-        std::size_t const size = choices.first.size() - 1;
-        stage result{0, 0, std::vector<std::uint32_t>(size, 0)};
+        std::size_t const size = segment.size();
+        stage result{0, 0, std::vector<turn>(size)};
         std::vector<double> to_goal(size, infinite);
         for (std::size_t n = 0; n < size; ++n)
-            for (auto c = choices.first[n]; c < choices.first[n + 1]; ++c) {
-                double const through = choices.all[c].cost + next[choices.all[c].to];
-                if (through < to_goal[n]) { to_goal[n] = through; result.best_edge[n] = choices.all[c].edge; }
+            for (auto l = segment.first_link[n]; l < segment.first_link[n + 1]; ++l) {
+                auto const to = segment.links[l].to;
+                double const through = choices[l].cost + next[to];
+                if (through < to_goal[n]) to_goal[n] = through, result.best[n] = {to, choices[l].action};
             }
         double const least = to_goal.empty() ? infinite : std::ranges::min(to_goal);
         if (least < infinite) {
@@ -266,11 +302,16 @@ template <class Action>
                                          std::type_identity_t<std::span<Action const>> given = {}) {
     std::vector<Action> actions;
     for (graph_node n; n.level + 1 < graph.level_count(); ++n.level) {
-        auto const& from = graph.from_level(n.level);
-        auto const& edge = n.level < given.size() ? *std::ranges::find(from.out(n.position), given[n.level], &state_graph<Action>::edge::action)
-                                                  : from.edges[paths.best_edge(n)];
-        actions.push_back(edge.action);
-        n.position = edge.to;
+        if (n.level < given.size()) {
+            auto const out = graph.out(n);
+            auto const edge = std::ranges::find(out, given[n.level], &state_graph<Action>::edge::action);
+            actions.push_back(edge->action);
+            n.position = edge->to;
+        } else {
+            auto const [to, action] = paths.best(n);
+            actions.push_back(graph.actions[action]);
+            n.position = to;
+        }
     }
     return actions;
 }

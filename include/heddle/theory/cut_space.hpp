@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/theory/instruction_filter.hpp>
+#include <heddle/theory/operator_cuts.hpp>
 #include <heddle/theory/operator_kinds.hpp>
 #include <heddle/theory/theory.hpp>
 
@@ -24,6 +25,8 @@ namespace heddle {
 /// at the same place of repeated blocks have the same states.
 struct cut_state {
     std::vector<std::uint32_t> held;
+    /// Which of the cuts of its level.
+    std::uint32_t cut = 0;
     friend bool operator==(cut_state const&, cut_state const&) = default;
 };
 
@@ -32,7 +35,7 @@ struct cut_state {
 template <>
 struct std::hash<heddle::cut_state> {
     std::size_t operator()(heddle::cut_state const& s) const {
-        std::uint64_t h = 0x9e3779b97f4a7c15u;
+        std::uint64_t h = 0x9e3779b97f4a7c15u + s.cut;
         for (auto id : s.held) h = (h ^ id) * 0xff51afd7ed558ccdu, h ^= h >> 29;
         return static_cast<std::size_t>(h);
     }
@@ -45,6 +48,8 @@ namespace heddle {
 struct cut_move {
     /// The first of the operators that it can lead over; the number of operators at the end.
     operator_id kind = 0;
+    /// How far from the level the operator is in the given order: 0 where operators run in that order.
+    std::int32_t ahead = 0;
     boost::container::small_vector<std::uint32_t, 4> instructions;
     /// What is kept for the backward pass and was not kept before.
     boost::container::small_vector<std::pair<tensor_id, form>, 4> saved;
@@ -52,7 +57,7 @@ struct cut_move {
     bool begins_stage = false;
 };
 
-/// Programs with operators in their given order, each preceded by the conversions of its operands.
+/// Programs with operators in some order, each preceded by the conversions of its operands.
 ///
 /// A state is what is held of the tensors still in use, with what of it is saved. Properties of tensors
 /// that nobody uses any more are gone, reads are fused with the first use (HAP section 4.5).
@@ -61,25 +66,26 @@ struct cut_move {
 /// goes straight to a form its operator uses, or through a whole copy where nothing leads there straight. A
 /// parameter is stored in the form of its first use or, where that is whole, along its finest factor; it may be unsharded
 /// if one operator uses it.
-/// Where a collective closes a stage, order matters a little; a bound from added costs holds for every order.
+/// Where a collective closes a stage, order matters: then the space has the orders that its cuts have (see `operator_cuts`); a bound from
+/// added costs holds for every order.
 ///
 /// Operators of one kind share instructions and moves, which are those of the first of the kind; `at` gives them to another.
+/// What moves there are depends on what is held of the operator's own tensors alone; so they are made once for each such holding, and those that
+/// leave the same behind are a bundle.
 class cut_space {
 public:
     using state = cut_state;
     /// Number of a move in `moves()`.
     using action = std::uint32_t;
 
-    /// `kinds` as of `operator_kinds`; without it every operator is of its own kind.
-    explicit cut_space(indexed_program const& p, std::vector<operator_id> kinds = {}) : program_(p), kinds_(std::move(kinds)) {
+    /// `kinds` as of `operator_kinds`; without it every operator is of its own kind. At most `width` cuts of equally many operators are kept;
+    /// one: those of the given order.
+    explicit cut_space(indexed_program const& p, std::vector<operator_id> kinds = {}, std::size_t width = 1) : program_(p), kinds_(std::move(kinds)), cuts_(p, width) {
         auto const count = static_cast<operator_id>(p.operators.size());
         for (auto n = static_cast<operator_id>(kinds_.size()); n <= count; ++n) kinds_.push_back(n);
         computations_.resize(count);
         for (operator_id o = 0; o < count; ++o)
             if (kinds_[o] == o) computations_[o] = computations(p, o);
-        for (auto const& t : p.tensors) last_use_.push_back(t.consumers.empty() ? 0 : t.consumers.back() + 1);
-        last_use_[p.loss] = count + 1;
-        find_live();
         restrict_to(instruction_filter::everything());
     }
 
@@ -87,46 +93,126 @@ public:
     /// *Complexity.* Linear in the operators.
     void restrict_to(instruction_filter allowed) {
         allowed_ = std::move(allowed);
-        search::numbering<std::vector<std::uint64_t>, search::list_hash<std::uint64_t>> numbers;
+        ways_from_.clear();
+        search::numbering<std::vector<std::uint64_t>, search::list_hash<std::uint64_t>> steps, levels;
         alike_.clear();
-        std::vector<std::uint64_t> key;
-        for (std::size_t level = 0; level < level_count(); ++level) {
-            key = {shape_of_level_[level]};
-            if (!allowed_.mark) {
-                key.push_back(level);
-            } else if (level < program_.operators.size()) {
-                auto const& op = program_.operators[level];
-                for (std::size_t k = 0; k < op.operands.size() + op.results.size(); ++k) key.push_back(allowed_.mark(tensor_at(op, k)));
+        alike_steps_.clear();
+        std::vector<std::uint64_t> key, whole;
+        for (std::size_t level = 0; level + 1 < level_count(); ++level) {
+            auto& here = alike_steps_.emplace_back();
+            whole.clear();
+            for (auto const& cut : cuts_.of_level(level)) {
+                for (auto const& over : cut.advances) {
+                    describe(level, cut, over, key);
+                    if (!allowed_.mark) key.push_back(level);
+                    else
+                        for_each_position(over.op, [&](tensor_id t) { key.push_back(allowed_.mark(t)); });
+                    here.push_back(steps.insert(key).first);
+                    whole.insert(whole.end(), {here.back(), over.next});
+                }
+                whole.push_back(~std::uint64_t{0}); // the end of a cut
             }
-            alike_.push_back(numbers.insert(key).first);
+            if (level == program_.operators.size()) {
+                key = {kinds_[level]};
+                here.push_back(steps.insert(key).first);
+                whole.push_back(here.back());
+            }
+            alike_.push_back(levels.insert(whole).first);
         }
+        alike_.push_back(levels.size());
     }
 
     /// From now on moves that read or gather a parameter come twice, the second time as the beginning of a stage; those that unshard one
     /// begin a stage in any case, for as long as the copies stay.
-    void divide_into_stages() { has_stages_ = true; }
+    void divide_into_stages() {
+        has_stages_ = true;
+        ways_from_.clear();
+    }
 
     [[nodiscard]] std::size_t level_count() const { return program_.operators.size() + 2; }
     [[nodiscard]] state initial() const { return {}; }
     [[nodiscard]] std::uint64_t alike(std::size_t level) const { return alike_[level]; }
-    /// The kind of the operator after a level; the number of operators at the last but one.
-    [[nodiscard]] operator_id kind(std::size_t level) const { return kinds_[level]; }
+    /// The kind of an operator; the number of operators at the end.
+    [[nodiscard]] operator_id kind(std::size_t op) const { return kinds_[op]; }
+    /// The operator that a move leads over at a level; the number of operators at the end.
+    [[nodiscard]] std::size_t operator_of(std::size_t level, action move) const {
+        return static_cast<std::size_t>(static_cast<std::ptrdiff_t>(level) + moves_[move].ahead);
+    }
+    [[nodiscard]] operator_cuts const& cuts() const { return cuts_; }
     [[nodiscard]] std::vector<instruction> const& instructions() const { return instructions_; }
     [[nodiscard]] std::vector<cut_move> const& moves() const { return moves_; }
     [[nodiscard]] indexed_program const& program() const { return program_; }
-    /// What an instruction or a move has in place of a tensor of its kind at a level.
-    [[nodiscard]] tensor_id at(std::size_t level, tensor_id t) const { return in_place_of(t, kinds_[level], static_cast<operator_id>(level)); }
-    /// An instruction of the kind of a level, there.
-    [[nodiscard]] instruction at(std::size_t level, instruction i) const { return moved(std::move(i), kinds_[level], static_cast<operator_id>(level)); }
+    /// What an instruction or a move has in place of a tensor of its kind at an operator.
+    [[nodiscard]] tensor_id at(std::size_t op, tensor_id t) const { return in_place_of(t, kinds_[op], static_cast<operator_id>(op)); }
+    /// An instruction of the kind of an operator, there.
+    [[nodiscard]] instruction at(std::size_t op, instruction i) const { return moved(std::move(i), kinds_[op], static_cast<operator_id>(op)); }
     /// False once an operator had more ways to bring its operands than are tried.
     [[nodiscard]] bool is_complete() const { return is_complete_; }
 
-    /// Calls `visit(action, state const&)`; the state is good until it returns.
-    /// Not const: numbers new instructions and moves.
+    /// The moves that lead from a state to the same state.
+    [[nodiscard]] std::vector<action> const& bundle(std::uint32_t number) const { return bundles_[number]; }
+
+    /// Calls `visit(bundle, state const&)`; the state is good until it returns.
+    /// Not const: numbers new instructions, moves and bundles.
     template <class Visit>
     void for_each_successor(std::size_t level, state const& s, Visit&& visit) {
-        auto const op = op_ = static_cast<operator_id>(level);
-        if (level == program_.operators.size()) return finish(s, visit);
+        level_ = level;
+        from_ = &cuts_.of_level(std::min(level, program_.operators.size()))[s.cut].live;
+        if (level == program_.operators.size()) {
+            op_ = static_cast<operator_id>(level);
+            own_.held = s.held;
+            for (auto const& [bundle, left] : ways_from_own(alike_steps_[level].front())) visit(bundle, left);
+            return;
+        }
+        std::size_t number = 0; // of the step among those of the level
+        for (std::uint32_t c = 0; c < s.cut; ++c) number += cuts_.of_level(level)[c].advances.size();
+        for (auto const& over : cuts_.of_level(level)[s.cut].advances) {
+            op_ = over.op;
+            over_ = &over;
+            to_ = &cuts_.of_level(level + 1)[over.next].live;
+            own_.held.clear();
+            other_.clear();
+            for (auto id : s.held) {
+                auto const place = id >> place_shift;
+                if (over.is_own[place]) own_.held.push_back(id);
+                else other_.push_back(id - (place << place_shift) + (over.place[place] << place_shift));
+            }
+            next_.cut = over.next;
+            for (auto const& [bundle, left] : ways_from_own(alike_steps_[level][number++])) {
+                next_.held.clear();
+                std::ranges::merge(left.held, other_, std::back_inserter(next_.held));
+                visit(bundle, std::as_const(next_));
+            }
+        }
+    }
+
+private:
+    using need = std::pair<tensor_id, form>;
+    /// A bundle, and what it leaves of the operator's own tensors.
+    struct way {
+        std::uint32_t bundle;
+        state left;
+    };
+
+    /// What can be done with what is held of the operator's tensors in `own_`, in the order in which it is found.
+    std::vector<way> const& ways_from_own(std::uint64_t alike) {
+        key_.assign({static_cast<std::uint32_t>(alike)});
+        key_.insert(key_.end(), own_.held.begin(), own_.held.end());
+        auto const [slot, is_new] = ways_from_.try_emplace(key_);
+        if (is_new) list_ways(op_, slot->second);
+        return slot->second;
+    }
+    void list_ways(operator_id op, std::vector<way>& ways) {
+        std::unordered_map<state, std::size_t> outcomes;
+        auto const add = [&](action move, state const& left) {
+            auto const [slot, is_new] = outcomes.try_emplace(left, ways.size());
+            if (is_new) {
+                ways.push_back({static_cast<std::uint32_t>(bundles_.size()), left});
+                bundles_.emplace_back();
+            }
+            bundles_[ways[slot->second].bundle].push_back(move);
+        };
+        if (op == program_.operators.size()) return finish(own_, add);
         for (auto computation : computations_[kinds_[op]]) {
             computation.op = op;
             if (!allowed_(computation)) continue;
@@ -140,12 +226,9 @@ public:
             path_numbers_.clear();
             computation_number_ = number(computation);
             ways_ = 0;
-            fulfil(0, op, s, computation, visit);
+            fulfil(0, op, own_, computation, add);
         }
     }
-
-private:
-    using need = std::pair<tensor_id, form>;
 
     /// Tries every way to hold the needs from number `at` on, then computes.
     template <class Visit>
@@ -171,7 +254,7 @@ private:
             gained_.resize(gained_size);
         };
         form_list held;
-        if (auto const place = place_of(t, op))
+        if (auto const place = place_in(*from_, t))
             for (auto id : s.held)
                 if (id >= code(*place, form::from_code(0)) && id < code(*place, form::from_code(0), true)) held.push_back(form::from_code(static_cast<std::uint16_t>(id & form_mask)));
         for (auto const& [owner, gained] : gained_)
@@ -206,23 +289,19 @@ private:
         ++ways_;
         auto& move = move_;
         move.kind = kinds_[op];
+        move.ahead = static_cast<std::int32_t>(static_cast<std::ptrdiff_t>(op) - static_cast<std::ptrdiff_t>(level_));
         move.instructions.assign(path_numbers_.begin(), path_numbers_.end());
         move.instructions.push_back(computation_number_);
         for (auto const& i : resharded_) move.instructions.push_back(number(i));
         move.saved.clear();
-        auto& next = next_.held;
+        auto& next = left_.held;
         next.clear();
         auto const keep = [&](tensor_id t, form f, bool saved) {
-            if (auto const place = place_of(t, op + 1)) next.push_back(code(*place, f, saved));
+            if (auto const place = place_in(*to_, t)) next.push_back(code(*place, f, saved));
         };
-        std::uint32_t place = 0, left = 0; // tensors that stay in use keep their order
-        auto id = s.held.begin();
-        for (auto t : live_[op]) {
-            bool const stays = last_use_[t] > op + 1;
-            for (; id != s.held.end() && *id >> place_shift == place; ++id)
-                if (stays) next.push_back(*id - ((place - left) << place_shift));
-            left += stays;
-            ++place;
+        for (auto id : s.held) {
+            auto const place = id >> place_shift;
+            if (over_->place[place] != operator_cuts::gone) next.push_back(id - (place << place_shift) + (over_->place[place] << place_shift));
         }
         for (auto const& [t, f] : gained_) keep(t, f, false);
         // The forms a parameter is stored in count as saved from the start.
@@ -236,7 +315,7 @@ private:
             bool const stored = std::ranges::any_of(path_, [&](auto const& read) {
                 return program_.tensors[t].is_parameter() && read.what == instruction::kind::read && read.tensor == t && is_stored(read.to, f);
             });
-            auto const here = place_of(t, op);
+            auto const here = place_in(*from_, t);
             if (stored || (here && std::ranges::binary_search(s.held, code(*here, f, true)))) return;
             std::pair const pair{in_place_of(t, op, kinds_[op]), f};
             if (std::ranges::find(move.saved, pair) == move.saved.end()) move.saved.push_back(pair);
@@ -246,9 +325,9 @@ private:
         next.erase(std::unique(next.begin(), next.end()), next.end());
         bool const unshards = has_stages_ && std::ranges::any_of(path_, [](auto const& i) { return i.what == instruction::kind::unshard; });
         move.begins_stage = unshards;
-        visit(number(move), next_);
+        visit(number(move), left_);
         move.begins_stage = has_stages_ && !unshards && std::ranges::any_of(path_, [&](auto const& i) { return program_.tensors[i.tensor].is_parameter(); });
-        if (move.begins_stage) visit(number(move), next_);
+        if (move.begins_stage) visit(number(move), left_);
     }
 
     template <class Visit>
@@ -256,8 +335,8 @@ private:
         tensor_id const t = program_.loss;
         auto const end = op_;
         gained_.clear();
-        if (holds(s, t, form::partial()) || holds(s, t, form::mirrored())) return visit(number(cut_move{end, {}, {}, false}), state{});
-        if (holds(s, t, form::replicated())) visit(number(cut_move{end, {number(instruction::convert(t, form::replicated(), form::mirrored()))}, {}, false}), state{});
+        if (holds(s, t, form::partial()) || holds(s, t, form::mirrored())) return visit(number(cut_move{end, 0, {}, {}, false}), state{});
+        if (holds(s, t, form::replicated())) visit(number(cut_move{end, 0, {number(instruction::convert(t, form::replicated(), form::mirrored()))}, {}, false}), state{});
     }
 
     /// Whether a parameter read in form `read` takes no further memory in form `f`.
@@ -265,7 +344,7 @@ private:
 
     [[nodiscard]] bool holds(state const& s, tensor_id t, form f) const {
         if (std::ranges::find(gained_, need{t, f}) != gained_.end()) return true;
-        auto const place = place_of(t, op_);
+        auto const place = place_in(*from_, t);
         return place && std::ranges::binary_search(s.held, code(*place, f));
     }
 
@@ -274,34 +353,26 @@ private:
     static std::uint32_t code(std::uint32_t place, form f, bool saved = false) {
         return (place << place_shift) | (std::uint32_t{saved} << (place_shift - 1)) | f.code();
     }
-    [[nodiscard]] std::optional<std::uint32_t> place_of(tensor_id t, std::size_t level) const {
-        auto const& live = live_[level];
+    static std::optional<std::uint32_t> place_in(std::vector<tensor_id> const& live, tensor_id t) {
         auto const found = std::ranges::find(live, t);
         if (found == live.end()) return std::nullopt;
         return static_cast<std::uint32_t>(found - live.begin());
     }
 
-    /// Lists the tensors in use at each cut, in the order in which they came into use, and numbers what is alike in that.
-    void find_live() {
-        search::numbering<std::vector<std::uint64_t>, search::list_hash<std::uint64_t>> shapes;
-        auto const count = static_cast<operator_id>(program_.operators.size());
-        live_.resize(count + 2);
-        std::vector<std::uint64_t> key;
-        for (operator_id o = 0; o < count; ++o) {
-            auto const& op = program_.operators[o];
-            auto const& live = live_[o];
-            auto& next = live_[o + 1];
-            auto const stays = [&](tensor_id t) { return last_use_[t] > o + 1; };
-            std::ranges::copy_if(live, std::back_inserter(next), stays);
-            for (std::size_t k = 0; k < op.operands.size() + op.results.size(); ++k)
-                if (auto const t = tensor_at(op, k); stays(t) && std::ranges::find(next, t) == next.end()) next.push_back(t);
-            key = {kinds_[o]};
-            for (auto t : live) key.push_back(stays(t));
-            for (std::size_t k = 0; k < op.operands.size() + op.results.size(); ++k)
-                for (auto level : {o, o + 1}) key.push_back(place_of(tensor_at(op, k), level).value_or(~std::uint32_t{0}));
-            shape_of_level_.push_back(shapes.insert(key).first);
-        }
-        for (int n = 0; n < 2; ++n) shape_of_level_.push_back(shapes.size() + static_cast<std::uint64_t>(n));
+    template <class Visit>
+    void for_each_position(operator_id o, Visit&& visit) const {
+        auto const& op = program_.operators[o];
+        for (std::size_t k = 0; k < op.operands.size() + op.results.size(); ++k) visit(tensor_at(op, k));
+    }
+
+    /// All that the moves over an operator depend on, beside what is held and allowed.
+    void describe(std::size_t level, operator_cuts::cut const& cut, operator_cuts::advance const& over, std::vector<std::uint64_t>& key) const {
+        key = {kinds_[over.op], over.op - level, cut.live.size()};
+        key.insert(key.end(), over.place.begin(), over.place.end());
+        auto const& to = cuts_.of_level(level + 1)[over.next].live;
+        for_each_position(over.op, [&](tensor_id t) {
+            for (auto const* live : {&cut.live, &to}) key.push_back(place_in(*live, t).value_or(operator_cuts::gone));
+        });
     }
 
     /// The tensor of operator `to` in the position that another has in `from`, an operator of the same kind.
@@ -329,7 +400,7 @@ private:
 
     action number(cut_move const& move) {
         key_.assign(move.instructions.begin(), move.instructions.end());
-        for (std::uint32_t v : {~0u, move.kind, std::uint32_t{move.begins_stage}}) key_.push_back(v);
+        for (std::uint32_t v : {~0u, move.kind, static_cast<std::uint32_t>(move.ahead), std::uint32_t{move.begins_stage}}) key_.push_back(v);
         for (auto const& [t, f] : move.saved)
             for (std::uint32_t v : {t, std::uint32_t{f.code()}}) key_.push_back(v);
         auto const found = move_number_.find(key_);
@@ -345,26 +416,32 @@ private:
     std::vector<operator_id> kinds_;
     /// Of the first of each kind.
     std::vector<std::vector<instruction>> computations_;
-    /// One past the last operator that uses a tensor.
-    std::vector<operator_id> last_use_;
-    std::vector<std::vector<tensor_id>> live_;
-    std::vector<std::uint64_t> shape_of_level_, alike_;
+    operator_cuts cuts_;
+    /// By level: a number for what is alike. And by operator that can be next, of all its cuts.
+    std::vector<std::uint64_t> alike_;
+    std::vector<std::vector<std::uint64_t>> alike_steps_;
     std::vector<instruction> instructions_;
     std::unordered_map<std::vector<std::uint32_t>, std::uint32_t, key_hash> instruction_number_;
     std::vector<cut_move> moves_;
     std::unordered_map<std::vector<std::uint32_t>, action, key_hash> move_number_;
+    std::vector<std::vector<action>> bundles_;
+    /// By levels that are alike and what is held of the operator's tensors.
+    std::unordered_map<std::vector<std::uint32_t>, std::vector<way>, key_hash> ways_from_;
     instruction_filter allowed_ = instruction_filter::everything();
     // What is under way, kept for its memory.
     static constexpr std::size_t most_ways = 4096;
     bool is_complete_ = true, has_stages_ = false;
     std::size_t ways_ = 0;
+    std::size_t level_ = 0;
     operator_id op_ = 0;
+    operator_cuts::advance const* over_ = nullptr;
+    std::vector<tensor_id> const *from_ = nullptr, *to_ = nullptr;
     std::vector<need> needs_, gained_;
     std::vector<instruction> path_, resharded_;
-    std::vector<std::uint32_t> path_numbers_, key_;
+    std::vector<std::uint32_t> path_numbers_, key_, other_;
     std::uint32_t computation_number_ = 0;
     cut_move move_;
-    cut_state next_;
+    cut_state next_, own_, left_;
 };
 
 } // namespace heddle

@@ -12,6 +12,7 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 using namespace heddle;
@@ -49,7 +50,7 @@ struct searched {
     cut_graph graph;
     std::optional<priced_graph> priced;
 
-    searched(heddle::program const& p, cluster const& c) : program(index_program(p)), space(program, operator_kinds(program)), model(c, device_types(c).classes) {
+    searched(indexed_program p, cluster const& c, std::size_t cuts = 1) : program(std::move(p)), space(program, operator_kinds(program), cuts), model(c, device_types(c).classes) {
         space.divide_into_stages();
         graph = search::explore(space);
         for (auto const& i : space.instructions()) steps.push_back(make_step(program, i, training));
@@ -65,14 +66,93 @@ void least_of_all(searched const& s, duplex const& clock, search::graph_node at,
         least = std::min(least, clock.total(label));
         return;
     }
-    for (auto const& edge : s.graph.from_level(at.level).out(at.position)) {
+    for (auto const& edge : s.graph.out(at)) {
         auto next = label;
         s.priced->extend(clock, next, at.level, edge.action);
         least_of_all(s, clock, {at.level + 1, edge.to}, next, least, paths);
     }
 }
 
+/// Two branches from one input, of one or two products or activations each, and the sum of what they end in.
+indexed_program branches(test::random_source& random) {
+    program_builder b;
+    auto const x = b.input("x", {8, 8});
+    std::vector<tensor_id> ends;
+    for (int branch = 0; branch < 2; ++branch) {
+        auto h = b.apply("linear", "(b k), (n k) -> (b n); 0*1", {x, b.parameter("v" + std::to_string(branch), {8, 8})}, {.category = operator_class::matmul});
+        if (random.chance(0.5)) h = b.apply("relu", "(b n) -> (b n)", {h}, {.saved_results = {0}});
+        if (random.chance(0.5)) h = b.apply("norm", "(b !n) -> (b !n)", {h}, {.saved_results = {0}});
+        ends.push_back(h);
+    }
+    auto const sum = b.apply("add", "(b n), (b n) -> (b n); 0 + 1", ends);
+    return index_program(b.finish(b.apply("sum", "(b n) -> (); 0", {sum})));
+}
+
+/// Visits the program with its operators in every order in which they can run.
+template <class Visit>
+void for_each_order(indexed_program const& p, std::vector<operator_id>& order, Visit&& visit) {
+    auto const is_done = [&](operator_id o) { return std::ranges::find(order, o) != order.end(); };
+    if (order.size() == p.operators.size()) {
+        indexed_program other = p;
+        std::vector<operator_id> place(order.size());
+        for (operator_id n = 0; n < order.size(); ++n) other.operators[n] = p.operators[order[n]], place[order[n]] = n;
+        for (auto& t : other.tensors) {
+            for (auto& o : t.consumers) o = place[o];
+            std::ranges::sort(t.consumers);
+        }
+        visit(other);
+        return;
+    }
+    for (operator_id o = 0; o < p.operators.size(); ++o) {
+        bool can_run = !is_done(o);
+        for (operator_id before = 0; before < p.operators.size(); ++before)
+            for (auto t : p.operators[before].results)
+                if (std::ranges::find(p.operators[o].operands, t) != p.operators[o].operands.end()) can_run = can_run && is_done(before);
+        if (!can_run) continue;
+        order.push_back(o);
+        for_each_order(p, order, visit);
+        order.pop_back();
+    }
+}
+
 } // namespace
+
+TEST_CASE("cuts of the graph find the fastest of all orders of operators") {
+    int compared = 0, better = 0;
+    for (std::uint64_t seed = 2001; seed <= 2060; ++seed) {
+        test::random_source random(seed);
+        auto const p = branches(random);
+        auto const c = test::random_cluster(random, {.most_types = 2, .most_devices = 3});
+        CAPTURE(seed);
+        double least = std::numeric_limits<double>::infinity();
+        std::size_t orders = 0;
+        std::vector<operator_id> order;
+        auto const least_of = [](searched const& s) {
+            auto const found = synthesise<duplex>(*s.priced, {.engine = search_engine::pareto_dp, .search = {}});
+            return found.cost.seconds;
+        };
+        for_each_order(p, order, [&](indexed_program const& other) {
+            ++orders;
+            least = std::min(least, least_of(searched(other, c)));
+        });
+        CHECK(orders > 1);
+        ++compared;
+        searched const all(p, c, 100), narrow(p, c, 1);
+        REQUIRE(all.priced->has_all_orders());
+        REQUIRE_FALSE(narrow.priced->has_all_orders());
+        auto const found = synthesise<duplex>(*all.priced, {.engine = search_engine::pareto_dp, .search = {}});
+        CHECK(found.status == search::status::optimal);
+        CHECK(found.cost.seconds == doctest::Approx(least).epsilon(1e-9));
+        // Of the given order alone nothing is claimed that another order would belie.
+        auto const given = synthesise<duplex>(*narrow.priced, {.engine = search_engine::pareto_dp, .search = {}});
+        CHECK(given.lower_bound <= least * (1 + 1e-9));
+        bool const is_worse = given.cost.seconds > least * (1 + 1e-9);
+        better += is_worse;
+        if (is_worse) CHECK(given.status != search::status::optimal);
+    }
+    MESSAGE("another order than the given one is faster in " << better << " of " << compared);
+    CHECK(better > 0);
+}
 
 TEST_CASE("both engines find the fastest of all programs and stages") {
     int compared = 0;
@@ -80,7 +160,7 @@ TEST_CASE("both engines find the fastest of all programs and stages") {
         test::random_source random(seed);
         auto const p = test::random_program(random, {.least_operators = 2, .most_operators = 3});
         auto const c = test::random_cluster(random, {.most_types = 2, .most_devices = 3});
-        searched const s(p, c);
+        searched const s(index_program(p), c);
         auto const clock = s.priced->clock<duplex>();
         double least = std::numeric_limits<double>::infinity();
         std::size_t paths = 0;
