@@ -1,0 +1,2 @@
+find_package(Torch QUIET)
+set(heddle_libtorch_dependencies torch)
