@@ -15,8 +15,8 @@
 #include <map>
 #include <numeric>
 #include <ostream>
+#include <span>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -87,8 +87,8 @@ inline std::vector<program_summary::atoms_of_classes> atoms_of(indexed_program c
             auto const factors = factors_of(op, loop);
             for (auto const& f : factors) {
                 parent.try_emplace(f, f);
-                auto const [first, second] = std::minmax(find(factors.front()), find(f));
-                parent[second] = first;
+                auto const m = find(factors.front()), n = find(f);
+                parent[std::max(m, n)] = std::min(m, n);
             }
         }
     struct factor_class {
