@@ -2,7 +2,9 @@
 // Plans a program that is a Boost.Graph adjacency_list with bundled properties, where it is: a vertex is an operator or what
 // an iteration starts from, an edge the use of a vertex's tensor.
 #include <heddle/clp/all.hpp>
-#include <heddle/heddle.hpp>
+#include <heddle/plan/verify.hpp>
+#include <heddle/planner/hap.hpp>
+#include <heddle/program/axioms.hpp>
 
 #include <boost/graph/adjacency_list.hpp>
 #include <boost/graph/topological_sort.hpp>

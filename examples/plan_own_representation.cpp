@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: BSL-1.0
 // Plans a program in a representation of one's own, a structure of arrays, where it is: nothing is copied or converted.
 #include <heddle/clp/all.hpp>
-#include <heddle/heddle.hpp>
+#include <heddle/plan/verify.hpp>
+#include <heddle/planner/hap.hpp>
+#include <heddle/program/axioms.hpp>
 
+#include <cstdint>
 #include <cstdio>
 #include <span>
 #include <string>

@@ -114,7 +114,7 @@ TEST_CASE("tied and frozen parameters, buffers, constants") {
     m.register_parameter("again", shared.detach().requires_grad_(true), false); // another object of the same storage, as after loading
     m.register_parameter("frozen", numbers({4}), false);
     m.register_buffer("mask", numbers({4}));
-    m.define("def forward(self, x):\n    return (self.inner(x) * self.again + self.frozen * self.mask + torch.ones([4])).sum()\n");
+    m.define("def forward(self, x):\n    return (self.inner.forward(x) * self.again + self.frozen * self.mask + torch.ones([4])).sum()\n");
     auto const p = libtorch::trace(m, {numbers({8, 4})}).program;
     CHECK(broken_axioms(p).empty());
     CHECK(kinds(p) == "mul mul mul add add sum");
