@@ -90,6 +90,12 @@ struct fit_arguments {
 };
 int run_fit(fit_arguments const& arguments);
 
+struct model_arguments {
+    std::string model;
+    bool json = false;
+};
+int run_model(model_arguments const& arguments);
+
 /// Whether somebody watches stderr.
 bool is_watched();
 

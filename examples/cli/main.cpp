@@ -71,6 +71,12 @@ int run(int argc, char** argv) {
     fit_command->add_flag("--json", fit.json, "Print one JSON object instead of the table");
     fit_command->final_callback([&] { status = run_fit(fit); });
 
+    model_arguments model;
+    auto* const model_command = app.add_subcommand("model", "Summarise a model: operators, parameters, work, memory, repeats, atoms");
+    model_command->add_option("FILE", model.model, "Model file")->required();
+    model_command->add_flag("--json", model.json, "Print one JSON object");
+    model_command->final_callback([&] { status = run_model(model); });
+
     try {
         app.parse(argc, argv);
     } catch (CLI::ParseError const& e) {

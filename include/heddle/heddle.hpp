@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
 /// @brief All of Heddle's core. Left out: the reference kernels on Eigen (`execute/eigen_kernels.hpp`), the graph for
-/// Boost.Graph (`program/operator_graph.hpp`), the operator catalogue for readers (`program/operators.hpp`), fitting
+/// Boost.Graph (`program/operator_graph.hpp`), the operator catalogue for readers (`program/operators.hpp`, `program/call_recorder.hpp`), fitting
 /// (`cluster/fit.hpp`, `pipeline/calibrate.hpp`, on Eigen), and the adapters, each of which has an `all.hpp` of its own.
 #pragma once
 
@@ -28,6 +28,7 @@
 #include <heddle/search/state_table.hpp>
 #include <heddle/search/stubborn_set.hpp>
 
+#include <heddle/program/axioms.hpp>
 #include <heddle/program/concepts.hpp>
 #include <heddle/program/index_rule.hpp>
 #include <heddle/program/indexed_program.hpp>
@@ -90,6 +91,7 @@
 #include <heddle/pipeline/layer_assignment_problem.hpp>
 #include <heddle/pipeline/layers.hpp>
 #include <heddle/pipeline/placement.hpp>
+#include <heddle/pipeline/program_summary.hpp>
 #include <heddle/pipeline/recovery.hpp>
 #include <heddle/pipeline/schedule.hpp>
 #include <heddle/pipeline/stage_kinds.hpp>

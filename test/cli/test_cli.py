@@ -323,11 +323,42 @@ class CommandLine(unittest.TestCase):
         stopped = run("search", "--theory", "examples/formats/theory.json", "--memory-limit", 1, "--json")
         self.assertEqual((stopped.returncode, json.loads(stopped.stdout)["which_limit"]), (4, "memory"))
 
+    def test_model(self):
+        summary = json.loads(run("model", MODEL, "--json").stdout)
+        nodes = json.loads(gzip.open(MODEL).read())["nodes"]
+        parameters = [node for node in nodes if node["op"] == "parameter"]
+        elements = 0
+        for node in parameters:
+            size = 1
+            for extent in node["out"]["shape"]:
+                size *= extent
+            elements += size
+        self.assertEqual(summary["trained_parameters"], {"tensors": len(parameters), "elements": elements, "bytes": 4 * elements})
+        self.assertEqual(summary["frozen_parameters"]["tensors"], 0)
+        self.assertEqual(sum(kind["count"] for kind in summary["kinds"]), summary["operators"])
+        self.assertAlmostEqual(sum(kind["forward_flops"] for kind in summary["kinds"]), summary["forward_flops"], delta=1)
+        self.assertEqual([(r["count"], r["first"], r["last"]) for r in summary["repeats"]], [(2, "layers.0", "layers.1")])
+        self.assertIn(12, [c["atoms"] for c in summary["atoms"]])  # heads
+        self.assertGreater(summary["activation_bytes"], 0)
+        self.assertEqual((summary["without_rule"], summary["warnings"]), ([], []))
+
+        model = json.loads(gzip.open(MODEL).read())
+        renamed = [node for node in model["nodes"] if node["target"] == "torch.nn.functional.gelu"]
+        for node in renamed:
+            node["target"] = "mine.gelu"
+        path = self.write("model.json", model)
+        self.assertEqual(json.loads(run("model", path, "--json").stdout)["without_rule"], [{"target": "mine.gelu", "calls": len(renamed)}])
+        text = run("model", path)
+        self.assertEqual((text.returncode, text.stderr), (0, ""))
+        for fragment in ("Operators (Gflop)", "trained parameters", "Repeated blocks", "Atoms", f"{len(renamed)} x mine.gelu"):
+            self.assertIn(fragment, text.stdout)
+        self.refused(run("model", self.path / "absent.json"), "absent.json")
+
     def test_usage(self):
         for arguments in ((), ("plan",), ("plan", "--model", MODEL), ("fly",), ("plan", "--model", MODEL, "--cluster", CLUSTER, "--planner", "magic"),
                           ("search", "--theory", "x", "--time-limit", "-1"), ("search", "--theory", "x", "--solutions", "0"), ("search", "--theory", "x", "--time-limit", "nan"),
                           ("search", "--theory", "x", "--memory-limit", "nan"), ("search", "--theory", "x", "--solutions", "99999999999999999999"),
-                          ("verify", "--plan", "p", "--model", "m", "--shrink", "--no-run"), ("fit",), ("fit", "--samples", "x", "--ranks", "0")):
+                          ("verify", "--plan", "p", "--model", "m", "--shrink", "--no-run"), ("fit",), ("model",), ("fit", "--samples", "x", "--ranks", "0")):
             with self.subTest(arguments=arguments):
                 result = run(*arguments)
                 self.assertEqual((result.returncode, result.stdout), (2, ""))

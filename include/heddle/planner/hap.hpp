@@ -44,4 +44,12 @@ template <single_device_program Program, ratio_solver Solver>
     return plan_hap(program, c, solver, options);
 }
 
+/// Refuses what is no program with a sentence that says why.
+template <class Program, ratio_solver Solver>
+    requires(!single_device_program<Program>)
+plan find_plan(Program const&, cluster const&, Solver&&, hap_options const& = {}) {
+    static_assert(require_single_device_program<Program>());
+    return {};
+}
+
 } // namespace heddle

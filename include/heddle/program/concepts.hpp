@@ -30,6 +30,43 @@ struct program_access {
 template <class Range>
 concept range_of_tensors = std::ranges::input_range<Range> && std::convertible_to<std::ranges::range_value_t<Range>, tensor_id>;
 
+template <class Program>
+concept tells_tensor_count = requires(Program const& p) {
+    { program_access<Program>::tensor_count(p) } -> std::convertible_to<std::size_t>;
+};
+template <class Program>
+concept tells_operator_count = requires(Program const& p) {
+    { program_access<Program>::operator_count(p) } -> std::convertible_to<std::size_t>;
+};
+template <class Program>
+concept describes_tensors = requires(Program const& p, tensor_id t) {
+    { program_access<Program>::tensor(p, t) } -> std::convertible_to<tensor_info const&>;
+};
+template <class Program>
+concept names_operators = requires(Program const& p, operator_id o) {
+    { program_access<Program>::name(p, o) } -> std::convertible_to<std::string>;
+};
+template <class Program>
+concept lists_operands = requires(Program const& p, operator_id o) {
+    { program_access<Program>::operands(p, o) } -> range_of_tensors;
+};
+template <class Program>
+concept lists_results = requires(Program const& p, operator_id o) {
+    { program_access<Program>::results(p, o) } -> range_of_tensors;
+};
+template <class Program>
+concept has_rules = requires(Program const& p, operator_id o) {
+    { program_access<Program>::rule(p, o) } -> std::convertible_to<index_rule const&>;
+};
+template <class Program>
+concept has_work = requires(Program const& p, operator_id o) {
+    { program_access<Program>::work(p, o) } -> std::convertible_to<operator_work const&>;
+};
+template <class Program>
+concept has_loss = requires(Program const& p) {
+    { program_access<Program>::loss(p) } -> std::convertible_to<tensor_id>;
+};
+
 /// A single-device training program in SSA form, read through `program_access`.
 ///
 /// *Axioms.* Tensors and operators are numbered densely from zero. Operators come in topological
@@ -39,16 +76,23 @@ concept range_of_tensors = std::ranges::input_range<Range> && std::convertible_t
 ///
 /// *Complexity.* Every expression is expected to take constant time.
 template <class Program>
-concept single_device_program = requires(Program const& p, tensor_id t, operator_id o) {
-    { program_access<Program>::tensor_count(p) } -> std::convertible_to<std::size_t>;
-    { program_access<Program>::operator_count(p) } -> std::convertible_to<std::size_t>;
-    { program_access<Program>::tensor(p, t) } -> std::convertible_to<tensor_info const&>;
-    { program_access<Program>::name(p, o) } -> std::convertible_to<std::string>;
-    { program_access<Program>::operands(p, o) } -> range_of_tensors;
-    { program_access<Program>::results(p, o) } -> range_of_tensors;
-    { program_access<Program>::rule(p, o) } -> std::convertible_to<index_rule const&>;
-    { program_access<Program>::work(p, o) } -> std::convertible_to<operator_work const&>;
-    { program_access<Program>::loss(p) } -> std::convertible_to<tensor_id>;
-};
+concept single_device_program = tells_tensor_count<Program> && tells_operator_count<Program> && describes_tensors<Program> && names_operators<Program> &&
+                                lists_operands<Program> && lists_results<Program> && has_rules<Program> && has_work<Program> && has_loss<Program>;
+
+/// Does not compile, and says in a sentence what is missing, unless `Program` models `single_device_program`. What takes a
+/// program calls it for one that does not; it can be called beside a specialisation of `program_access` as well.
+template <class Program>
+consteval bool require_single_device_program() {
+    static_assert(tells_tensor_count<Program>, "A program tells how many tensors it has: program_access<Program>::tensor_count(p) is an integer.");
+    static_assert(tells_operator_count<Program>, "A program tells how many operators it has: program_access<Program>::operator_count(p) is an integer.");
+    static_assert(describes_tensors<Program>, "A program describes each tensor: program_access<Program>::tensor(p, t) is a heddle::tensor_info.");
+    static_assert(names_operators<Program>, "A program names each operator: program_access<Program>::name(p, o) is a string.");
+    static_assert(lists_operands<Program>, "A program lists what an operator uses: program_access<Program>::operands(p, o) is a range of heddle::tensor_id.");
+    static_assert(lists_results<Program>, "A program lists what an operator computes: program_access<Program>::results(p, o) is a range of heddle::tensor_id.");
+    static_assert(has_rules<Program>, "A program has a rule for each operator: program_access<Program>::rule(p, o) is a heddle::index_rule.");
+    static_assert(has_work<Program>, "A program tells the work of each operator: program_access<Program>::work(p, o) is a heddle::operator_work.");
+    static_assert(has_loss<Program>, "A program has a loss: program_access<Program>::loss(p) is a heddle::tensor_id.");
+    return single_device_program<Program>;
+}
 
 } // namespace heddle

@@ -370,4 +370,12 @@ template <single_device_program Program>
     return result;
 }
 
+/// Refuses what is no program with a sentence that says why.
+template <class Program>
+    requires(!single_device_program<Program>)
+indexed_program index_program(Program const&, std::span<segment_number const> = {}) {
+    static_assert(require_single_device_program<Program>());
+    return {};
+}
+
 } // namespace heddle

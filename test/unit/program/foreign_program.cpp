@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "loops.hpp"
 
+#include <heddle/program/axioms.hpp>
 #include <heddle/program/concepts.hpp>
 #include <heddle/program/indexed_program.hpp>
 #include <heddle/program/program.hpp>
@@ -56,6 +57,7 @@ static_assert(!heddle::single_device_program<int>);
 static_assert(!heddle::single_device_program<heddle::indexed_program>);
 
 TEST_CASE("a foreign program is indexed without a copy of ours") {
+    CHECK(heddle::broken_axioms(foreign::graph()).empty());
     auto const p = heddle::index_program(foreign::graph());
     REQUIRE(p.operators.size() == 2);
     CHECK(p.operators[0].name == "mul");

@@ -4,7 +4,7 @@
 #pragma once
 
 #include <heddle/json/document.hpp>
-#include <heddle/program/operators.hpp>
+#include <heddle/program/call_recorder.hpp>
 
 #include <algorithm>
 #include <filesystem>
@@ -19,7 +19,8 @@ namespace heddle::json {
 struct model {
     std::string name;
     heddle::program program;
-    /// One per target without a rule.
+    /// The targets without a rule, and one warning for each.
+    std::vector<missing_rule> missing_rules;
     std::vector<std::string> warnings;
     /// Of the file's content, uncompressed.
     std::string digest;
@@ -66,7 +67,8 @@ public:
         model result;
         result.program = read_output(nodes.item(nodes.size() - 1), nodes.size() - 1);
         result.name = read_name();
-        result.warnings = std::move(warnings_);
+        result.missing_rules = recorder_.missing();
+        result.warnings = recorder_.warnings();
         result.digest = file_.digest();
         return result;
     }
@@ -87,7 +89,7 @@ private:
                 if (text.value().is_string()) text.fail(e.what());
                 throw;
             }
-            rules_.emplace(target, text.text());
+            recorder_.rules.emplace(target, text.text());
         }
     }
 
@@ -128,12 +130,12 @@ private:
         if (out_kind.text() != "tensor") out_kind.expected("\"tensor\" for a " + kind);
         auto [dims, type] = read_tensor(out);
         std::string name = node.at("target").name();
-        if (kind == "placeholder") return {literal::tensor{builder_.input(std::move(name), std::move(dims), type)}};
-        if (kind == "buffer") return {literal::tensor{builder_.buffer(std::move(name), std::move(dims), type)}};
+        if (kind == "placeholder") return {literal::tensor{recorder_.builder.input(std::move(name), std::move(dims), type)}};
+        if (kind == "buffer") return {literal::tensor{recorder_.builder.buffer(std::move(name), std::move(dims), type)}};
         auto const trained = node.find("requires_grad");
         bool const trainable = !trained || trained->boolean();
         if (trainable && !is_floating(type)) node.fail("is a trained parameter of an integer type; expected a floating-point type, or requires_grad false");
-        return {literal::tensor{builder_.parameter(std::move(name), std::move(dims), type, trainable)}};
+        return {literal::tensor{recorder_.builder.parameter(std::move(name), std::move(dims), type, trainable)}};
     }
 
     // Arguments.
@@ -249,7 +251,7 @@ private:
         collect_tensors(item, tensors);
         bool same = tensors.size() == declared.size();
         for (std::size_t i = 0; same && i < tensors.size(); ++i) {
-            auto const& info = builder_.tensor(tensors[i]);
+            auto const& info = recorder_.builder.tensor(tensors[i]);
             same = info.shape == declared[i].shape && info.type == declared[i].type;
         }
         if (!same) node.at("out").fail("is not the item that the tuple has there");
@@ -273,9 +275,7 @@ private:
 
     std::vector<tensor_id> add(element const& node, traced_call const& call) {
         try {
-            auto added = add_call(builder_, call, rules_);
-            if (!added.is_known && warned_.insert(call.target).second) warnings_.push_back(missing_rule_warning(call.target));
-            return std::move(added.results);
+            return recorder_.add(call);
         } catch (input_error const& e) {
             node.fail(e.what());
         }
@@ -288,20 +288,18 @@ private:
         auto const ids = inputs.numbers_below(yields_.size());
         if (ids.empty()) inputs.expected("the loss");
         auto const* loss = yields_[ids.front()].as<literal::tensor>();
-        if (!loss || !builder_.tensor(loss->id).shape.empty()) inputs.item(0).expected("a node that yields a tensor of shape [], the loss");
+        if (!loss || !recorder_.builder.tensor(loss->id).shape.empty()) inputs.item(0).expected("a node that yields a tensor of shape [], the loss");
         try {
-            return builder_.finish(loss->id);
+            return recorder_.builder.finish(loss->id);
         } catch (input_error const& e) {
             node.fail(e.what());
         }
     }
 
     document const& file_;
-    program_builder builder_;
-    rule_table rules_;
+    call_recorder recorder_;
     std::vector<literal> yields_;
-    std::set<std::string> names_, warned_;
-    std::vector<std::string> warnings_;
+    std::set<std::string> names_;
 };
 
 } // namespace detail

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief From an ATen operator and its arguments to the call that the operator catalogue knows. Needs no libtorch.
+#pragma once
+
+#include <heddle/program/traced_call.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace heddle::libtorch::detail {
+
+/// An argument by the name its schema has.
+struct aten_argument {
+    std::string name;
+    literal value;
+};
+
+/// A functional of PyTorch whose name, or the names or order of whose arguments, are not those of the ATen operator.
+struct functional_form {
+    std::string_view target;
+    /// Arguments in the functional's order, from their ATen names; those that are not named follow in order of the schema.
+    std::vector<std::pair<std::string_view, std::string_view>> arguments{};
+};
+
+[[nodiscard]] inline std::map<std::string_view, functional_form> const& functional_forms() {
+    static std::map<std::string_view, functional_form> const table{
+        {"embedding", {"embedding", {{"indices", "input"}, {"weight", "weight"}}}},
+        {"batch_norm", {"batch_norm", {{"input", "input"}, {"running_mean", "running_mean"}, {"running_var", "running_var"}}}},
+        {"nll_loss_nd", {"nll_loss"}}, {"nll_loss2d", {"nll_loss"}}, {"cross_entropy_loss", {"cross_entropy"}},
+        {"_softmax", {"softmax"}}, {"_log_softmax", {"log_softmax"}},
+        {"convolution", {"conv"}}, {"_convolution", {"conv"}},
+        {"_to_copy", {"to"}},
+    };
+    return table;
+}
+
+/// The name of an ATen operator without its namespace, its overload and the mark of one that works in place.
+[[nodiscard]] inline std::string_view plain_name(std::string_view qualified) {
+    if (auto const colon = qualified.rfind(':'); colon != std::string_view::npos) qualified.remove_prefix(colon + 1);
+    bool const in_place = qualified.size() > 1 && qualified.ends_with('_') && !qualified.ends_with("__");
+    if (in_place) qualified.remove_suffix(1);
+    return qualified;
+}
+
+[[nodiscard]] inline std::int64_t integer_of(std::vector<aten_argument> const& arguments, std::string_view name, std::int64_t absent) {
+    auto const found = std::ranges::find(arguments, name, &aten_argument::name);
+    auto const* number = found == arguments.end() ? nullptr : found->value.as<std::int64_t>();
+    return number ? *number : absent;
+}
+
+[[nodiscard]] inline literal const* value_of(std::vector<aten_argument> const& arguments, std::string_view name) {
+    auto const found = std::ranges::find(arguments, name, &aten_argument::name);
+    return found == arguments.end() || found->value.is_none() ? nullptr : &found->value;
+}
+
+/// What is no part of a model: devices, memory layouts, how a library is to compute.
+[[nodiscard]] inline bool is_left_out(aten_argument const& a) {
+    constexpr std::array<std::string_view, 13> names{"device", "layout", "pin_memory", "memory_format", "non_blocking", "copy", "cudnn_enable", "cudnn_enabled",
+                                                     "benchmark", "deterministic", "allow_tf32", "implicit", "generator"};
+    auto const* factor = a.value.as<std::int64_t>();
+    return a.value.is_none() || std::ranges::find(names, a.name) != names.end() || (a.name == "alpha" && factor && *factor == 1);
+}
+
+/// `x[:, 1:3, 0]` as the index it is written with: the whole of the dimensions before, then the item.
+[[nodiscard]] inline literal index_at(std::int64_t dimension, literal item) {
+    literal::list items(static_cast<std::size_t>(dimension), literal{literal::slice{}});
+    items.push_back(std::move(item));
+    return {std::move(items)};
+}
+
+/// A call by keywords, as the functional names and orders them.
+struct functional_call {
+    std::string target;
+    std::map<std::string, literal, std::less<>> keywords{};
+    std::vector<std::string> keyword_order{};
+
+    void add(std::string name, literal value) {
+        if (keywords.emplace(name, std::move(value)).second) keyword_order.push_back(std::move(name));
+    }
+};
+
+/// The call of the functional that is `qualified` (`aten::linear`, with or without an underscore at its end); `rank` is that of its
+/// first tensor. An operator of another namespace keeps its names: `mine::scale` is `mine.scale`.
+[[nodiscard]] inline functional_call functional_call_of(std::string_view qualified, std::vector<aten_argument> arguments, std::size_t rank) {
+    bool const is_aten = qualified.starts_with("aten::");
+    if (!is_aten) {
+        functional_call call{std::string(qualified)};
+        for (std::size_t colon; (colon = call.target.find("::")) != std::string::npos;) call.target.replace(colon, 2, ".");
+        for (auto& a : arguments) call.add(a.name, std::move(a.value));
+        return call;
+    }
+    std::string_view name = plain_name(qualified);
+    functional_call call;
+    auto const dimension = [&](std::int64_t d) { return d < 0 ? d + static_cast<std::int64_t>(rank) : d; };
+    if (name == "select" || name == "slice") {
+        literal item;
+        if (name == "select") item = literal{integer_of(arguments, "index", 0)};
+        else item = literal{literal::slice{integer_of(arguments, "start", 0), integer_of(arguments, "end", INT64_MAX), integer_of(arguments, "step", 1)}};
+        if (auto* s = std::get_if<literal::slice>(&item.value); s && *s->stop == INT64_MAX) s->stop.reset();
+        call.target = "operator.getitem";
+        call.add("input", arguments.front().value);
+        call.add("index", index_at(dimension(integer_of(arguments, "dim", 0)), std::move(item)));
+        return call;
+    }
+    if (name == "rsub") { // other - self
+        call.target = "torch.sub";
+        std::swap(arguments[0].value, arguments[1].value);
+        name = "sub";
+    }
+    auto const form = functional_forms().find(name);
+    call.target = "torch." + std::string(form == functional_forms().end() ? name : form->second.target);
+    if (form != functional_forms().end()) {
+        if (form->second.target == "conv") {
+            auto const* transposed = value_of(arguments, "transposed");
+            bool const is_transposed = transposed && transposed->as<bool>() && *transposed->as<bool>();
+            call.target += std::string(is_transposed ? "_transpose" : "") + std::to_string(rank - 2) + "d";
+            if (!is_transposed) std::erase_if(arguments, [](auto const& a) { return a.name == "output_padding"; });
+            std::erase_if(arguments, [](auto const& a) { return a.name == "transposed"; });
+        }
+        for (auto const& [from, to] : form->second.arguments)
+            if (auto const* value = value_of(arguments, from)) call.add(std::string(to), *value);
+        std::erase_if(arguments, [&](auto const& a) {
+            return std::ranges::any_of(form->second.arguments, [&](auto const& renamed) { return renamed.first == a.name; });
+        });
+    }
+    constexpr std::array<char const*, 3> reductions{"none", "mean", "sum"};
+    for (auto& a : arguments) {
+        if (is_left_out(a)) continue;
+        if (auto const* number = a.value.as<std::int64_t>(); a.name == "reduction" && number && *number >= 0 && *number < 3)
+            a.value = literal{std::string(reductions[static_cast<std::size_t>(*number)])};
+        call.add(a.name == "self" ? "input" : a.name == "train" ? "training" : a.name, std::move(a.value));
+    }
+    return call;
+}
+
+} // namespace heddle::libtorch::detail

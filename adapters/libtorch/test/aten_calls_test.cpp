@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <heddle/libtorch/detail/aten_calls.hpp>
+
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+using namespace heddle;
+using libtorch::detail::aten_argument;
+using libtorch::detail::functional_call_of;
+
+namespace {
+
+literal whole(std::int64_t i) { return {i}; }
+
+} // namespace
+
+TEST_CASE("names of ATen become those of functionals") {
+    auto const call = functional_call_of("aten::embedding", {{"weight", whole(1)}, {"indices", whole(2)}, {"padding_idx", whole(-1)}}, 2);
+    CHECK(call.target == "torch.embedding");
+    CHECK(call.keyword_order == std::vector<std::string>{"input", "weight", "padding_idx"});
+    CHECK(*call.keywords.at("input").as<std::int64_t>() == 2);
+    CHECK(functional_call_of("aten::add_", {{"self", whole(1)}, {"other", whole(2)}, {"alpha", whole(1)}}, 1).keyword_order == std::vector<std::string>{"input", "other"});
+    CHECK(functional_call_of("aten::relu_", {{"self", whole(1)}}, 1).target == "torch.relu");
+    CHECK(functional_call_of("aten::rsub", {{"self", whole(1)}, {"other", whole(2)}}, 1).keywords.at("input").as<std::int64_t>()[0] == 2);
+    CHECK(functional_call_of("mine::scale", {{"self", whole(1)}}, 1).target == "mine.scale");
+    CHECK(functional_call_of("aten::nll_loss_nd", {{"self", whole(1)}, {"reduction", whole(2)}}, 1).keywords.at("reduction").as<std::string>()[0] == "sum");
+}
+
+TEST_CASE("convolutions by rank, transposed or not") {
+    std::vector<aten_argument> const arguments{{"input", whole(1)}, {"transposed", {false}}, {"output_padding", {literal::list{whole(0)}}}, {"groups", whole(1)}};
+    CHECK(functional_call_of("aten::_convolution", arguments, 4).target == "torch.conv2d");
+    CHECK(functional_call_of("aten::_convolution", arguments, 4).keyword_order == std::vector<std::string>{"input", "groups"});
+    auto transposed = arguments;
+    transposed[1].value = {true};
+    CHECK(functional_call_of("aten::convolution", transposed, 5).target == "torch.conv_transpose3d");
+}
+
+TEST_CASE("selecting is indexing") {
+    auto const select = functional_call_of("aten::select", {{"self", whole(0)}, {"dim", whole(-2)}, {"index", whole(3)}}, 3);
+    CHECK(select.target == "operator.getitem");
+    auto const& items = *select.keywords.at("index").as<literal::list>();
+    REQUIRE(items.size() == 2);
+    CHECK(items[0].as<literal::slice>()->is_whole());
+    CHECK(*items[1].as<std::int64_t>() == 3);
+    auto const slice = functional_call_of("aten::slice", {{"self", whole(0)}, {"dim", whole(0)}, {"start", whole(1)}, {"end", whole(INT64_MAX)}, {"step", whole(2)}}, 3);
+    auto const& part = *slice.keywords.at("index").as<literal::list>()->front().as<literal::slice>();
+    CHECK(part.start == 1);
+    CHECK_FALSE(part.stop.has_value());
+    CHECK(part.step == 2);
+}

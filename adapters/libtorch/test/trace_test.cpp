@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <heddle/libtorch/all.hpp>
+
+#include <heddle/program/axioms.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+using namespace heddle;
+
+namespace {
+
+at::Tensor numbers(std::vector<std::int64_t> const& sizes) { return at::zeros(sizes); }
+
+/// A module with one parameter `weight` and this body of `forward(self, x)`.
+torch::jit::Module module_of(std::string const& body, std::vector<std::int64_t> const& weight = {4}) {
+    torch::jit::Module m("net");
+    m.register_parameter("weight", numbers(weight).requires_grad_(true), false);
+    m.define("def forward(self, x):\n" + body);
+    return m;
+}
+
+libtorch::traced_model traced(std::string const& body, std::vector<std::int64_t> const& x = {8, 4}) { return libtorch::trace(module_of(body), {numbers(x)}); }
+
+/// Kinds of operators, in order.
+std::string kinds(program const& p) {
+    std::string text;
+    for (operator_id o = 0; o < p.operator_count(); ++o) text += (o ? " " : "") + p.kind(o);
+    return text;
+}
+
+std::string error_of(std::string const& body) {
+    try {
+        static_cast<void>(traced(body));
+    } catch (input_error const& e) {
+        return e.what();
+    }
+    return "nothing thrown";
+}
+
+tensor_info find_source(program const& p, std::string const& name) {
+    for (tensor_id t = 0; t < p.tensor_count(); ++t)
+        if (p.tensor(t).name == name) return p.tensor(t);
+    return {"absent", {}};
+}
+
+} // namespace
+
+TEST_CASE("operators, names and shapes of a module") {
+    auto const m = libtorch::trace(module_of("    return torch.relu(torch.matmul(x, self.weight)).sum()\n", {4, 6}), {numbers({8, 4})});
+    auto const& p = m.program;
+    CHECK(m.name == "net");
+    CHECK(m.warnings.empty());
+    CHECK(broken_axioms(p).empty());
+    CHECK(kinds(p) == "matmul relu sum");
+    CHECK(p.tensor(p.results(0)[0]).shape == shape{8, 6});
+    CHECK(find_source(p, "x").role == tensor_role::input);
+    CHECK(find_source(p, "weight").trainable);
+    CHECK(p.name(1) == "relu");
+}
+
+TEST_CASE("in-place operators become values") {
+    auto const p = traced("    y = x * self.weight\n    z = y\n    y += 1.0\n    y.relu_()\n    return z.sum()\n").program;
+    CHECK(kinds(p) == "mul add relu sum");
+    CHECK(p.operands(3)[0] == p.results(2)[0]); // under its other name as well
+    CHECK(p.operands(2)[0] == p.results(1)[0]);
+}
+
+TEST_CASE("what shares storage with a changed tensor") {
+    auto const whole = traced("    y = x * self.weight\n    flat = y.view([-1])\n    y.relu_()\n    return flat.sum()\n").program;
+    CHECK(kinds(whole) == "mul relu reshape sum");
+    auto const under = traced("    y = x * self.weight\n    flat = y.view([-1])\n    flat.relu_()\n    return y.sum()\n").program;
+    CHECK(kinds(under) == "mul view relu reshape sum");
+    CHECK(under.tensor(under.results(3)[0]).shape == shape{8, 4});
+    auto const part = error_of("    y = x * self.weight\n    y[:, 0].relu_()\n    return y.sum()\n");
+    CHECK(part.find("forward: a tensor is used that shares some of its elements") == 0);
+    auto const copied = traced("    y = x * self.weight\n    z = torch.zeros_like(y)\n    z.copy_(y)\n    return z.sum()\n").program;
+    CHECK(kinds(copied) == "mul sum");
+}
+
+TEST_CASE("views and slices") {
+    auto const p = traced("    y = (x * self.weight).contiguous()\n    return y[:, 1:3][:, 0].reshape([2, 4]).transpose(0, -1).sum()\n").program;
+    CHECK(kinds(p) == "mul getitem getitem reshape transpose sum");
+    CHECK(p.tensor(p.results(1)[0]).shape == shape{8, 2});
+    CHECK(p.tensor(p.results(4)[0]).shape == shape{4, 2});
+}
+
+TEST_CASE("numbers are worked out, branches and loops followed") {
+    auto const p = traced("    n = x.size(0) // 2\n"
+                          "    y = x * self.weight\n"
+                          "    if x.dim() == 2:\n"
+                          "        y = y.view([n, -1])\n"
+                          "    else:\n"
+                          "        y = -y\n"
+                          "    for i in range(3):\n"
+                          "        y = torch.relu(y)\n"
+                          "    return y.sum() / float(n)\n")
+                       .program;
+    CHECK(kinds(p) == "mul view relu relu relu sum div");
+    CHECK(p.tensor(p.results(1)[0]).shape == shape{4, 8});
+    CHECK(p.attributes(6).at("number") == std::vector<double>{4});
+    CHECK(error_of("    y = (x * self.weight).sum()\n    if bool(y > 0):\n        y = -y\n    return y\n").find("needs the contents of a tensor") != std::string::npos);
+}
+
+TEST_CASE("tied and frozen parameters, buffers, constants") {
+    torch::jit::Module m("net"), inner("inner");
+    auto const shared = numbers({4}).requires_grad_(true);
+    inner.register_parameter("weight", shared, false);
+    inner.define("def forward(self, x):\n    return x * self.weight\n");
+    m.register_module("inner", inner);
+    m.register_parameter("again", shared.detach().requires_grad_(true), false); // another object of the same storage, as after loading
+    m.register_parameter("frozen", numbers({4}), false);
+    m.register_buffer("mask", numbers({4}));
+    m.define("def forward(self, x):\n    return (self.inner.forward(x) * self.again + self.frozen * self.mask + torch.ones([4])).sum()\n");
+    auto const p = libtorch::trace(m, {numbers({8, 4})}).program;
+    CHECK(broken_axioms(p).empty());
+    CHECK(kinds(p) == "mul mul mul add add sum");
+    CHECK(p.operands(0)[1] == p.operands(1)[1]);
+    auto const tied = p.tensor(p.operands(0)[1]);
+    CHECK((tied.name == "again" || tied.name == "inner.weight"));
+    CHECK(tied.trainable);
+    CHECK(find_source(p, "frozen").role == tensor_role::parameter);
+    CHECK_FALSE(find_source(p, "frozen").trainable);
+    CHECK(find_source(p, "mask").role == tensor_role::buffer);
+    CHECK(find_source(p, "constant_0").role == tensor_role::buffer);
+    CHECK(p.name(0) == "inner.mul");
+}
+
+TEST_CASE("a run leaves the module as it was") {
+    torch::jit::Module m("net");
+    m.register_parameter("weight", at::ones({4}).requires_grad_(true), false);
+    m.register_buffer("count", at::zeros({}, at::kLong));
+    m.register_attribute("calls", c10::IntType::get(), c10::IValue(0));
+    m.define("def forward(self, x):\n    self.calls += 1\n    self.count.add_(1)\n    return (x * self.weight).sum() * float(self.calls)\n");
+    auto const p = libtorch::trace(m, {numbers({8, 4})}).program;
+    CHECK(kinds(p) == "mul sum mul");
+    CHECK(m.attr("calls").toInt() == 0);
+    CHECK(m.attr("count").toTensor().item<std::int64_t>() == 0);
+}
+
+TEST_CASE("a loss is appended") {
+    auto const m = module_of("    return torch.matmul(x, self.weight)\n", {4, 10});
+    auto const target = at::zeros({8}, at::kLong);
+    auto const p = libtorch::trace(m, {numbers({8, 4})}, {.name = "mine", .loss = libtorch::appended_loss{.function = "cross_entropy", .reduction = "sum", .target = target}}).program;
+    CHECK(kinds(p) == "matmul cross_entropy");
+    CHECK(find_source(p, "target").type == element_type::int64);
+    CHECK(p.tensor(p.loss()).shape.empty());
+    auto const squared = libtorch::trace(m, {numbers({8, 4})}, {.loss = libtorch::appended_loss{.function = "mse_loss", .target = numbers({8, 10})}}).program;
+    CHECK(kinds(squared) == "matmul mse_loss");
+}
+
+TEST_CASE("an operator without a rule, and a rule for it") {
+    auto const unknown = traced("    return torch.frac(x * self.weight).sum()\n");
+    REQUIRE(unknown.missing_rules.size() == 1);
+    CHECK(unknown.missing_rules[0].target == "torch.frac");
+    CHECK(unknown.warnings.size() == 1);
+    auto const known = libtorch::trace(module_of("    return torch.frac(x * self.weight).sum()\n"), {numbers({8, 4})}, {.rules = {{"torch.frac", "(b d) -> (b d)"}}});
+    CHECK(known.warnings.empty());
+}
+
+TEST_CASE("convolutions of a shape that nothing is computed for") {
+    auto const m = module_of("    return torch.conv2d(x, self.weight, None, [2, 1], [1, 0], [1, 2], 2).sum()\n", {6, 2, 3, 3});
+    auto const p = libtorch::trace(m, {at::empty({1024, 4, 33, 40}, at::TensorOptions().device(at::kMeta))}).program;
+    CHECK(kinds(p) == "conv2d sum");
+    CHECK(p.tensor(p.results(0)[0]).shape == shape{1024, 6, 17, 36});
+    auto const real = libtorch::trace(m, {numbers({1, 4, 33, 40})}).program;
+    auto const computed = at::conv2d(numbers({1, 4, 33, 40}), numbers({6, 2, 3, 3}), {}, {2, 1}, {1, 0}, {1, 2}, 2);
+    CHECK(real.tensor(real.results(0)[0]).shape == shape(computed.sizes().begin(), computed.sizes().end()));
+}
+
+TEST_CASE("bad input is refused in a sentence") {
+    CHECK(error_of("    return x * self.weight\n") == "loss 'mul': has 32 elements, expected one");
+    CHECK(error_of("    return x, x\n").find("forward: returns a Tuple, expected one tensor") == 0);
+    CHECK(error_of("    return torch.matmul(x, self.weight[:2]).sum()\n").find("forward: aten::matmul cannot be evaluated: ") == 0);
+    CHECK_THROWS_WITH_AS(static_cast<void>(libtorch::trace(module_of("    return x.sum()\n"), {numbers({1}), numbers({1})})), "inputs: there are 2, forward takes 1", input_error);
+    CHECK_THROWS_WITH_AS(static_cast<void>(libtorch::trace(module_of("    return x.sum()\n"), {})), doctest::Contains("'x'"), input_error);
+    CHECK_THROWS_AS(static_cast<void>(libtorch::trace(std::string("/absent.pt"), {})), file_error);
+}
