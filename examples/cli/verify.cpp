@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // heddle verify: does a plan compute what its model does? By its properties, then by running both.
 #include "commands.hpp"
-#include "verify_size.hpp"
+#include "verify_run.hpp"
 
 #include <heddle/execute/eigen_kernels.hpp>
 #include <heddle/execute/prove.hpp>
@@ -28,13 +28,7 @@ planned_program what_to_run(verify_arguments const& arguments, program const& p,
     return result;
 }
 
-void add_to(nlohmann::ordered_json& out, proof const& shown) {
-    out["ranks"] = shown.ranks;
-    out["loss"] = shown.loss;
-    out["single_device_loss"] = shown.expected_loss;
-    // Null where it is no number.
-    out["max_relative_error"] = shown.worst_error;
-    out["worst_tensor"] = shown.worst_tensor;
+void add_collectives(nlohmann::ordered_json& out, proof const& shown) {
     for (std::size_t k = 0; k < collective_count; ++k) {
         auto const& charged = shown.charged[k];
         out["collectives"][name(static_cast<collective>(k))] = {
@@ -45,9 +39,7 @@ void add_to(nlohmann::ordered_json& out, proof const& shown) {
     }
 }
 
-void print(proof const& shown) {
-    std::printf("loss %.17g on %zu ranks, %.17g on a single device\n", shown.loss, shown.ranks, shown.expected_loss);
-    std::printf("largest relative error %.2g, in %s\n", shown.worst_error, shown.worst_tensor.c_str());
+void print_collectives(proof const& shown) {
     std::printf("  %-14s %16s %16s\n", "collective", "bytes executed", "bytes charged");
     auto const row = [](std::size_t k, double executed, double charged) {
         if (executed > 0 || charged > 0) std::printf("  %-14s %16.0f %16.0f\n", name(static_cast<collective>(k)), executed, charged);
@@ -90,7 +82,7 @@ int run_verify(verify_arguments const& arguments) {
         out["executed"] = shown.has_value();
         out["shrunk"] = arguments.shrink;
         if (ran) out["planned_shares"] = ran->has_planned_counts;
-        if (shown) add_to(out, *shown);
+        if (shown) add_differences(out, *shown), add_collectives(out, *shown);
         out["warnings"] = warnings;
         std::cout << out.dump() << '\n';
     } else {
@@ -98,7 +90,7 @@ int run_verify(verify_arguments const& arguments) {
         if (checked) std::cout << "valid: " << p.steps.size() << " steps, every property re-derived from the index rules of " << model.name << std::endl;
         if (ran && arguments.shrink)
             std::cout << "run with smaller dimensions, the shares " << (ran->has_planned_counts ? "as planned" : "of the finest cuts rounded") << std::endl;
-        if (shown) print(*shown);
+        if (shown) print_differences(*shown), print_collectives(*shown);
     }
     if (!problem.empty()) std::cerr << "heddle: " << arguments.plan << ": " << problem << '\n';
     return problem.empty() ? done : bad_input;

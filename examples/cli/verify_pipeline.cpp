@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // heddle verify, of a pipeline plan: is every layer somewhere once, does it cost what it says, and compute what its model does?
 #include "commands.hpp"
-#include "verify_size.hpp"
+#include "verify_run.hpp"
 
 #include <heddle/execute/eigen_kernels.hpp>
 #include <heddle/execute/prove_pipeline.hpp>
@@ -13,7 +13,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include <cstdio>
 #include <iostream>
 #include <optional>
 #include <string>
@@ -24,15 +23,6 @@ extern template class heddle::eigen_kernels<double>;
 namespace heddle::cli {
 
 namespace {
-
-void add_to(nlohmann::ordered_json& out, proof const& shown) {
-    out["ranks"] = shown.ranks;
-    out["loss"] = shown.loss;
-    out["single_device_loss"] = shown.expected_loss;
-    // Null where it is no number.
-    out["max_relative_error"] = shown.worst_error;
-    out["worst_tensor"] = shown.worst_tensor;
-}
 
 std::string shape_of(pipeline_plan const& p) {
     return std::to_string(p.stages.size()) + " stages, " + std::to_string(p.copies()) + " copies, " + std::to_string(p.micro_batches) + " micro-batches";
@@ -78,7 +68,7 @@ int run_verify_pipeline(verify_arguments const& arguments) {
         out["executed"] = shown.has_value();
         out["shrunk"] = arguments.shrink;
         if (ran) out["micro_batches"] = ran->plan.micro_batches;
-        if (shown) add_to(out, *shown);
+        if (shown) add_differences(out, *shown);
         out["warnings"] = warnings;
         std::cout << out.dump() << '\n';
     } else {
@@ -86,10 +76,7 @@ int run_verify_pipeline(verify_arguments const& arguments) {
         if (checked) std::cout << "valid: " << shape_of(p) << "; every layer of " << model.name << " once, memory within its limits" << std::endl;
         if (is_priced && (problem.empty() || shown)) std::cout << "priced again: times and memory are as planned" << std::endl;
         if (ran && arguments.shrink) std::cout << "run with smaller dimensions: " << shape_of(ran->plan) << std::endl;
-        if (shown) {
-            std::printf("loss %.17g on %zu ranks, %.17g on a single device\n", shown->loss, shown->ranks, shown->expected_loss);
-            std::printf("largest relative error %.2g, in %s\n", shown->worst_error, shown->worst_tensor.c_str());
-        }
+        if (shown) print_differences(*shown);
     }
     if (!problem.empty()) std::cerr << "heddle: " << arguments.plan << ": " << problem << '\n';
     return problem.empty() ? done : bad_input;

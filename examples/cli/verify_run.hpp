@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief What heddle verify runs at most: a minute or two on one core.
+/// @brief What heddle verify does with plans of either kind: what it runs at most, a minute or two on one core, and how it says how that went.
 #pragma once
 
 #include "commands.hpp"
 
 #include <heddle/base/error.hpp>
+#include <heddle/execute/prove.hpp>
 #include <heddle/execute/size.hpp>
+
+#include <nlohmann/json.hpp>
 
 #include <cstddef>
 #include <cstdio>
@@ -27,6 +30,19 @@ inline void check_size(verify_arguments const& arguments, execution_size const& 
                   most.memory.value / 1e9, most.work.value / 1e9,
                   arguments.shrink ? "it does not shrink any further" : "run it smaller with --shrink, or not at all with --no-run");
     throw input_error(arguments.model, text);
+}
+
+inline void add_differences(nlohmann::ordered_json& out, proof const& shown) {
+    out["ranks"] = shown.ranks;
+    out["loss"] = shown.loss;
+    out["single_device_loss"] = shown.expected_loss;
+    // Null where it is no number.
+    out["max_relative_error"] = shown.worst_error;
+    out["worst_tensor"] = shown.worst_tensor;
+}
+inline void print_differences(proof const& shown) {
+    std::printf("loss %.17g on %zu ranks, %.17g on a single device\n", shown.loss, shown.ranks, shown.expected_loss);
+    std::printf("largest relative error %.2g, in %s\n", shown.worst_error, shown.worst_tensor.c_str());
 }
 
 } // namespace heddle::cli
