@@ -51,10 +51,10 @@ std::string damage(pipeline_plan& p, random_source& random) {
     case 10: group.steps.erase(group.steps.begin() + static_cast<std::ptrdiff_t>(random.below(group.steps.size()))); return "a step less";
     default: {
         if (group.cuts.empty()) return "nothing";
-        auto& counts = one_of(group.cuts, random).counts;
+        auto& atoms = one_of(group.cuts, random).counts;
         extent const moved = random.between(0, 2);
-        one_of(counts, random) -= moved;
-        one_of(counts, random) += moved;
+        one_of(atoms, random) -= moved;
+        one_of(atoms, random) += moved;
         return "other shares";
     }
     }
