@@ -11,12 +11,12 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <functional>
 #include <map>
 #include <numeric>
 #include <ostream>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -149,7 +149,7 @@ inline std::vector<program_summary::atoms_of_classes> atoms_of(indexed_program c
         for (auto k : work.saved_results) save(p.results(o)[k]);
     }
     for (auto& [name, kind] : kinds) s.kinds.push_back(std::move(kind));
-    std::ranges::stable_sort(s.kinds, std::greater<>{}, [](auto const& k) { return k.forward + k.backward; });
+    std::ranges::sort(s.kinds, {}, [](auto const& k) { return std::pair(-(k.forward + k.backward).value, std::string_view(k.kind)); });
     s.repeats = detail::repeats_of(indexed);
     s.atoms = detail::atoms_of(indexed);
     return s;
