@@ -87,7 +87,7 @@ TEST_CASE("random plans of random programs survive being shrunk") {
 
 TEST_CASE("random plans of every operator survive being shrunk") {
     int smaller = 0;
-    for (std::uint64_t seed = 1; seed <= (test::sanitized ? 60 : 400); ++seed) {
+    for (std::uint64_t seed = 1; seed <= (test::sanitized ? 150 : 400); ++seed) {
         test::random_source random(seed);
         auto const p = test::catalogue_program(random, 2);
         auto const plan = test::random_plan(index_program(p), static_cast<std::size_t>(random.between(1, 3)), random);

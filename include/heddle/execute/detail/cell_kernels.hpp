@@ -16,13 +16,13 @@ public:
 
     [[nodiscard]] matrix<Scalar> forward() const {
         matrix<Scalar> y = const_matrix_map<Scalar>(x_.data.data(), batch_, width_) * const_matrix_map<Scalar>(weight_.data.data(), rows_, width_).transpose();
-        for (extent r = 0; bias_ && r < rows_; ++r) y.col(r).array() += (*bias_)[r];
+        for (extent n = 0; bias_ && n < batch_; ++n) y.row(n) += const_matrix_map<Scalar>(bias_->data.data(), 1, rows_);
         return y;
     }
     void backward(matrix<Scalar> const& g, dense_tensor<Scalar>& dx, dense_tensor<Scalar>& dweight, dense_tensor<Scalar>* dbias) const {
         matrix_map<Scalar>(dx.data.data(), batch_, width_).noalias() += g * const_matrix_map<Scalar>(weight_.data.data(), rows_, width_);
         matrix_map<Scalar>(dweight.data.data(), rows_, width_).noalias() += g.transpose() * const_matrix_map<Scalar>(x_.data.data(), batch_, width_);
-        for (extent r = 0; dbias && r < rows_; ++r) (*dbias)[r] += g.col(r).sum();
+        for (extent n = 0; dbias && n < batch_; ++n) matrix_map<Scalar>(dbias->data.data(), 1, rows_) += g.row(n);
     }
 
 private:
