@@ -3,7 +3,6 @@
 #include "commands.hpp"
 #include "verify_run.hpp"
 
-#include <heddle/execute/eigen_kernels.hpp>
 #include <heddle/execute/prove.hpp>
 #include <heddle/execute/shrink.hpp>
 #include <heddle/heddle.hpp>
@@ -14,8 +13,6 @@
 #include <cstdio>
 #include <iostream>
 #include <optional>
-
-extern template class heddle::eigen_kernels<double>;
 
 namespace heddle::cli {
 
@@ -66,18 +63,12 @@ int run_verify(verify_arguments const& arguments) {
     std::optional<proof> shown;
     if (checked && arguments.run) {
         ran = what_to_run(arguments, model.program, p);
-        try {
-            shown = prove(ran->program, ran->plan, eigen_kernels<double>(), {.seed = arguments.seed});
-        } catch (input_error const& e) {
-            throw input_error(arguments.model, e.what());
-        }
+        shown = cli::run(arguments, *ran);
         problem = shown->problem;
     }
 
     if (arguments.json) {
-        nlohmann::ordered_json out;
-        out["valid"] = problem.empty();
-        if (!problem.empty()) out["problem"] = problem;
+        auto out = verdict(problem);
         out["steps"] = p.steps.size();
         out["executed"] = shown.has_value();
         out["shrunk"] = arguments.shrink;
@@ -92,8 +83,7 @@ int run_verify(verify_arguments const& arguments) {
             std::cout << "run with smaller dimensions, the shares " << (ran->has_planned_counts ? "as planned" : "of the finest cuts rounded") << std::endl;
         if (shown) print_differences(*shown), print_collectives(*shown);
     }
-    if (!problem.empty()) std::cerr << "heddle: " << arguments.plan << ": " << problem << '\n';
-    return problem.empty() ? done : bad_input;
+    return conclude(arguments, problem);
 }
 
 } // namespace heddle::cli

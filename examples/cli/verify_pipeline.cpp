@@ -3,7 +3,6 @@
 #include "commands.hpp"
 #include "verify_run.hpp"
 
-#include <heddle/execute/eigen_kernels.hpp>
 #include <heddle/execute/prove_pipeline.hpp>
 #include <heddle/execute/shrink_pipeline.hpp>
 #include <heddle/json/cluster.hpp>
@@ -17,8 +16,6 @@
 #include <optional>
 #include <string>
 #include <vector>
-
-extern template class heddle::eigen_kernels<double>;
 
 namespace heddle::cli {
 
@@ -50,18 +47,12 @@ int run_verify_pipeline(verify_arguments const& arguments) {
         ran = arguments.shrink ? shrink(model.program, p) : pipelined_program{model.program, p};
         check_size(arguments, size_of_execution(index_program(ran->program), ran->plan));
         check_ranks(arguments, p.devices.size());
-        try {
-            shown = prove(ran->program, ran->plan, eigen_kernels<double>(), {.seed = arguments.seed});
-        } catch (input_error const& e) {
-            throw input_error(arguments.model, e.what());
-        }
+        shown = cli::run(arguments, *ran);
         problem = shown->problem;
     }
 
     if (arguments.json) {
-        nlohmann::ordered_json out;
-        out["valid"] = problem.empty();
-        if (!problem.empty()) out["problem"] = problem;
+        auto out = verdict(problem);
         out["stages"] = p.stages.size();
         out["copies"] = p.copies();
         out["priced"] = is_priced;
@@ -78,8 +69,7 @@ int run_verify_pipeline(verify_arguments const& arguments) {
         if (ran && arguments.shrink) std::cout << "run with smaller dimensions: " << shape_of(ran->plan) << std::endl;
         if (shown) print_differences(*shown);
     }
-    if (!problem.empty()) std::cerr << "heddle: " << arguments.plan << ": " << problem << '\n';
-    return problem.empty() ? done : bad_input;
+    return conclude(arguments, problem);
 }
 
 } // namespace heddle::cli

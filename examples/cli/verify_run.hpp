@@ -6,6 +6,7 @@
 #include "commands.hpp"
 
 #include <heddle/base/error.hpp>
+#include <heddle/execute/eigen_kernels.hpp>
 #include <heddle/execute/prove.hpp>
 #include <heddle/execute/size.hpp>
 
@@ -13,7 +14,10 @@
 
 #include <cstddef>
 #include <cstdio>
+#include <iostream>
 #include <string>
+
+extern template class heddle::eigen_kernels<double>;
 
 namespace heddle::cli {
 
@@ -30,6 +34,30 @@ inline void check_size(verify_arguments const& arguments, execution_size const& 
                   most.memory.value / 1e9, most.work.value / 1e9,
                   arguments.shrink ? "it does not shrink any further" : "run it smaller with --shrink, or not at all with --no-run");
     throw input_error(arguments.model, text);
+}
+
+/// A plan of either kind, with its program, beside the single device.
+template <class Planned>
+proof run(verify_arguments const& arguments, Planned const& planned) {
+    try {
+        return prove(planned.program, planned.plan, eigen_kernels<double>(), {.seed = arguments.seed});
+    } catch (input_error const& e) {
+        throw input_error(arguments.model, e.what());
+    }
+}
+
+/// How the object of `--json` begins.
+inline nlohmann::ordered_json verdict(std::string const& problem) {
+    nlohmann::ordered_json out;
+    out["valid"] = problem.empty();
+    if (!problem.empty()) out["problem"] = problem;
+    return out;
+}
+
+/// Says what is wrong with a plan, if anything is. *Returns* the exit status.
+inline int conclude(verify_arguments const& arguments, std::string const& problem) {
+    if (!problem.empty()) std::cerr << "heddle: " << arguments.plan << ": " << problem << '\n';
+    return problem.empty() ? done : bad_input;
 }
 
 inline void add_differences(nlohmann::ordered_json& out, proof const& shown) {
