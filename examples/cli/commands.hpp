@@ -70,7 +70,7 @@ int run_verify(verify_arguments const& arguments);
 int run_verify_pipeline(verify_arguments const& arguments);
 
 struct cost_arguments {
-    std::string plan, cluster;
+    std::string plan, cluster, model;
     bool group_machines = false, json = false;
 };
 int run_cost(cost_arguments const& arguments);

@@ -2,54 +2,122 @@
 // heddle cost: what a plan costs on this or another cluster.
 #include "commands.hpp"
 
-#include <heddle/heddle.hpp>
-#include <heddle/json/all.hpp>
+#include <heddle/base/error.hpp>
+#include <heddle/json/cluster.hpp>
+#include <heddle/json/model.hpp>
+#include <heddle/json/pipeline_plan.hpp>
+#include <heddle/json/plan.hpp>
+#include <heddle/plan/evaluate.hpp>
+#include <heddle/planner/price_pipeline.hpp>
 
 #include <nlohmann/json.hpp>
 
+#include <cstddef>
 #include <cstdio>
 #include <iostream>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace heddle::cli {
 
-int run_cost(cost_arguments const& arguments) {
-    auto const p = json::read_plan(arguments.plan);
-    auto const cluster_text = json::read_text(arguments.cluster);
-    cluster c = json::parse_cluster(cluster_text, arguments.cluster);
-    if (arguments.group_machines) c = with_grouped_machines(std::move(c));
-    auto const cost = evaluate(p, c);
-    auto const types = c.devices();
-    std::vector<std::string> warnings;
-    if (p.provenance.cluster_digest != json::digest(cluster_text)) warnings.push_back("this is not the cluster the plan was made for, or it has changed since");
+namespace {
 
-    std::string reason;
-    for (std::size_t d = 0; d < types.size() && reason.empty(); ++d)
-        if (auto const limit = c.types[types[d]].memory.value; cost.memory[d].total() > limit)
-            reason = "device " + std::to_string(d) + " (" + c.types[types[d]].name + ") would need " + std::to_string(cost.memory[d].total() / 1e9) +
-                     " GB of " + std::to_string(limit / 1e9) + " GB";
-    if (arguments.json) {
-        nlohmann::ordered_json out;
-        out["status"] = cost.fits ? "feasible" : "infeasible";
-        if (!cost.fits) out["reason"] = reason;
-        out["cost"] = cost.fits ? nlohmann::ordered_json(cost.time.total()) : nlohmann::ordered_json(nullptr);
-        out["cost_when_planned"] = p.cost();
-        out["time"] = {{"compute", cost.time.compute}, {"forward_communication", cost.time.forward_communication},
-                       {"backward_communication", cost.time.backward_communication},
-                       {"gradient_communication", cost.time.gradient_communication}, {"update", cost.time.update}};
-        for (std::size_t d = 0; d < types.size(); ++d) {
-            out["memory_bytes"].push_back(cost.memory[d].total());
-            out["memory_limit_bytes"].push_back(c.types[types[d]].memory.value);
-        }
-        out["warnings"] = warnings;
-        std::cout << out.dump() << '\n';
-    } else {
-        for (auto const& w : warnings) std::cerr << "warning: " << w << '\n';
-        std::printf("%.6g s per iteration (%.6g s when planned)\n", cost.time.total(), p.cost());
-        std::printf("  compute %.6g, forward communication %.6g, backward communication %.6g, gradients %.6g, update %.6g\n", cost.time.compute,
-                    cost.time.forward_communication, cost.time.backward_communication, cost.time.gradient_communication, cost.time.update);
-        if (!cost.fits) std::printf("does not fit: %s\n", reason.c_str());
+struct held_memory {
+    std::string type;
+    bytes needed, limit;
+};
+
+/// A plan of either kind on the cluster named.
+struct plan_price {
+    double total = 0, when_planned = 0;
+    std::vector<std::pair<std::string, double>> terms;
+    std::vector<held_memory> devices;
+    std::vector<std::string> warnings;
+};
+
+plan_price price(plan const& p, cluster const& c) {
+    auto const cost = evaluate(p, c);
+    auto const& t = cost.time;
+    plan_price out{t.total(), p.cost(), {{"compute", t.compute}, {"forward_communication", t.forward_communication}, {"backward_communication", t.backward_communication},
+                                         {"gradient_communication", t.gradient_communication}, {"update", t.update}}, {}, {}};
+    auto const types = c.devices();
+    for (std::size_t d = 0; d < types.size(); ++d) out.devices.push_back({c.types[types[d]].name, bytes(cost.memory[d].total()), c.types[types[d]].memory});
+    return out;
+}
+
+plan_price price(pipeline_plan const& p, cluster const& c, cost_arguments const& arguments) {
+    if (arguments.model.empty()) throw input_error("--model", "is needed to price the pipeline plan " + arguments.plan);
+    auto const model = json::read_model(arguments.model);
+    auto const again = priced(model.program, p, c);
+    auto const& t = again.time;
+    plan_price out{t.total(), p.cost(), {{"pipeline", t.pipeline.value}, {"synchronisation", t.synchronisation.value}, {"update", t.update.value}}, {}, model.warnings};
+    if (p.provenance.model_digest != model.digest) out.warnings.push_back("the model has changed since the plan was made");
+    for (auto const& d : again.devices) out.devices.push_back({d.type, d.memory, d.memory_limit});
+    return out;
+}
+
+/// Why the plan does not fit; empty if it does.
+std::string reason_of(plan_price const& p) {
+    for (std::size_t d = 0; d < p.devices.size(); ++d)
+        if (auto const& [type, needed, limit] = p.devices[d]; needed > limit)
+            return "device " + std::to_string(d) + " (" + type + ") would need " + std::to_string(needed.value / 1e9) + " GB of " + std::to_string(limit.value / 1e9) + " GB";
+    return {};
+}
+
+void print(plan_price const& p, std::string const& reason) {
+    for (auto const& w : p.warnings) std::cerr << "warning: " << w << '\n';
+    std::printf("%.6g s per iteration (%.6g s when planned)\n ", p.total, p.when_planned);
+    char const* separator = "";
+    for (auto const& [name, seconds] : p.terms) {
+        std::string words = name;
+        for (auto& letter : words)
+            if (letter == '_') letter = ' ';
+        std::printf("%s %s %.6g", separator, words.c_str(), seconds);
+        separator = ",";
     }
-    return cost.fits ? done : infeasible;
+    std::printf("\n");
+    if (!reason.empty()) std::printf("does not fit: %s\n", reason.c_str());
+}
+
+void print_json(plan_price const& p, std::string const& reason) {
+    nlohmann::ordered_json out;
+    out["status"] = reason.empty() ? "feasible" : "infeasible";
+    if (!reason.empty()) out["reason"] = reason;
+    out["cost"] = reason.empty() ? nlohmann::ordered_json(p.total) : nlohmann::ordered_json(nullptr);
+    out["cost_when_planned"] = p.when_planned;
+    for (auto const& [name, seconds] : p.terms) out["time"][name] = seconds;
+    for (auto const& d : p.devices) {
+        out["memory_bytes"].push_back(d.needed.value);
+        out["memory_limit_bytes"].push_back(d.limit.value);
+    }
+    out["warnings"] = p.warnings;
+    std::cout << out.dump() << '\n';
+}
+
+} // namespace
+
+int run_cost(cost_arguments const& arguments) {
+    auto const text = json::read_text(arguments.plan), cluster_text = json::read_text(arguments.cluster);
+    auto c = json::parse_cluster(cluster_text, arguments.cluster);
+    if (arguments.group_machines) c = with_grouped_machines(std::move(c));
+    plan_price found;
+    provenance made;
+    if (json::format_of(arguments.plan, text) == "heddle.pipeline_plan") {
+        auto const p = json::parse_pipeline_plan(text, arguments.plan);
+        made = p.provenance;
+        found = price(p, c, arguments);
+    } else {
+        if (!arguments.model.empty()) throw input_error("--model", "is for pipeline plans: others hold what their price needs");
+        auto const p = json::parse_plan(text, arguments.plan);
+        made = p.provenance;
+        found = price(p, c);
+    }
+    if (made.cluster_digest != json::digest(cluster_text)) found.warnings.push_back("this is not the cluster the plan was made for, or it has changed since");
+    auto const reason = reason_of(found);
+    if (arguments.json) print_json(found, reason);
+    else print(found, reason);
+    return reason.empty() ? done : infeasible;
 }
 
 } // namespace heddle::cli

@@ -48,6 +48,7 @@ int run(int argc, char** argv) {
     auto* const cost_command = app.add_subcommand("cost", "Price a plan on this or another cluster");
     cost_command->add_option("--plan", cost.plan, "Plan file")->required();
     cost_command->add_option("--cluster", cost.cluster, "Cluster file")->required();
+    cost_command->add_option("--model", cost.model, "Model file, of a pipeline plan");
     cost_command->add_flag("--group-machines", cost.group_machines, "Take each machine as one device");
     cost_command->add_flag("--json", cost.json, "Print one JSON object");
     cost_command->final_callback([&] { status = run_cost(cost); });

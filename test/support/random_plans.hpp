@@ -18,10 +18,8 @@ namespace heddle::test {
 /// A plan of instructions: the records that follow from them, and no times. `counts(cut)` gives each device's atoms.
 template <class Counts>
 [[nodiscard]] plan plan_of(indexed_program const& program, std::vector<instruction> const& instructions, ratio_table ratios, Counts counts) {
-    plan p;
+    plan p = blank_plan(program);
     p.devices.resize(ratios[0].size(), {"device", bytes(1e12)});
-    for (auto const& t : program.tensors) p.tensors.push_back({t.info.name, t.info.shape, t.info.type, t.info.role, t.info.trainable, t.factors, t.inside});
-    for (auto const& o : program.operators) p.operators.push_back(o.name);
     // A parameter takes no further memory in the form it is stored in; whole copies are stored as one. What is resharded is gathered again.
     std::map<tensor_id, form> stored;
     std::set<std::pair<tensor_id, form>> resharded;
@@ -41,8 +39,6 @@ template <class Counts>
         });
     }
     p.ratios = std::move(ratios);
-    if (segment_count(program) > 1)
-        for (auto const& o : program.operators) p.segments.push_back(o.segment);
     p.cuts = atom_classes(program, instructions);
     for (auto& cut : p.cuts) cut.counts = counts(cut);
     return p;

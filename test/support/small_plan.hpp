@@ -39,10 +39,8 @@ public:
     }
 
     plan finish(cluster const& c, std::vector<double> ratios) {
-        plan p;
+        plan p = blank_plan(program_);
         for (auto type : c.devices()) p.devices.push_back({c.types[type].name, c.types[type].memory});
-        for (auto const& t : program_.tensors) p.tensors.push_back({t.info.name, t.info.shape, t.info.type, t.info.role, t.info.trainable, t.factors});
-        for (auto const& o : program_.operators) p.operators.push_back(o.name);
         std::set<std::pair<tensor_id, form>> saved;
         for (auto const& i : instructions_)
             if (i.what == instruction::kind::read || i.is_resharded) saved.insert({i.tensor, i.to}); // nothing more stays of these

@@ -31,6 +31,9 @@ TEST_CASE("the example of a layer profile; a number is all split or all whole") 
     CHECK(p.layers[1].saved.whole == bytes(1e7));
     CHECK(p.layers[1].saved.split == bytes(1e8));
     CHECK(p.layers[1].input.whole == bytes(2e6));
+    REQUIRE(p.shared.size() == 1);
+    CHECK(p.shared[0].layers == std::vector<std::size_t>{0, 5});
+    CHECK(p.shared[0].gradients.split == bytes(2e8));
     CHECK(p.machines.size() == 3);
     CHECK(p.machines[2].type == 1);
     CHECK(p.usable_degrees() == std::vector<std::size_t>{1, 2});
@@ -57,6 +60,9 @@ TEST_CASE("bad layer profiles are refused by place") {
     CHECK(said_of_profile("/layers", "") == "it: lacks the field 'layers'");
     CHECK(said_of_profile("/layers/1/savd", "1") == "it: layers[1]: has the unknown field 'savd'");
     CHECK(said_of_profile("/layers/1/kept", "-1") == "it: layers[1].kept: is -1, expected a number that is not negative");
+    CHECK(said_of_profile("/shared/0/layers", "[0, 6]") == "it: shared[0].layers[1]: is 6, expected an integer from 0 to 5");
+    CHECK(said_of_profile("/shared/0/layers", "[5]") == "it: shared parameter 0, layers: expected two at least, rising, below 6");
+    CHECK(said_of_profile("/shared/0/gradients", "3e8") == "it: layer 0, gradients: less than those of its shared parameters, expected them to be part");
     CHECK(said_of_profile("/device_types/0/profiles/1/degree", "1") == "it: device_types[0].profiles[1].degree: is 1, expected a degree that no other profile of this type has");
     CHECK(said_of_profile("/device_types/0/profiles/1/layers", "[1]") == "it: device type 'fast', tensor degree 2: 1 layers, expected 6");
     CHECK(said_of_profile("/device_types/0/profiles/1/fixed", "[1]") == "it: device type 'fast', tensor degree 2, fixed: 1 layers, expected 6, or none");

@@ -6,6 +6,7 @@
 #include <heddle/execute/detail/size_ties.hpp>
 #include <heddle/execute/size.hpp>
 #include <heddle/plan/verify.hpp>
+#include <heddle/program/equal_structure.hpp>
 
 #include <algorithm>
 #include <optional>
@@ -29,20 +30,6 @@ struct shrink_options {
 
 namespace detail {
 
-/// Whether two programs differ in extents alone: factors, loops and derivatives are the same by number.
-[[nodiscard]] inline bool have_equal_structure(indexed_program const& a, indexed_program const& b) {
-    auto const same = [](auto const& left, auto const& right, auto&& equal) { return std::ranges::equal(left, right, equal); };
-    return same(a.tensors, b.tensors, [&](auto const& x, auto const& y) {
-               return x.has_cotangent == y.has_cotangent && x.inside == y.inside &&
-                      same(x.factors, y.factors, [](factor const& f, factor const& g) { return f.dimension == g.dimension; });
-           }) &&
-           same(a.operators, b.operators, [&](auto const& x, auto const& y) {
-               return same(x.loops, y.loops, [](split_loop const& l, split_loop const& m) {
-                   return l.is_reduction == m.is_reduction && l.operands == m.operands && l.results == m.results;
-               }) && x.inside_loop == y.inside_loop;
-           });
-}
-
 /// Cuts of at most `most` atoms, a divisor of what they have, with shares rounded; cuts with no divisor that leaves
 /// every device some atoms stay.
 [[nodiscard]] inline std::vector<atom_class> coarser(std::vector<atom_class> cuts, extent most) {
@@ -62,14 +49,11 @@ namespace detail {
 [[nodiscard]] inline std::optional<plan> plan_of_smaller(indexed_program const& p, program const& small, plan const& what, std::vector<atom_class> cuts) {
     auto const after = index_for(small, what);
     if (!have_equal_structure(p, after)) return {};
-    plan made;
+    plan made = blank_plan(after);
     made.provenance = what.provenance;
     made.devices = what.devices;
-    made.operators = what.operators;
-    made.segments = what.segments;
     made.ratios = what.ratios;
     made.cuts = std::move(cuts);
-    for (auto const& t : after.tensors) made.tensors.push_back({t.info.name, t.info.shape, t.info.type, t.info.role, t.info.trainable, t.factors, t.inside});
     for (auto const& s : what.steps) made.steps.push_back({s.instruction, make_step(after, s.instruction, what.provenance.training), s.saved});
     if (!verify(after, made)) return {};
     return made;

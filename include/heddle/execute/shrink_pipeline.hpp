@@ -56,7 +56,7 @@ namespace detail {
         group = *std::move(made);
     }
     auto const after = index_program(result.program);
-    if (!detail::have_equal_structure(indexed, after)) return {p, what};
+    if (!have_equal_structure(indexed, after)) return {p, what};
     if (!batch.empty()) {
         auto const samples = batch_size_of(after), copies = static_cast<extent>(what.copies()), each = (samples + copies - 1) / copies;
         plan.micro_batch_size = (each + plan.micro_batches - 1) / plan.micro_batches;

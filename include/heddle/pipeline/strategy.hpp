@@ -31,7 +31,7 @@ struct strategy {
 
 /// An iteration's time by term, and the memory of every stage.
 struct strategy_cost {
-    /// All; the slowest copy's pipeline; the slowest all-reduce of gradients; the longest step of an optimiser.
+    /// All; the slowest copy's pipeline; the slowest all-reduce of gradients and those of shared parameters; the longest step of an optimiser.
     seconds total, pipeline, synchronisation, update;
     /// Of one micro-batch in the slowest copy, per stage and per boundary.
     std::vector<seconds> stages, boundaries;
@@ -50,7 +50,8 @@ struct strategy_cost {
 /// (section 6.1), so that a boundary slower than every stage sets the pace. A stage is as slow as its own device, not as a
 /// blend of types. The iteration ends with the slowest copy and the slowest all-reduce of gradients (eq. (4)):
 /// 2 (n - 1) / n of the gradients over the slowest link of a ring that visits machines one by one (eq. (3)); rings that
-/// leave a machine at the same time share its link. Then optimisers step, all at once.
+/// leave a machine at the same time share its link. Then stages with copies of one parameter sum its gradients likewise, a parameter at a
+/// time, and optimisers step, all at once.
 class strategy_model {
 public:
     explicit strategy_model(strategy_problem const& p) : problem_(p), machine_of_(p.machine_of_device()) {}
@@ -210,34 +211,64 @@ private:
         return longest;
     }
 
+    /// Devices that sum so many bytes, each.
+    struct ring {
+        std::vector<std::size_t> devices;
+        bytes size;
+    };
+
     [[nodiscard]] seconds synchronisation(strategy const& s) const {
         auto const [pipeline, data, tensor] = s.degrees();
-        if (data == 1) return seconds(0);
-        // A ring that spans machines enters and leaves each of them once.
-        std::vector<std::vector<std::size_t>> rings;
-        std::vector<std::size_t> leaving(problem_.machines.size());
+        std::vector<ring> copies;
         for (std::size_t stage = 0; stage < pipeline; ++stage)
-            for (std::size_t part = 0; part < tensor; ++part) {
-                auto& ring = rings.emplace_back(s.placement.data_group(stage, part));
-                std::ranges::sort(ring);
-                if (machine_of_[ring.front()] == machine_of_[ring.back()]) continue;
-                for (std::size_t i = 0; i < data; ++i)
-                    if (auto const m = machine_of_[ring[i]]; i == 0 || machine_of_[ring[i - 1]] != m) ++leaving[m];
-            }
+            for (std::size_t part = 0; part < tensor; ++part) copies.push_back({s.placement.data_group(stage, part), gradients(s, stage)});
+        seconds time = all_reduce(std::move(copies));
+        for (auto const& parameter : problem_.shared) {
+            std::vector<ring> stages;
+            for (std::size_t copy = 0; copy < data; ++copy)
+                for (std::size_t part = 0; part < tensor; ++part) {
+                    auto& users = stages.emplace_back(ring{{}, parameter.gradients.on(tensor)}).devices;
+                    for (std::size_t stage = 0; stage < pipeline; ++stage)
+                        if (uses(s, stage, parameter) > 0) users.push_back(s.placement.device(stage, copy, part));
+                }
+            time += all_reduce(std::move(stages));
+        }
+        return time;
+    }
+    /// How many layers of a stage use a parameter.
+    [[nodiscard]] static std::size_t uses(strategy const& s, std::size_t stage, shared_parameter const& parameter) {
+        return static_cast<std::size_t>(std::ranges::lower_bound(parameter.layers, s.cuts[stage + 1]) - std::ranges::lower_bound(parameter.layers, s.cuts[stage]));
+    }
+    /// Of one device of a stage.
+    [[nodiscard]] bytes gradients(strategy const& s, std::size_t stage) const {
+        auto const tensor = s.degrees().tensor;
+        bytes size;
+        for (auto l = s.cuts[stage]; l < s.cuts[stage + 1]; ++l) size += problem_.layers[l].gradients.on(tensor);
+        for (auto const& parameter : problem_.shared)
+            if (auto const n = uses(s, stage, parameter); n > 1) size -= static_cast<double>(n - 1) * parameter.gradients.on(tensor);
+        return size;
+    }
+    /// Of all-reduces at the same time, the slowest. A ring that spans machines enters and leaves each of them once.
+    [[nodiscard]] seconds all_reduce(std::vector<ring> rings) const {
+        std::erase_if(rings, [](ring const& r) { return r.devices.size() < 2 || !(r.size.value > 0); });
+        std::vector<std::size_t> leaving(problem_.machines.size());
+        for (auto& [devices, size] : rings) {
+            std::ranges::sort(devices);
+            if (machine_of_[devices.front()] == machine_of_[devices.back()]) continue;
+            for (std::size_t i = 0; i < devices.size(); ++i)
+                if (auto const m = machine_of_[devices[i]]; i == 0 || machine_of_[devices[i - 1]] != m) ++leaving[m];
+        }
         seconds slowest;
-        double const ranks = static_cast<double>(data);
-        for (std::size_t r = 0; r < rings.size(); ++r) {
-            bytes size;
-            for (auto l = s.cuts[r / tensor]; l < s.cuts[r / tensor + 1]; ++l) size += problem_.layers[l].gradients.on(tensor);
-            if (size.value == 0) continue;
+        for (auto const& [devices, size] : rings) {
             network_link worst{bytes_per_second(std::numeric_limits<double>::infinity()), seconds(0)};
-            for (std::size_t i = 0; i < data; ++i) {
-                auto const a = rings[r][i], b = rings[r][(i + 1) % data];
+            for (std::size_t i = 0; i < devices.size(); ++i) {
+                auto const a = devices[i], b = devices[(i + 1) % devices.size()];
                 auto here = link(a, b);
                 if (machine_of_[a] != machine_of_[b])
                     here.bandwidth = here.bandwidth / static_cast<double>(std::max(leaving[machine_of_[a]], leaving[machine_of_[b]]));
                 worst = {std::min(worst.bandwidth, here.bandwidth), std::max(worst.latency, here.latency)};
             }
+            double const ranks = static_cast<double>(devices.size());
             slowest = std::max(slowest, 2 * (ranks - 1) * transfer(worst, size / ranks));
         }
         return slowest;

@@ -36,7 +36,7 @@ inline bytes_per_second best_ring_bandwidth(strategy_problem const& p, parallel_
 } // namespace detail
 
 /// As if every stage ran each layer on the fastest type, had the most memory of all and were next to the others, and as if
-/// gradients were equal in all stages and went over the best link there is. *Precondition:* the tensor degree is profiled on
+/// gradients, a shared parameter's counted once, were equal in all stages and went over the best link there is. *Precondition:* the tensor degree is profiled on
 /// the type of every machine. *Complexity.* That of `assign_layers`.
 [[nodiscard]] inline shape_bound bound_shape(strategy_model const& model, parallel_shape const& grid) {
     auto const& p = model.problem();
@@ -54,10 +54,11 @@ inline bytes_per_second best_ring_bandwidth(strategy_problem const& p, parallel_
         for (auto const& m : p.machines) least = std::min(least, p.time_on(m.type, degrees.tensor, l, size));
         gradients += p.layers[l].gradients.on(degrees.tensor);
     }
+    for (auto const& parameter : p.shared) gradients -= static_cast<double>(parameter.layers.size() - 1) * parameter.gradients.on(degrees.tensor);
     shape_bound out{seconds(0), assign_layers(relaxed)};
     if (!out.assignment.cost) return out;
     out.bound = out.assignment.lower_bound;
-    if (degrees.data == 1 || gradients.value == 0) return out;
+    if (degrees.data == 1 || !(gradients.value > 0)) return out;
     double const ranks = static_cast<double>(degrees.data), stages = static_cast<double>(degrees.pipeline);
     out.bound += 2 * (ranks - 1) / ranks / stages * (gradients / detail::best_ring_bandwidth(p, degrees));
     return out;

@@ -38,6 +38,14 @@ struct profiled_layer {
     bytes buffer{};
 };
 
+/// A parameter that several layers use. Each stage with such layers keeps a copy, and the copies' gradients are summed.
+struct shared_parameter {
+    /// Rising, two at least.
+    std::vector<std::size_t> layers;
+    /// Of a copy; part of the gradients of each of its layers.
+    group_bytes gradients;
+};
+
 /// Times of the layers, forward and backward, for one sample, measured where so many devices share each.
 struct degree_profile {
     std::vector<seconds> layers;
@@ -71,6 +79,7 @@ struct strategy_problem {
     std::string name;
     std::vector<profiled_type> types;
     std::vector<profiled_layer> layers;
+    std::vector<shared_parameter> shared;
     std::vector<profiled_machine> machines;
     /// Between each two devices, in place of those of the machines' links; zero where there is no link. Empty: by machines.
     std::vector<std::vector<bytes_per_second>> bandwidths;
@@ -157,6 +166,22 @@ inline void validate(strategy_problem const& p) {
             check_amount(place + what, amount.split.value);
         }
         check_amount(place + ", buffer", layer.buffer.value);
+    }
+    for (std::size_t i = 0; i < p.shared.size(); ++i) {
+        auto const& parameter = p.shared[i];
+        std::string const place = "shared parameter " + std::to_string(i);
+        check_amount(place + ", gradients", parameter.gradients.whole.value);
+        check_amount(place + ", gradients", parameter.gradients.split.value);
+        if (parameter.layers.size() < 2 || parameter.layers.back() >= p.layers.size() ||
+            std::ranges::adjacent_find(parameter.layers, std::greater_equal<>{}) != parameter.layers.end())
+            fail(place + ", layers", "expected two at least, rising, below " + std::to_string(p.layers.size()));
+    }
+    for (std::size_t l = 0; l < p.layers.size(); ++l) {
+        bytes shared;
+        for (auto const& parameter : p.shared)
+            if (std::ranges::binary_search(parameter.layers, l)) shared += parameter.gradients.on(1);
+        if (shared > (1 + 1e-9) * p.layers[l].gradients.on(1))
+            fail("layer " + std::to_string(l) + ", gradients", "less than those of its shared parameters, expected them to be part");
     }
     for (auto const& type : p.types) {
         std::string const place = "device type '" + type.name + "'";

@@ -129,4 +129,14 @@ struct plan {
     [[nodiscard]] double gap() const { return cost() > 0 ? 1 - lower_bound / cost() : 0; }
 };
 
+/// A plan without steps that describes the program: tensors, operators, segments.
+[[nodiscard]] inline plan blank_plan(indexed_program const& program) {
+    plan p;
+    for (auto const& t : program.tensors) p.tensors.push_back({t.info.name, t.info.shape, t.info.type, t.info.role, t.info.trainable, t.factors, t.inside});
+    for (auto const& o : program.operators) p.operators.push_back(o.name);
+    if (segment_count(program) > 1)
+        for (auto const& o : program.operators) p.segments.push_back(o.segment);
+    return p;
+}
+
 } // namespace heddle

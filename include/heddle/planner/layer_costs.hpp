@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <map>
 #include <numeric>
 #include <set>
 #include <utility>
@@ -27,6 +28,8 @@ struct layer_cost {
     bytes kept, gradients;
     /// Inputs it reads and what its operators save for the backward pass; the largest that one of its instructions has for a moment.
     bytes saved, buffer;
+    /// Gradients of parameters that other layers use too.
+    std::map<tensor_id, bytes> shared;
 };
 
 /// A cluster of one machine with so many devices of one type of `c`, with links as in its machines and memory without end.
@@ -103,10 +106,14 @@ private:
                 auto const& tensor = program_.tensors[i.tensor];
                 bool const is_input = tensor.info.role == tensor_role::input;
                 bytes const stored(cost_model::at(s.step.stored, share_of(s.step.share)));
-                for (auto l : layers_that_use(i.tensor)) {
+                auto const users = layers_that_use(i.tensor);
+                for (auto l : users) {
                     if (is_input) held[l].insert({i.tensor, i.to});
                     else costs[l].kept += stored, costs[l].update += seconds(price.update[0]);
-                    if (tensor.has_cotangent) costs[l].gradients += part_of(i.tensor, i.to);
+                    if (!tensor.has_cotangent) continue;
+                    auto const gradient = part_of(i.tensor, i.to);
+                    costs[l].gradients += gradient;
+                    if (users.size() > 1) costs[l].shared[i.tensor] += gradient;
                 }
             }
             if (!computes) continue;

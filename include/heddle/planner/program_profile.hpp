@@ -16,6 +16,7 @@
 #include <numeric>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace heddle {
@@ -59,7 +60,7 @@ struct profile_options {
 /// little, rooflines being convex; each size has the program that is fastest there. Bytes are those of micro-batches of one sample, hence never
 /// too few. What is whole and what is split is such that no degree on any type needs more. What enters a layer counts on every device of a group in
 /// full, skip connections at every boundary they pass. A layer's largest communication buffer is that of the group where it is largest; what stages send
-/// each other needs none, being counted as saved. Not counted: copies of a parameter told of each other's gradients where several stages use it.
+/// each other needs none, being counted as saved. A parameter that several layers use is kept, and its optimiser's step taken, by each of them.
 /// *Throws* `input_error` for a cluster with device groups or that `validate` refuses, a program whose batch cannot be one sample, layers of
 /// another program.
 template <single_device_program Program>
@@ -80,6 +81,7 @@ template <single_device_program Program>
     if (samples > 1) all.emplace(index_program(with_batch_size(program, samples)), layers, options.training);
 
     std::map<std::size_t, std::size_t> number;
+    std::map<tensor_id, shared_parameter> shared;
     for (auto const type : detail::types_in_use(c)) {
         number[type] = problem.types.size();
         profiled_type made{c.types[type].name, c.types[type].memory, seconds(0), {}};
@@ -97,6 +99,11 @@ template <single_device_program Program>
                 detail::cover(layer.kept, cost.kept, degree);
                 detail::cover(layer.saved, cost.saved, degree);
                 if (degree > 1) layer.buffer = std::max(layer.buffer, cost.buffer);
+                for (auto const& [tensor, gradients] : cost.shared) {
+                    auto& parameter = shared.try_emplace(tensor, shared_parameter{{}, {bytes(0), gradients}}).first->second;
+                    if (parameter.layers.empty() || parameter.layers.back() < l) parameter.layers.push_back(l);
+                    detail::cover(parameter.gradients, gradients, degree);
+                }
                 profile.update.push_back(cost.update);
                 seconds const first = single[l].forward + single[l].backward, last = full[l].forward + full[l].backward;
                 seconds const slope = samples > 1 ? (last - first) / static_cast<double>(samples - 1) : first;
@@ -106,6 +113,7 @@ template <single_device_program Program>
         }
         problem.types.push_back(std::move(made));
     }
+    for (auto& [tensor, parameter] : shared) problem.shared.push_back(std::move(parameter));
     for (auto const& m : c.machines)
         problem.machines.insert(problem.machines.end(), static_cast<std::size_t>(m.count),
                                 {number.at(m.type), static_cast<std::size_t>(m.devices), c.intra.value_or(network_link{}), c.inter.value_or(network_link{})});
@@ -116,8 +124,8 @@ template <single_device_program Program>
 /// The templates' problem: layers of a program on the machines of a cluster, in micro-batches of so many samples.
 ///
 /// A group's all-reduce of a layer is what its time exceeds an equal part of a single device's by, half of it in either direction. Memory is what
-/// the devices of the largest group that a stage may have hold together, communication buffers too, so never too little for a smaller one. Not counted is what
-/// `make_strategy_problem` does not count, and the optimiser's time and transfers between stages, of which templates know nothing.
+/// the devices of the largest group that a stage may have hold together, communication buffers too, so never too little for a smaller one. Not counted are gradients
+/// of a parameter that several stages use, the optimiser's time and transfers between stages, of which templates know nothing.
 /// *Throws* `input_error` as `make_strategy_problem`, and if machines of one type differ.
 template <single_device_program Program>
 [[nodiscard]] template_problem make_template_problem(Program const& program, program_layers const& layers, cluster const& c, std::int64_t micro_batch_size,

@@ -99,21 +99,17 @@ inline plan_cost relieve_memory(plan& p, cluster const& c) {
 /// by device. Status and bound are left to the caller.
 [[nodiscard]] inline std::pair<plan, plan_cost> realise(move_list const& path, cut_space const& space, std::span<step const> steps,
                                                         cluster const& c, ratio_table ratios, training_options const& training) {
-    plan p;
-    p.provenance.training = training;
     auto const& program = space.program();
+    plan p = blank_plan(program);
+    p.provenance.training = training;
     auto const types = c.devices();
     auto const sizes = c.group_sizes();
     for (std::size_t d = 0; d < types.size(); ++d) p.devices.push_back({c.types[types[d]].name, c.types[types[d]].memory, sizes[d]});
-    for (auto const& t : program.tensors) p.tensors.push_back({t.info.name, t.info.shape, t.info.type, t.info.role, t.info.trainable, t.factors, t.inside});
-    for (auto const& o : program.operators) p.operators.push_back(o.name);
     p.steps = steps_of(path, space, steps);
     for (std::size_t level = 0, n = 0; level < path.size(); n += space.moves()[path[level++]].instructions.size())
         if (space.moves()[path[level]].begins_stage) p.stages.push_back(n);
     std::vector<instruction> instructions;
     for (auto const& s : p.steps) instructions.push_back(s.instruction);
-    if (segment_count(program) > 1)
-        for (auto const& o : program.operators) p.segments.push_back(o.segment);
     p.ratios = std::move(ratios);
     p.cuts = atom_classes(program, instructions);
     apportion(p.cuts, p.ratios);

@@ -6,6 +6,7 @@
 #include <heddle/planner/layer_costs.hpp>
 #include <heddle/plan/evaluate.hpp>
 #include <heddle/plan/pipeline_plan.hpp>
+#include <heddle/program/equal_structure.hpp>
 #include <heddle/theory/rescale.hpp>
 
 #include <algorithm>
@@ -17,29 +18,14 @@
 
 namespace heddle {
 
-namespace detail {
-
-/// Whether factors and loops of two programs that differ in extents alone are numbered alike.
-[[nodiscard]] inline bool are_numbered_alike(indexed_program const& a, indexed_program const& b) {
-    return std::ranges::equal(a.tensors, b.tensors,
-                              [](auto const& x, auto const& y) { return std::ranges::equal(x.factors, y.factors, {}, &factor::dimension, &factor::dimension); }) &&
-           std::ranges::equal(a.operators, b.operators, [](auto const& x, auto const& y) {
-               return std::ranges::equal(x.loops, y.loops, [](split_loop const& l, split_loop const& m) { return l.operands == m.operands && l.results == m.results; });
-           });
-}
-
-} // namespace detail
-
 /// Steps of a program at some batch size, at even shares, as a plan for the batch of `p`.
 /// *Preconditions.* The steps are of `p` at another batch, numbered alike; the group's devices are of one type.
 [[nodiscard]] inline plan group_plan(indexed_program const& p, std::vector<plan_step> steps, cluster const& group, training_options const& training) {
-    plan made;
+    plan made = blank_plan(p);
     made.provenance.planner = "tensor parallel";
     made.provenance.training = training;
     auto const devices = group.devices();
     for (auto const type : devices) made.devices.push_back({group.types[type].name, group.types[type].memory});
-    for (auto const& t : p.tensors) made.tensors.push_back({t.info.name, t.info.shape, t.info.type, t.info.role, t.info.trainable, t.factors, t.inside});
-    for (auto const& o : p.operators) made.operators.push_back(o.name);
     std::vector<instruction> program;
     for (auto& s : steps) {
         program.push_back(s.instruction);
@@ -71,7 +57,7 @@ void add_groups(pipeline_plan& plan, Program const& program, program_layers cons
         if (degree == 1 || plan.groups.contains(degree)) continue;
         if (!pricer) {
             auto micro = index_program(with_batch_size(program, std::max<extent>(2, plan.micro_batch_size)));
-            pricer.emplace(detail::are_numbered_alike(micro, whole) ? std::move(micro) : whole, layers, training);
+            pricer.emplace(have_equal_structure(micro, whole) ? std::move(micro) : whole, layers, training);
         }
         auto const type = std::ranges::find(c.types, plan.devices[stage.devices[0][0]].type, &device_type::name) - c.types.begin();
         auto const group = tensor_group_of(c, static_cast<std::size_t>(type), degree);

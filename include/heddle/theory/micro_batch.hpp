@@ -44,7 +44,7 @@ struct batch_obstacles {
         for (auto const& i : computations(p, o)) {
             bool fits = !gathers_factors(i) && (i.loop < 0 || i.loop == batch_loop(op, batch));
             for (std::size_t k = 0; k < op.operands.size(); ++k) fits = fits && i.operands[k] == forms[op.operands[k]];
-            if (fits) fitting = i;
+            if (fits && (!fitting || i.loop >= 0)) fitting = i; // what has no batch yet, such as a token put before every sample's, gets a part's
         }
         if (!fitting) {
             found.operation = o;

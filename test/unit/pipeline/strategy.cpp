@@ -69,6 +69,27 @@ TEST_CASE("rings that leave a machine together share its link") {
     CHECK(halves.synchronisation == seconds(16.0 / (2.0 / 2)));
 }
 
+TEST_CASE("stages sum the gradients of a parameter they share after their copies have") {
+    auto p = two_by_two();
+    p.shared = {{{0, 1, 3}, {bytes(0), bytes(6)}}};
+    // Stages on their own machines: 16 - 6 bytes on the first, of whose layers two share, 16 on the second; then both pairs cross at once.
+    auto const c = evaluate(p, {megatron_placement({2, 2, 1}), 2, 2, {0, 2, 4}});
+    CHECK(c.synchronisation == seconds(16.0 / 4 + 6.0 / (2.0 / 2)));
+    CHECK(c.total == c.pipeline + c.synchronisation);
+    // Copies on their own machines: a stage's two rings cross, the parameter stays inside.
+    auto const inside = evaluate(p, {{{2, 2, 1}, {0, 2, 1, 3}}, 4, 1, {0, 2, 4}});
+    CHECK(inside.synchronisation == seconds(16.0 / (2.0 / 2) + 6.0 / 4));
+    // One copy: stages alone, three of four, on two machines.
+    auto const four = evaluate(p, {megatron_placement({4, 1, 1}), 2, 4, {0, 1, 2, 3, 4}});
+    CHECK(four.synchronisation == seconds(2 * 2.0 / 3 * 6 / 2));
+    // One stage has it once.
+    auto const one = evaluate(p, {megatron_placement({1, 4, 1}), 2, 1, {0, 4}});
+    CHECK(one.synchronisation == seconds(1.5 * (32 - 2 * 6) / 2));
+    // Tensor groups: half of it on each device.
+    auto const halves = evaluate(p, {megatron_placement({2, 1, 2}), 2, 4, {0, 2, 4}});
+    CHECK(halves.synchronisation == seconds(3.0 / (2.0 / 2)));
+}
+
 TEST_CASE("a stage is as slow as the device it is on, a copy as its slowest stage") {
     auto p = two_by_two();
     p.types.push_back(p.types[0]);
@@ -110,6 +131,15 @@ TEST_CASE("strategies and problems that cannot be are refused by name") {
     CHECK(error_of([](problem p, strategy&) { p.layers[1].saved.split = bytes(-1); }).starts_with("layer 1 'block', saved: -1"));
     CHECK(error_of([](problem p, strategy&) { p.machines[1].type = 1; }) == "machine 1: type 1, expected one of 1");
     CHECK(error_of([](problem p, strategy&) { p.machines[1].outside.bandwidth = bytes_per_second(0); }).starts_with("machine 1, outside, bandwidth: 0"));
+    auto const shared = [](std::vector<std::size_t> layers, double gradients) {
+        return error_of([&](problem p, strategy&) { p.shared = {{layers, {bytes(0), bytes(gradients)}}}; });
+    };
+    CHECK(shared({1, 3}, 8) == "");
+    CHECK(shared({1}, 8) == "shared parameter 0, layers: expected two at least, rising, below 4");
+    CHECK(shared({1, 1}, 8) == "shared parameter 0, layers: expected two at least, rising, below 4");
+    CHECK(shared({1, 4}, 8) == "shared parameter 0, layers: expected two at least, rising, below 4");
+    CHECK(shared({1, 3}, 9) == "layer 1, gradients: less than those of its shared parameters, expected them to be part");
+    CHECK(shared({1, 3}, nan).starts_with("shared parameter 0, gradients: nan"));
     CHECK(error_of([](problem p, strategy&) { p.global_batch = 0; }) == "global batch: 0 samples, expected one at least");
 }
 

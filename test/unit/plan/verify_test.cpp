@@ -41,11 +41,9 @@ struct two_layers {
     }
     /// What is wrong with a plan of these instructions; `saves` says whether v's copy is kept.
     [[nodiscard]] std::string problem(std::vector<instruction> const& list, bool saves) const {
-        plan made;
+        plan made = blank_plan(p);
         made.devices = {{"a", bytes(1e9)}, {"b", bytes(1e9)}};
         made.ratios = {{0.5, 0.5}};
-        for (auto const& t : p.tensors) made.tensors.push_back({t.info.name, t.info.shape, t.info.type, t.info.role, t.info.trainable, t.factors});
-        for (auto const& o : p.operators) made.operators.push_back(o.name);
         for (auto const& i : list) {
             auto& s = made.steps.emplace_back(plan_step{i, make_step(p, i, {}), {}});
             for_each_saved(p, i, [&](tensor_id t, form f) {
@@ -98,11 +96,9 @@ TEST_CASE("a tied parameter is not unsharded") {
     program_builder b;
     auto const w = b.parameter("w", {4, 4});
     auto const p = index_program(b.finish(b.apply("sum", "(i j) -> (); 0", {b.apply("gram", "(i !k), (j !k) -> (i j); 0*1", {w, w})})));
-    plan made;
+    plan made = blank_plan(p);
     made.devices = {{"a", bytes(1e9)}, {"b", bytes(1e9)}};
     made.ratios = {{0.5, 0.5}};
-    for (auto const& t : p.tensors) made.tensors.push_back({t.info.name, t.info.shape, t.info.type, t.info.role, t.info.trainable, t.factors});
-    for (auto const& o : p.operators) made.operators.push_back(o.name);
     std::vector const list{instruction::read(w, rows), instruction::unshard(w, rows, whole, false)};
     for (auto const& i : list) made.steps.push_back({i, make_step(p, i, {}), {}});
     made.cuts = atom_classes(p, list);

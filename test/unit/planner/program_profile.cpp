@@ -127,7 +127,7 @@ TEST_CASE("the strategies' problem has the times of one sample and of all, and n
     CHECK(make_strategy_problem(program, layers, c, {.global_batch = 32}).global_batch == 32);
 }
 
-TEST_CASE("a parameter that two layers use is kept by both") {
+TEST_CASE("a parameter that two layers use is kept by both, and their stages sum its gradients") {
     program_builder b;
     auto const w = b.parameter("w", {6, 6});
     char const* const linear = "(b k), (n k) -> (b n); 0*1";
@@ -137,6 +137,16 @@ TEST_CASE("a parameter that two layers use is kept by both") {
     auto const problem = make_strategy_problem(program, layers_at(p, {0, 1, 3}), machines_of(1, 1));
     CHECK(problem.layers[0].kept.on(1) == bytes(16 * 36));
     CHECK(problem.layers[1].kept.on(1) == bytes(16 * 36));
+    REQUIRE(problem.shared.size() == 1);
+    CHECK(problem.shared[0].layers == std::vector<std::size_t>{0, 1});
+    CHECK(problem.shared[0].gradients.on(1) == bytes(4 * 36));
+    CHECK(make_strategy_problem(program, layers_at(p, {0, 3}), machines_of(1, 1)).shared.empty()); // one layer
+
+    // At every degree no less than what either layer's device has of it.
+    auto const grouped = make_strategy_problem(program, layers_at(p, {0, 1, 3}), machines_of(2, 1));
+    for (std::size_t degree : {1u, 2u})
+        for (auto const& layer : layer_pricer(p, layers_at(p, {0, 1, 3}), {}).price(tensor_group_of(machines_of(2, 1), 0, degree)))
+            for (auto const& [tensor, gradients] : layer.shared) CHECK(grouped.shared[0].gradients.on(degree).value >= gradients.value * (1 - 1e-9));
 }
 
 TEST_CASE("the templates' problem has a group's time, half of what is not shared in either direction") {

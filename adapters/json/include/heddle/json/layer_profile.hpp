@@ -24,10 +24,11 @@ public:
 
     strategy_problem read() {
         element const root = file_.root();
-        allow_only(root, {"format", "version", "name", "global_batch", "layers", "device_types", "machines", "bandwidths", "meta"});
+        allow_only(root, {"format", "version", "name", "global_batch", "layers", "shared", "device_types", "machines", "bandwidths", "meta"});
         if (auto const name = root.find("name")) result_.name = name->text();
         result_.global_batch = root.at("global_batch").integer(1, std::int64_t{1} << 40);
         root.at("layers").for_each([&](element const& e) { read_layer(e); });
+        if (auto const shared = root.find("shared")) shared->for_each([&](element const& e) { read_shared(e); });
         root.at("device_types").for_each([&](element const& e) { read_type(e); });
         root.at("machines").for_each([&](element const& e) { read_machine(e); });
         if (auto const rows = root.find("bandwidths"))
@@ -72,6 +73,15 @@ private:
         layer.saved = read_bytes(e, "saved", &group_bytes::whole);
         layer.input = read_bytes(e, "input", &group_bytes::whole);
         if (auto const buffer = e.find("buffer")) layer.buffer = bytes(buffer->non_negative());
+    }
+
+    void read_shared(element const& e) {
+        allow_only(e, {"layers", "gradients"});
+        auto& parameter = result_.shared.emplace_back();
+        e.at("layers").for_each([&](element const& l) {
+            parameter.layers.push_back(static_cast<std::size_t>(l.integer(0, static_cast<std::int64_t>(result_.layers.size()) - 1)));
+        });
+        parameter.gradients = read_bytes(e, "gradients", &group_bytes::split);
     }
 
     void read_type(element const& e) {
@@ -140,6 +150,7 @@ private:
     auto const put = [](group_bytes const& b) { return object{{"whole", b.whole.value}, {"split", b.split.value}}; };
     for (auto const& l : p.layers)
         root["layers"].push_back({{"name", l.name}, {"gradients", put(l.gradients)}, {"kept", put(l.kept)}, {"saved", put(l.saved)}, {"input", put(l.input)}, {"buffer", l.buffer.value}});
+    for (auto const& s : p.shared) root["shared"].push_back({{"layers", s.layers}, {"gradients", put(s.gradients)}});
     for (auto const& t : p.types) {
         object type{{"name", t.name}, {"memory", t.memory.value}, {"launch", t.launch.value}, {"profiles", object::array()}};
         for (auto const& [degree, profile] : t.profiles) {
