@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // heddle cost: what a plan costs on this or another cluster.
 #include "commands.hpp"
+#include "plan_input.hpp"
 
 #include <heddle/base/error.hpp>
 #include <heddle/json/cluster.hpp>
@@ -48,7 +49,7 @@ plan_price price(plan const& p, cluster const& c) {
 
 plan_price price(pipeline_plan const& p, cluster const& c, cost_arguments const& arguments) {
     if (arguments.model.empty()) throw input_error("--model", "is needed to price the pipeline plan " + arguments.plan);
-    auto const model = json::read_model(arguments.model);
+    auto const model = read_planned_model(arguments.model, p.provenance);
     auto const again = priced(model.program, p, c);
     auto const& t = again.time;
     plan_price out{t.total(), p.cost(), {{"pipeline", t.pipeline.value}, {"synchronisation", t.synchronisation.value}, {"update", t.update.value}}, {}, model.warnings};

@@ -50,16 +50,22 @@ pinned_tensor pin_of(program const& p, std::string const& text) {
             if (!is_possible(f, tensor)) fail("the tensor cannot be " + wanted);
             return {t, f};
         }
-    int dimension = -1;
-    if (wanted.starts_with("shard(") && wanted.ends_with(")")) {
-        auto const digits = std::string_view(wanted).substr(6, wanted.size() - 7);
-        auto const [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), dimension);
-        if (error != std::errc() || end != digits.data() + digits.size()) dimension = -1;
-    }
-    if (dimension < 0) fail("expected replicated, mirrored, partial or shard(DIMENSION)");
-    auto const cut = std::ranges::find(tensor.factors, dimension, &factor::dimension);
-    if (cut == tensor.factors.end()) fail("the tensor cannot be cut along dimension " + std::to_string(dimension));
-    return {t, form::shard(static_cast<factor_number>(cut - tensor.factors.begin()))};
+    if (!wanted.starts_with("shard(") || !wanted.ends_with(")")) fail("expected replicated, mirrored, partial, shard(DIMENSION) or shard(DIMENSION.FACTOR)");
+    auto const numbers = std::string_view(wanted).substr(6, wanted.size() - 7);
+    auto const point = numbers.find('.');
+    auto const read = [&](std::string_view digits) {
+        std::size_t number = 0;
+        auto const [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+        if (error != std::errc() || end != digits.data() + digits.size()) fail("expected numbers in shard(DIMENSION) or shard(DIMENSION.FACTOR)");
+        return number;
+    };
+    std::size_t const dimension = read(numbers.substr(0, point)), nth = point == std::string_view::npos ? 0 : read(numbers.substr(point + 1));
+    std::vector<factor_number> cuts;
+    for (std::size_t f = 0; f < tensor.factors.size(); ++f)
+        if (tensor.factors[f].dimension == dimension) cuts.push_back(static_cast<factor_number>(f));
+    if (nth >= cuts.size())
+        fail("dimension " + std::to_string(dimension) + " of the tensor has " + std::to_string(cuts.size()) + " factors that can be cut, numbered from 0");
+    return {t, form::shard(cuts[nth])};
 }
 
 } // namespace
@@ -92,9 +98,7 @@ int run_plan(plan_arguments const& arguments) {
         };
     plan result = arguments.planner == "hidup" ? plan_interleaved(model.program, c, options, arguments.hidup) : find_plan(model.program, c, clp::ratio_solver{}, options);
     if (is_watched()) std::cerr << "\r\033[K";
-    result.provenance.model = model.name;
-    result.provenance.model_digest = model.digest;
-    result.provenance.cluster_digest = input.cluster_digest;
+    add_origin(result.provenance, input);
     result.warnings.insert(result.warnings.begin(), model.warnings.begin(), model.warnings.end());
 
     // The files first: what is printed was also written.

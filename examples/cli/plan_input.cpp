@@ -5,25 +5,35 @@
 #include <heddle/json/digest.hpp>
 #include <heddle/json/file.hpp>
 #include <heddle/json/pipeline_plan.hpp>
+#include <heddle/plan/as_planned.hpp>
 #include <heddle/plan/pipeline_table.hpp>
 #include <heddle/planner/layer_costs.hpp>
-#include <heddle/theory/rescale.hpp>
 
 #include <algorithm>
 #include <iostream>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace heddle::cli {
 
+json::model read_planned_model(std::string const& path, provenance const& from) {
+    auto model = json::read_model(path);
+    model.program = as_planned(std::move(model.program), from);
+    return model;
+}
+
 plan_input read_input(plan_arguments const& arguments) {
     plan_input input{json::read_model(arguments.model), {}, {}};
-    auto& program = input.model.program;
-    if (arguments.batch) program = with_batch_size(program, *arguments.batch);
-    if (!arguments.element_type.empty()) program = program.retyped(json::value_of(json::element_types, arguments.element_type).value());
+    auto& from = input.from;
+    from.model = input.model.name;
+    from.model_digest = input.model.digest;
+    from.batch = arguments.batch;
+    if (!arguments.element_type.empty()) from.type = json::value_of(json::element_types, arguments.element_type);
+    input.model.program = as_planned(std::move(input.model.program), from);
     auto const text = json::read_text(arguments.cluster);
     input.cluster = json::parse_cluster(text, arguments.cluster);
-    input.cluster_digest = json::digest(text);
+    from.cluster_digest = json::digest(text);
     if (arguments.memory_limit)
         for (auto& type : input.cluster.types) type.memory = std::min(type.memory, bytes(*arguments.memory_limit));
     return input;
@@ -49,6 +59,14 @@ program_layers layers_of(plan_arguments const& arguments, plan_input const& inpu
     return balanced_layers(p, operator_times(p, input.cluster, input.cluster.machines.front().type), text.size() > 9 ? 1'000'000'000 : std::stoul(text));
 }
 
+void add_origin(provenance& from, plan_input const& input) {
+    from.model = input.from.model;
+    from.model_digest = input.from.model_digest;
+    from.cluster_digest = input.from.cluster_digest;
+    from.batch = input.from.batch;
+    from.type = input.from.type;
+}
+
 int exit_status_of(search::status status, bool exists) {
     switch (status) {
     case search::status::infeasible: return infeasible;
@@ -61,9 +79,7 @@ int exit_status_of(search::status status, bool exists) {
 
 int finish(plan_arguments const& arguments, pipeline_plan plan, plan_input const* input) {
     if (input) {
-        plan.provenance.model = input->model.name;
-        plan.provenance.model_digest = input->model.digest;
-        plan.provenance.cluster_digest = input->cluster_digest;
+        add_origin(plan.provenance, *input);
         plan.warnings.insert(plan.warnings.begin(), input->model.warnings.begin(), input->model.warnings.end());
     } else {
         plan.provenance.model_digest = json::digest(json::read_text(arguments.profile));

@@ -17,11 +17,18 @@ namespace heddle::cli {
 struct plan_input {
     json::model model;
     heddle::cluster cluster;
-    std::string cluster_digest;
+    /// All of it but the planner's part.
+    provenance from;
 };
+
+/// A model of which there is a plan, with the batch and element type that were planned.
+json::model read_planned_model(std::string const& path, provenance const& from);
 
 /// The model with batch and element type, and the cluster with memory, that the arguments ask for.
 plan_input read_input(plan_arguments const& arguments);
+
+/// What a plan of the input comes from.
+void add_origin(provenance& from, plan_input const& input);
 
 /// Layers of a model: `repeats`, `names`, a number of them, or prefixes of parameters' names with commas.
 program_layers layers_of(plan_arguments const& arguments, plan_input const& input);

@@ -16,7 +16,7 @@ void add_plan_options(CLI::App& command, plan_arguments& plan) {
     command.add_option("--profile", plan.profile, "For amp and ditto, in place of model and cluster: layer profile, or layers and machines for templates");
     command.add_option("--planner", plan.planner, "Planner")->check(CLI::IsMember({"hap", "hidup", "amp", "ditto"}))->capture_default_str();
     command.add_option("--memory-limit", plan.memory_limit, "Bytes that a device may use at most")->check(positive);
-    command.add_option("--optimizer-bytes", plan.optimizer_bytes, "Bytes of optimizer state per parameter element")->check(CLI::Range(0.0, 1024.0))->capture_default_str();
+    command.add_option("--optimizer-bytes", plan.optimizer_bytes, "Bytes of optimizer state per parameter element")->check(up_to(1024))->capture_default_str();
     command.add_option_function<std::string>("--optimizer", [&](std::string const& name) { plan.optimizer_bytes = name == "adam" ? 8 : name == "momentum" ? 4 : 0; },
                                              "Optimizer, for the bytes of its state in float32")
         ->check(CLI::IsMember({"sgd", "momentum", "adam"}))->excludes("--optimizer-bytes");
@@ -27,16 +27,18 @@ void add_plan_options(CLI::App& command, plan_arguments& plan) {
     command.add_flag("!--no-times", plan.times, "Leave out what differs from run to run");
     command.add_option("--time-limit", plan.time_limit, "Stop after this many seconds with the best found")->check(positive);
 
-    auto* const hap = command.add_option_group("hap", "Options of the planners hap and hidup");
+    auto* const hap = command.add_option_group("hap", "Options of the planner hap");
     hap->add_flag("--group-machines", plan.hap.group_machines, "Plan each machine as one device, data parallel inside");
     hap->add_option("--segments", plan.hap.segments, "Ratios per segment: 'layers', a number of balanced parts, or names of first operators, with commas");
-    hap->add_option("--pin", plan.hap.pins, "Form of a tensor: NAME=replicated, NAME=mirrored, NAME=partial or NAME=shard(DIMENSION)")->take_all();
     hap->add_flag("--gradient-overlap", plan.hap.overlap, "Reduce gradients beside the backward pass, not after it");
-    hap->add_option("--trace", plan.hap.trace, "Write the timeline of one iteration to this file (Chrome trace)");
+
+    auto* const forms = command.add_option_group("forms", "Options of the planners hap and hidup");
+    forms->add_option("--pin", plan.hap.pins, "Form of a tensor: NAME=replicated, NAME=mirrored, NAME=partial, NAME=shard(DIMENSION) or NAME=shard(DIMENSION.FACTOR)")->take_all();
+    forms->add_option("--trace", plan.hap.trace, "Write the timeline of one iteration to this file (Chrome trace)");
 
     auto* const hidup = command.add_option_group("hidup", "Options of the planner hidup");
     hidup->add_option("--micro-batches", plan.hidup.micro_batches, "Parts of the batch that take turns")->check(CLI::Range(2, 64))->capture_default_str();
-    hidup->add_option("--turn", plan.hidup.turn, "Seconds to turn from one part to the next")->check(CLI::Range(0.0, 1e3))->capture_default_str();
+    hidup->add_option("--turn", plan.hidup.turn, "Seconds to turn from one part to the next")->check(up_to(1e3))->capture_default_str();
     hidup->add_option("--labels-per-cut", plan.hidup.labels_per_cut, "Labels expanded per cut; more take longer and prove more")->check(positive);
     hidup->add_flag("--batch-statistics", plan.hidup.batch_statistics, "Allow batch norms, whose statistics are then those of each part");
 
@@ -64,20 +66,21 @@ void add_plan_options(CLI::App& command, plan_arguments& plan) {
     ditto->add_option("--more-slots", plan.ditto.more_slots, "Slots of the slowest stage added to Oobleck's estimate")->check(CLI::Range(-65536, 65536))->capture_default_str();
     ditto->add_option("--reference", plan.ditto.reference, "Device type that machines are folded onto; without it the slowest");
     ditto->add_flag("--fold-communication", plan.ditto.fold_communication, "Fold with what devices tell each other");
-    ditto->add_option("--across-machines", plan.ditto.across_machines, "Seconds for each machine more that shares the layers, when folding with communication")->check(CLI::NonNegativeNumber);
+    ditto->add_option("--across-machines", plan.ditto.across_machines, "Seconds for each machine more that shares the layers, when folding with communication")->check(up_to(1e9));
     ditto->add_flag("--fold-memory", plan.ditto.fold_memory, "Fold no more than memory holds");
     ditto->add_option("--beam", plan.ditto.beam, "Orders of devices followed in recovery")->check(positive)->capture_default_str();
     ditto->add_option("--slack", plan.ditto.slack, "Folded devices that a stage may have more or fewer than it is worth")->capture_default_str();
     ditto->add_option("--exchanges", plan.ditto.exchanges, "Exchanges of machines tried after recovery")->capture_default_str();
     ditto->add_option("--most-machines", plan.ditto.most_machines, "Of a profile: equal copies of a template of so many machines at most")->check(positive);
 
-    command.parse_complete_callback([&command, &plan, hap, hidup, limited, pipelines, amp, ditto] {
+    command.parse_complete_callback([&command, &plan, hap, forms, hidup, limited, pipelines, amp, ditto] {
         auto const allow = [&](CLI::App const& group, std::initializer_list<char const*> planners) {
             if (std::ranges::find(planners, plan.planner) != planners.end()) return;
             for (auto const* option : group.get_options())
                 if (option->count() > 0) throw CLI::ValidationError(option->get_name(), "is no option of this planner");
         };
-        allow(*hap, {"hap", "hidup"});
+        allow(*hap, {"hap"});
+        allow(*forms, {"hap", "hidup"});
         allow(*hidup, {"hidup"});
         allow(*limited, {"hap", "hidup", "ditto"});
         allow(*pipelines, {"amp", "ditto"});

@@ -15,4 +15,13 @@ inline CLI::Validator const positive([](std::string const& text) {
     return CLI::detail::lexical_cast(text, value) && value > 0 && value < 0x1p63 ? std::string() : "'" + text + "' is no positive number";
 }, "POSITIVE");
 
+/// From zero to `most`, and a number.
+inline CLI::Validator up_to(double most) {
+    return {[most](std::string const& text) {
+                double value = 0;
+                return CLI::detail::lexical_cast(text, value) && value >= 0 && value <= most ? std::string() : "'" + text + "' is no number from 0 to " + std::to_string(most);
+            },
+            "NUMBER"};
+}
+
 } // namespace heddle::cli

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // heddle verify: does a plan compute what its model does? By its properties, then by running both.
 #include "commands.hpp"
+#include "plan_input.hpp"
 #include "verify_run.hpp"
 
 #include <heddle/execute/prove.hpp>
@@ -53,7 +54,7 @@ int run_verify(verify_arguments const& arguments) {
     if (json::format_of(arguments.plan, text) == "heddle.pipeline_plan") return run_verify_pipeline(arguments);
     if (!arguments.cluster.empty()) throw input_error("--cluster", "is for pipeline plans; see heddle cost");
     auto const p = json::parse_plan(text, arguments.plan);
-    auto const model = json::read_model(arguments.model);
+    auto const model = read_planned_model(arguments.model, p.provenance);
     auto warnings = model.warnings;
     if (p.provenance.model_digest != model.digest) warnings.push_back("the model has changed since the plan was made");
 

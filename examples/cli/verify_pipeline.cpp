@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // heddle verify, of a pipeline plan: is every layer somewhere once, does it cost what it says, and compute what its model does?
 #include "commands.hpp"
+#include "plan_input.hpp"
 #include "verify_run.hpp"
 
 #include <heddle/execute/prove_pipeline.hpp>
@@ -29,7 +30,7 @@ std::string shape_of(pipeline_plan const& p) {
 
 int run_verify_pipeline(verify_arguments const& arguments) {
     auto const p = json::read_pipeline_plan(arguments.plan);
-    auto const model = json::read_model(arguments.model);
+    auto const model = read_planned_model(arguments.model, p.provenance);
     auto warnings = model.warnings;
     if (p.provenance.model_digest != model.digest) warnings.push_back("the model has changed since the plan was made");
 

@@ -66,6 +66,7 @@
 #include <heddle/cost/step.hpp>
 #include <heddle/cost/timeline.hpp>
 
+#include <heddle/plan/as_planned.hpp>
 #include <heddle/plan/evaluate.hpp>
 #include <heddle/plan/pipeline_plan.hpp>
 #include <heddle/plan/pipeline_table.hpp>

@@ -103,6 +103,64 @@ class CommandLine(unittest.TestCase):
         plan["layers"][0]["operators"] += 1
         self.refused(run("verify", "--plan", self.write("broken.json", plan), "--model", MODEL, "--no-run"), "broken.json", "operators, expected those of the model")
 
+    def planned(self, *arguments):
+        """The plan's path, and what `heddle plan --json` prints of it, after the plan was verified and priced."""
+        out = self.path / "planned.json"
+        result = run("plan", "--model", MODEL, *arguments, "--out", out, "--json")
+        self.assertEqual((result.returncode, result.stderr), (0, ""), result)
+        summary = json.loads(result.stdout)
+        self.assertLessEqual(summary["lower_bound"], summary["cost"])
+        self.assertGreater(summary["lower_bound"], 0)
+        verified = run("verify", "--plan", out, "--model", MODEL, "--shrink", "--json")
+        self.assertEqual((verified.returncode, verified.stderr), (0, ""), verified)
+        self.assertLess(json.loads(verified.stdout)["max_relative_error"], 1e-10)
+        return out, summary
+
+    def test_plans_in_segments(self):
+        mixed = ("--cluster", "examples/clusters/v100x2_p100x6.json")
+        best = self.planned(*mixed)[1]["cost"]
+        for count in ("layers", "2", "20", "38"):
+            out, summary = self.planned(*mixed, "--segments", count)
+            self.assertLessEqual(summary["cost"], best)
+            priced = json.loads(run("cost", "--plan", out, "--cluster", mixed[1], "--json").stdout)
+            self.assertAlmostEqual(priced["cost"], summary["cost"], delta=1e-12)
+        self.refused(run("plan", "--model", MODEL, *mixed, "--segments", "1000"), "segments: 1000")
+        # Devices that favour different operators: ratios of several segments differ.
+        cluster = {"format": "heddle.cluster", "version": 1, "name": "unlike", "machines": [{"type": "products", "count": 2}, {"type": "traffic", "count": 2}],
+                   "device_types": [{"name": "products", "memory": 16e9, "bandwidth": 50e9, "rates": {"float32": 20e12}},
+                                    {"name": "traffic", "memory": 16e9, "bandwidth": 2e12, "rates": {"float32": 2e12}}],
+                   "links": {"inter": {"bandwidth": 300e9, "latency": 1e-6}}}
+        out, summary = self.planned("--cluster", self.write("unlike.json", cluster), "--segments", "layers")
+        self.assertGreater(len(json.loads(out.read_text()).get("segments", [])), 0)
+
+    def test_pinned_tensors(self):
+        best = self.planned("--cluster", CLUSTER)[1]
+        weight = "layers.1.attention.out_proj.weight"
+        for pin, held in ((weight + "=shard(0)", "shard(0)"), (weight + "=shard(1)", "shard(1)"), ("layers.0.attention.in_proj_weight=shard(0.1)", "shard(1)")):
+            out, summary = self.planned("--cluster", CLUSTER, "--pin", pin)
+            self.assertGreaterEqual(summary["cost"], best["cost"] * (1 - 1e-9))
+            plan = json.loads(out.read_text())
+            number = [t["name"] for t in plan["tensors"]].index(pin.split("=")[0])
+            self.assertEqual([s["to"] for s in plan["steps"] if s["do"] == "read" and s["tensor"] == number], [held])
+            # As fast as the fully sharded baseline at least, which keeps the pin.
+            self.assertLessEqual(summary["cost"], summary["baselines"]["fully sharded"] * (1 + 1e-9))
+        pinned = ("plan", "--model", MODEL, "--cluster", CLUSTER, "--pin")
+        self.refused(run(*pinned, weight + "=shard(0.7)"), "dimension 0 of the tensor has")
+        self.refused(run(*pinned, weight + "=shard()"), "expected numbers")
+        self.refused(run(*pinned, "none=partial"), "no tensor 'none'")
+        excluded = run(*pinned, weight + "=shard(0)", "--pin", weight + "=shard(1)", "--json")
+        self.assertEqual(excluded.returncode, 3)
+        self.assertEqual(json.loads(excluded.stdout)["reason"], "no program keeps what is pinned")
+
+    def test_plans_of_a_changed_model(self):
+        out, summary = self.planned("--cluster", CLUSTER, "--batch", 64, "--optimizer", "sgd", "--gradient-overlap")
+        self.assertEqual(json.loads(out.read_text())["provenance"]["batch"], 64)
+        self.planned("--cluster", "examples/clusters/v100x4_nvlink.json", "--dtype", "float16", "--optimizer-bytes", "12")
+        for option, value in (("--optimizer-bytes", "nan"), ("--turn", "nan")):
+            self.assertEqual(run("plan", "--model", MODEL, "--cluster", CLUSTER, "--planner", "hidup", option, value).returncode, 2)
+        for option in (("--segments", "2"), ("--gradient-overlap",), ("--group-machines",)):
+            self.assertEqual(run("plan", "--model", MODEL, "--cluster", CLUSTER, "--planner", "hidup", *option).returncode, 2)
+
     def test_verify_runs_the_plan(self):
         out = self.path / "plan.json"
         self.assertEqual(run("plan", "--model", MODEL, "--cluster", CLUSTER, "--out", out).returncode, 0)

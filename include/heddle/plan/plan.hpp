@@ -88,6 +88,9 @@ struct provenance {
     std::string cluster, cluster_digest;
     std::string version = library_version;
     training_options training;
+    /// The model's batch, and the type of its floating-point tensors, where the plan is of another one than the model's file has.
+    std::optional<std::int64_t> batch{};
+    std::optional<element_type> type{};
 };
 
 /// A plan. `status` is of this plan at its integral shares: `optimal` means that no program of the theory, as

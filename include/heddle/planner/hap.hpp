@@ -8,6 +8,7 @@
 #include <heddle/planner/hap_run.hpp>
 #include <heddle/planner/plan_segments.hpp>
 
+#include <chrono>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -34,8 +35,11 @@ template <single_device_program Program, ratio_solver Solver>
     indexed_program indexed = index_program(program);
     if (has_groups(c) && options.training.interleaves()) throw input_error("cluster '" + c.name + "'", "has device groups, whose micro-batches do not take turns");
     if (has_groups(c)) split_inside(indexed);
-    plan one = detail::with_accumulator(indexed, c, solver, options, [](auto&& run) { return run.run(); });
-    return options.segments.empty() || !one.exists() ? one : detail::plan_segments(program, c, solver, options, std::move(one));
+    auto asked = options;
+    find_cuts(indexed, asked.pinned);
+    auto const start = std::chrono::steady_clock::now();
+    plan one = detail::with_accumulator(indexed, c, solver, asked, [](auto&& run) { return run.run(); });
+    return asked.segments.empty() || !one.exists() ? one : detail::plan_segments(program, c, solver, std::move(asked), std::move(one), start);
 }
 
 /// The one call for the common case.

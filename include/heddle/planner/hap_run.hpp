@@ -22,6 +22,7 @@
 #include <chrono>
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <map>
 #include <optional>
 #include <set>
@@ -83,15 +84,19 @@ private:
         ratio_table ratios;
     };
     plan alternate_from(std::vector<starting_point> starts) {
-        graph_ = explore(with_pins(space_.program(), options_.pinned, fastest_programs(space_.program())));
+        if (options_.pinned.empty()) graph_ = explore(fastest_programs(space_.program()));
+        else widen(); // pins may forbid what is fastest without them
         for (auto const& s : starts) alternate(s.name, s.ratios);
-        if (memory_binds_ && widen()) {
+        if (memory_binds_) {
             which_limit_ = search::limit_kind::none;
+            bool const is_wider = widen();
+            for (auto const& s : starts) shift(s.name, s.ratios);
+            if (!is_wider) starts.clear();
             starts.push_back({"memory-proportional", everywhere(memory_proportional(model_))});
             for (auto const& s : starts) alternate(s.name + ", any storage", s.ratios);
         }
-        if (!best_) return infeasible();
         if (!search_proves && which_limit_ != search::limit_kind::none) search_longer();
+        if (!best_) return infeasible();
         prove();
         finish(*best_);
         return std::move(*best_);
@@ -117,11 +122,11 @@ private:
     }
 
     /// Classes are device types here; each is priced as its device with the largest share.
-    [[nodiscard]] priced_graph price(cut_graph const& graph, ratio_table const& ratios) const {
+    [[nodiscard]] priced_graph price(cut_graph const& graph, cost_model const& model, ratio_table const& ratios) const {
         largest_shares const shares(integral_shares(space_.program(), types_.per_device(ratios)), types_.of_device);
-        return {space_, graph, steps_, model_, shares, options_.training};
+        return {space_, graph, steps_, model, shares, options_.training};
     }
-    [[nodiscard]] priced_graph price(ratio_table const& ratios) const { return price(graph_, ratios); }
+    [[nodiscard]] priced_graph price(ratio_table const& ratios) const { return price(graph_, model_, ratios); }
 
     /// Prices a pair on integral shares and keeps it if it is the best so far.
     std::optional<double> consider(std::string origin, move_list const& path, ratio_table const& ratios) {
@@ -145,7 +150,7 @@ private:
             auto const graph = explore(b.allowed);
             bool const differs = Accumulator::overlaps_gradients && b.also_without_overlap;
             auto const run = [&](std::string const& name, ratio_table const& ratios) {
-                auto const bounds = improve_bounds<Accumulator>(price(graph, ratios), 6);
+                auto const bounds = improve_bounds<Accumulator>(price(graph, model_, ratios), 6);
                 std::string const as_planned = differs ? name + ", overlapped" : name;
                 if (!bounds.path && bounds.memory_binds) keep_least(as_planned, std::nullopt); // there are such programs, none that fits
                 if (!bounds.path || !has_instruction(*bounds.path, b.witness)) return;
@@ -207,6 +212,7 @@ private:
     synthesis_result synthesise_at(ratio_table const& ratios, synthesis_options options) {
         if (weights_) options.relaxation_rounds /= 2;
         options.weights = weights_;
+        if (best_) options.start = best_path_;
         auto found = synthesise_within_time(price(ratios), std::move(options));
         if (found.weights) weights_ = found.weights;
         if (found.which_limit != search::limit_kind::none) which_limit_ = found.which_limit;
@@ -240,14 +246,26 @@ private:
         return std::nullopt;
     }
 
-    /// Searches on at the best ratios, with the best program as incumbent.
+    /// Where memory binds: the fastest program at these ratios, fitting or not, at the ratios where it fits and is fastest, and on from there.
+    void shift(std::string const& start, ratio_table const& ratios) {
+        if (out_of_time()) return;
+        auto roomy = cluster_;
+        for (auto& type : roomy.types) type.memory = bytes(std::numeric_limits<double>::max());
+        cost_model const model(roomy, types_.classes, main_type(space_.program()));
+        auto const path = improve_bounds<Accumulator>(price(graph_, model, ratios), 6).path;
+        if (!path) return;
+        auto const balanced = balance(*path, ratios);
+        if (!balanced || !consider(start + ", memory aside, ratios", *path, *balanced)) return;
+        alternate(start + ", memory aside", *balanced);
+    }
+
+    /// Searches on at the best ratios.
     void search_longer() {
         if (out_of_time()) return;
         which_limit_ = search::limit_kind::none;
         auto options = options_.synthesis;
         options.search = options_.last_search;
-        options.start = best_path_;
-        auto const ratios = best_ratios_;
+        auto const ratios = best_ ? best_ratios_ : everywhere(memory_proportional(model_));
         auto const found = synthesise_at(ratios, options);
         if (!found.path) return;
         consider("longer search, program", *found.path, ratios);
@@ -270,7 +288,7 @@ private:
         }
         auto problem = make_ratio_problem(steps, saved, model_, proportional_.front(), ratios.size(), segment_of);
         if (ratios.size() == 1) {
-            auto solution = solver_.solve(problem.segments.front());
+            auto solution = solve(problem.segments.front(), ratios.front());
             return solution.feasible ? std::optional<ratio_table>({std::move(solution.ratios)}) : std::nullopt;
         }
         if constexpr (segmented_ratio_solver<Solver>) {
@@ -278,6 +296,12 @@ private:
             if (solution.feasible) return std::move(solution.ratios);
         }
         return std::nullopt;
+    }
+
+    /// From the ratios that there are, if the solver can start from any.
+    ratio_solution solve(ratio_problem const& problem, std::vector<double> const& ratios) {
+        if constexpr (requires { solver_.solve(problem, ratios); }) return solver_.solve(problem, ratios);
+        else return solver_.solve(problem);
     }
 
     /// The same of micro-batches in turn.
@@ -293,7 +317,7 @@ private:
         }
         for (std::size_t level = 0, n = 0; level < path.size(); n += space_.moves()[path[level++]].instructions.size())
             if (space_.moves()[path[level]].begins_stage) steps[n].begins_stage = true;
-        auto solution = solver_.solve(make_interleaved_ratio_problem(steps, saved, model_, proportional_.front(), options_.training, ratios));
+        auto solution = solve(make_interleaved_ratio_problem(steps, saved, model_, proportional_.front(), options_.training, ratios), ratios);
         return solution.feasible ? std::optional<ratio_table>({std::move(solution.ratios)}) : std::nullopt;
     }
 
@@ -331,9 +355,12 @@ private:
             if (auto const balanced = balance(best_path_, best_ratios_)) consider(origin + ", ratios", move_list(best_path_), *balanced);
         }
         if (!is_complete() || !weights_) return;
-        auto weights = *weights_;
-        if (!has_all_programs_) std::ranges::fill(weights.memory, 0.0);
-        double const bound = global_lower_bound(space_, graph_, steps_, model_, weights, proportional_.front(), global_rounds);
+        auto weights = *weights_; // of memory prices, those found and none: either is a bound
+        double bound = 0;
+        if (has_all_programs_ && std::ranges::any_of(weights.memory, [](double w) { return w > 0; }))
+            bound = global_lower_bound(space_, graph_, steps_, model_, weights, proportional_.front(), global_rounds);
+        std::ranges::fill(weights.memory, 0.0);
+        bound = std::max(bound, global_lower_bound(space_, graph_, steps_, model_, weights, proportional_.front(), global_rounds));
         best_->global_lower_bound = std::min(bound, best_->lower_bound);
     }
     /// The same where weights alone are a loose bound. Classes stand for their devices if that makes no difference to the plan.
@@ -397,7 +424,7 @@ private:
             result.reason = memory_reason(p);
             result.devices = p.devices;
         } else {
-            result.reason = "the theory has no program for this model";
+            result.reason = options_.pinned.empty() ? "the theory has no program for this model" : "no program keeps what is pinned";
         }
         bool const stopped = which_limit_ != search::limit_kind::none || !is_complete();
         result.status = stopped ? search::status::limit : search::status::infeasible;

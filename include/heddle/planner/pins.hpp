@@ -7,7 +7,9 @@
 #include <heddle/theory/instruction_filter.hpp>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -17,12 +19,23 @@ namespace heddle {
 struct pinned_tensor {
     tensor_id tensor = 0;
     heddle::form form = heddle::form::replicated();
+    /// Of a shard, its factor, whatever the segments; planners fill it in.
+    std::optional<factor> cut{};
 };
 
-/// Whether an instruction leaves what is pinned in the forms wanted.
+/// Looks up the factors of pinned shards. *Precondition:* forms are of the program, `p`, in one segment.
+inline void find_cuts(indexed_program const& p, std::vector<pinned_tensor>& pinned) {
+    for (auto& pin : pinned)
+        if (pin.form.is_shard()) pin.cut = p.tensors[pin.tensor].factors[static_cast<std::size_t>(pin.form.factor())];
+}
+
+/// Whether an instruction leaves what is pinned in the forms wanted. *Precondition:* `find_cuts` was called.
 [[nodiscard]] inline bool keeps_pins(indexed_program const& p, std::vector<pinned_tensor> const& pinned, instruction const& i) {
     auto const keeps = [&](tensor_id t, form f) {
-        return std::ranges::all_of(pinned, [&](pinned_tensor const& pin) { return pin.tensor != t || pin.form == f; });
+        return std::ranges::all_of(pinned, [&](pinned_tensor const& pin) {
+            if (pin.tensor != t) return true;
+            return pin.cut && f.is_shard() ? is_same_place(*pin.cut, p.tensors[t].factors[static_cast<std::size_t>(f.factor())]) : pin.form == f;
+        });
     };
     if (i.what == instruction::kind::read) return keeps(i.tensor, i.to);
     if (i.what != instruction::kind::compute) return true;

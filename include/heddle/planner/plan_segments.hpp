@@ -6,6 +6,7 @@
 #include <heddle/planner/hap_run.hpp>
 #include <heddle/planner/segments.hpp>
 
+#include <chrono>
 #include <cmath>
 #include <limits>
 #include <utility>
@@ -29,15 +30,21 @@ namespace heddle::detail {
 }
 
 /// Goes on from a plan in one segment: all segments with ratios of their own, then, one pair after the other, segments whose ratios
-/// are nearest get the same again; keeps the cheapest.
+/// are nearest get the same again; keeps the cheapest. A time limit counts from `start_time`.
 template <single_device_program Program, ratio_solver Solver>
-[[nodiscard]] plan plan_segments(Program const& program, cluster const& c, Solver& solver, hap_options const& options, plan best) {
+[[nodiscard]] plan plan_segments(Program const& program, cluster const& c, Solver& solver, hap_options options, plan best, std::chrono::steady_clock::time_point start_time) {
+    auto const whole_limit = options.time_limit_seconds;
     auto segments = numbered_in_order(options.segments);
     auto const start = best.ratios.front();
     for (;;) {
         auto const indexed = index_program(program, segments);
         std::size_t const count = segment_count(indexed);
         if (count == 1) return best;
+        if (whole_limit) {
+            double const left = *whole_limit - std::chrono::duration<double>(std::chrono::steady_clock::now() - start_time).count();
+            if (left <= 0) return best;
+            options.time_limit_seconds = left;
+        }
         auto found = with_accumulator(indexed, c, solver, options, [&](auto&& run) { return run.run_from(ratio_table(count, start)); });
         if (!found.exists()) return best;
         best.statistics += found.statistics;

@@ -53,10 +53,8 @@ public:
             out["memory_bytes"].push_back(number(d.memory.value));
             out["memory_limit_bytes"].push_back(std::isfinite(d.memory_limit.value) ? number(d.memory_limit.value) : value());
         }
-        auto const& from = plan_.provenance;
-        out["provenance"] = {{"planner", from.planner}, {"model", from.model}, {"model_digest", from.model_digest}, {"cluster", from.cluster},
-                             {"cluster_digest", from.cluster_digest}, {"heddle", from.version},
-                             {"optimizer_bytes_per_element", number(from.training.optimizer_bytes_per_element)}};
+        out["provenance"] = provenance_to_json(plan_.provenance);
+        out["provenance"]["optimizer_bytes_per_element"] = number(plan_.provenance.training.optimizer_bytes_per_element);
         out["time"] = {{"pipeline", number(plan_.time.pipeline.value)}, {"synchronisation", number(plan_.time.synchronisation.value)}};
         if (plan_.time.update.value > 0) out["time"]["update"] = number(plan_.time.update.value);
         out["bubble"] = number(plan_.bubble);
@@ -174,10 +172,8 @@ private:
 
     void read_provenance() {
         element const from = root_.at("provenance");
-        allow_only(from, {"planner", "model", "model_digest", "cluster", "cluster_digest", "heddle", "optimizer_bytes_per_element"});
-        plan_.provenance = {from.at("planner").text(), from.at("model").text(), from.at("model_digest").text(), from.at("cluster").text(), from.at("cluster_digest").text(),
-                            from.at("heddle").text(), {}};
-        plan_.provenance.training.optimizer_bytes_per_element = from.at("optimizer_bytes_per_element").non_negative();
+        allow_only(from, {"planner", "model", "model_digest", "cluster", "cluster_digest", "heddle", "batch", "dtype", "optimizer_bytes_per_element"});
+        plan_.provenance = provenance_from_json(from);
     }
 
     void read_stage(element const& e) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/json/detail/plan_names.hpp>
+#include <heddle/json/detail/provenance.hpp>
 #include <heddle/json/document.hpp>
 #include <heddle/plan/plan.hpp>
 
@@ -88,9 +89,7 @@ private:
 
     void read_provenance() {
         element const from = root_.at("provenance");
-        plan_.provenance = {optional_text(from, "planner"), optional_text(from, "model"), optional_text(from, "model_digest"),
-                            optional_text(from, "cluster"), optional_text(from, "cluster_digest"), optional_text(from, "heddle"), {}};
-        plan_.provenance.training.optimizer_bytes_per_element = from.at("optimizer_bytes_per_element").non_negative();
+        plan_.provenance = provenance_from_json(from);
         auto const overlaps = from.find("overlaps_gradients");
         plan_.provenance.training.overlaps_gradients = overlaps && overlaps->boolean();
         if (auto const schedule = root_.find("schedule")) {
@@ -111,11 +110,12 @@ private:
     }
 
     /// Of one segment as one list, of several as a list of lists.
+    /// One row for one segment, a list of rows for several.
     ratio_table read_ratios(element const& e) const {
-        bool const is_one = segment_count_ == 1 && !(e.size() == 1 && e.item(0).value().is_array());
+        bool const is_one = !(e.size() > 0 && e.item(0).value().is_array());
         ratio_table result;
         if (is_one) result.push_back(read_row(e));
-        else exactly(e, segment_count_, "one list per segment").for_each([&](element const& row) { result.push_back(read_row(row)); });
+        else e.for_each([&](element const& row) { result.push_back(read_row(row)); });
         return result;
     }
     /// One ratio per device, summing to one.
@@ -144,7 +144,10 @@ private:
         read_segments();
         bool const found = root_.at("steps").size() > 0;
         if (found && count == 0) devices.expected("at least one");
-        if (element const ratios = root_.at("ratios"); found || ratios.size() > 0) plan_.ratios = read_ratios(ratios);
+        if (element const ratios = root_.at("ratios"); found || ratios.size() > 0) {
+            plan_.ratios = read_ratios(ratios);
+            if (plan_.ratios.size() != segment_count_) ratios.expected(std::to_string(segment_count_) + ", one list per segment");
+        }
         element const memory = root_.at("memory");
         if (found || memory.size() > 0) exactly(memory, count, "one per device");
         memory.for_each([&](element const& e) {

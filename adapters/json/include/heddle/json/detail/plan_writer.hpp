@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/json/detail/plan_names.hpp>
+#include <heddle/json/detail/provenance.hpp>
 #include <heddle/json/document.hpp>
 #include <heddle/plan/plan.hpp>
 
@@ -46,10 +47,9 @@ public:
         result["memory_bytes"] = list(plan_.memory, [](memory_terms const& m) { return number(m.total()); });
         result["memory_limit_bytes"] = list(plan_.devices, [](plan_device const& d) { return number(d.memory_limit.value); });
         auto const& from = plan_.provenance;
-        result["provenance"] = {{"planner", from.planner}, {"model", from.model}, {"model_digest", from.model_digest},
-                                {"cluster", from.cluster}, {"cluster_digest", from.cluster_digest}, {"heddle", from.version},
-                                {"optimizer_bytes_per_element", number(from.training.optimizer_bytes_per_element)},
-                                {"overlaps_gradients", from.training.overlaps_gradients}};
+        auto& origin = result["provenance"] = provenance_to_json(from);
+        origin["optimizer_bytes_per_element"] = number(from.training.optimizer_bytes_per_element);
+        origin["overlaps_gradients"] = from.training.overlaps_gradients;
         result["time"] = {{"compute", number(plan_.time.compute)},
                           {"forward_communication", number(plan_.time.forward_communication)},
                           {"backward_communication", number(plan_.time.backward_communication)},

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief The program that a plan is of, from its model's.
+#pragma once
+
+#include <heddle/plan/plan.hpp>
+#include <heddle/theory/rescale.hpp>
+
+#include <utility>
+
+namespace heddle {
+
+/// A model's program with the batch and the element type that were planned. *Throws* `input_error` as `with_batch_size`.
+[[nodiscard]] inline program as_planned(program p, provenance const& from) {
+    if (from.batch) p = with_batch_size(p, *from.batch);
+    if (from.type) p = p.retyped(*from.type);
+    return p;
+}
+
+} // namespace heddle
