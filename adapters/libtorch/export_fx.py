@@ -24,6 +24,7 @@ As a library: model = export(module, inputs, name); write(model, path).
 
 import argparse
 import contextlib
+import functools
 import gzip
 import importlib
 import importlib.util
@@ -129,7 +130,7 @@ class TrainingTracer(torch.fx.Tracer):
         self.sources = {}  # parameter or buffer node -> (kind, requires_grad)
         self.rules = {}  # exported target -> index rule
         self.known = {}  # id of a real tensor -> (the tensor, its proxy)
-        self.versions = {}  # id of a meta tensor that others may be views of -> (the tensor, number of in-place changes)
+        self.versions = {}  # id of a meta tensor that others may be views of -> (it, number of in-place changes, what was changed last, to what)
 
     # What torch.fx calls.
 
@@ -189,10 +190,23 @@ class TrainingTracer(torch.fx.Tracer):
             if target != "to" or len(args) + len(kwargs) == 1:
                 return args[0]
         kwargs.pop("device", None)
+        if kind == "call_function" and target.__module__.startswith("torchvision.models."):
+            return target(*args, **kwargs)  # wrapped against tracers that do not know sizes
+        if kind == "call_method" and target in ("new_zeros", "new_ones", "new_full"):  # contents are known
+            return getattr(torch.empty(0, dtype=args[0].value.dtype), target)(*args[1:], **kwargs)
+        if target is operator.getitem and isinstance(args[0], TracedValue):
+            slices = single_slices(args[1], args[0].value.dim())
+            if len(slices) > 1:
+                return functools.reduce(operator.getitem, slices, args[0])
         if not torch.is_grad_enabled():
             raise ExportError("torch.no_grad() inside forward cannot be exported; use Tensor.detach()")
         if kwargs.get("out") is not None:
             raise ExportError(f"{display_name(target)} is called with out=; use its result instead")
+
+        if target in COMPOSITES:
+            return COMPOSITES[target](*args, **kwargs)
+        if kind == "call_method" and target in ("zero_", "fill_") and not isinstance((*args[1:], 0)[0], TracedValue):
+            return self.replace(args[0], self.source(torch.zeros((), dtype=args[0].value.dtype).expand(args[0].value.shape)))
 
         value = self.evaluate(kind, target, args, kwargs)
         if not any(isinstance(item, torch.Tensor) for item in flat(value)):
@@ -203,7 +217,7 @@ class TrainingTracer(torch.fx.Tracer):
             changed, target = args[0], target[:-1]
             if not callable(getattr(torch.Tensor, target, None)):
                 raise ExportError(f"the in-place method {target}_ has no counterpart that returns a new tensor")
-        elif kind == "call_method" and value is args[0].value:
+        elif kind == "call_method" and value is args[0].value or target is operator.getitem and is_whole(args[0], value):
             return args[0]
         elif kind == "call_function":
             args, kwargs = normalised(target, args, kwargs)
@@ -269,26 +283,35 @@ class TrainingTracer(torch.fx.Tracer):
             raise ExportError(f"{name}: {first_line(error)}") from error
         return tuple(result) if isinstance(result, list) else result
 
-    # In-place changes. The file knows values, not storage: the changed tensor's proxy goes over to the new value, and
-    # whoever still holds the old one under another name (a view) is told so when it is used.
+    # In-place changes. The file knows values, not storage: the changed tensor's proxy goes over to the new value. Another
+    # name for the same storage goes over, when it is used, where what was changed is a slice of it; else that is an error.
 
     def storage_version(self, value):
         if not isinstance(value, torch.Tensor):
             return 0
-        return self.versions.get(id(root_of(value)), (None, 0))[1]
+        return self.versions.get(id(root_of(value)), (value, 0))[1]
 
     def replace(self, proxy, result):
         if not isinstance(proxy, TracedValue):
             return result
         root = root_of(proxy.value)
-        self.versions[id(root)] = (root, self.storage_version(proxy.value) + 1)
+        self.versions[id(root)] = (root, self.storage_version(proxy.value) + 1, proxy.value, result)
         proxy.node, proxy.value = result.node, result.value
         proxy.version = self.storage_version(result.value)
         return proxy
 
     def check_current(self, proxy):
-        if proxy.version != self.storage_version(proxy.value):
+        version = self.storage_version(proxy.value)
+        if proxy.version == version:
+            return
+        _, _, changed, value = self.versions[id(root_of(proxy.value))]
+        found = slice_in(changed, proxy.value) if version == proxy.version + 1 else None
+        if found is None:
             raise ExportError(f"'{proxy.node.name}' shares its storage with a tensor that was changed in place since")
+        proxy.version = version
+        axis, first, end = found
+        before, after = (proxy[(*[slice(None)] * axis, part)] for part in (slice(0, first), slice(end, proxy.value.shape[axis])))
+        proxy.node = torch.cat([piece for piece in (before, value, after) if piece.value.shape[axis] > 0], axis).node
 
 
 def on_meta(tensor):
@@ -297,6 +320,30 @@ def on_meta(tensor):
 
 def root_of(tensor):
     return tensor if tensor._base is None else tensor._base
+
+
+def is_whole(of, view):
+    return isinstance(of, TracedValue) and (view.shape, view.stride()) == (of.value.shape, of.value.stride())
+
+
+def single_slices(index, rank):
+    """The slices of an index, each alone, as ATen applies them; nothing if there is anything else in it."""
+    if not isinstance(index, tuple) or not all(isinstance(i, slice) or i is ... for i in index):
+        return []
+    if ... in index:
+        at = index.index(...)
+        index = (*index[:at], *[slice(None)] * (rank + 1 - len(index)), *index[at + 1:])
+    return [(*[slice(None)] * d, i) for d, i in enumerate(index) if i != slice(None)]
+
+
+def slice_in(part, whole):
+    """Where a slice along one dimension lies in a tensor whose storage it shares: (dimension, first, end); None for another part."""
+    if not whole.is_contiguous() or part.stride() != whole.stride():
+        return None
+    axes = [d for d in range(whole.dim()) if part.shape[d] != whole.shape[d]]
+    first, rest = divmod(part.storage_offset() - whole.storage_offset(), whole.stride(axes[0])) if len(axes) == 1 else (-1, 0)
+    end = first + part.shape[axes[0]] if first >= 0 else 0
+    return (axes[0], first, end) if rest == 0 and 0 <= first < end <= whole.shape[axes[0]] else None
 
 
 def is_in_place(method):
@@ -335,6 +382,13 @@ def _one_hot_shape(tensor, num_classes=-1):
         raise ExportError("torch.nn.functional.one_hot needs num_classes here: it depends on the contents of a tensor")
     return torch.empty((*tensor.shape, num_classes), dtype=torch.int64, device="meta")
 
+
+def _normalize(input, p=2.0, dim=1, eps=1e-12, out=None):
+    return input.div(input.norm(p, dim, keepdim=True).clamp_min(eps).expand_as(input))
+
+
+# Functions written out in others.
+COMPOSITES = {torch.nn.functional.normalize: _normalize}
 
 # Operators without a shape function of their own on the meta device in some supported release.
 META_SHAPES = {
