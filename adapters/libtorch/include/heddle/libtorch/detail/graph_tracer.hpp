@@ -47,10 +47,12 @@ public:
         auto const object = arguments.front().toObject();
         auto const path = paths_.find(object.get());
         auto const outer = std::exchange(path_, path == paths_.end() ? path_ : path->second);
-        auto const type = object->type()->name() && method == "forward" && !trial_ ? object->type()->name()->name() : std::string{};
-        auto result = type == "MultiheadAttention"   ? call_attention(object, std::move(arguments))
-                      : type == "StochasticDepth" ? call_stochastic_depth(object->type()->getMethod(method), std::move(arguments))
-                                                    : call(object->type()->getMethod(method), std::move(arguments));
+        bool const is_forward = method.starts_with("forward"); // a trace numbers the second and later calls
+        auto const type = object->type()->name() && is_forward && !trial_ ? object->type()->name()->name() : std::string{};
+        auto& called = object->type()->getMethod(method);
+        auto result = type == "MultiheadAttention" ? call_attention(object, called, std::move(arguments))
+                      : type == "StochasticDepth"  ? call_stochastic_depth(called, std::move(arguments))
+                                                   : call(called, std::move(arguments));
         path_ = outer;
         return result;
     }
@@ -209,7 +211,7 @@ private:
         at::Tensor const first = tensors_in(arguments).front();
         if (written && qualified == "aten::copy_" && made[0].sizes() == arguments[1].toTensor().sizes() && values_.is_traced(arguments[1].toTensor()))
             return values_.redefine(*written, id(arguments[1].toTensor()));
-        if (written && makes_same(node) && !arguments.back().isTensor()) {
+        if (written && makes_same(node) && (arguments.size() == 1 || !arguments[1].isTensor())) {
             at::Tensor const number = at::zeros({}, written->options().device(at::kCPU));
             return values_.redefine(*written, id(values_.stand_in_for_constant(number.expand(written->sizes()))));
         }
@@ -275,8 +277,7 @@ private:
     }
 
     /// Self-attention of PyTorch's module as the one operator it is in the catalogue; anything else operator by operator.
-    c10::IValue call_attention(c10::intrusive_ptr<c10::ivalue::Object> const& object, std::vector<c10::IValue> arguments) {
-        auto& forward = object->type()->getMethod("forward");
+    c10::IValue call_attention(c10::intrusive_ptr<c10::ivalue::Object> const& object, torch::jit::Function& forward, std::vector<c10::IValue> arguments) {
         bool const plain = arguments.size() == 2 && arguments[1].isTensor() && arguments[1].toTensor().dim() == 3 &&
                            object->type()->hasAttribute("in_proj_weight") && object->type()->hasAttribute("out_proj");
         if (!plain) return call(forward, std::move(arguments));
