@@ -342,8 +342,12 @@ def _normalize(input, p=2.0, dim=1, eps=1e-12, out=None):
     return input.div(input.norm(p, dim, keepdim=True).clamp_min(eps).expand_as(input))
 
 
-# Functions written out in others.
-COMPOSITES = {torch.nn.functional.normalize: _normalize}
+def _swapaxes(input, axis0, axis1):
+    return input.transpose(axis0, axis1)
+
+
+# Functions written out in others, as ATen does.
+COMPOSITES = {torch.nn.functional.normalize: _normalize, torch.swapaxes: _swapaxes}
 
 # Operators without a shape function of their own on the meta device in some supported release.
 META_SHAPES = {

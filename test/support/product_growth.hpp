@@ -97,7 +97,8 @@ protected:
         std::size_t const first = rank(x) - sides;
         extent const channels = dims(x)[first - 1];
         extent groups = random_.chance(0.5) ? channels : channels % 2 == 0 ? 2 : 1;
-        shape w{groups * random_.between(1, 3), channels / groups}, y(dims(x).begin(), dims(x).begin() + static_cast<std::ptrdiff_t>(first));
+        shape w{groups * random_.between(1, 3), channels / groups}, y = dims(x);
+        y.resize(first);
         y.back() = w[0];
         bool const equal = random_.chance(0.2);
         std::vector<std::int64_t> stride, padding, dilation;
@@ -118,7 +119,8 @@ protected:
         auto const x = of_rank(sides + (random_.chance(0.8) ? 2 : 1));
         std::size_t const first = rank(x) - sides;
         extent const channels = dims(x)[first - 1], groups = random_.chance(0.5) ? channels : channels % 2 == 0 ? 2 : 1;
-        shape w{channels, random_.between(1, 3)}, y(dims(x).begin(), dims(x).begin() + static_cast<std::ptrdiff_t>(first));
+        shape w{channels, random_.between(1, 3)}, y = dims(x);
+        y.resize(first);
         y.back() = groups * w[1];
         std::vector<std::int64_t> stride, padding, dilation;
         for (std::size_t d = 0; d < sides; ++d) {
