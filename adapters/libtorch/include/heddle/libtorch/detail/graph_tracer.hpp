@@ -9,16 +9,13 @@
 #include <heddle/libtorch/detail/tensor_values.hpp>
 
 #include <torch/csrc/jit/api/function_impl.h>
-#include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/ir/ir.h>
 #include <torch/csrc/jit/api/module.h>
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <unordered_map>
