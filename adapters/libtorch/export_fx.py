@@ -27,321 +27,27 @@ import contextlib
 import gzip
 import importlib
 import importlib.util
-import inspect
 import io
 import json
 import math
-import operator
 import os
-import re
 import sys
 import traceback
-import types
 from pathlib import Path
 
 try:
     import torch
-    import torch.fx
+
+    import training_tracer
+    from training_tracer import ExportError, TrainingTracer, display_name, first_line
 except ImportError as error:
     if __name__ == "__main__":
         sys.exit(f"export_fx: this script needs PyTorch: {error}")
     raise
-from torch.fx.node import map_aggregate
-from torch.fx.operator_schemas import normalize_function
 
 FORMAT = "heddle.model"
 VERSION = 1
 SHIPPED_DIRECTORY = Path(__file__).resolve().parents[2] / "examples" / "models"
-
-
-class ExportError(Exception):
-    """The module cannot be exported; the text is one line that says what is wrong and where."""
-
-
-# --------------------------------------------------------------------------------------------------------- tracing
-
-
-class TracedValue(torch.fx.Proxy):
-    """A proxy that knows its value on the meta device, so that everything but tensor contents is concrete."""
-
-    def __init__(self, node, tracer, value):
-        super().__init__(node, tracer)
-        self.value = value
-        self.version = tracer.storage_version(value)
-        self.items = {}
-
-    def __getattr__(self, name):
-        if name.startswith("__"):
-            raise AttributeError(name)
-        attribute = getattr(self.value, name)
-        if isinstance(self.value, tuple):  # a named field of a result such as that of torch.max
-            return self[next(i for i, item in enumerate(self.value) if item is attribute)]
-        if callable(attribute):
-            return lambda *args, **kwargs: self.tracer.create_proxy("call_method", name, (self, *args), kwargs)
-        if isinstance(attribute, torch.Tensor):
-            return self.tracer.create_proxy("call_function", getattr, (self, name), {})
-        return attribute
-
-    def __getitem__(self, index):
-        if not isinstance(self.value, tuple):
-            return self.tracer.create_proxy("call_function", operator.getitem, (self, index), {})
-        if isinstance(index, slice):
-            return tuple(self)[index]
-        index = range(len(self.value))[index]
-        if index not in self.items:
-            self.items[index] = self.tracer.item_of(self, index)
-        return self.items[index]
-
-    def __len__(self):
-        return len(self.value)
-
-    def __iter__(self):
-        return (self[i] for i in range(len(self)))
-
-    def __setitem__(self, index, value):
-        raise ExportError("a tensor is changed by assignment to an index; use torch.where, torch.cat or masked_fill")
-
-    def _needs_contents(self):
-        raise ExportError("the contents of a tensor are needed as a Python value (data-dependent control flow)")
-
-    __bool__ = __int__ = __float__ = __index__ = __complex__ = _needs_contents
-
-
-def _in_place(name):
-    def operation(self, other):
-        return self.tracer.replace(self, getattr(self, f"__{name}__")(other))
-
-    return operation
-
-
-for _name in ("add", "sub", "mul", "truediv", "floordiv", "pow", "matmul"):
-    setattr(TracedValue, f"__i{_name}__", _in_place(_name))
-
-
-class TrainingTracer(torch.fx.Tracer):
-    """Traces forward into functional operators only; one node per parameter and buffer, by identity."""
-
-    def __init__(self, inputs):
-        super().__init__()
-        self.inputs = inputs
-        self.module = ""  # dotted path of the innermost module being traced
-        self.values = {}  # node -> its value on the meta device
-        self.sources = {}  # parameter or buffer node -> (kind, requires_grad)
-        self.rules = {}  # exported target -> index rule
-        self.known = {}  # id of a real tensor -> (the tensor, its proxy)
-        self.versions = {}  # id of a meta tensor that others may be views of -> (the tensor, number of in-place changes)
-
-    # What torch.fx calls.
-
-    def create_args_for_root(self, root_fn, is_module, concrete_args=None):
-        self.names = {}
-        for kind, named in (("parameter", self.root.named_parameters()), ("buffer", self.root.named_buffers())):
-            for path, tensor in named:
-                self.names.setdefault(id(tensor), (kind, path))
-        try:
-            bound = inspect.signature(root_fn).bind(self.root, **self.inputs)
-        except TypeError as error:
-            raise ExportError(f"the inputs do not fit forward{inspect.signature(root_fn)}: {error}") from error
-        order = [name for name in bound.signature.parameters if name in self.inputs]
-        order += [name for name in self.inputs if name not in order]
-        arguments = {}
-        for name in order:
-            value = self.inputs[name]
-            if isinstance(value, torch.Tensor):
-                node = self.create_node("placeholder", name, (), {}, name)
-                value = self.record(node, on_meta(value))
-            elif not isinstance(value, (bool, int, float, str, type(None))):
-                raise ExportError(f"input '{name}' is a {type(value).__name__}; expected a tensor or a plain value")
-            arguments[name] = value
-        return (lambda root: root_fn(root, **arguments)), [self.root]
-
-    def is_leaf_module(self, m, module_qualified_name):
-        return False
-
-    def call_module(self, m, forward, args, kwargs):
-        outer, self.module = self.module, self.submodule_paths.get(m, type(m).__name__)
-        result = forward(*args, **kwargs)
-        self.module = outer  # not after an exception: the error report names the innermost module
-        return result
-
-    def getattr(self, attr, attr_val, parameter_proxy_cache):
-        return self.source(attr_val) if isinstance(attr_val, torch.Tensor) else attr_val
-
-    _module_getattr = getattr  # its name in older releases
-
-    def create_arg(self, a):
-        if isinstance(a, TracedValue):
-            self.check_current(a)
-        return self.source(a).node if isinstance(a, torch.Tensor) else super().create_arg(a)
-
-    def create_proxy(self, kind, target, args, kwargs, name=None, type_expr=None, proxy_factory_fn=None):
-        if target is torch._assert:
-            return None
-        # A tuple is only ever the operand of an operator.getitem.
-        args, kwargs = (map_aggregate(a, lambda x: tuple(x) if is_tuple(x) else x) for a in (args, kwargs))
-        kwargs = dict(kwargs)
-        if kind == "call_method" and target in ("cpu", "cuda", "contiguous", "to"):
-            # Devices and memory layouts are no part of a model.
-            args = tuple(a for a in args if not isinstance(a, (torch.device, torch.memory_format, str)))
-            kwargs = {name: a for name, a in kwargs.items() if name == "dtype"}
-            if target == "contiguous":
-                return TracedValue(args[0].node, self, args[0].value.contiguous())
-            if target != "to" or len(args) + len(kwargs) == 1:
-                return args[0]
-        kwargs.pop("device", None)
-        if not torch.is_grad_enabled():
-            raise ExportError("torch.no_grad() inside forward cannot be exported; use Tensor.detach()")
-        if kwargs.get("out") is not None:
-            raise ExportError(f"{display_name(target)} is called with out=; use its result instead")
-
-        value = self.evaluate(kind, target, args, kwargs)
-        if not any(isinstance(item, torch.Tensor) for item in flat(value)):
-            return value
-
-        changed = None
-        if kind == "call_method" and is_in_place(target):
-            changed, target = args[0], target[:-1]
-            if not callable(getattr(torch.Tensor, target, None)):
-                raise ExportError(f"the in-place method {target}_ has no counterpart that returns a new tensor")
-        elif kind == "call_method" and value is args[0].value:
-            return args[0]
-        elif kind == "call_function":
-            args, kwargs = normalised(target, args, kwargs)
-            kwargs.pop("device", None)
-            if kwargs.get("inplace") is True:
-                changed = kwargs.get("input", args[0] if args else None)
-        node = self.create_node(kind, target, self.create_arg(args), self.create_arg(kwargs), name)
-        result = self.record(node, value)
-        return result if changed is None else self.replace(changed, result)
-
-    # What those need.
-
-    def record(self, node, value):
-        self.values[node] = value
-        return TracedValue(node, self, value)
-
-    def source(self, tensor):
-        """The proxy of a parameter, a buffer or a constant: one for each tensor object."""
-        if id(tensor) not in self.known:
-            kind, path = self.names.get(id(tensor), ("buffer", self.tensor_attrs.get(tensor)))
-            if isinstance(tensor, torch.nn.Parameter) and kind != "parameter":
-                raise ExportError("a parameter is used that is not registered in the module")
-            if path is None:
-                path = f"constant_{sum(kind == 'constant' for kind, _ in self.sources.values())}"
-                kind = "constant"
-            node = self.create_node("get_attr", path, (), {})
-            self.sources[node] = (kind, tensor.requires_grad)
-            self.known[id(tensor)] = (tensor, self.record(node, on_meta(tensor)))
-        return self.known[id(tensor)][1]
-
-    def item_of(self, whole, index):
-        value = whole.value[index]
-        if not any(isinstance(item, torch.Tensor) for item in flat(value)):
-            return value
-        return self.record(self.create_node("call_function", operator.getitem, (whole.node, index), {}), value)
-
-    def evaluate(self, kind, target, args, kwargs):
-        def on_meta_device(a):
-            if isinstance(a, torch.Tensor):
-                a = self.source(a)
-            return a.value if isinstance(a, TracedValue) else a
-
-        args, kwargs = map_aggregate(args, on_meta_device), map_aggregate(kwargs, on_meta_device)
-        try:
-            with torch.no_grad():
-                if target in META_SHAPES:
-                    return META_SHAPES[target](*args, **kwargs)
-                if kind == "call_function":
-                    result = target(*args, **kwargs)
-                else:
-                    receiver = args[0].clone() if is_in_place(target) else args[0]
-                    result = getattr(receiver, target)(*args[1:], **kwargs)
-        except ExportError:
-            raise
-        except Exception as error:
-            name = display_name(target)
-            missing = re.search(r"Could not run '(aten::\w+)", str(error))
-            if missing and missing[1] in ("aten::_local_scalar_dense", "aten::nonzero", "aten::masked_select", "aten::_unique2"):
-                raise ExportError(f"{name} needs the contents of a tensor (data-dependent control flow or shape)") from error
-            if missing:
-                raise ExportError(f"{name} cannot be run on the meta device; hide it in a function under torch.fx.wrap "
-                                  "that computes its shape there") from error
-            raise ExportError(f"{name}: {first_line(error)}") from error
-        return tuple(result) if isinstance(result, list) else result
-
-    # In-place changes. The file knows values, not storage: the changed tensor's proxy goes over to the new value, and
-    # whoever still holds the old one under another name (a view) is told so when it is used.
-
-    def storage_version(self, value):
-        if not isinstance(value, torch.Tensor):
-            return 0
-        return self.versions.get(id(root_of(value)), (None, 0))[1]
-
-    def replace(self, proxy, result):
-        if not isinstance(proxy, TracedValue):
-            return result
-        root = root_of(proxy.value)
-        self.versions[id(root)] = (root, self.storage_version(proxy.value) + 1)
-        proxy.node, proxy.value = result.node, result.value
-        proxy.version = self.storage_version(result.value)
-        return proxy
-
-    def check_current(self, proxy):
-        if proxy.version != self.storage_version(proxy.value):
-            raise ExportError(f"'{proxy.node.name}' shares its storage with a tensor that was changed in place since")
-
-
-def on_meta(tensor):
-    return tensor.detach().to("meta").requires_grad_(tensor.requires_grad)
-
-
-def root_of(tensor):
-    return tensor if tensor._base is None else tensor._base
-
-
-def is_in_place(method):
-    return re.search("[^_]_$", method) is not None
-
-
-def is_tuple(x):
-    return isinstance(x, TracedValue) and isinstance(x.value, tuple)
-
-
-def flat(value):
-    if isinstance(value, (tuple, list)):
-        for item in value:
-            yield from flat(item)
-    else:
-        yield value
-
-
-def normalised(target, args, kwargs):
-    """Arguments by name, defaults filled in, where the signature allows only one reading; else as they were written."""
-    if getattr(target, "__module__", None) in ("_operator", "builtins"):
-        return args, kwargs
-    try:
-        found = normalize_function(target, args, kwargs, normalize_to_only_use_kwargs=True)
-    except (RuntimeError, TypeError, ValueError):
-        return args, kwargs
-    return (args, kwargs) if found is None else (found.args, dict(found.kwargs))
-
-
-def _loss_shape(input, target, *args, reduction="mean", **kwargs):
-    return torch.empty(target.shape if reduction == "none" else (), dtype=input.dtype, device="meta")
-
-
-def _one_hot_shape(tensor, num_classes=-1):
-    if num_classes < 0:
-        raise ExportError("torch.nn.functional.one_hot needs num_classes here: it depends on the contents of a tensor")
-    return torch.empty((*tensor.shape, num_classes), dtype=torch.int64, device="meta")
-
-
-# Operators without a shape function of their own on the meta device in some supported release.
-META_SHAPES = {
-    torch.nn.functional.nll_loss: _loss_shape,
-    torch.nn.functional.cross_entropy: _loss_shape,
-    torch.nn.functional.one_hot: _one_hot_shape,
-}
 
 
 # --------------------------------------------------------------------------------------------------------- writing
@@ -440,25 +146,8 @@ def describe_value(value):
     return {"kind": "value", "value": value}
 
 
-def display_name(target):
-    """The qualified name of an operator, as it stands in the file."""
-    if isinstance(target, str):
-        return target
-    if hasattr(target, "heddle_target"):
-        return target.heddle_target
-    for home in (torch, torch.nn.functional, torch.linalg, torch.fft, torch.special):
-        public = target.__name__.removeprefix(home.__name__.removeprefix("torch.") + "_")
-        if isinstance(target, types.BuiltinFunctionType) and getattr(home, public, None) is target:
-            return f"{home.__name__}.{public}"
-    return torch.fx.node._get_qualified_name(target).replace("_operator.", "operator.")
-
-
-def first_line(error):
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
-
-
 def one_line(tracer, error):
-    own = (os.path.dirname(torch.__file__), __file__)
+    own = (os.path.dirname(torch.__file__), __file__, training_tracer.__file__)
     frames = traceback.extract_tb(error.__traceback__)
     frame = next((f for f in reversed(frames) if not f.filename.startswith(own)), None)
     place = f"module '{tracer.module}'" if tracer.module else "forward"

@@ -41,7 +41,7 @@ private:
             add({"neg", "clone", "to", "type_as", "float", "double", "half", "bfloat16", "contiguous", "relu", "tanh", "sigmoid", "exp", "sqrt", "log", "gelu", "silu", "dropout"}, &self::unary);
             add({"add", "sub", "mul", "multiply", "div", "truediv"}, &self::binary);
             add({"rsqrt", "reciprocal", "expm1", "log1p", "log2", "sin", "cos", "erf", "square", "pow", "mish", "logsigmoid", "log_sigmoid", "softsign", "tanhshrink"}, &self::smooth_function);
-            add({"abs", "clamp", "relu6", "hardsigmoid", "hardswish", "selu", "leaky_relu", "elu", "celu", "softplus", "hardtanh", "sign", "floor", "ceil", "round", "logical_not"}, &self::bent_function);
+            add({"abs", "clamp", "clamp_min", "clamp_max", "relu6", "hardsigmoid", "hardswish", "selu", "leaky_relu", "elu", "celu", "softplus", "hardtanh", "sign", "floor", "ceil", "round", "logical_not"}, &self::bent_function);
             add({"dropout1d", "dropout2d", "dropout3d", "stochastic_depth"}, &self::drop);
             add({"eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or"}, &self::compare);
             add({"minimum", "maximum"}, &self::extreme);
@@ -69,7 +69,7 @@ private:
             add({"l1_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits", "kl_div"}, &self::element_loss);
             add({"nll_loss", "cross_entropy"}, &self::classification);
             add({"mse_loss"}, &self::squared_error);
-            add({"transpose", "permute", "t", "getattr"}, &self::permute);
+            add({"transpose", "swapaxes", "swapdims", "permute", "t", "getattr"}, &self::permute);
             add({"reshape", "view", "flatten", "unflatten", "squeeze", "unsqueeze", "view_as", "reshape_as"}, &self::reshape);
             add({"expand", "expand_as"}, &self::expand);
             add({"cat", "concat"}, &self::concatenate);
@@ -218,9 +218,9 @@ private:
         auto const x = of_rank(3 + random_.below(2));
         shape y = dims(x);
         for (std::size_t d = 2; d < y.size(); ++d) y[d] = size();
-        bool const linear = random_.chance(0.5);
-        keywords named{{"mode", text(!linear ? "nearest" : y.size() == 3 ? "linear" : "bilinear")}};
-        if (linear) named["align_corners"] = flag(random_.chance(0.5));
+        bool const smooth = random_.chance(0.6);
+        keywords named{{"mode", text(!smooth ? "nearest" : y.size() == 3 ? "linear" : random_.chance(0.5) ? "bicubic" : "bilinear")}};
+        if (smooth) named["align_corners"] = flag(random_.chance(0.5));
         keep(not_plain(call(kind, {T(x), ints({y.begin() + 2, y.end()})}, y, named)));
     }
 

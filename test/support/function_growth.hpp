@@ -38,7 +38,7 @@ protected:
         if (kind == "softplus" && random_.chance(0.5)) named = {{"beta", real(2)}, {"threshold", real(0.5)}};
         if (kind == "hardtanh" && random_.chance(0.5)) named = {{"min_val", real(-0.3)}, {"max_val", real(0.6)}};
         if (kind == "clamp") named[random_.chance(0.5) ? "min" : "max"] = real(0.1);
-        keep(not_plain(same(kind, x, {}, named)));
+        keep(not_plain(kind.starts_with("clamp_") ? same(kind, x, {real(0.1)}) : same(kind, x, {}, named)));
     }
     void drop(std::string const& kind) {
         if (kind == "stochastic_depth")
@@ -106,7 +106,7 @@ protected:
         bool const sum = among(kind, {"sum", "mean", "logsumexp"});
         auto const good = [&](tensor_id t) { return rank(t) > 0 && is_plain(t); };
         auto const x = sum ? at_least_rank(1) : operand_that(good, 2);
-        if (among(kind, {"max", "min"})) return keep(not_plain(call(kind, {T(x)}, {})));
+        if (among(kind, {"max", "min"})) return random_.chance(0.4) ? keep(not_plain(call(kind, {T(x)}, {}))) : extremes(kind, x);
         bool const keep_dims = random_.chance(0.3), spread = among(kind, {"var", "std"});
         auto const r = some_reduced(x, keep_dims);
         keywords named{{"keepdim", flag(keep_dims)}};
@@ -114,6 +114,20 @@ protected:
         if (kind == "std" && r.elements < 2) return keep(same("square", x)); // of one element there is no slope
         auto const y = kind == "norm" ? call(kind, {T(x), number(2), ints(r.axes)}, r.result, named) : call(kind, {T(x), ints(r.axes)}, r.result, named);
         keep(spread ? not_plain(y) : y);
+    }
+    /// Of one dimension, and what another tensor has at their places.
+    void extremes(std::string const& kind, tensor_id x) {
+        auto const d = any_axis(x);
+        bool const keep_dims = random_.chance(0.5);
+        shape kept = dims(x), y = kept;
+        kept[d] = 1;
+        if (keep_dims) y = kept;
+        else y.erase(y.begin() + static_cast<std::ptrdiff_t>(d));
+        auto const found = call_multi(kind, {T(x), axis(d, rank(x))}, {y, y}, {{"keepdim", flag(keep_dims)}}, {}, element_type::int64);
+        keep(not_plain(found[0]));
+        if (random_.chance(0.5)) return;
+        auto const places = keep_dims ? found[1] : call("unsqueeze", {T(found[1]), axis(d, rank(x))}, kept, {}, element_type::int64);
+        keep(not_plain(call("gather", {T(weight(dims(x))), axis(d, rank(x)), T(places)}, kept)));
     }
     void accumulate(std::string const& kind) {
         auto const x = at_least_rank(1);

@@ -74,20 +74,36 @@ protected:
             for (char c : written_out(list)) s.push_back(extents.try_emplace(c, size()).first->second);
             return s;
         };
-        std::vector<literal> arguments{text(equation), T(x)};
-        for (std::size_t k = 1; k < letters.size(); ++k) arguments.push_back(T(weight(shape_of(letters[k]))));
+        std::vector<literal> operands{T(x)}, arguments{text(equation)};
+        for (std::size_t k = 1; k < letters.size(); ++k) operands.push_back(T(weight(shape_of(letters[k]))));
+        if (random_.chance(0.3)) { // operands with lists of numbers
+            arguments.clear();
+            for (std::size_t k = 0; k < letters.size(); ++k) arguments.insert(arguments.end(), {operands[k], numbers_of(letters[k])});
+            arguments.push_back(numbers_of(result));
+        } else {
+            arguments.insert(arguments.end(), operands.begin(), operands.end());
+        }
         keep(call(kind, arguments, shape_of(result)));
+    }
+    static literal numbers_of(std::string list) {
+        std::vector<literal> items;
+        if (auto const dots = list.find("..."); dots != std::string::npos) list.replace(dots, 3, ".");
+        for (char c : list) items.push_back(c == '.' ? literal{literal::ellipsis{}} : number(c - 'a'));
+        return test::list(items);
     }
     void convolution(std::string const& kind) {
         std::size_t const sides = static_cast<std::size_t>(kind[4] - '0');
-        auto const x = of_rank(sides + 2);
-        extent const channels = dims(x)[1];
+        auto const x = of_rank(sides + (random_.chance(0.8) ? 2 : 1)); // samples may be missing
+        std::size_t const first = rank(x) - sides;
+        extent const channels = dims(x)[first - 1];
         extent groups = random_.chance(0.5) ? channels : channels % 2 == 0 ? 2 : 1;
-        shape w{groups * random_.between(1, 3), channels / groups}, y{dims(x)[0], w[0]};
+        shape w{groups * random_.between(1, 3), channels / groups}, y = dims(x);
+        y.resize(first);
+        y.back() = w[0];
         bool const equal = random_.chance(0.2);
         std::vector<std::int64_t> stride, padding, dilation;
         for (std::size_t d = 0; d < sides; ++d) {
-            extent const in = dims(x)[d + 2];
+            extent const in = dims(x)[d + first];
             w.push_back(random_.between(1, static_cast<int>(std::min<extent>(in, 3))));
             padding.push_back(equal || w.back() == 1 ? 0 : random_.between(0, 1));
             dilation.push_back(2 * (w.back() - 1) < in ? random_.between(1, 2) : 1);
@@ -100,20 +116,23 @@ protected:
     }
     void convolution_transpose(std::string const& kind) {
         std::size_t const sides = static_cast<std::size_t>(kind[14] - '0');
-        auto const x = of_rank(sides + 2);
-        extent const channels = dims(x)[1], groups = random_.chance(0.5) ? channels : channels % 2 == 0 ? 2 : 1;
-        shape w{channels, random_.between(1, 3)}, y{dims(x)[0], groups * w[1]};
+        auto const x = of_rank(sides + (random_.chance(0.8) ? 2 : 1));
+        std::size_t const first = rank(x) - sides;
+        extent const channels = dims(x)[first - 1], groups = random_.chance(0.5) ? channels : channels % 2 == 0 ? 2 : 1;
+        shape w{channels, random_.between(1, 3)}, y = dims(x);
+        y.resize(first);
+        y.back() = groups * w[1];
         std::vector<std::int64_t> stride, padding, dilation;
         for (std::size_t d = 0; d < sides; ++d) {
             w.push_back(random_.between(1, 3));
             stride.push_back(random_.between(1, 2));
             dilation.push_back(random_.between(1, 2));
-            extent const reach = (dims(x)[d + 2] - 1) * stride.back() + dilation.back() * (w.back() - 1) + 1;
+            extent const reach = (dims(x)[d + first] - 1) * stride.back() + dilation.back() * (w.back() - 1) + 1;
             padding.push_back(reach > 2 ? random_.between(0, 1) : 0);
             y.push_back(reach - 2 * padding.back());
         }
         keywords named{{"stride", ints(stride)}, {"dilation", ints(dilation)}, {"groups", number(groups)}, {"padding", ints(padding)}};
-        if (random_.chance(0.5)) named["bias"] = T(weight({y[1]}));
+        if (random_.chance(0.5)) named["bias"] = T(weight({y[first - 1]}));
         keep(call(kind, {T(x), T(weight(w))}, y, named));
     }
     void multi_head(std::string const& kind) {

@@ -22,7 +22,7 @@ protected:
         if (kind == "permute") {
             for (std::size_t d = order.size(); d > 1; --d) std::swap(order[d - 1], order[random_.below(d)]);
             arguments.push_back(ints(order));
-        } else if (kind == "transpose") {
+        } else if (kind == "transpose" || kind.starts_with("swap")) {
             if (order.empty()) return;
             std::size_t const a = any_axis(x), b = any_axis(x);
             std::swap(order[a], order[b]);
@@ -120,6 +120,7 @@ protected:
     }
     void get_item(std::string const& kind) {
         auto const x = operand();
+        if (rank(x) > 0 && random_.chance(0.15)) return get_masked(kind, x);
         if (rank(x) > 0 && random_.chance(0.2)) { // places in a tensor
             shape y = dims(x);
             y.back() = size();
@@ -148,6 +149,19 @@ protected:
         }
         if (items.empty() || random_.chance(0.2)) items.push_back({literal::ellipsis{}});
         keep(call(kind, {T(x), list(items)}, y));
+    }
+    /// By a mask of one dimension, with ones at the places of the largest of some numbers.
+    void get_masked(std::string const& kind, tensor_id x) {
+        auto const d = any_axis(x);
+        shape y = dims(x);
+        extent const all = y[d], count = y[d] = random_.between(1, static_cast<int>(all));
+        auto const ranks = call_multi("topk", {T(input({all})), number(count)}, {{count}, {count}}, {}, {}, element_type::int64);
+        auto const ones = call("one_hot", {T(ranks[1]), number(all)}, {count, all}, {}, element_type::int64);
+        auto const total = call("sum", {T(ones), number(0)}, {all}, {}, element_type::int64);
+        auto const mask = call("gt", {T(total), number(0)}, {all}, {}, element_type::boolean);
+        std::vector<literal> items(d, whole());
+        items.push_back(T(mask));
+        keep(not_plain(call(kind, {T(x), list(items)}, y)));
     }
     void class_token(std::string const& kind) {
         auto const x = of_rank(3);

@@ -49,4 +49,10 @@ TEST_CASE("selecting is indexing") {
     CHECK(part.start == 1);
     CHECK_FALSE(part.stop.has_value());
     CHECK(part.step == 2);
+    auto const places = functional_call_of("aten::index", {{"self", whole(0)}, {"indices", {literal::list{literal{}, literal{literal::tensor{4}}}}}}, 3);
+    CHECK(places.target == "operator.getitem");
+    auto const& index = *places.keywords.at("index").as<literal::list>();
+    REQUIRE(index.size() == 2);
+    CHECK(index[0].as<literal::slice>()->is_whole());
+    CHECK(index[1].as<literal::tensor>()->id == 4);
 }

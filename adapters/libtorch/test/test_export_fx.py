@@ -219,6 +219,48 @@ class Export(ModelCase):
 
         self.assert_error("changed in place", forward)
 
+    def test_a_slice_changed_in_place(self):
+        def forward(self, x):
+            y = x * 2
+            y[:, 1:3].relu_()
+            y[6:].zero_()
+            return y.sum()
+
+        model = self.export_function(forward)
+        names = ["operator.mul", *["operator.getitem", "relu"], *["operator.getitem"] * 2, "torch.cat", "operator.getitem", "torch.cat", "sum"]
+        self.assertEqual(calls(model), names)
+        relu, before, after, joined = model["nodes"][3:7]
+        self.assertEqual(joined["inputs"], [before["id"], relu["id"], after["id"]])
+        self.assertEqual([node["out"]["shape"] for node in (before, after, joined)], [[8, 1], [8, 1], [8, 4]])
+
+        def twice(self, x):
+            y = x * 2
+            last, first = y[6:], y[:1]
+            last.zero_()
+            first.zero_()
+            return y.sum()
+
+        self.assert_error("changed in place", twice)
+
+    def test_slices_are_taken_one_dimension_at_a_time(self):
+        model = self.export_function(lambda self, x: x[2:, :4][..., 1:, 0::2].sum())
+        self.assertEqual([n["args"][1] for n in model["nodes"] if n["target"] == "operator.getitem"],
+                         [[{"slice": [2, None, None]}], [{"slice": [1, None, None]}], [{"slice": [None, None, None]}, {"slice": [0, None, 2]}]])
+
+    def test_normalize_is_written_out(self):
+        model = self.export_function(lambda self, x: F.normalize(x, dim=-1).sum())
+        self.assertEqual(calls(model), ["norm", "clamp_min", "expand_as", "div", "sum"])
+
+    def test_known_contents_are_constants(self):
+        def forward(self, x):
+            mask = x.new_zeros((4,))
+            mask[1:3] = 1
+            return (x + mask.unsqueeze(0)).sum()
+
+        model = self.export_function(forward)
+        self.assertEqual(calls(model), ["operator.add", "sum"])
+        self.assertEqual([node["out"]["shape"] for node in model["nodes"] if node["op"] == "buffer"], [[1, 4]])
+
     def test_constants_are_buffers(self):
         model = self.export_function(lambda self, x: (x * torch.arange(4.0) + self.count).sum())
         self.assertEqual([node["target"] for node in model["nodes"] if node["op"] == "buffer"], ["constant_0", "count"])

@@ -77,6 +77,12 @@ TEST_CASE("what shares storage with a changed tensor") {
     CHECK(under.tensor(under.results(3)[0]).shape == shape{8, 4});
     auto const part = error_of("    y = x * self.weight\n    y[:, 0].relu_()\n    return y.sum()\n");
     CHECK(part.find("forward: a tensor is used that shares some of its elements") == 0);
+    auto const slice = traced("    y = x * self.weight\n    y[:, 1:3].relu_()\n    return y.sum()\n").program;
+    CHECK(kinds(slice) == "mul getitem relu getitem getitem cat sum");
+    CHECK(std::vector(slice.operands(5).begin(), slice.operands(5).end()) == std::vector{slice.results(3)[0], slice.results(2)[0], slice.results(4)[0]});
+    CHECK(slice.tensor(slice.results(4)[0]).shape == shape{8, 1});
+    CHECK(kinds(traced("    y = x * self.weight\n    y[2:].zero_()\n    return y.sum()\n").program) == "mul getitem cat sum"); // nothing reads what was there
+    CHECK(error_of("    y = x * self.weight\n    last = y[2:]\n    first = y[:1]\n    last.zero_()\n    first.zero_()\n    return y.sum()\n").find("forward: a tensor is used that") == 0);
     auto const copied = traced("    y = x * self.weight\n    z = torch.zeros_like(y)\n    z.copy_(y)\n    return z.sum()\n").program;
     CHECK(kinds(copied) == "mul sum");
 }
@@ -127,6 +133,26 @@ TEST_CASE("tied and frozen parameters, buffers, constants") {
     CHECK(find_source(p, "mask").role == tensor_role::buffer);
     CHECK(find_source(p, "constant_0").role == tensor_role::buffer);
     CHECK(p.name(0) == "inner.mul");
+}
+
+TEST_CASE("tensors that are made with known contents are constants") {
+    auto const p = traced("    mask = x.new_zeros([4])\n    mask[1:3] = 1\n    return (x * self.weight + mask).sum()\n").program;
+    CHECK(kinds(p) == "mul add sum");
+    CHECK(find_source(p, "constant_0").shape == shape{4});
+}
+
+TEST_CASE("stochastic depth is one operator") {
+    for (bool const per_row : {true, false}) {
+        torch::jit::Module m("net"), drop("StochasticDepth");
+        drop.define("def forward(self, x):\n    noise = torch.empty([" + std::string(per_row ? "x.size(0)" : "1") + ", 1]).bernoulli_(0.75)\n    noise.div_(0.75)\n    return x * noise\n");
+        m.register_module("drop", drop);
+        m.register_parameter("weight", numbers({4}).requires_grad_(true), false);
+        m.define("def forward(self, x):\n    return self.drop.forward(x * self.weight).sum()\n");
+        auto const p = libtorch::trace(m, {numbers({8, 4})}).program;
+        REQUIRE(kinds(p) == "mul stochastic_depth sum");
+        CHECK(p.attributes(1).at("p") == std::vector<double>{0.25});
+        CHECK(p.attributes(1).at("drawn") == std::vector<double>{per_row ? 1.0 : 0.0});
+    }
 }
 
 TEST_CASE("a run leaves the module as it was") {

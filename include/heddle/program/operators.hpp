@@ -44,8 +44,8 @@ using catalogue = std::map<std::string_view, description (*)(call_view const&)>;
     static catalogue const table{
         {"linear", linear}, {"matmul", matmul}, {"mm", matmul}, {"bmm", matmul}, {"mv", matmul}, {"dot", matmul}, {"einsum", einsum},
         {"addmm", matmul_added}, {"baddbmm", matmul_added},
-        {"conv1d", convolution}, {"conv2d", convolution}, {"conv3d", convolution},
-        {"conv_transpose1d", convolution_transpose}, {"conv_transpose2d", convolution_transpose}, {"conv_transpose3d", convolution_transpose},
+        {"conv1d", convolution<1>}, {"conv2d", convolution<2>}, {"conv3d", convolution<3>},
+        {"conv_transpose1d", convolution_transpose<1>}, {"conv_transpose2d", convolution_transpose<2>}, {"conv_transpose3d", convolution_transpose<3>},
         {"multi_head_attention_forward", multi_head_attention}, {"scaled_dot_product_attention", dot_product_attention},
         {"embedding", embedding},
 
@@ -75,6 +75,7 @@ using catalogue = std::map<std::string_view, description (*)(call_view const&)>;
         {"sin", [](call_view const& c) { return function_of(c, 4); }}, {"cos", [](call_view const& c) { return function_of(c, 4); }},
         {"erf", [](call_view const& c) { return function_of(c, 6); }}, {"abs", [](call_view const& c) { return function_of(c, 1); }},
         {"square", [](call_view const& c) { return function_of(c, 1); }}, {"pow", power}, {"clamp", clamp},
+        {"clamp_min", [](call_view const& c) { return clamp_at(c, "min"); }}, {"clamp_max", [](call_view const& c) { return clamp_at(c, "max"); }},
         {"relu6", [](call_view const& c) { return function_of(c, 2); }}, {"hardsigmoid", [](call_view const& c) { return function_of(c, 3); }},
         {"hardswish", [](call_view const& c) { return function_of(c, 4); }}, {"mish", [](call_view const& c) { return function_of(c, 12); }},
         {"selu", [](call_view const& c) { return function_of(c, 6); }}, {"logsigmoid", [](call_view const& c) { return function_of(c, 6); }},
@@ -94,7 +95,7 @@ using catalogue = std::map<std::string_view, description (*)(call_view const&)>;
         {"softmax", softmax}, {"log_softmax", softmax},
         {"layer_norm", layer_norm}, {"rms_norm", rms_norm}, {"batch_norm", batch_norm}, {"group_norm", group_norm}, {"instance_norm", instance_norm},
 
-        {"sum", reduce}, {"mean", reduce}, {"amax", reduce_whole}, {"amin", reduce_whole}, {"max", reduce_whole}, {"min", reduce_whole},
+        {"sum", reduce}, {"mean", reduce}, {"amax", reduce_whole}, {"amin", reduce_whole}, {"max", extreme_of}, {"min", extreme_of},
         {"prod", reduce_whole}, {"logsumexp", reduce_whole}, {"var", variance}, {"std", variance}, {"norm", vector_norm}, {"cumsum", cumulative_sum},
         {"max_pool1d", max_pool<1>}, {"max_pool2d", max_pool<2>}, {"max_pool3d", max_pool<3>},
         {"avg_pool1d", average_pool<1>}, {"avg_pool2d", average_pool<2>}, {"avg_pool3d", average_pool<3>},
@@ -106,7 +107,7 @@ using catalogue = std::map<std::string_view, description (*)(call_view const&)>;
         {"binary_cross_entropy", binary_cross_entropy}, {"binary_cross_entropy_with_logits", binary_cross_entropy_with_logits},
         {"rnn_tanh_cell", rnn_cell}, {"rnn_relu_cell", rnn_cell}, {"lstm_cell", lstm_cell}, {"gru_cell", gru_cell},
 
-        {"transpose", transpose}, {"permute", permute}, {"t", reversed}, {"getattr", attribute},
+        {"transpose", transpose}, {"swapaxes", transpose}, {"swapdims", transpose}, {"permute", permute}, {"t", reversed}, {"getattr", attribute},
         {"reshape", reshape}, {"view", reshape}, {"flatten", reshape}, {"unflatten", reshape},
         {"squeeze", reshape}, {"unsqueeze", reshape}, {"view_as", reshape}, {"reshape_as", reshape},
         {"expand", expand}, {"expand_as", expand}, {"tile", repeat},

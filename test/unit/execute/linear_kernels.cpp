@@ -40,6 +40,11 @@ TEST_CASE("einsum") {
     check(einsum("ab,ab->ab", {{2, 3}, {1, 3}}, {2, 3}));
     check(einsum("abc->cb", {{2, 3, 4}}, {4, 3}));
     check(einsum("ik, kj", {{2, 3}, {3, 5}}, {2, 5}));
+    // Operands with lists of numbers, with and without one for the result.
+    check({"torch.functional.einsum", {{2, 3}, {3, 5}}, {T(0), ints({0, 7}), T(1), ints({7, 51}), ints({51, 0})}, {}, {{5, 2}}});
+    check({"torch.functional.einsum", {{2, 3, 4}, {4, 5}}, {T(0), list({{literal::ellipsis{}}, number(1)}), T(1), ints({1, 2})}, {}, {{2, 3, 5}}});
+    CHECK_THROWS_WITH_AS(operator_check({"torch.functional.einsum", {{2}}, {T(0), ints({52})}, {}, {{2}}}, 1),
+                         "operator 'op', argument 'equation': expected numbers from 0 to 51", input_error);
     check(einsum("ab,c->b", {{2, 3}, {4}}, {3}));
     check(einsum("ii->i", {{3, 3}}, {3}));
     check(einsum("ii->", {{3, 3}}, {}));

@@ -73,12 +73,38 @@ TEST_CASE("indexing by a tensor of places") {
     operator_case negative{"operator.getitem", {{3}, {1}}, {T(0), T(1)}, {}, {{1}}, {{1, {-1, 0, element_type::int64}}}};
     operator_check last(negative, 1);
     CHECK(last.results()[0][0] == last.operands()[0][2]);
-    // A mask leaves as many elements as it has ones: nobody knows the shape beforehand.
-    CHECK_THROWS_AS(operator_check({"operator.getitem", {{4, 3}, {4}}, {T(0), T(1)}, {}, {{2, 3}}, {{1, domain::boolean()}}, {}, true}, 1), input_error);
+    CHECK_THROWS_AS(operator_check({"operator.getitem", {{4, 3}, {4}}, {T(0), T(1)}, {}, {{2, 3}}, {{1, domain::positive()}}, {}, true}, 1), input_error);
+}
+
+TEST_CASE("indexing by a mask") {
+    domain const ones{1, 2, element_type::boolean};
+    check({"operator.getitem", {{3, 4, 2}, {4}}, {T(0), list({whole(), T(1)})}, {}, {{3, 4, 2}}, {{1, ones}}});
+    check({"operator.getitem", {{3, 4, 2}, {3, 4}}, {T(0), T(1)}, {}, {{12, 2}}, {{1, ones}}});
+    program_builder b;
+    auto const x = b.parameter("x", {2, 4}), mask = b.input("mask", {4}, element_type::boolean);
+    auto const picked = add_call(b, {"op", "operator.getitem", {T(x), list({whole(), T(mask)})}, {}, {x, mask}, {{{2, 2}, element_type::float32}}}).results[0];
+    auto const p = b.finish(b.apply("sum", "(a b) -> (); 0", {picked}));
+    dense const values(shape{2, 4}, {1, 2, 3, 4, 5, 6, 7, 8}), some(shape{4}, {0, 1, 0, 1}), all(shape{4}, {1, 1, 1, 1});
+    eigen_kernels<double> const backend;
+    auto const run = [&](dense const& ones_and_zeros) {
+        std::vector<dense const*> const operands{&values, &ones_and_zeros};
+        return backend.forward(whole_call(p, 0), operands)[0].data;
+    };
+    CHECK(run(some) == std::vector<double>{2, 4, 6, 8});
+    CHECK_THROWS_WITH_AS(run(all), "operator 'op': has a mask of 4 ones, the result has 2 places", input_error);
 }
 
 TEST_CASE("the largest of a dimension, and ones at places") {
     for (bool const largest : {true, false}) check({"torch.topk", {{4, 5, 2}}, {T(0), number(3), number(1), flag(largest)}, {}, {{4, 3, 2}, {4, 3, 2}}});
+    for (char const* kind : {"max", "min"}) {
+        check({kind, {{4, 5, 2}}, {T(0), number(1)}, {}, {{4, 2}, {4, 2}}});
+        check({kind, {{4, 5, 2}}, {T(0), number(-1), flag(true)}, {}, {{4, 5, 1}, {4, 5, 1}}});
+        operator_check most({kind, {{6}}, {T(0), number(0)}, {}, {{}, {}}}, 2);
+        auto const& x = most.operands()[0].data;
+        auto const at = kind == std::string("max") ? std::ranges::max_element(x) : std::ranges::min_element(x);
+        CHECK(most.results()[0].data == std::vector<double>{*at});
+        CHECK(most.results()[1].data == std::vector<double>{static_cast<double>(at - x.begin())});
+    }
     operator_check top({"torch.topk", {{4}}, {T(0), number(2)}, {}, {{2}, {2}}}, 2);
     auto sorted = top.operands()[0].data;
     std::ranges::sort(sorted, std::greater{});

@@ -29,6 +29,14 @@ TEST_CASE("convolutions") {
     check(conv({2, 4, 3, 3, 2}, {4, 2, 2, 2, 1}, {2, 4, 2, 2, 2}, {1, 1, 1}, number(0), {1, 1, 1}, 2, true));
 }
 
+TEST_CASE("convolutions of one sample, without a batch") {
+    check({"torch.conv2d", {{4, 5, 4}, {6, 2, 3, 2}, {6}}, {T(0), T(1), T(2), number(1), number(1), number(1), number(2)}, {}, {{6, 5, 5}}});
+    check({"torch.conv1d", {{2, 5}, {3, 2, 3}}, {T(0), T(1)}, {}, {{3, 3}}});
+    check({"torch.conv_transpose2d", {{4, 3, 2}, {4, 3, 2, 2}, {6}}, {T(0), T(1), T(2), number(2), number(0), number(0), number(2)}, {}, {{6, 6, 4}}});
+    CHECK_THROWS_WITH_AS(operator_check({"torch.conv1d", {{4, 5}, {3, 2, 3}}, {T(0), T(1)}, {}, {{3, 3}}}, 1),
+                         "operator 'op', argument 'weight': takes 2 channels in 1 groups, the input has 4", input_error);
+}
+
 TEST_CASE("a convolution with one place is a product") {
     operator_check c(conv({1, 2, 1}, {1, 2, 1}, {1, 1, 1}, {1}, number(0), {1}, 1, true), 1);
     auto const& x = c.operands();
@@ -91,11 +99,18 @@ TEST_CASE("resizing") {
         check({"torch.nn.functional.interpolate", {{2, 3, 4, 5}}, {T(0), ints({7, 3})}, {{"mode", text("bilinear")}, {"align_corners", flag(corners)}}, {{2, 3, 7, 3}}});
         check({"torch.nn.functional.interpolate", {{2, 3, 4}}, {T(0), ints({1})}, {{"mode", text("linear")}, {"align_corners", flag(corners)}}, {{2, 3, 1}}});
     }
+    for (bool const corners : {false, true})
+        check({"torch.nn.functional.interpolate", {{2, 3, 4, 5}}, {T(0), ints({7, 3})}, {{"mode", text("bicubic")}, {"align_corners", flag(corners)}}, {{2, 3, 7, 3}}});
+    // Halfway between two of four: a/8 = -3/32 of each outer one, the rest of the inner ones; beyond an edge is the edge.
+    operator_check cubic({"torch.nn.functional.interpolate", {{1, 1, 1, 4}}, {T(0), ints({1, 2})}, {{"mode", text("bicubic")}}, {{1, 1, 1, 2}}}, 1);
+    auto const &four = cubic.operands()[0], &two = cubic.results()[0];
+    CHECK(two[0] == doctest::Approx(-0.09375 * (four[0] + four[2]) + 0.59375 * (four[0] + four[1])));
+    CHECK(two[1] == doctest::Approx(-0.09375 * (four[1] + four[3]) + 0.59375 * (four[2] + four[3])));
     check({"torch.nn.functional.interpolate", {{2, 3, 4, 4}}, {T(0)}, {{"scale_factor", number(2)}}, {{2, 3, 8, 8}}});
     operator_check twice({"torch.nn.functional.interpolate", {{1, 1, 2}}, {T(0)}, {{"scale_factor", number(2)}}, {{1, 1, 4}}}, 1);
     auto const &x = twice.operands()[0], &y = twice.results()[0];
     CHECK(y.data == std::vector<double>{x[0], x[0], x[1], x[1]});
     operator_check ends({"torch.nn.functional.interpolate", {{1, 1, 2}}, {T(0)}, {{"mode", text("linear")}, {"align_corners", flag(true)}}, {{1, 1, 3}}}, 1);
     CHECK(ends.results()[0][1] == doctest::Approx((ends.operands()[0][0] + ends.operands()[0][1]) / 2));
-    CHECK_THROWS_AS(operator_check({"torch.nn.functional.interpolate", {{2, 3, 4, 5}}, {T(0), ints({7, 3})}, {{"mode", text("bicubic")}}, {{2, 3, 7, 3}}, {}, {}, true}, 1), input_error);
+    CHECK_THROWS_AS(operator_check({"torch.nn.functional.interpolate", {{2, 3, 4, 5}}, {T(0), ints({7, 3})}, {{"mode", text("area")}}, {{2, 3, 7, 3}}, {}, {}, true}, 1), input_error);
 }

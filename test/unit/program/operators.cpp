@@ -65,7 +65,8 @@ TEST_CASE("einsum: explicit, implicit, broadcast and three operands") {
     CHECK(add(einsum("a...,...", {{3, 2, 4}, {4}}, {2, 4, 3})).loops == "2 0:1 -> 0:0\n3 0:0 -> 0:2\n4 0:2 1:0 -> 0:1\n");
     CHECK(add(einsum("...,...->", {{2, 4}, {1, 4}}, {})).loops == "2+ 0:0 ->\n4+ 0:1 1:0 ->\n");
     CHECK(add(einsum("ii->i", {{3, 3}}, {3})).loops.empty());
-    CHECK_FALSE(add({"torch.einsum", {{2, 3}}, {T(0), ints({0, 1}), ints({1, 0})}, {}, {{3, 2}}}).is_known);
+    CHECK(add({"torch.einsum", {{2, 3}, {3, 5}}, {T(0), ints({0, 1}), T(1), ints({1, 2}), ints({2, 0})}, {}, {{5, 2}}}).loops == "2 0:0 -> 0:1\n3+ 0:1 1:0 ->\n5 1:1 -> 0:0\n");
+    CHECK(message_of({"torch.einsum", {{2, 3}}, {T(0), number(1)}, {}, {{3, 2}}}).find("expected a list of numbers") != std::string::npos);
     CHECK(message_of(einsum("a.b,b->a", {{2, 3}, {3}}, {2})).find("expected letters and one '...'") != std::string::npos);
     CHECK(message_of(einsum("ab,bc->ac", {{2, 3}}, {2, 3})).find("is of 2 operands, there are 1") != std::string::npos);
     CHECK(message_of(einsum("ab->abz", {{2, 3}}, {2, 3, 4})).find("has 'z' in the result alone") != std::string::npos);
@@ -87,6 +88,8 @@ TEST_CASE("convolution: windows are blocked, channels are factored by groups") {
     CHECK(grouped.work.forward.value == 2. * 2 * 4 * 81 * 3 * 9);
     CHECK(message_of(conv(4, {4, 3, 3, 3})).find("argument 'weight'") != std::string::npos);
     CHECK(message_of(conv(-2, {4, 3, 3, 3})).find("argument 'groups'") != std::string::npos);
+    CHECK(add({"torch.conv1d", {{6, 9}, {4, 6, 3}}, {T(0), T(1)}, {}, {{4, 7}}}).loops == "4 1:0 -> 0:0\n6+ 0:0 1:1 ->\n"); // one sample
+    CHECK(add({"torch.conv_transpose1d", {{6, 9}, {6, 4, 3}}, {T(0), T(1)}, {}, {{4, 11}}}).loops == "4 1:1 -> 0:0\n6+ 0:0 1:0 ->\n");
 }
 
 TEST_CASE("embedding: vocabulary rows are a sum, the table is sparse") {
@@ -368,7 +371,11 @@ TEST_CASE("views permute, refactor and pick dimensions") {
     CHECK(add({"operator.getitem", {{4, 3, 6}, {5, 2}}, {T(0), list({whole(), T(1)})}, {}, {{4, 5, 2, 6}}, types}).loops == "2 1:1 -> 0:2\n4 0:0 -> 0:0\n5 1:0 -> 0:1\n6 0:2 -> 0:3\n");
     CHECK(add({"torch.index", {{4, 3}, {5}}, {T(0), list({none(), T(1)})}, {}, {{4, 5}}, types}).loops == "4 0:0 -> 0:0\n5 1:0 -> 0:1\n");
     CHECK_FALSE(add({"operator.getitem", {{4, 3}, {5}}, {T(0), list({T(1), number(0)})}, {}, {{5}}, types}).is_known);
-    CHECK_FALSE(add({"operator.getitem", {{4, 3}, {4}}, {T(0), T(1)}, {}, {{2, 3}}, {element_type::float32, element_type::boolean}}).is_known);
+    // What a mask masks is whole; the result says how many it picks.
+    std::vector<element_type> const by_mask{element_type::float32, element_type::boolean};
+    CHECK(add({"operator.getitem", {{4, 3, 6}, {3}}, {T(0), list({whole(), T(1)})}, {}, {{4, 2, 6}}, by_mask}).loops == "4 0:0 -> 0:0\n6 0:2 -> 0:2\n");
+    CHECK(add({"operator.getitem", {{4, 3, 6}, {4, 3}}, {T(0), T(1)}, {}, {{5, 6}}, by_mask}).loops == "6 0:2 -> 0:1\n");
+    CHECK_FALSE(add({"operator.getitem", {{4, 3}, {4, 3, 2}}, {T(0), T(1)}, {}, {{5}}, by_mask}).is_known);
     CHECK_FALSE(add({"getattr", {{4, 3}}, {T(0), text("H")}, {}, {{3, 4}}}).is_known);
     CHECK(message_of({"view", {{4, 3}}, {T(0)}, {}, {{13}}}).find("another number of elements") != std::string::npos);
     CHECK(message_of({"permute", {{4, 3}}, {T(0), number(0), number(0)}, {}, {{4, 4}}}).find("each dimension once") != std::string::npos);

@@ -1,18 +1,22 @@
 // SPDX-License-Identifier: BSL-1.0
-// compare FOLDER CLUSTER NAME...: of each name, FOLDER has a model file that export_fx.py wrote (NAME.json) and the same module as
-// PyTorch traced it, with the loss (NAME.loss.pt) and perhaps without it (NAME.pt). All give the same program and the same plan.
+// compare [--width STATES] FOLDER CLUSTER NAME...: of each name, FOLDER has a model file that export_fx.py wrote (NAME.json) and the same module as
+// PyTorch traced it, with the loss (NAME.loss.pt) and perhaps without it (NAME.pt). All give the same program, every operator of which has
+// a rule, and the same plan. Prints a row of a table for each. With --width, the planner keeps at most so many states per cut.
 #include "traced.hpp"
 
 #include <heddle/clp/all.hpp>
 #include <heddle/json/cluster.hpp>
 #include <heddle/json/model.hpp>
+#include <heddle/pipeline/program_summary.hpp>
 #include <heddle/planner/hap.hpp>
 #include <heddle/program/axioms.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <exception>
 #include <filesystem>
+#include <iomanip>
 #include <iostream>
 #include <map>
 #include <string>
@@ -38,10 +42,10 @@ bool are_equal(operator_work const& a, operator_work const& b) {
            a.saved_results == b.saved_results && a.sparse_operands == b.sparse_operands && a.category == b.category && a.is_view == b.is_view;
 }
 
-/// Whether an operator does nothing: a dropout of no elements, which PyTorch leaves out of a trace.
+/// Whether an operator does nothing: a dropout of no elements or branches, which PyTorch leaves out of a trace.
 bool is_idle(program const& p, operator_id o) {
     auto const probability = p.attributes(o).find("p");
-    return p.kind(o) == "dropout" && probability != p.attributes(o).end() && probability->second == std::vector<double>{0};
+    return (p.kind(o) == "dropout" || p.kind(o) == "stochastic_depth") && probability != p.attributes(o).end() && probability->second == std::vector<double>{0};
 }
 
 /// The same operators on the same tensors in the same order; idle ones aside, and names but those of sources.
@@ -81,9 +85,13 @@ std::map<std::string, std::string> parameter_forms(plan const& p) {
     return forms;
 }
 
-void compare(std::string const& folder, cluster const& c, std::string const& name) {
-    auto const file = json::read_model(folder + "/" + name + ".json").program;
-    auto const planned = find_plan(file, c, clp::ratio_solver{});
+void compare(std::string const& folder, cluster const& c, std::string const& name, hap_options const& options) {
+    auto const model = json::read_model(folder + "/" + name + ".json");
+    auto const& file = model.program;
+    for (auto const& warning : model.warnings) throw input_error(name + ".json", warning);
+    auto const start = std::chrono::steady_clock::now();
+    auto const planned = find_plan(file, c, clp::ratio_solver{}, options);
+    std::chrono::duration<double> const planning = std::chrono::steady_clock::now() - start;
     expect(planned.exists(), "there is no plan");
     heddle::shape images;
     for (tensor_id t = 0; t < file.tensor_count(); ++t)
@@ -93,22 +101,30 @@ void compare(std::string const& folder, cluster const& c, std::string const& nam
         if (!returns_loss && !std::filesystem::exists(path)) continue;
         auto const traced = traced_classifier(path, images, returns_loss);
         expect_equal(file, traced);
-        auto const plan = find_plan(traced, c, clp::ratio_solver{});
+        auto const plan = find_plan(traced, c, clp::ratio_solver{}, options);
         expect(plan.exists() && std::abs(plan.cost() - planned.cost()) <= 1e-9 * planned.cost(), "plans cost " + std::to_string(planned.cost()) + " and " + std::to_string(plan.cost()));
         expect(parameter_forms(plan) == parameter_forms(planned), "forms of parameters");
     }
-    std::cout << name << ": " << file.operator_count() << " operators, " << parameter_forms(planned).size() << " sources, " << planned.cost() << " s per iteration\n";
+    auto const summary = summarise(file);
+    std::cout << "| `" << name << "` | " << summary.operators << " | " << summary.trained.elements + summary.frozen.elements << std::fixed << std::setprecision(1) << " | "
+              << (summary.forward + summary.backward).value / 1e9 << " | " << std::setprecision(4) << planned.cost() << " | " << std::setprecision(1) << planning.count() << " |" << std::endl;
 }
 
 } // namespace
 
 int main(int argc, char** argv) {
-    bool good = argc > 3;
-    for (int i = 3; i < argc; ++i)
+    std::vector<std::string> arguments(argv + 1, argv + argc);
+    hap_options options;
+    if (arguments.size() > 1 && arguments[0] == "--width") {
+        options.width = std::stoul(arguments[1]);
+        arguments.erase(arguments.begin(), arguments.begin() + 2);
+    }
+    bool good = arguments.size() > 2;
+    for (std::size_t i = 2; i < arguments.size(); ++i)
         try {
-            compare(argv[1], json::read_cluster(argv[2]), argv[i]);
+            compare(arguments[0], json::read_cluster(arguments[1]), arguments[i], options);
         } catch (std::exception const& e) {
-            std::cerr << argv[i] << ": " << e.what() << '\n';
+            std::cerr << arguments[i] << ": " << e.what() << '\n';
             good = false;
         }
     return good ? 0 : 1;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/execute/detail/linear_kernels.hpp>
+#include <heddle/execute/detail/reduction_kernels.hpp>
 
 namespace heddle::detail {
 
@@ -131,11 +132,11 @@ operator_kernel<Scalar> stacking() {
 }
 
 /// Elements (outer, place, inner) at the places that a tensor of indices holds: one index for all (`index_select`), or one for each
-/// (`gather`, of the result's shape). Calls `visit(in the tensor, in the picked elements)`.
+/// (`gather`, as many along the axis as the result has). Calls `visit(in the tensor, in the picked elements)`.
 template <class Scalar, class Visitor>
 void for_each_indexed(kernel_call const& call, shape const& dims, dense_tensor<Scalar> const& index, bool for_each_element, Visitor&& visit) {
     axis_view const view(dims, axis_of(call));
-    extent const count = for_each_element ? index.dims.empty() ? 1 : index.dims[axis_of(call)] : index.elements();
+    extent const count = !for_each_element ? index.elements() : view.lines() == 0 ? 0 : index.elements() / view.lines();
     for (extent o = 0; o < view.outer; ++o)
         for (extent k = 0; k < count; ++k)
             for (extent i = 0; i < view.inner; ++i) {
@@ -162,29 +163,60 @@ operator_kernel<Scalar> index_kernel(bool for_each_element) {
             }};
 }
 
-/// Of one operand what slices pick, with a second one the places that it holds.
+/// Calls `visit(in the tensor, in the picked elements)` for what a mask of some of the dimensions has ones at.
+template <class Scalar, class Visitor>
+void for_each_unmasked(kernel_call const& call, shape const& dims, dense_tensor<Scalar> const& mask, extent count, Visitor&& visit) {
+    axis_view const view(dims, axis_of(call), mask.dims.size());
+    std::vector<extent> places;
+    for (extent p = 0; p < view.size; ++p)
+        if (mask[p] != 0) places.push_back(p);
+    if (static_cast<extent>(places.size()) != count) call.fail("has a mask of " + std::to_string(places.size()) + " ones, the result has " + std::to_string(count) + " places");
+    for (extent o = 0; o < view.outer; ++o)
+        for (extent k = 0; k < count; ++k)
+            for (extent i = 0; i < view.inner; ++i) visit((o * view.size + places[static_cast<std::size_t>(k)]) * view.inner + i, (o * count + k) * view.inner + i);
+}
 template <class Scalar>
-operator_kernel<Scalar> slices_or_places() {
-    auto const slices = picking<Scalar>(), places = index_kernel<Scalar>(false);
-    return {[=](kernel_call const& call, tensor_view<Scalar> x) { return (x.size() > 1 ? places : slices).forward(call, x); },
-            [=](kernel_call const& call, tensor_view<Scalar> x, tensor_view<Scalar> y, tensor_view<Scalar> g) {
-                return (x.size() > 1 ? places : slices).backward(call, x, y, g);
+operator_kernel<Scalar> mask_kernel() {
+    return {[](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> {
+                dense_tensor<Scalar> y(call.result_shape(0));
+                for_each_unmasked(call, x[0]->dims, *x[1], y.dims[axis_of(call)], [&](extent from, extent to) { y[to] = (*x[0])[from]; });
+                return {std::move(y)};
+            },
+            [](kernel_call const& call, tensor_view<Scalar> x, tensor_view<Scalar>, tensor_view<Scalar> g) {
+                dense_tensor<Scalar> dx(x[0]->dims);
+                for_each_unmasked(call, dx.dims, *x[1], g[0]->dims[axis_of(call)], [&](extent from, extent to) { dx[from] = (*g[0])[to]; });
+                return only(std::move(dx), 2);
             }};
 }
 
-/// `topk`: in order, the first of equals first; the second result is where they are.
+/// The kernel that `choose(call, operands)` says.
+template <class Scalar, class Choice>
+operator_kernel<Scalar> chosen(Choice choose, std::vector<operator_kernel<Scalar>> kernels) {
+    return {[=](kernel_call const& call, tensor_view<Scalar> x) { return kernels[choose(call, x)].forward(call, x); },
+            [=](kernel_call const& call, tensor_view<Scalar> x, tensor_view<Scalar> y, tensor_view<Scalar> g) { return kernels[choose(call, x)].backward(call, x, y, g); }};
+}
+
+/// Of one operand what slices pick, with a second one the places that it holds or has ones at.
+template <class Scalar>
+operator_kernel<Scalar> slices_or_places() {
+    return chosen<Scalar>([](kernel_call const& call, tensor_view<Scalar> x) { return x.size() < 2 ? 0U : call.flag("is_mask") ? 2U : 1U; },
+                          {picking<Scalar>(), index_kernel<Scalar>(false), mask_kernel<Scalar>()});
+}
+
+/// The largest or smallest of a dimension in order, the first of equals first; the second result is where they are.
 template <class Scalar>
 operator_kernel<Scalar> largest_kernel() {
     return {[](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> {
                 tensors<Scalar> y{dense_tensor<Scalar>(call.result_shape(0)), dense_tensor<Scalar>(call.result_shape(1))};
-                axis_view const from(x[0]->dims, axis_of(call)), to(y[0].dims, axis_of(call));
+                axis_view const from(x[0]->dims, axis_of(call));
+                extent const count = from.lines() == 0 ? 0 : y[0].elements() / from.lines();
                 bool const largest = call.flag("largest", true);
                 from.for_each_line([&](extent first, extent line) {
                     auto places = every_place(from.size);
                     auto const value = [&](extent place) { return (*x[0])[first + place * from.inner]; };
                     std::ranges::sort(places, [&](extent a, extent b) { return value(a) == value(b) ? a < b : (value(a) > value(b)) == largest; });
-                    for (extent k = 0; k < to.size; ++k) {
-                        extent const at = (line / to.inner * to.size + k) * to.inner + line % to.inner;
+                    for (extent k = 0; k < count; ++k) {
+                        extent const at = (line / from.inner * count + k) * from.inner + line % from.inner;
                         y[0][at] = value(places[static_cast<std::size_t>(k)]);
                         y[1][at] = static_cast<Scalar>(places[static_cast<std::size_t>(k)]);
                     }
@@ -196,6 +228,12 @@ operator_kernel<Scalar> largest_kernel() {
                 for_each_indexed(call, dx.dims, *y[1], true, [&](extent from, extent to) { dx[from] += (*g[0])[to]; });
                 return only(std::move(dx));
             }};
+}
+
+/// Of all elements or of dimensions; with a second result for places, of one.
+template <class Scalar, class Compare>
+operator_kernel<Scalar> extreme_or_places(Compare before) {
+    return chosen<Scalar>([](kernel_call const& call, tensor_view<Scalar>) { return call.results.size() > 1 ? 1U : 0U; }, {extreme_kernel<Scalar>(before), largest_kernel<Scalar>()});
 }
 
 /// A one at each place that the operand names, among the classes that are held.
@@ -259,6 +297,8 @@ void add_place_kernels(kernel_table<Scalar>& table) {
     table["stack"] = stacking<Scalar>();
     table["getitem"] = table["index"] = slices_or_places<Scalar>();
     table["topk"] = largest_kernel<Scalar>();
+    table["max"] = extreme_or_places<Scalar>(std::ranges::greater{});
+    table["min"] = extreme_or_places<Scalar>(std::ranges::less{});
     table["one_hot"] = one_hot_kernel<Scalar>();
     table["index_select"] = index_kernel<Scalar>(false);
     table["gather"] = index_kernel<Scalar>(true);

@@ -236,7 +236,7 @@ void add_functions(kernel_table<Scalar>& table) {
                                          [=](kernel_call const& call, Scalar x, Scalar) { return Scalar(x >= bounds(call).first && x <= bounds(call).second ? 1 : 0); });
     };
     constexpr double infinite = std::numeric_limits<double>::infinity();
-    clamp("clamp", "min", "max", -infinite, infinite);
+    for (char const* kind : {"clamp", "clamp_min", "clamp_max"}) clamp(kind, "min", "max", -infinite, infinite);
     clamp("hardtanh", "min_val", "max_val", -1, 1);
     table["gelu"] = gelu<Scalar>();
 }

@@ -6,6 +6,8 @@
 #include <heddle/execute/detail/window_kernels.hpp>
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <utility>
 #include <vector>
 
@@ -79,18 +81,34 @@ pool_weights product_weights(std::size_t rank, shape const& x, shape const& y, A
     });
 }
 
-/// The nearest element at or before each result's place, or the two around it; with `align_corners` the ends coincide, otherwise the edges.
+/// The weights of four neighbours of a place that lies `part` of the way between the middle two: cubic convolution (Keys 1981) with a = -0.75, as PyTorch has it.
+[[nodiscard]] inline std::array<double, 4> cubic_weights(double part) {
+    constexpr double a = -0.75;
+    auto const near = [](double t) { return ((a + 2) * t - (a + 3)) * t * t + 1; };        // up to one away
+    auto const far = [](double t) { return ((a * t - 5 * a) * t + 8 * a) * t - 4 * a; };   // from one to two
+    return {far(1 + part), near(part), near(1 - part), far(2 - part)};
+}
+
+/// The nearest element at or before each result's place, or the two or four around it; with `align_corners` the ends coincide, otherwise the edges.
 [[nodiscard]] inline pool_weights resize_weights(kernel_call const& call, shape const& x, shape const& y) {
-    bool const linear = call.flag("linear"), corners = call.flag("align_corners");
+    auto const neighbours = static_cast<int>(call.number("neighbours", 1));
+    bool const corners = call.flag("align_corners");
     return product_weights(static_cast<std::size_t>(call.number("rank", 2)), x, y, [=](extent size, extent results, extent o) {
         using places = std::vector<std::pair<extent, double>>;
-        if (!linear) return places{{o * size / results, 1}};
+        if (neighbours == 1) return places{{o * size / results, 1}};
         double const step = corners ? results > 1 ? static_cast<double>(size - 1) / static_cast<double>(results - 1) : 0
                                     : static_cast<double>(size) / static_cast<double>(results);
-        double const at = corners ? static_cast<double>(o) * step : std::max(0.0, (static_cast<double>(o) + 0.5) * step - 0.5);
-        extent const before = std::min(static_cast<extent>(at), size - 1), after = std::min(before + 1, size - 1);
-        double const part = at - static_cast<double>(before);
-        return places{{before, 1 - part}, {after, part}};
+        double const at = corners ? static_cast<double>(o) * step : (static_cast<double>(o) + 0.5) * step - 0.5;
+        auto const inside = [&](extent place) { return std::clamp<extent>(place, 0, size - 1); };
+        if (neighbours == 2) {
+            extent const before = inside(static_cast<extent>(std::max(0.0, at)));
+            double const part = std::max(0.0, at) - static_cast<double>(before);
+            return places{{before, 1 - part}, {inside(before + 1), part}};
+        }
+        double const before = std::floor(at);
+        places around;
+        for (extent k = 0; auto const weight : cubic_weights(at - before)) around.emplace_back(inside(static_cast<extent>(before) + k++ - 1), weight);
+        return around;
     });
 }
 

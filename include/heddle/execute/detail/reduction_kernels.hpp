@@ -93,8 +93,8 @@ dense_tensor<Scalar> accumulated(dense_tensor<Scalar> x, std::size_t axis, bool 
 template <class Scalar>
 void add_reduction_kernels(kernel_table<Scalar>& table) {
     using row = std::vector<Scalar>;
-    table["amax"] = table["max"] = extreme_kernel<Scalar>(std::ranges::greater{});
-    table["amin"] = table["min"] = extreme_kernel<Scalar>(std::ranges::less{});
+    table["amax"] = extreme_kernel<Scalar>(std::ranges::greater{});
+    table["amin"] = extreme_kernel<Scalar>(std::ranges::less{});
     auto const product_but = [](row const& x, std::size_t but) {
         Scalar product = 1;
         for (std::size_t k = 0; k < x.size(); ++k)

@@ -178,6 +178,7 @@ private:
         else if (kind == "pad") add_padding(o);
         else if (among({"nll_loss", "cross_entropy"})) match_labels(o);
         else if (among({"top_2_gating", "switch_gating"})) match_routes(o);
+        else if (among({"getitem", "index"}) && !attribute(o, "is_mask").empty()) keep_lone_indices(o); // as many as the mask has ones
         else if (!takes_any_size(kind) || looks_up_values(o)) keep_lone_indices(o);
         if (kind == "multi_head_attention_forward") keep_index(o, "three"); // q, k and v are packed
         if (among({"lstm_cell", "gru_cell"})) keep_index(o, "q");
@@ -235,19 +236,22 @@ private:
     void slide_weight(operator_id o) {
         shape const& weight = program_.tensor(program_.operands(o)[1]).shape;
         for (std::size_t d = 2; d < weight.size(); ++d) keep_whole(operand(o, 1, d));
-        if (program_.rule(o).operands[1][0].size() > 1) keep_whole(operand(o, 0, 1)); // groups are an attribute too
-        slide(o, 2, {weight.begin() + 2, weight.end()}, 1);
+        std::size_t const first = rank(o, 0) + 2 - weight.size();
+        if (program_.rule(o).operands[1][0].size() > 1) keep_whole(operand(o, 0, first - 1)); // groups are an attribute too
+        slide(o, first, {weight.begin() + 2, weight.end()}, 1);
     }
     /// Of a transposed convolution the output follows from the input.
     void spread_weight(operator_id o) {
         shape const &weight = program_.tensor(program_.operands(o)[1]).shape, &input = program_.tensor(program_.operands(o)[0]).shape,
                     &output = program_.tensor(program_.results(o)[0]).shape;
-        if (program_.rule(o).operands[1][0].size() > 1) keep_whole(operand(o, 0, 1));
+        std::size_t const samples = rank(o, 0) + 2 - weight.size() - 1; // dimensions before the channels
+        if (program_.rule(o).operands[1][0].size() > 1) keep_whole(operand(o, 0, samples));
         auto const stride = attribute(o, "stride");
         for (std::size_t d = 2; d < weight.size(); ++d) {
             keep_whole(operand(o, 1, d));
             extent const slope = d - 2 < stride.size() ? stride[d - 2] : 1;
-            relations_.push_back({result(o, 0, d), {operand(o, 0, d)}, slope, output[d] - slope * input[d]});
+            std::size_t const at = d + samples - 1;
+            relations_.push_back({result(o, 0, at), {operand(o, 0, at)}, slope, output[at] - slope * input[at]});
         }
     }
     void slide_pool(operator_id o) {

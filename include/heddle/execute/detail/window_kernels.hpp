@@ -5,6 +5,9 @@
 
 #include <heddle/execute/detail/kernel_table.hpp>
 
+#include <tuple>
+#include <utility>
+
 namespace heddle::detail {
 
 /// A number for each side of a window, from an attribute.
@@ -47,6 +50,14 @@ struct window_walk {
     }
 };
 
+/// The last dimensions of a tensor, which windows slide over.
+[[nodiscard]] inline shape last(shape const& dims, std::size_t count) { return {dims.end() - static_cast<std::ptrdiff_t>(count), dims.end()}; }
+
+/// Samples and channels before `rank` dimensions that windows slide over; there may be no samples.
+[[nodiscard]] inline std::pair<extent, extent> samples_and_channels(shape const& dims, std::size_t rank) {
+    return {dims.size() == rank + 2 ? dims[0] : 1, dims[dims.size() - rank - 1]};
+}
+
 /// A convolution as products of matrices: of each group, the weights times the elements under all windows.
 ///
 /// Local groups and channels follow from the parts: a group's input channels are those of the weight.
@@ -56,10 +67,11 @@ public:
     convolution_of(kernel_call const& call, tensor_view<Scalar> x, shape const& result) : walk_(make_walk(call, *x[0], *x[1], result)) {
         auto const& channels = call.rule->operands[1][0];
         groups_ = channels.size() < 2 ? 1 : held_extents(call)[channels[0]];
-        batch_ = x[0]->dims[0];
+        extent channels_held = 0;
+        std::tie(batch_, channels_held) = samples_and_channels(x[0]->dims, x[1]->dims.size() - 2);
         in_ = x[1]->dims[1];
         out_ = groups_ == 0 ? 0 : x[1]->dims[0] / groups_;
-        if (groups_ > 0 && x[0]->dims[1] != groups_ * in_) call.fail("its input has channels that its weight has not");
+        if (groups_ > 0 && channels_held != groups_ * in_) call.fail("its input has channels that its weight has not");
     }
 
     void forward(dense_tensor<Scalar> const& x, dense_tensor<Scalar> const& weight, dense_tensor<Scalar> const* bias, dense_tensor<Scalar>& y) const {
@@ -82,10 +94,9 @@ public:
 
 private:
     static window_walk make_walk(kernel_call const& call, dense_tensor<Scalar> const& x, dense_tensor<Scalar> const& weight, shape const& result) {
-        std::size_t const rank = x.dims.size() - 2;
-        auto const spatial = [](shape const& dims) { return shape(dims.begin() + 2, dims.end()); };
+        std::size_t const rank = weight.dims.size() - 2;
         std::vector<extent> const ones(rank, 1), zeros(rank, 0);
-        return {spatial(x.dims), spatial(result), spatial(weight.dims), sides_of(call, "stride", rank, ones),
+        return {last(x.dims, rank), last(result, rank), last(weight.dims, rank), sides_of(call, "stride", rank, ones),
                 sides_of(call, "padding", rank, zeros), sides_of(call, "dilation", rank, ones)};
     }
     [[nodiscard]] extent outputs() const { return count_elements(walk_.output); }
@@ -132,9 +143,6 @@ operator_kernel<Scalar> convolution_kernel() {
             }};
 }
 
-/// The last dimensions of a tensor, which windows slide over.
-[[nodiscard]] inline shape last(shape const& dims, std::size_t count) { return {dims.end() - static_cast<std::ptrdiff_t>(count), dims.end()}; }
-
 /// A transposed convolution: each element of the operand adds the weights' window times itself to the result.
 ///
 /// Weights are of (groups and input channels, output channels of a group, window).
@@ -143,15 +151,16 @@ class transposed_convolution {
 public:
     transposed_convolution(kernel_call const& call, tensor_view<Scalar> x, shape const& result) {
         shape const &input = x[0]->dims, &weight = x[1]->dims;
-        std::size_t const rank = input.size() - 2;
+        std::size_t const rank = weight.size() - 2;
         walk_ = {last(result, rank), last(input, rank), last(weight, rank), sides_of(call, "stride", rank, shape(rank, 1)),
                  sides_of(call, "padding", rank, shape(rank, 0)), sides_of(call, "dilation", rank, shape(rank, 1))};
         auto const& channels = call.rule->operands[1][0];
         groups_ = channels.size() < 2 ? 1 : held_extents(call)[channels[0]];
-        batch_ = input[0];
+        extent channels_held = 0;
+        std::tie(batch_, channels_held) = samples_and_channels(input, rank);
         in_ = groups_ == 0 ? 0 : weight[0] / groups_;
         out_ = weight[1];
-        if (input[1] != weight[0]) call.fail("its input has channels that its weight has not");
+        if (channels_held != weight[0]) call.fail("its input has channels that its weight has not");
     }
 
     /// Calls `visit(x, w, y)` with the numbers of all elements that a product x * w adds to.

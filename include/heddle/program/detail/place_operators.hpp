@@ -203,9 +203,26 @@ inline description slice(call_view const& c) {
     return picked(c, x, c.axis(c.integer(1, "dim", 0), rank), c.integer(2, "start", 0), c.integer(4, "step", 1), true);
 }
 
+/// What a mask of some dimensions picks takes their place, as long as the result says: what is picked from and by is whole.
+inline description slices_of_mask(call_view const& c, tensor_id x, std::size_t axis, tensor_id mask) {
+    shape const &dims = c.shape_of(x), &places = c.shape_of(mask), &result = c.result_shape();
+    std::size_t const count = places.size();
+    if (count == 0 || axis + count > dims.size() || result.size() + count != dims.size() + 1) return {};
+    entries from = numbered(dims), to = from;
+    auto const first = static_cast<std::ptrdiff_t>(axis);
+    for (std::size_t d = 0; d < count; ++d) from[axis + d] = entry("_", dims[axis + d]);
+    to.erase(to.begin() + first + 1, to.begin() + first + static_cast<std::ptrdiff_t>(count));
+    to[axis] = entry("_", result[axis]);
+    auto op = copy_of(c, {x, mask}, {from, blocked(places)}, to);
+    op.options.saved_operands = operand_numbers{1};
+    op.options.attributes = {{"dim", just(axis)}, {"is_mask", just(true)}};
+    return op;
+}
+
 /// Whole slices at the places that a tensor holds, whose dimensions take the place of the one they are of: parallel along them.
 inline description slices_at(call_view const& c, tensor_id x, std::size_t axis, tensor_id index) {
-    if (is_floating(c.type_of(index)) || c.type_of(index) == element_type::boolean) return {}; // a mask leaves nobody knows how many
+    if (c.type_of(index) == element_type::boolean) return slices_of_mask(c, x, axis, index);
+    if (is_floating(c.type_of(index))) return {};
     entries from = numbered(c.shape_of(x)), to = from;
     entries const places = numbered(c.shape_of(index), "j");
     to.erase(to.begin() + static_cast<std::ptrdiff_t>(axis));
@@ -252,25 +269,33 @@ inline description index_by(call_view const& c, bool absent) {
 inline description get_item_at(call_view const& c) { return index_by(c, false); }
 inline description index_list(call_view const& c) { return index_by(c, true); }
 
+/// What is left of a dimension from which elements are picked.
+enum class kept_dimension { several, one, none };
+
 /// The largest or smallest of a dimension, and where they are.
-inline description largest(call_view const& c) {
+inline described_operator ranked(call_view const& c, std::size_t axis, kept_dimension kept, bool largest) {
     tensor_id const x = c.tensor(0, "input");
     shape const& dims = c.shape_of(x);
+    entries from = numbered(dims), to = from;
+    from[axis] = entry("_", dims[axis]);
+    if (kept == kept_dimension::none) to.erase(to.begin() + static_cast<std::ptrdiff_t>(axis));
+    else to[axis] = kept == kept_dimension::one ? "1" : entry("_", c.result_shape()[axis]);
+    described_operator op{rule_text({from}, {to, to}), {x}};
+    op.options.category = operator_class::reduction;
+    op.options.forward = flops(element_count(dims) * (kept == kept_dimension::several ? std::log2(static_cast<double>(dims[axis]) + 1) : 1));
+    op.options.backward = flops(element_count(c.result_shape()));
+    op.options.saved_operands = operand_numbers{};
+    op.options.saved_results = {1};
+    op.options.attributes = {{"dim", just(axis)}, {"largest", just(largest)}};
+    return op;
+}
+inline description largest(call_view const& c) {
+    shape const& dims = c.shape_of(c.tensor(0, "input"));
     if (c.result_count() != 2 || dims.empty()) return {};
     std::size_t const axis = c.axis(c.integer(2, "dim", -1), dims.size());
     extent const count = c.integer(1, "k");
     if (count < 1 || count > dims[axis]) c.fail("k", "is " + std::to_string(count) + ", expected at least 1 and at most " + std::to_string(dims[axis]));
-    entries from = numbered(dims), to = from;
-    from[axis] = entry("_", dims[axis]);
-    to[axis] = entry("_", count);
-    described_operator op{rule_text({from}, {to, to}), {x}};
-    op.options.category = operator_class::reduction;
-    op.options.forward = flops(element_count(dims) * std::log2(static_cast<double>(dims[axis]) + 1));
-    op.options.backward = flops(element_count(c.result_shape()));
-    op.options.saved_operands = operand_numbers{};
-    op.options.saved_results = {1};
-    op.options.attributes = {{"dim", just(axis)}, {"largest", just(c.flag(3, "largest", true))}};
-    return op;
+    return ranked(c, axis, kept_dimension::several, c.flag(3, "largest", true));
 }
 
 /// A one at the place that each element names, along a dimension of its own at the end.

@@ -65,6 +65,11 @@ inline description clamp(call_view const& c) {
     }
     return op;
 }
+/// From one bound on, or up to one.
+inline description clamp_at(call_view const& c, char const* bound) {
+    if (!c.number(1, bound)) return {};
+    return function_of(c, 1, {{1, bound, 0}});
+}
 /// What is constant but for jumps: truth values, whole numbers, signs.
 inline description step_of(call_view const& c) { return unary(c, {}); }
 

@@ -118,10 +118,30 @@ inline entries einsum_indices(call_view const& c, std::string const& letters, st
     return indices;
 }
 
+/// A list of numbers, and perhaps an ellipsis, in letters.
+inline std::string einsum_letters(call_view const& c, literal const& list) {
+    constexpr std::string_view alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+    if (!list.as<literal::list>()) c.fail("equation", "expected a list of numbers after each operand");
+    std::string letters;
+    for (auto const& item : *list.as<literal::list>()) {
+        auto const* number = item.as<std::int64_t>();
+        if (!item.as<literal::ellipsis>() && (!number || *number < 0 || *number >= static_cast<std::int64_t>(alphabet.size())))
+            c.fail("equation", "expected numbers from 0 to " + std::to_string(alphabet.size() - 1));
+        letters += number ? std::string{alphabet[static_cast<std::size_t>(*number)]} : "...";
+    }
+    return letters;
+}
+/// The equation, or what operands with lists of numbers, and perhaps one for the result, say.
+inline std::string einsum_equation(call_view const& c) {
+    if (auto const* equation = c.find(0, "equation"); equation && equation->as<std::string>()) return *equation->as<std::string>();
+    auto const& arguments = c.call().arguments;
+    std::string equation;
+    for (std::size_t n = 0; n + 1 < arguments.size(); n += 2) equation += (n ? "," : "") + einsum_letters(c, arguments[n + 1]);
+    return arguments.size() % 2 == 0 ? equation : equation + "->" + einsum_letters(c, arguments.back());
+}
+
 inline description einsum(call_view const& c) {
-    auto const* equation = c.find(0, "equation");
-    if (!equation || !equation->as<std::string>()) return {}; // operands and lists of numbers
-    auto const [letters, result_letters] = split_equation(*equation->as<std::string>());
+    auto const [letters, result_letters] = split_equation(einsum_equation(c));
     described_operator op{{}, c.call().operands};
     if (letters.size() != op.operands.size()) c.fail("equation", "is of " + std::to_string(letters.size()) + " operands, there are " + std::to_string(op.operands.size()));
     std::map<std::string, extent> extents; // the largest: 1 broadcasts
@@ -149,71 +169,57 @@ inline description einsum(call_view const& c) {
     return op;
 }
 
-inline description convolution(call_view const& c) {
+/// A convolution over windows of `rank` dimensions, or its adjoint, in which each input element adds a window to the output. There may be no batch.
+inline description windows_product(call_view const& c, std::size_t rank, bool adjoint) {
     described_operator op{{}, {c.tensor(0, "input"), c.tensor(1, "weight")}};
     shape const &input = c.shape_of(op.operands[0]), &weight = c.shape_of(op.operands[1]), &output = c.result_shape();
+    bool const batched = input.size() == rank + 2;
+    if (weight.size() != rank + 2 || input.size() + 1 < weight.size() || input.size() > weight.size() || output.size() != input.size()) return {};
     extent const groups = c.integer(6, "groups", 1);
-    if (input.size() < 3 || weight.size() != input.size() || output.size() != input.size()) return {};
     if (groups < 1) c.fail("groups", "is " + std::to_string(groups) + ", expected at least 1");
-    if (weight[1] * groups != input[1])
-        c.fail("weight", "has " + std::to_string(weight[1]) + " channels in each of " + std::to_string(groups) +
-                         " groups, the input has " + std::to_string(input[1]));
-    bool const grouped = groups > 1;
+    std::size_t const channels = batched ? 1 : 0;
+    extent const in = adjoint ? weight[0] : weight[1] * groups, out = adjoint ? weight[1] * groups : weight[0];
+    if (in != input[channels])
+        c.fail("weight", "takes " + std::to_string(in) + " channels in " + std::to_string(groups) + " groups, the input has " + std::to_string(input[channels]));
     entries x = blocked(input), w = blocked(weight), result = blocked(output);
-    x[0] = result[0] = entry("b", input[0]);
-    x[1] = grouped ? "(g i)" : entry("i", input[1]);
-    w[0] = result[1] = grouped ? "(g o)" : entry("o", weight[0]);
-    w[1] = entry("i", weight[1]);
+    if (batched) x[0] = result[0] = entry("b", input[0]);
+    x[channels] = groups > 1 ? "(g i)" : entry("i", in);
+    result[channels] = groups > 1 ? "(g o)" : entry("o", out);
+    w[0] = adjoint ? x[channels] : result[channels];
+    w[1] = adjoint ? entry("o", weight[1]) : entry("i", weight[1]);
     std::vector<entries> operands{x, w};
     if (auto const bias = c.find_tensor(2, "bias")) {
         op.operands.push_back(*bias);
-        operands.push_back({w[0]});
+        operands.push_back({result[channels]});
     }
     op.rule = rule_text(operands, {result}, operands.size() == 3 ? "0*1 + 2" : "0*1");
     op.options.category = operator_class::convolution;
-    std::size_t const rank = input.size() - 2;
-    auto& attributes = op.options.attributes;
-    attributes = {{"stride", sides(c, 3, "stride", rank)}, {"dilation", sides(c, 5, "dilation", rank)}, {"groups", just(groups)}};
-    auto const* padding = c.find(4, "padding");
-    if (!padding || !padding->as<std::string>()) {
-        attributes["padding"] = sides(c, 4, "padding", rank);
-    } else if (*padding->as<std::string>() == "same") { // what an odd total leaves over is at the end
-        for (std::size_t d = 0; d < rank; ++d) {
-            extent const dilation = attributes["dilation"].empty() ? 1 : static_cast<extent>(attributes["dilation"][d]);
-            attributes["padding"].push_back(static_cast<double>(dilation * (weight[d + 2] - 1) / 2));
-        }
-    }
-    if (grouped) op.options.extents = {{"g", groups}};
-    op.options.forward = flops(2 * element_count(output) * element_count(weight) / static_cast<double>(weight[0]));
+    op.options.attributes = {{"stride", sides(c, 3, "stride", rank)}, {"dilation", sides(c, adjoint ? 7 : 5, "dilation", rank)}, {"groups", just(groups)}};
+    if (groups > 1) op.options.extents = {{"g", groups}};
+    op.options.forward = flops(2 * element_count(adjoint ? input : output) * element_count(weight) / static_cast<double>(weight[0]));
     return op;
 }
 
-/// The adjoint of a convolution: each input element adds a window to the output.
-inline description convolution_transpose(call_view const& c) {
-    described_operator op{{}, {c.tensor(0, "input"), c.tensor(1, "weight")}};
-    shape const &input = c.shape_of(op.operands[0]), &weight = c.shape_of(op.operands[1]), &output = c.result_shape();
-    extent const groups = c.integer(6, "groups", 1);
-    if (input.size() < 3 || weight.size() != input.size() || output.size() != input.size()) return {};
-    if (groups < 1) c.fail("groups", "is " + std::to_string(groups) + ", expected at least 1");
-    if (weight[0] != input[1]) c.fail("weight", "has " + std::to_string(weight[0]) + " input channels, the input has " + std::to_string(input[1]));
-    bool const grouped = groups > 1;
-    entries x = blocked(input), w = blocked(weight), result = blocked(output);
-    x[0] = result[0] = entry("b", input[0]);
-    x[1] = w[0] = grouped ? "(g i)" : entry("i", input[1]);
-    w[1] = entry("o", weight[1]);
-    result[1] = grouped ? "(g o)" : w[1];
-    std::vector<entries> operands{x, w};
-    if (auto const bias = c.find_tensor(2, "bias")) {
-        op.operands.push_back(*bias);
-        operands.push_back({result[1]});
+template <std::size_t Rank>
+description convolution(call_view const& c) {
+    auto op = windows_product(c, Rank, false);
+    if (!op) return {};
+    auto& attributes = op->options.attributes;
+    auto const* padding = c.find(4, "padding");
+    if (!padding || !padding->as<std::string>()) {
+        attributes["padding"] = sides(c, 4, "padding", Rank);
+    } else if (*padding->as<std::string>() == "same") { // what an odd total leaves over is at the end
+        for (std::size_t d = 0; d < Rank; ++d) {
+            extent const dilation = attributes["dilation"].empty() ? 1 : static_cast<extent>(attributes["dilation"][d]);
+            attributes["padding"].push_back(static_cast<double>(dilation * (c.shape_of(op->operands[1])[d + 2] - 1) / 2));
+        }
     }
-    op.rule = rule_text(operands, {result}, operands.size() == 3 ? "0*1 + 2" : "0*1");
-    op.options.category = operator_class::convolution;
-    std::size_t const rank = input.size() - 2;
-    op.options.attributes = {{"stride", sides(c, 3, "stride", rank)}, {"padding", sides(c, 4, "padding", rank)},
-                             {"dilation", sides(c, 7, "dilation", rank)}, {"groups", just(groups)}};
-    if (grouped) op.options.extents = {{"g", groups}};
-    op.options.forward = flops(2 * element_count(input) * element_count(weight) / static_cast<double>(weight[0]));
+    return op;
+}
+template <std::size_t Rank>
+description convolution_transpose(call_view const& c) {
+    auto op = windows_product(c, Rank, true);
+    if (op) op->options.attributes["padding"] = sides(c, 4, "padding", Rank);
     return op;
 }
 

@@ -3,7 +3,9 @@
 /// @brief Catalogue entries of reductions over dimensions and of pools, resizing and padding.
 #pragma once
 
-#include <heddle/program/detail/pointwise_operators.hpp>
+#include <heddle/program/detail/place_operators.hpp>
+
+#include <cmath>
 
 namespace heddle::detail {
 
@@ -37,11 +39,20 @@ inline description reduce(call_view const& c) { return reduction_over(c, true); 
 
 /// Saves what its derivative is a function of.
 inline description reduce_whole(call_view const& c) {
-    if (c.result_count() != 1 || c.find_tensor(1, "other")) return {}; // values and their places; the larger of two
+    if (c.result_count() != 1) return {};
     auto op = reduction_over(c, false);
     op->options.saved_operands = operand_numbers{0};
     op->options.saved_results = {0};
     return op;
+}
+/// Of all elements, or of a dimension, where they are too.
+inline description extreme_of(call_view const& c) {
+    if (c.find_tensor(1, "other")) return {}; // of two tensors
+    if (c.result_count() != 2) return reduce_whole(c);
+    std::size_t const rank = c.shape_of(c.tensor(0, "input")).size();
+    if (rank == 0) return {};
+    bool const keeps = c.flag(2, "keepdim", false), largest = c.call().target.ends_with("max");
+    return ranked(c, c.axis(c.integer(1, "dim"), rank), keeps ? kept_dimension::one : kept_dimension::none, largest);
 }
 /// Variance and standard deviation, by default of a sample: divided by one less.
 inline description variance(call_view const& c) {
@@ -132,15 +143,15 @@ description adaptive_max_pool(call_view const& c) {
     return op;
 }
 
-/// Resizing to the nearest element, or linear in each dimension between the neighbours.
+/// Resizing to the nearest element, or in each dimension by a line between two neighbours or a cubic of four.
 inline description interpolate(call_view const& c) {
     shape const& dims = c.shape_of(c.tensor(0, "input"));
     std::string const mode = c.text(3, "mode", "nearest");
-    bool const linear = mode == "linear" || mode == "bilinear" || mode == "trilinear";
-    if (dims.size() < 3 || c.result_shape().size() != dims.size() || (!linear && mode != "nearest")) return {};
+    int const neighbours = mode == "nearest" ? 1 : mode == "linear" || mode == "bilinear" || mode == "trilinear" ? 2 : mode == "bicubic" ? 4 : 0;
+    if (dims.size() < 3 || c.result_shape().size() != dims.size() || neighbours == 0) return {};
     if (c.flag(6, "antialias", false)) return {};
-    auto op = pool(c, dims.size() - 2, true, linear ? static_cast<double>(1 << (dims.size() - 2)) : 1);
-    op.options.attributes["linear"] = just(linear);
+    auto op = pool(c, dims.size() - 2, true, std::pow(neighbours, dims.size() - 2));
+    op.options.attributes["neighbours"] = just(neighbours);
     op.options.attributes["align_corners"] = just(c.flag(4, "align_corners", false));
     return op;
 }

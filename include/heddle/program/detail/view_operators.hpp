@@ -110,7 +110,10 @@ inline std::vector<std::size_t> identity_order(std::size_t rank) {
 inline description transpose(call_view const& c) {
     tensor_id const x = c.tensor(0, "input");
     auto order = identity_order(c.shape_of(x).size());
-    std::swap(order[c.axis(c.integer(1, "dim0"), order.size(), "dim0")], order[c.axis(c.integer(2, "dim1"), order.size(), "dim1")]);
+    auto const axis = [&](std::size_t position, std::string_view name, std::string_view other) { // by either name
+        return c.axis(c.integer(position, c.find(position, name) ? name : other), order.size(), name);
+    };
+    std::swap(order[axis(1, "dim0", "axis0")], order[axis(2, "dim1", "axis1")]);
     return permuted(c, x, order);
 }
 

@@ -110,6 +110,14 @@ struct functional_call {
         call.add("index", index_at(dimension(integer_of(arguments, "dim", 0)), std::move(item)));
         return call;
     }
+    if (name == "index") {
+        literal::list items;
+        for (auto const& item : *arguments.at(1).value.as<literal::list>()) items.push_back(item.is_none() ? literal{literal::slice{}} : item);
+        call.target = "operator.getitem";
+        call.add("input", arguments.front().value);
+        call.add("index", {std::move(items)});
+        return call;
+    }
     if (name == "rsub") { // other - self
         call.target = "torch.sub";
         std::swap(arguments[0].value, arguments[1].value);

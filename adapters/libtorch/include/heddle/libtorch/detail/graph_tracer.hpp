@@ -4,19 +4,18 @@
 #pragma once
 
 #include <heddle/libtorch/detail/aten_calls.hpp>
+#include <heddle/libtorch/detail/jit_nodes.hpp>
+#include <heddle/libtorch/detail/observed_calls.hpp>
 #include <heddle/libtorch/detail/tensor_values.hpp>
 
 #include <torch/csrc/jit/api/function_impl.h>
-#include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/ir/ir.h>
 #include <torch/csrc/jit/api/module.h>
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -24,12 +23,6 @@
 #include <vector>
 
 namespace heddle::libtorch::detail {
-
-/// An operator that was applied in a trial run.
-struct observed_call {
-    std::string_view name;
-    std::vector<c10::IValue> arguments, results;
-};
 
 /// Interprets graphs. Numbers, lists, branches and loops are worked out; operators on tensors are evaluated for their shapes and,
 /// but for a trial run, recorded in a program.
@@ -51,8 +44,12 @@ public:
         auto const object = arguments.front().toObject();
         auto const path = paths_.find(object.get());
         auto const outer = std::exchange(path_, path == paths_.end() ? path_ : path->second);
-        auto result = is_attention(*object) && method == "forward" ? call_attention(object, std::move(arguments))
-                                                                  : call(object->type()->getMethod(method), std::move(arguments));
+        bool const is_forward = method.starts_with("forward"); // a trace numbers the second and later calls
+        auto const type = object->type()->name() && is_forward && !trial_ ? object->type()->name()->name() : std::string{};
+        auto& called = object->type()->getMethod(method);
+        auto result = type == "MultiheadAttention" ? call_attention(object, called, std::move(arguments))
+                      : type == "StochasticDepth"  ? call_stochastic_depth(called, std::move(arguments))
+                                                   : call(called, std::move(arguments));
         path_ = outer;
         return result;
     }
@@ -72,6 +69,7 @@ public:
     }
 
 private:
+    static constexpr char const* stochastic_depth_target = "torchvision.ops.stochastic_depth.stochastic_depth";
     using environment = std::unordered_map<torch::jit::Value const*, c10::IValue>;
 
     [[nodiscard]] std::string place() const { return path_.empty() ? "forward" : "module '" + path_ + "'"; }
@@ -120,7 +118,7 @@ private:
         auto const set = [&](std::vector<IValue> results) {
             for (std::size_t i = 0; i < node.outputs().size(); ++i) values.insert_or_assign(node.outputs()[i], std::move(results.at(i)));
         };
-        if (node.kind() == prim::Constant) set({constant(node)});
+        if (node.kind() == prim::Constant) set({constant_of(node)});
         else if (node.kind() == prim::Uninitialized) set({IValue()});
         else if (node.kind() == prim::GetAttr) set({attribute(arguments[0].toObject(), node.s(attr::name))});
         else if (node.kind() == prim::SetAttr) attributes_.insert_or_assign({arguments[0].toObject().get(), node.s(attr::name)}, arguments[1]);
@@ -134,22 +132,6 @@ private:
         else if (node.kind() == prim::ListUnpack) set(items_of(arguments[0].toList()));
         else if (node.kind() == prim::RaiseException) throw input_error(place(), "raises an exception for these inputs");
         else set(apply(node, std::move(arguments)));
-    }
-
-    static c10::IValue constant(torch::jit::Node const& node) {
-        auto value = torch::jit::toIValue(node.output());
-        return value ? *value : c10::IValue();
-    }
-
-    static c10::IValue list_of(torch::jit::Node const& node, std::vector<c10::IValue> const& items) {
-        c10::impl::GenericList list(node.output()->type()->expectRef<c10::ListType>().getElementType());
-        for (auto const& item : items) list.push_back(item);
-        return list;
-    }
-    static std::vector<c10::IValue> items_of(c10::impl::GenericList const& list) {
-        std::vector<c10::IValue> items;
-        for (std::size_t i = 0; i < list.size(); ++i) items.push_back(list.get(i));
-        return items;
     }
 
     /// An attribute as the run has it: what it was set to, the stand-in of a source, a plain value.
@@ -176,28 +158,24 @@ private:
         return carried;
     }
 
-    /// A function of the module's own; attention in one call is an operator of the catalogue.
+    /// A function of the module's own; what the catalogue knows as a whole is one operator.
     c10::IValue call_function(torch::jit::Node const& node, environment& values) {
         std::vector<c10::IValue> arguments;
         for (auto const* input : node.inputs().slice(1)) arguments.push_back(values.at(input));
         auto& function = *node.input(0)->type()->expectRef<c10::FunctionType>().function();
-        if (trial_ || function.name() != "multi_head_attention_forward") return call(function, std::move(arguments));
-        functional_call attention{"torch.nn.functional.multi_head_attention_forward"};
+        char const* const target = function.name() == "multi_head_attention_forward" ? "torch.nn.functional.multi_head_attention_forward"
+                                   : function.name() == "stochastic_depth"           ? stochastic_depth_target
+                                                                                     : nullptr;
+        if (trial_ || !target) return call(function, std::move(arguments));
+        functional_call whole{target};
         auto const& schema = function.getSchema().arguments();
-        for (std::size_t i = 0; i < arguments.size(); ++i) attention.add(schema[i].name(), to_literal(arguments[i]).value_or(literal{}));
+        for (std::size_t i = 0; i < arguments.size(); ++i) whole.add(schema[i].name(), to_literal(arguments[i]).value_or(literal{}));
         auto result = try_out([&] { return call(function, std::move(arguments)); }).second;
-        hold(record(std::move(attention), tensors_in({result})), tensors_in({result}));
+        hold(record(std::move(whole), tensors_in({result})), tensors_in({result}));
         return result;
     }
 
     // Operators.
-
-    [[nodiscard]] static std::vector<at::Tensor> tensors_in(std::vector<c10::IValue> const& values) {
-        std::vector<at::Tensor> tensors;
-        for (auto const& value : values)
-            static_cast<void>(with_each_tensor(value, [&](at::Tensor const& t) { tensors.push_back(t); return t; }));
-        return tensors;
-    }
 
     void hold(std::vector<tensor_id> const& ids, std::vector<at::Tensor> const& tensors) {
         for (std::size_t i = 0; i < tensors.size(); ++i) values_.define(tensors[i], ids.at(i));
@@ -205,11 +183,12 @@ private:
 
     std::vector<c10::IValue> apply(torch::jit::Node const& node, std::vector<c10::IValue> arguments) {
         auto const fail = [&](std::string const& problem) { throw input_error(place(), std::string(node.kind().toQualString()) + " " + problem); };
-        auto const operands = tensors_in(arguments);
-        bool const traced = std::ranges::any_of(operands, [](auto const& t) { return t.is_meta(); });
+        if (makes_constant(node)) arguments[0] = at::empty({0}, arguments[0].toTensor().options().device(at::kCPU));
+        bool const traced = std::ranges::any_of(tensors_in(arguments), [](auto const& t) { return t.is_meta(); });
         if (traced && needs_contents(node)) fail("needs the contents of a tensor (data-dependent control flow or shape)");
-        if (traced && !trial_)
-            for (auto& a : arguments) a = with_each_tensor(a, [&](at::Tensor const& t) { return t.is_meta() || t.dim() == 0 ? t : values_.stand_in_for_constant(t); });
+        auto const stand_in = [&](at::Tensor const& t) { return t.is_meta() || t.dim() == 0 ? t : trial_ ? without_data(t) : values_.stand_in_for_constant(t); };
+        if (traced)
+            for (auto& a : arguments) a = with_each_tensor(a, stand_in);
         auto results = arguments;
         try {
             evaluate(node, results);
@@ -221,14 +200,6 @@ private:
         return results;
     }
 
-    static std::string first_line(std::string const& text) { return text.substr(0, text.find('\n')); }
-
-    [[nodiscard]] static bool needs_contents(torch::jit::Node const& node) {
-        constexpr std::array<std::string_view, 9> names{"aten::Bool", "aten::Int", "aten::Float", "aten::item", "aten::IntImplicit", "aten::FloatImplicit",
-                                                        "aten::ScalarImplicit", "aten::nonzero", "aten::masked_select"};
-        return std::ranges::find(names, std::string_view(node.kind().toQualString())) != names.end();
-    }
-
     void record(torch::jit::Node const& node, std::vector<c10::IValue> const& arguments, std::vector<c10::IValue>& results) {
         std::string_view const qualified = node.kind().toQualString();
         auto const made = tensors_in(results);
@@ -237,6 +208,10 @@ private:
         at::Tensor const first = tensors_in(arguments).front();
         if (written && qualified == "aten::copy_" && made[0].sizes() == arguments[1].toTensor().sizes() && values_.is_traced(arguments[1].toTensor()))
             return values_.redefine(*written, id(arguments[1].toTensor()));
+        if (written && makes_same(node) && (arguments.size() == 1 || !arguments[1].isTensor())) {
+            at::Tensor const number = at::zeros({}, written->options().device(at::kCPU));
+            return values_.redefine(*written, id(values_.stand_in_for_constant(number.expand(written->sizes()))));
+        }
         bool const takes_all = qualified == "aten::slice" && made[0].sizes() == first.sizes() && made[0].strides() == first.strides();
         if (takes_all || qualified == "aten::contiguous") return values_.define(made[0], id(first));
         if (!written && std::ranges::all_of(made, [&](auto const& t) { return t.is_same(first); })) return;
@@ -247,16 +222,6 @@ private:
         if (!written) return hold(ids, made);
         values_.redefine(*written, ids.front());
         results = {*written};
-    }
-
-    /// The tensor that an operator changes, if it does and returns it.
-    [[nodiscard]] static std::optional<at::Tensor> written_argument(torch::jit::Node const& node, std::vector<c10::IValue> const& arguments) {
-        auto const& schema = node.schema();
-        for (std::size_t i = 0; i < arguments.size(); ++i) {
-            auto const* alias = schema.arguments()[i].alias_info();
-            if (alias && alias->isWrite() && arguments[i].isTensor() && schema.returns().size() == 1) return arguments[i].toTensor();
-        }
-        return {};
     }
 
     /// None for what is no part of a model.
@@ -280,7 +245,7 @@ private:
         return c10::isIntegralType(t.scalar_type(), false) ? literal{t.item<std::int64_t>()} : literal{t.item<double>()};
     }
 
-    // Attention.
+    // What is known as a whole, by what it applies.
 
     /// What a function applies and returns, without recording it.
     template <class Function>
@@ -292,24 +257,32 @@ private:
         return {std::move(calls), std::move(result)};
     }
 
-    [[nodiscard]] bool is_attention(c10::ivalue::Object const& object) const {
-        auto const name = object.type()->name();
-        return !trial_ && name && name->name() == "MultiheadAttention" && object.type()->hasAttribute("in_proj_weight") && object.type()->hasAttribute("out_proj");
+    /// torchvision's module, whose mask is drawn by the place in the whole tensor.
+    c10::IValue call_stochastic_depth(torch::jit::Function& forward, std::vector<c10::IValue> arguments) {
+        if (arguments.size() != 2 || !arguments[1].isTensor()) return call(forward, std::move(arguments)); // one that drops nothing may take nothing
+        auto const x = arguments[1].toTensor();
+        auto [calls, result] = try_out([&] { return call(forward, arguments); });
+        auto const drop = find_stochastic_depth(calls, x);
+        if (!drop) return call(forward, std::move(arguments));
+        functional_call whole{stochastic_depth_target};
+        whole.add("input", tensor_literal(x));
+        whole.add("p", {drop->probability});
+        whole.add("mode", {std::string(drop->mode)});
+        whole.add("training", {true});
+        hold(record(std::move(whole), tensors_in({result})), tensors_in({result}));
+        return result;
     }
 
     /// Self-attention of PyTorch's module as the one operator it is in the catalogue; anything else operator by operator.
-    c10::IValue call_attention(c10::intrusive_ptr<c10::ivalue::Object> const& object, std::vector<c10::IValue> arguments) {
-        auto& forward = object->type()->getMethod("forward");
-        bool const plain = arguments.size() == 2 && arguments[1].isTensor() && arguments[1].toTensor().dim() == 3;
+    c10::IValue call_attention(c10::intrusive_ptr<c10::ivalue::Object> const& object, torch::jit::Function& forward, std::vector<c10::IValue> arguments) {
+        bool const plain = arguments.size() == 2 && arguments[1].isTensor() && arguments[1].toTensor().dim() == 3 &&
+                           object->type()->hasAttribute("in_proj_weight") && object->type()->hasAttribute("out_proj");
         if (!plain) return call(forward, std::move(arguments));
         auto const [calls, result] = try_out([&] { return call(forward, arguments); });
-        auto const count = [&](std::string_view name) { return std::ranges::count(calls, name, &observed_call::name); };
-        auto const softmax = std::ranges::find(calls, "softmax", &observed_call::name), first = std::ranges::find(calls, "linear", &observed_call::name);
-        bool const known = count("softmax") == 1 && count("linear") == 2 && count("bmm") == 2 && count("baddbmm") + count("masked_fill") + count("add") == 0;
-        if (!known || !result.isTensor()) return call(forward, std::move(arguments));
+        auto const found = find_attention(calls);
+        if (!found || !result.isTensor()) return call(forward, std::move(arguments));
 
-        auto const x = arguments[1].toTensor(), query = first->arguments[0].toTensor(); // (s b e)
-        auto const dropout = std::ranges::find(calls, "dropout", &observed_call::name);
+        auto const& query = found->query;
         auto const transposed = [&](at::Tensor const& from, at::Tensor const& to) {
             functional_call turn{"transpose"};
             turn.add("input", tensor_literal(from));
@@ -317,21 +290,22 @@ private:
             turn.add("dim1", {std::int64_t{0}});
             hold(record(std::move(turn), {to}), {to});
         };
+        auto const x = arguments[1].toTensor();
         bool const batch_first = !query.is_same(x);
         if (batch_first) transposed(x, query);
         functional_call attention{"torch.nn.functional.multi_head_attention_forward"};
         for (char const* name : {"query", "key", "value"}) attention.add(name, tensor_literal(query));
-        attention.add("num_heads", {softmax->results[0].toTensor().size(0) / query.size(1)});
+        attention.add("num_heads", {found->heads});
         auto const out_proj = object->getAttr("out_proj").toObject();
         auto const add = [&](char const* name, c10::intrusive_ptr<c10::ivalue::Object> const& owner, char const* attribute_name) {
             if (owner->type()->hasAttribute(attribute_name)) attention.add(name, to_literal(attribute(owner, attribute_name)).value_or(literal{}));
         };
         add("in_proj_weight", object, "in_proj_weight");
         add("in_proj_bias", object, "in_proj_bias");
-        attention.add("dropout_p", {dropout == calls.end() ? 0.0 : dropout->arguments[1].toDouble()});
+        attention.add("dropout_p", {found->dropout});
         add("out_proj_weight", out_proj, "weight");
         add("out_proj_bias", out_proj, "bias");
-        attention.add("training", {dropout == calls.end() || dropout->arguments[2].toBool()});
+        attention.add("training", {found->training});
         attention.add("need_weights", {false});
         at::Tensor const inner = at::empty_like(query);
         hold(record(std::move(attention), {inner}), {inner});

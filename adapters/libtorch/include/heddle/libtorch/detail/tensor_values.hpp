@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <unordered_map>
@@ -65,10 +66,28 @@ private:
     std::map<key, source> sources_;
 };
 
+/// Where a slice along one dimension lies in a tensor whose elements it shares.
+struct slice_place {
+    std::size_t axis = 0;
+    std::int64_t first = 0, end = 0;
+};
+[[nodiscard]] inline std::optional<slice_place> slice_in(at::Tensor const& part, at::Tensor const& whole) {
+    if (!whole.is_contiguous() || part.dim() != whole.dim() || part.strides() != whole.strides()) return {};
+    std::optional<slice_place> found;
+    for (std::int64_t d = 0; d < whole.dim(); ++d) {
+        if (part.size(d) == whole.size(d)) continue;
+        auto const offset = part.storage_offset() - whole.storage_offset(), first = offset / whole.stride(d);
+        if (found || offset % whole.stride(d) != 0 || first < 0 || first + part.size(d) > whole.size(d)) return {};
+        found = {static_cast<std::size_t>(d), first, first + part.size(d)};
+    }
+    return found;
+}
+
 /// Stand-ins without data for all tensors of a run, and which tensor of the program each of them holds at this point.
 ///
 /// A program knows values, not storage. An in-place change makes a new value, which the changed stand-in then holds; another one
-/// that shares its storage holds it too where both are the same elements, and else cannot be used any more.
+/// that shares its storage holds it too where both are the same elements, or holds it as a slice of its own where that is what it is; else it
+/// cannot be used any more.
 class tensor_values {
 public:
     explicit tensor_values(call_recorder& recorder) : recorder_(recorder) {}
@@ -114,7 +133,7 @@ public:
         if (auto const source = sources_.find(t.unsafeGetTensorImpl()); source != sources_.end() && !held_.contains(source->first)) enter(t, *source->second);
         auto const& now = held_.at(t.unsafeGetTensorImpl());
         auto const writes = writes_to(t);
-        return now.writes == writes.count ? now.id : through(t, writes.last, place);
+        return now.writes == writes.count ? now.id : through(t, writes, place);
     }
 
 private:
@@ -140,19 +159,50 @@ private:
     }
 
     /// What `t` holds since another name for its elements was changed.
-    tensor_id through(at::Tensor const& t, at::Tensor const& changed, std::string const& place) {
+    tensor_id through(at::Tensor const& t, write_record const& writes, std::string const& place) {
+        auto const& changed = writes.last;
+        auto const old = held_.at(t.unsafeGetTensorImpl());
         bool const same_place = t.numel() == changed.numel() && t.storage_offset() == changed.storage_offset();
         auto const new_value = held_.at(changed.unsafeGetTensorImpl()).id;
+        auto const slice = slice_in(changed, t);
         if (same_place && t.sizes() == changed.sizes() && t.strides() == changed.strides()) {
             define(t, new_value);
         } else if (same_place && t.is_contiguous() && changed.is_contiguous()) {
-            traced_call const call{place + ".reshape_" + std::to_string(reshapes_++), "reshape", {{literal::tensor{new_value}}}, {}, {new_value},
-                                   {{shape_of(t), element_type_of(t, place)}}};
-            define(t, recorder_.add(call).front());
+            define(t, add(place, "reshape", {{literal::tensor{new_value}}}, {new_value}, shape_of(t), t));
+        } else if (slice && old.writes + 1 == writes.count) {
+            define(t, with_slice(t, old.id, *slice, new_value, place));
         } else {
             throw input_error(place, "a tensor is used that shares some of its elements with one that was changed in place since; use torch.where, torch.cat or a clone");
         }
         return held_.at(t.unsafeGetTensorImpl()).id;
+    }
+
+    /// A tensor with a slice of it replaced: what is before, the slice, what is after.
+    tensor_id with_slice(at::Tensor const& t, tensor_id old, slice_place const& slice, tensor_id value, std::string const& place) {
+        literal::list pieces;
+        std::vector<tensor_id> operands;
+        auto const join = [&](tensor_id piece) {
+            pieces.push_back({literal::tensor{piece}});
+            operands.push_back(piece);
+        };
+        auto const take = [&](std::int64_t first, std::int64_t end) {
+            if (first == end) return;
+            literal::list index(slice.axis, literal{literal::slice{}});
+            index.push_back({literal::slice{first, end, {}}});
+            shape dims = shape_of(t);
+            dims[slice.axis] = end - first;
+            join(add(place, "operator.getitem", {{literal::tensor{old}}, {std::move(index)}}, {old}, std::move(dims), t));
+        };
+        take(0, slice.first);
+        join(value);
+        take(slice.end, t.size(static_cast<std::int64_t>(slice.axis)));
+        return add(place, "torch.cat", {{std::move(pieces)}, {static_cast<std::int64_t>(slice.axis)}}, std::move(operands), shape_of(t), t);
+    }
+
+    /// Adds an operator that the module does not apply, whose result has the type of `like`.
+    tensor_id add(std::string const& place, std::string target, std::vector<literal> arguments, std::vector<tensor_id> operands, shape result, at::Tensor const& like) {
+        auto const name = place + "." + target.substr(target.rfind('.') + 1) + "_" + std::to_string(added_++);
+        return recorder_.add({name, std::move(target), std::move(arguments), {}, std::move(operands), {{std::move(result), element_type_of(like, place)}}}).front();
     }
 
     call_recorder& recorder_;
@@ -161,7 +211,7 @@ private:
     std::unordered_map<c10::TensorImpl const*, std::pair<at::Tensor, at::Tensor>> constants_;
     std::unordered_map<c10::TensorImpl const*, held> held_;
     std::unordered_map<c10::StorageImpl const*, write_record> writes_;
-    std::size_t reshapes_ = 0;
+    std::size_t added_ = 0;
 };
 
 } // namespace heddle::libtorch::detail
