@@ -122,13 +122,30 @@ plan best_of(indexed_program const& p, cluster const& c, instruction_filter filt
     return realise(*found.path, space, steps, c, types.per_device({even}), training).first;
 }
 
-iteration predicted(plan const& p, timeline const& t) {
+/// A stage begins with what it communicates, and that is where a parameter is gathered or its gradient reduced: HiDup's stages, as the traces have them.
+void begin_stages_at_parameters(plan& p) {
+    p.stages.clear();
+    bool computed = false;
+    for (std::size_t n = 0; n < p.steps.size(); ++n) {
+        auto const& s = p.steps[n].step;
+        bool const communicates = s.once && !(s.forward_transfers.empty() && s.deferred_transfers.empty());
+        if (computed && communicates) p.stages.push_back(n);
+        computed = (computed && !communicates) || (!s.once && s.forward.launches);
+    }
+}
+
+iteration predicted(plan const& p, cluster const& c, timeline const& t) {
     iteration result;
+    auto const model = per_device_model(c, main_type(p));
     for (auto const& e : t.events) {
         if (e.device != 0 || e.transfer || e.when == timeline_event::phase::update) continue;
-        auto const category = p.steps[e.step].step.category;
-        bool const is_product = category == operator_class::matmul || category == operator_class::attention;
-        (is_product ? result.products : category == operator_class::normalisation ? result.normalisations : result.other) += e.duration;
+        auto const& s = p.steps[e.step].step;
+        auto const& work = e.when == timeline_event::phase::forward ? s.forward : s.backward;
+        double const share = s.share.is_split() ? shares_of(p)(s.share)[0] : 1;
+        double const beside = e.duration * model.beside(work, 0, s.type).at(share) / model.time(work, 0, s.type, s.category, s.share.is_split(), share);
+        bool const is_product = s.category == operator_class::matmul || s.category == operator_class::attention;
+        (is_product ? result.products : s.category == operator_class::normalisation ? result.normalisations : result.other) += e.duration - beside;
+        (s.category == operator_class::normalisation ? result.normalisations : result.other) += beside;
     }
     auto const both = overlap_of(t, 0);
     result.wall = t.total;
@@ -161,11 +178,13 @@ int main() {
     std::printf("%-6s %-26s %12s %12s %11s\n", "system", "milliseconds", "predicted", "measured", "error");
 
     auto const part = index_program(micro_batch_of(model.program, 2));
-    auto const ours = best_of<duplex>(part, c, as_traced(part), {.optimizer_bytes_per_element = 0, .micro_batches = 2});
+    auto ours = best_of<duplex>(part, c, as_traced(part), {.optimizer_bytes_per_element = 0, .micro_batches = 2});
+    begin_stages_at_parameters(ours);
     double const slower = interference(folder, "ours"), slower_collectives = collective_interference(folder, "ours");
-    print("ours", predicted(ours, simulate(ours, c, {.slower_work = slower, .slower_collectives = slower_collectives})), measured(folder, "ours"));
+    simulation_options const as_run{.slower_work = slower, .slower_collectives = slower_collectives, .in_place = true, .between_kernels = true};
+    print("ours", predicted(ours, c, simulate(ours, c, as_run)), measured(folder, "ours"));
     auto const whole = index_program(model.program);
     auto const ddp = best_of<overlapped>(whole, c, data_parallel(whole, parameter_storage::replicated), {.optimizer_bytes_per_element = 0, .overlaps_gradients = true});
-    print("ddp", predicted(ddp, run_serial(ddp, c)), measured(folder, "ddp"));
+    print("ddp", predicted(ddp, c, run_serial(ddp, c)), measured(folder, "ddp"));
     std::printf("kernels of ours beside collectives: %.3f times as long, collectives beside kernels: %.3f\n", slower, slower_collectives);
 }

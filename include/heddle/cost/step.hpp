@@ -26,6 +26,20 @@ struct share_ref {
     friend bool operator==(share_ref, share_ref) = default;
 };
 
+/// Bytes that are held or moved: whole + split * s.
+struct holding {
+    bytes whole, split;
+    /// Of both, what a device group cuts among its devices.
+    bytes whole_inside{}, split_inside{};
+    holding& operator+=(holding const& h) {
+        whole += h.whole, split += h.split;
+        whole_inside += h.whole_inside, split_inside += h.split_inside;
+        return *this;
+    }
+    [[nodiscard]] friend holding operator*(double n, holding const& h) { return {h.whole * n, h.split * n, h.whole_inside * n, h.split_inside * n}; }
+    friend bool operator==(holding const&, holding const&) = default;
+};
+
 /// Local work of one direction. On a device with share s: flops * s (or flops, if nothing is
 /// split), and whole + split * s bytes moved. A device group divides the operations among its devices, if it can, and moves each
 /// of the bytes inside once.
@@ -36,6 +50,9 @@ struct kernel {
     bool is_divided = false;
     /// Of whole and split, what a device group cuts among its devices.
     bytes whole_inside{}, split_inside{};
+    /// Moved by small kernels beside it, one after another, and how many these are: they copy and add, so memory alone limits them.
+    holding beside{};
+    int kernels_beside = 0;
     friend bool operator==(kernel const&, kernel const&) = default;
 };
 
@@ -54,14 +71,6 @@ struct transfer {
 };
 
 using transfer_list = std::vector<transfer>;
-
-/// How memory is held: whole + split * s bytes.
-struct holding {
-    bytes whole, split;
-    /// Of both, what a device group cuts among its devices.
-    bytes whole_inside{}, split_inside{};
-    friend bool operator==(holding const&, holding const&) = default;
-};
 
 /// Communication inside every device group, of a tensor of whole + split * s bytes.
 struct inside_transfer {
@@ -192,6 +201,23 @@ inline step read_step(indexed_program const& p, tensor_id t, form updated, form 
     return s;
 }
 
+/// Whether a tensor's shards along a factor are contiguous.
+[[nodiscard]] inline bool is_outermost(indexed_tensor const& t, factor const& f) {
+    bool const is_major = f.extent * f.stride == t.info.shape[f.dimension];
+    return is_major && std::ranges::all_of(t.info.shape.begin(), t.info.shape.begin() + f.dimension, [](extent e) { return e == 1; });
+}
+
+/// Collectives move contiguous parts. One that cuts or joins a tensor along an inner factor copies it before or after: what is whole on that side, or
+/// between two cuts each device's shard. A parameter's shards are stored as they are sent.
+inline void pack(indexed_tensor const& tensor, form from, form to, std::optional<collective> moves, heddle::kernel& k) {
+    if (!moves || tensor.is_parameter()) return;
+    for (form const cut : {from, to}) {
+        if (!cut.is_shard() || is_outermost(tensor, tensor.factors[static_cast<std::size_t>(cut.factor())])) continue;
+        k.beside += 2 * held_bytes(tensor, from.is_shard() && to.is_shard() ? cut : form::replicated());
+        ++k.kernels_beside;
+    }
+}
+
 inline step convert_step(indexed_program const& p, tensor_id t, form from, form to) {
     auto const& tensor = p.tensors[t];
     step s;
@@ -214,10 +240,12 @@ inline step convert_step(indexed_program const& p, tensor_id t, form from, form 
         if (moves_batch && !half.collective) list = {inside_of(inside_step::gather, size, f), inside_of(inside_step::scatter, size, g)};
     };
     s.forward = local_kernel(how->forward.local, size, is_cut_inside);
+    pack(tensor, from, to, redistributes ? std::nullopt : how->forward.collective, s.forward);
     if (how->forward.collective) s.forward_transfers.push_back({*how->forward.collective, size, before, after, {}, to_first, from_first, redistributes});
     move_batch(how->forward, from, to, s.inside_forward);
     if (!tensor.has_cotangent) return s;
     s.backward = local_kernel(how->backward.local, size, is_cut_inside);
+    pack(tensor, to, from, redistributes ? std::nullopt : how->backward.collective, s.backward);
     move_batch(how->backward, to, from, s.inside_backward);
     if (how->backward.collective) {
         bool const is_gradient = tensor.is_parameter();
@@ -332,46 +360,95 @@ inline void communicate_inside(indexed_program const& p, instruction const& i, b
     }
 }
 
+[[nodiscard]] inline bool contains(std::vector<std::uint8_t> const& positions, std::size_t k) { return std::ranges::find(positions, k) != positions.end(); }
+
+inline void add_beside(heddle::kernel& k, holding const& moved) {
+    k.beside += moved;
+    ++k.kernels_beside;
+}
+
+/// What an operator touches at a position, as it is cut there.
+[[nodiscard]] inline holding touched(indexed_program const& p, indexed_operator const& op, tensor_id t, form f) {
+    return held_bytes(p.tensors[t].info.size(), f, op.inside_loop >= 0 && p.tensors[t].inside != no_factor);
+}
+
+/// An attention is made of products and, between them, of kernels that each read as much as they write: what it saves inside. Their adjoints read
+/// that and a cotangent, and write another.
+inline void beside_attention(step& s) {
+    if (s.saved == holding{}) return;
+    constexpr int kernels = 6; // query, key, value, probabilities, what dropout leaves of them, context
+    s.forward.beside += 2 * s.saved, s.forward.kernels_beside += kernels;
+    s.backward.beside += 3 * s.saved, s.backward.kernels_beside += kernels;
+}
+
+/// What is added to a larger result is repeated. Beside a product that takes a kernel of its own, which reads and writes the result. Its gradient is a sum
+/// over the result's cotangent, in a kernel that reads this and, for a norm's weight, what its operator has saved.
+inline void add_biases(indexed_program const& p, instruction const& i, step& s) {
+    auto const& op = p.operators[i.op];
+    if (op.work.is_view || op.work.category == operator_class::attention) return;
+    auto const elements = [&](tensor_id t) { return p.tensors[t].info.elements(); };
+    bool const has_product = std::ranges::any_of(op.terms, [](auto const& term) { return term.size() > 1; });
+    bool reduces = false;
+    for (auto const& term : op.terms) {
+        tensor_id const t = op.operands[term[0]];
+        if (term.size() > 1 || elements(t) >= elements(op.results[0]) || contains(op.work.sparse_operands, term[0])) continue;
+        if (has_product) add_beside(s.forward, 2 * touched(p, op, op.results[0], i.results[0]));
+        reduces |= p.tensors[t].has_cotangent;
+    }
+    if (!reduces) return;
+    holding read = touched(p, op, op.results[0], i.results[0]);
+    if (!has_product)
+        for (auto k : op.work.saved_operands) read += touched(p, op, op.operands[k], i.operands[k]);
+    add_beside(s.backward, read);
+}
+
+/// The cotangents of a tensor's uses are added one by one as the backward pass makes them, each time two read and one written.
+inline void sum_cotangents(indexed_program const& p, instruction const& i, step& s) {
+    auto const& op = p.operators[i.op];
+    for (auto k : op.used_again)
+        if (p.tensors[op.operands[k]].has_cotangent) add_beside(s.backward, 3 * touched(p, op, op.operands[k], i.operands[k]));
+}
+
 inline step compute_step(indexed_program const& p, instruction const& i) {
     auto const& op = p.operators[i.op];
     step s;
     s.category = op.work.category;
     bool first = true;
     holding forward{}, backward{};
-    auto const add = [&](holding& sum, holding h) {
-        sum.whole += h.whole;
-        sum.split += h.split;
-        if (op.inside_loop < 0) return;
-        sum.whole_inside += h.whole_inside;
-        sum.split_inside += h.split_inside;
-    };
     auto const visit = [&](tensor_id t, form f) {
         if (f.is_shard() && !s.share.is_split()) s.share = {t, f.factor()};
-        return held_bytes(p.tensors[t], f);
+        return touched(p, op, t, f);
     };
     bool differentiated = false;
     for (std::size_t k = 0; k < op.results.size(); ++k) {
         auto const& tensor = p.tensors[op.results[k]];
         holding const h = visit(op.results[k], i.results[k]);
         if (std::exchange(first, false)) s.type = tensor.info.type;
-        add(forward, h);
-        if (tensor.has_cotangent) { add(backward, h); differentiated = true; }
+        forward += h;
+        if (tensor.has_cotangent) { backward += h; differentiated = true; }
+        if (contains(op.work.saved_results, k)) backward += h;
     }
     for (std::size_t k = 0; k < op.operands.size(); ++k) {
         auto const& tensor = p.tensors[op.operands[k]];
         holding const h = visit(op.operands[k], i.operands[k]);
-        bool const sparse = std::ranges::find(op.work.sparse_operands, k) != op.work.sparse_operands.end();
-        if (!sparse) add(forward, h);
-        if (std::ranges::find(op.work.saved_operands, k) != op.work.saved_operands.end()) add(backward, h);
-        if (tensor.has_cotangent) add(backward, h);
+        if (!contains(op.work.sparse_operands, k)) forward += h;
+        if (contains(op.work.saved_operands, k)) backward += h;
+        if (tensor.has_cotangent) backward += h;
     }
     bool const split = i.loop >= 0;
     bool const is_divided = op.inside_loop >= 0;
+    if (differentiated) s.saved = held_bytes(op.work.extra_saved, split ? form::shard(0) : form::replicated(), is_divided);
+    bool const has_parts = op.work.category == operator_class::attention;
+    if (!has_parts) forward += s.saved, backward += s.saved;
     if (!op.work.is_view) {
         s.forward = {op.work.forward, forward.whole, forward.split, true, is_divided, forward.whole_inside, forward.split_inside};
         if (differentiated) s.backward = {op.work.backward, backward.whole, backward.split, true, is_divided, backward.whole_inside, backward.split_inside};
     }
-    if (differentiated) s.saved = held_bytes(op.work.extra_saved, split ? form::shard(0) : form::replicated(), is_divided);
+    if (has_parts) beside_attention(s);
+    if (differentiated) {
+        add_biases(p, i, s);
+        sum_cotangents(p, i, s);
+    }
     if (split) {
         auto const& loop = op.loops[static_cast<std::size_t>(i.loop)];
         transfer statistic{collective::all_reduce, loop.statistic, {}, {}, {}, inside_step::none, inside_step::broadcast};
@@ -392,13 +469,12 @@ inline step compute_step(indexed_program const& p, instruction const& i) {
 /// others are added to, and room for what is unsharded next.
 inline void interleave(indexed_program const& p, instruction const& i, int count, step& s) {
     s.transient *= 2;
-    auto const times = [count](holding const& h) { return holding{h.whole * count, h.split * count, h.whole_inside * count, h.split_inside * count}; };
     if (i.what == instruction::kind::compute || !p.tensors[i.tensor].is_parameter()) {
-        s.saved = times(s.saved);
+        s.saved = static_cast<double>(count) * s.saved;
         auto const factors = s.deferred_transfers; // each micro-batch gathers its own
         for (int n = 1; n < count; ++n) s.deferred_transfers.insert(s.deferred_transfers.end(), factors.begin(), factors.end());
         s.deferred.operations *= count, s.deferred.whole *= count, s.deferred.split *= count;
-        if (i.what == instruction::kind::read && p.tensors[i.tensor].info.role == tensor_role::input) s.stored = times(s.stored);
+        if (i.what == instruction::kind::read && p.tensors[i.tensor].info.role == tensor_role::input) s.stored = static_cast<double>(count) * s.stored;
         return;
     }
     s.once = true;

@@ -284,9 +284,10 @@ private:
     static kernel read_kernel(element const& from, char const* field) {
         auto const e = from.find(field);
         if (!e) return {};
-        auto const launches = e->find("launches"), divided = e->find("divided");
+        auto const launches = e->find("launches"), divided = e->find("divided"), beside = e->find("kernels_beside");
         return {flops(optional_number(*e, "flops")), bytes(optional_number(*e, "whole")), bytes(optional_number(*e, "split")),
-                launches ? launches->boolean() : true, divided ? divided->boolean() : false, read_inside(*e, "whole"), read_inside(*e, "split")};
+                launches ? launches->boolean() : true, divided ? divided->boolean() : false, read_inside(*e, "whole"), read_inside(*e, "split"),
+                read_holding(*e, "beside"), beside ? static_cast<int>(beside->integer(0, 1'000'000)) : 0};
     }
     static holding read_holding(element const& from, char const* field) {
         auto const e = from.find(field);

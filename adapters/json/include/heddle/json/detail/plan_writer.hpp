@@ -139,6 +139,10 @@ private:
         if (!is_default(k.whole_inside.value)) result["whole_inside"] = number(k.whole_inside.value);
         if (!is_default(k.split_inside.value)) result["split_inside"] = number(k.split_inside.value);
         if (k.is_divided) result["divided"] = true;
+        if (k.kernels_beside > 0) {
+            result["kernels_beside"] = k.kernels_beside;
+            add(result, "beside", k.beside);
+        }
         if (!k.launches && !result.empty()) result["launches"] = false;
         if (k.launches || !result.empty()) into[key] = std::move(result);
     }
