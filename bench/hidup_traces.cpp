@@ -20,6 +20,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <limits>
 #include <map>
 #include <string>
 #include <utility>
@@ -94,6 +95,21 @@ double collective_interference(fs::path const& folder, std::string const& system
     return alone > 0 ? beside / alone : 1;
 }
 
+/// Seconds for which a collective waits for other ranks: by how much calls of known size take longer alone than the least of their kind and size, on average.
+double wait_for_ranks(fs::path const& folder, std::string const& system) {
+    struct calls { double sum = 0, count = 0, least = std::numeric_limits<double>::infinity(); };
+    std::map<std::pair<std::string, std::string>, calls> alone;
+    for (auto const& r : read_table(folder / "collective_calls.csv")) {
+        double const duration = std::stod(r.at("dur_us"));
+        if (r.at("system") != system || r.at("tensor_bytes").empty() || std::stod(r.at("overlapped_compute_us")) > duration / 2) continue;
+        auto& c = alone[{r.at("collective"), r.at("tensor_bytes")}];
+        c.sum += duration, ++c.count, c.least = std::min(c.least, duration);
+    }
+    double waits = 0, count = 0;
+    for (auto const& [size, c] : alone) waits += c.sum - c.count * c.least, count += c.count;
+    return count > 0 ? waits / count * 1e-6 : 0;
+}
+
 /// Experts in parallel, large matrices stored in shards and gathered once, everything else on all devices.
 instruction_filter as_traced(indexed_program const& p) {
     auto const whole = expert_parallel(p, parameter_storage::replicated), gathered = expert_parallel(p, parameter_storage::sharded_gradients);
@@ -147,7 +163,10 @@ iteration predicted(plan const& p, cluster const& c, timeline const& t) {
         (is_product ? result.products : s.category == operator_class::normalisation ? result.normalisations : result.other) += e.duration - beside;
         (s.category == operator_class::normalisation ? result.normalisations : result.other) += beside;
     }
-    auto const both = overlap_of(t, 0);
+    auto both = overlap_of(t, 0);
+    if (p.provenance.training.copies_gradients) // back, before the update: the traces count it with the collectives
+        for (auto const& s : p.steps)
+            if (!s.step.deferred_transfers.empty()) both.communication += 2 * s.step.deferred_transfers[0].size.value / model.bandwidth(0);
     result.wall = t.total;
     result.compute = both.compute, result.communication = both.communication, result.ratio = both.ratio();
     return result;
@@ -181,10 +200,11 @@ int main() {
     auto ours = best_of<duplex>(part, c, as_traced(part), {.optimizer_bytes_per_element = 0, .micro_batches = 2});
     begin_stages_at_parameters(ours);
     double const slower = interference(folder, "ours"), slower_collectives = collective_interference(folder, "ours");
-    simulation_options const as_run{.slower_work = slower, .slower_collectives = slower_collectives, .in_place = true, .between_kernels = true};
+    double const wait = wait_for_ranks(folder, "ours");
+    simulation_options const as_run{.slower_work = slower, .slower_collectives = slower_collectives, .wait = seconds(wait), .copies_parts = true, .in_place = true, .between_kernels = true};
     print("ours", predicted(ours, c, simulate(ours, c, as_run)), measured(folder, "ours"));
     auto const whole = index_program(model.program);
-    auto const ddp = best_of<overlapped>(whole, c, data_parallel(whole, parameter_storage::replicated), {.optimizer_bytes_per_element = 0, .overlaps_gradients = true});
+    auto const ddp = best_of<overlapped>(whole, c, data_parallel(whole, parameter_storage::replicated), {.optimizer_bytes_per_element = 0, .overlaps_gradients = true, .copies_gradients = true});
     print("ddp", predicted(ddp, c, run_serial(ddp, c)), measured(folder, "ddp"));
-    std::printf("kernels of ours beside collectives: %.3f times as long, collectives beside kernels: %.3f\n", slower, slower_collectives);
+    std::printf("kernels of ours beside collectives: %.3f times as long, collectives beside kernels: %.3f; a collective waits for %.0f us\n", slower, slower_collectives, wait * 1e6);
 }

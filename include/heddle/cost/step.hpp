@@ -135,6 +135,9 @@ struct training_options {
     double optimizer_bytes_per_element = 8;
     /// Gradients are reduced while the backward pass goes on, as data-parallel trainers do; else after it (HAP).
     bool overlaps_gradients = false;
+    /// Gradients are copied into the buffers of their collectives, scaled there, and copied back before the update, as trainers do that
+    /// reduce several at once.
+    bool copies_gradients = false;
     /// So many parts of the batch are run in turn, the communication of one beside the computation of another (HiDup); the program is
     /// then that of one part. With one part nothing interleaves.
     int micro_batches = 1;
@@ -175,6 +178,11 @@ inline inside_transfer inside_of(inside_step kind, bytes size, form f) {
     return f.is_shard() ? inside_transfer{kind, bytes(0), size} : inside_transfer{kind, size, bytes(0)};
 }
 
+inline void add_beside(heddle::kernel& k, holding const& moved) {
+    k.beside += moved;
+    ++k.kernels_beside;
+}
+
 /// `updated` is the part of the parameter that a device updates.
 inline step read_step(indexed_program const& p, tensor_id t, form updated, form to, training_options const& options) {
     auto const& tensor = p.tensors[t];
@@ -195,6 +203,10 @@ inline step read_step(indexed_program const& p, tensor_id t, form updated, form 
     }
     bool const is_cut = updated != to;
     if (to == form::replicated()) s.deferred_transfers.push_back({is_cut ? collective::reduce_scatter : collective::all_reduce, tensor.info.size(), {}, s.share, {}});
+    if (options.copies_gradients && to == form::replicated()) {
+        for (int kernels = 0; kernels < 2; ++kernels) add_beside(s.backward, 2 * value);
+        s.update += 2 * value;
+    }
     if (is_cut) s.update_transfers.push_back({collective::all_gather, tensor.info.size(), s.share, {}, {}, inside_step::none, inside_step::broadcast});
     // Until now the gradient is the first device's of a group.
     s.inside_update.push_back(inside_of(inside_step::broadcast, tensor.info.size(), updated));
@@ -361,11 +373,6 @@ inline void communicate_inside(indexed_program const& p, instruction const& i, b
 }
 
 [[nodiscard]] inline bool contains(std::vector<std::uint8_t> const& positions, std::size_t k) { return std::ranges::find(positions, k) != positions.end(); }
-
-inline void add_beside(heddle::kernel& k, holding const& moved) {
-    k.beside += moved;
-    ++k.kernels_beside;
-}
 
 /// What an operator touches at a position, as it is cut there.
 [[nodiscard]] inline holding touched(indexed_program const& p, indexed_operator const& op, tensor_id t, form f) {

@@ -27,6 +27,10 @@ struct simulation_options {
     bool barriers = false;
     /// By how much work takes longer while collectives run on the device, and collectives while some device works.
     double slower_work = 1, slower_collectives = 1;
+    /// Added to every collective: for which it waits on average until the last rank is there.
+    seconds wait{};
+    /// What is gathered or scattered is copied part by part on the network's channel, as where a library gives and takes lists of tensors.
+    bool copies_parts = false;
     /// Parameters are gathered and gradients reduced at their place in the program: when the first micro-batch has computed what comes before, or the last
     /// has computed the gradient; and that micro-batch goes on when it is done. Else they run where the network is free.
     bool in_place = false;
@@ -112,7 +116,7 @@ private:
     }
     void add_transfers(std::vector<job>& into, std::vector<piece> const& pieces, phase when, std::size_t micro_batch, std::size_t slot, std::size_t need, std::size_t counter, bool may_wait = false) {
         for (auto const& p : pieces)
-            if (p.seconds[0] > 0) add(into, {&p, when, micro_batch, slot, {need, none}, counter, may_wait, p.seconds[0]});
+            if (p.seconds[0] > 0) add(into, {&p, when, micro_batch, slot, {need, none}, counter, may_wait, p.seconds[0] + options_.wait.value});
     }
     void add(std::vector<job>& into, job j) {
         if (j.counter != none) ++counters_[j.counter];
@@ -149,8 +153,9 @@ private:
                 }
                 add_transfers(network_.jobs, s.transfers, phase::forward, j, slot, before[j], arrived[j]);
                 if (j > 0) continue;
-                add_transfers(network_.jobs, s.urgent, phase::forward, 0, slot, none, parameters);
-                add_transfers(network_.jobs, s.patient, phase::forward, 0, slot, options_.in_place ? before[0] : none, parameters, !options_.in_place);
+                auto const need = options_.in_place ? before[0] : none;
+                add_transfers(network_.jobs, s.urgent, phase::forward, 0, slot, need, parameters);
+                add_transfers(network_.jobs, s.patient, phase::forward, 0, slot, need, parameters, !options_.in_place);
             }
             open_needs = {arrived[k - 1], parameters};
             open_counter = computed[k - 1];
@@ -174,10 +179,10 @@ private:
                 if (j == k - 1 && i > 0) add_transfers(network_.jobs, stages[i - 1].backward.again, phase::backward, 0, slot, none, next_again);
             }
             slot = new_slot(0);
-            bool const waits = options_.in_place;
-            add_transfers(waits ? network_.jobs : gradients_.jobs, s.patient, phase::gradient, 0, slot, computed[k - 1], waits ? arrived[k - 1] : none);
+            auto const counter = options_.in_place ? arrived[k - 1] : none;
+            add_transfers(options_.in_place ? network_.jobs : gradients_.jobs, s.patient, phase::gradient, 0, slot, computed[k - 1], counter);
             add_transfers(network_.jobs, s.transfers, phase::backward, k - 1, slot, computed[k - 1], arrived[k - 1]);
-            add_transfers(network_.jobs, s.urgent, phase::backward, 0, slot, computed[k - 1], none);
+            add_transfers(network_.jobs, s.urgent, phase::backward, 0, slot, computed[k - 1], counter);
             again = next_again;
         }
     }
@@ -304,6 +309,8 @@ private:
     auto const shares = shares_of(p);
     auto const& training = p.provenance.training;
     duplex const clock(model.class_count(), training);
+    double slowest = model.bandwidth(0);
+    for (std::size_t k = 1; k < model.class_count(); ++k) slowest = std::min(slowest, model.bandwidth(k));
     using run = detail::interleaved_run;
     std::vector<run::stage> stages(1);
     std::vector<run::piece> updates, refreshes;
@@ -317,7 +324,12 @@ private:
         if (begins || duplex::ends_stage(label, price)) stages.emplace_back();
         clock.extend(label, price);
         auto const add = [&](std::vector<run::piece>& into, transfer_list const& transfers) {
-            for (std::size_t t = 0; t < transfers.size(); ++t) into.push_back({n, t, {model.decided(transfers[t], shares).seconds}});
+            for (std::size_t t = 0; t < transfers.size(); ++t) {
+                auto const chosen = model.decided(transfers[t], shares);
+                bool const has_parts = transfers[t].kind == collective::all_gather || transfers[t].kind == collective::reduce_scatter;
+                double const copied = options.copies_parts && has_parts && chosen.seconds > 0 ? 2 * payload(chosen.what, model.ranks(), shares).value : 0;
+                into.push_back({n, t, {chosen.seconds + copied / slowest}});
+            }
         };
         auto const part = [&](per_class const& all, kernel const& work) {
             run::piece mine{n, {}, {all.begin(), all.end()}, std::max(1, work.launches + work.kernels_beside)};

@@ -91,8 +91,9 @@ private:
         plan_.provenance = {optional_text(from, "planner"), optional_text(from, "model"), optional_text(from, "model_digest"),
                             optional_text(from, "cluster"), optional_text(from, "cluster_digest"), optional_text(from, "heddle"), {}};
         plan_.provenance.training.optimizer_bytes_per_element = from.at("optimizer_bytes_per_element").non_negative();
-        auto const overlaps = from.find("overlaps_gradients");
+        auto const overlaps = from.find("overlaps_gradients"), copies = from.find("copies_gradients");
         plan_.provenance.training.overlaps_gradients = overlaps && overlaps->boolean();
+        plan_.provenance.training.copies_gradients = copies && copies->boolean();
         if (auto const schedule = root_.find("schedule")) {
             if (auto const kind = schedule->at("kind"); kind.text() != "duplex") kind.expected("'duplex'");
             plan_.provenance.training.micro_batches = static_cast<int>(schedule->at("micro_batches").integer(2, 65536));

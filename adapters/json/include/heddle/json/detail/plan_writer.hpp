@@ -50,6 +50,7 @@ public:
                                 {"cluster", from.cluster}, {"cluster_digest", from.cluster_digest}, {"heddle", from.version},
                                 {"optimizer_bytes_per_element", number(from.training.optimizer_bytes_per_element)},
                                 {"overlaps_gradients", from.training.overlaps_gradients}};
+        if (from.training.copies_gradients) result["provenance"]["copies_gradients"] = true;
         result["time"] = {{"compute", number(plan_.time.compute)},
                           {"forward_communication", number(plan_.time.forward_communication)},
                           {"backward_communication", number(plan_.time.backward_communication)},
