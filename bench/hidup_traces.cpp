@@ -4,16 +4,13 @@
 // with gradient overlap ("ddp"); both with stochastic gradient descent without momentum, as their kernels say.
 // What is fitted: rates, overheads and the two collectives of examples/clusters/v100x4_nvlink.json, on the kernels and NCCL calls of the same traces
 // (fit_traces.cpp); how much slower kernels are beside collectives, on interference.csv. Nothing is fitted on iterations.
+#include "strategy_search.hpp"
 #include "table_file.hpp"
 
 #include <heddle/json/cluster.hpp>
 #include <heddle/json/model.hpp>
 #include <heddle/plan/simulate.hpp>
 #include <heddle/planner/baselines.hpp>
-#include <heddle/planner/device_types.hpp>
-#include <heddle/planner/realise.hpp>
-#include <heddle/planner/synthesis.hpp>
-#include <heddle/theory/micro_batch.hpp>
 
 #include <algorithm>
 #include <array>
@@ -120,24 +117,6 @@ instruction_filter as_traced(indexed_program const& p) {
             whole.mark};
 }
 
-/// The best program of some instructions at even ratios, as a plan.
-template <class Accumulator>
-plan best_of(indexed_program const& p, cluster const& c, instruction_filter filter, training_options const& training) {
-    device_types const types(c);
-    cost_model const model(c, types.classes);
-    cut_space space(p, operator_kinds(p), training.interleaves() ? 16 : 1);
-    if (training.interleaves()) space.divide_into_stages();
-    space.restrict_to(std::move(filter));
-    auto const graph = search::explore(space, 20'000);
-    std::vector<step> steps;
-    for (auto const& i : space.instructions()) steps.push_back(make_step(p, i, training));
-    std::vector<double> const even(model.class_count(), 1.0 / model.ranks());
-    priced_graph const priced(space, graph, steps, model, uniform_shares(even), training);
-    auto const found = synthesise<Accumulator>(priced, {.engine = search_engine::pareto_dp, .beam = 100});
-    if (!found.path) throw input_error("plan", "no program of this strategy fits");
-    return realise(*found.path, space, steps, c, types.per_device({even}), training).first;
-}
-
 /// A stage begins with what it communicates, and that is where a parameter is gathered or its gradient reduced: HiDup's stages, as the traces have them.
 void begin_stages_at_parameters(plan& p) {
     p.stages.clear();
@@ -196,15 +175,16 @@ int main() {
     auto const c = json::read_cluster(HEDDLE_EXAMPLES "/clusters/v100x4_nvlink.json");
     std::printf("%-6s %-26s %12s %12s %11s\n", "system", "milliseconds", "predicted", "measured", "error");
 
-    auto const part = index_program(micro_batch_of(model.program, 2));
-    auto ours = best_of<duplex>(part, c, as_traced(part), {.optimizer_bytes_per_element = 0, .micro_batches = 2});
+    bench::strategy_search const turns(model.program, c, {.optimizer_bytes_per_element = 0, .micro_batches = 2}, as_traced);
+    auto ours = turns.best<duplex>().what;
     begin_stages_at_parameters(ours);
     double const slower = interference(folder, "ours"), slower_collectives = collective_interference(folder, "ours");
     double const wait = wait_for_ranks(folder, "ours");
     simulation_options const as_run{.slower_work = slower, .slower_collectives = slower_collectives, .wait = seconds(wait), .copies_parts = true, .in_place = true, .between_kernels = true};
     print("ours", predicted(ours, c, simulate(ours, c, as_run)), measured(folder, "ours"));
-    auto const whole = index_program(model.program);
-    auto const ddp = best_of<overlapped>(whole, c, data_parallel(whole, parameter_storage::replicated), {.optimizer_bytes_per_element = 0, .overlaps_gradients = true, .copies_gradients = true});
+    training_options const as_trained{.optimizer_bytes_per_element = 0, .overlaps_gradients = true, .copies_gradients = true};
+    bench::strategy_search const whole(model.program, c, as_trained, [](indexed_program const& p) { return data_parallel(p, parameter_storage::replicated); });
+    auto const ddp = whole.best<overlapped>().what;
     print("ddp", predicted(ddp, c, run_serial(ddp, c)), measured(folder, "ddp"));
     std::printf("kernels of ours beside collectives: %.3f times as long, collectives beside kernels: %.3f; a collective waits for %.0f us\n", slower, slower_collectives, wait * 1e6);
 }

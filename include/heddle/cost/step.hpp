@@ -206,6 +206,7 @@ inline step read_step(indexed_program const& p, tensor_id t, form updated, form 
     if (options.copies_gradients && to == form::replicated()) {
         for (int kernels = 0; kernels < 2; ++kernels) add_beside(s.backward, 2 * value);
         s.update += 2 * value;
+        s.stored += value;
     }
     if (is_cut) s.update_transfers.push_back({collective::all_gather, tensor.info.size(), s.share, {}, {}, inside_step::none, inside_step::broadcast});
     // Until now the gradient is the first device's of a group.
