@@ -3,7 +3,9 @@
 // own run ("ours") as micro-batches in turn with experts in parallel and matrices gathered, as its collectives say, and PyTorch's data parallelism
 // with gradient overlap ("ddp"); both with stochastic gradient descent without momentum, as their kernels say.
 // What is fitted: rates, overheads and the two collectives of examples/clusters/v100x4_nvlink.json, on the kernels and NCCL calls of the same traces
-// (fit_traces.cpp); how much slower kernels are beside collectives, on interference.csv. Nothing is fitted on iterations.
+// (fit_traces.cpp); how much slower kernels are beside collectives, on interference.csv; how much slower collectives are beside kernels, and how long
+// they wait for other ranks, on collective_calls.csv. Nothing is fitted on iterations. How the traced systems run a plan is in simulation_options and
+// training_options; the evidence for it is in docs/explanation/hidup_figures.md.
 #include "strategy_search.hpp"
 #include "table_file.hpp"
 
