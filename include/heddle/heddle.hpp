@@ -64,6 +64,7 @@
 #include <heddle/cost/serial_actions.hpp>
 #include <heddle/cost/step.hpp>
 #include <heddle/cost/timeline.hpp>
+#include <heddle/cost/work.hpp>
 
 #include <heddle/plan/evaluate.hpp>
 #include <heddle/plan/pipeline_plan.hpp>

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief What one instruction makes the devices do: work, transfers and memory, as functions of
-/// the shares that devices have of what is split.
+/// @brief What instructions make the devices do: their steps, in both directions.
 #pragma once
 
-#include <heddle/cluster/inside.hpp>
-#include <heddle/theory/instruction.hpp>
+#include <heddle/cost/detail/small_kernels.hpp>
+#include <heddle/cost/work.hpp>
 
-#include <array>
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <ranges>
@@ -16,98 +15,6 @@
 #include <vector>
 
 namespace heddle {
-
-/// A split quantity's share on each device is that of a (tensor, factor) pair; `none` where whole.
-struct share_ref {
-    static constexpr tensor_id none = ~tensor_id{0};
-    tensor_id tensor = none;
-    factor_number factor = no_factor;
-    [[nodiscard]] bool is_split() const { return tensor != none; }
-    friend bool operator==(share_ref, share_ref) = default;
-};
-
-/// Bytes that are held or moved: whole + split * s.
-struct holding {
-    bytes whole, split;
-    /// Of both, what a device group cuts among its devices.
-    bytes whole_inside{}, split_inside{};
-    holding& operator+=(holding const& h) {
-        whole += h.whole, split += h.split;
-        whole_inside += h.whole_inside, split_inside += h.split_inside;
-        return *this;
-    }
-    [[nodiscard]] friend holding operator*(double n, holding const& h) { return {h.whole * n, h.split * n, h.whole_inside * n, h.split_inside * n}; }
-    friend bool operator==(holding const&, holding const&) = default;
-};
-
-/// Local work of one direction. On a device with share s: flops * s (or flops, if nothing is
-/// split), and whole + split * s bytes moved. A device group divides the operations among its devices, if it can, and moves each
-/// of the bytes inside once.
-struct kernel {
-    flops operations;
-    bytes whole, split;
-    bool launches = false;
-    bool is_divided = false;
-    /// Of whole and split, what a device group cuts among its devices.
-    bytes whole_inside{}, split_inside{};
-    /// Moved by small kernels beside it, one after another, and how many these are: they copy and add, so memory alone limits them.
-    holding beside{};
-    int kernels_beside = 0;
-    friend bool operator==(kernel const&, kernel const&) = default;
-};
-
-/// A collective on a tensor of `size` bytes, cut by `from` before and by `to` after, where cut.
-struct transfer {
-    heddle::collective kind = collective::all_reduce;
-    bytes size;
-    share_ref from, to;
-    /// How uneven shards are moved; undecided: the way that is faster at the shares it is priced at.
-    std::optional<uneven> how{};
-    /// How a device group brings what `from` cuts to its first device, and what `to` cuts from it.
-    inside_step before = inside_step::none, after = inside_step::none;
-    /// From a factor to the same factor, cut at other points; nothing moves where the points are the same.
-    bool redistributes = false;
-    friend bool operator==(transfer const&, transfer const&) = default;
-};
-
-using transfer_list = std::vector<transfer>;
-
-/// Communication inside every device group, of a tensor of whole + split * s bytes.
-struct inside_transfer {
-    inside_step kind = inside_step::none;
-    bytes whole, split;
-    friend bool operator==(inside_transfer const&, inside_transfer const&) = default;
-};
-
-using inside_list = std::vector<inside_transfer>;
-
-/// One instruction's costs in both directions.
-struct step {
-    operator_class category = operator_class::other;
-    element_type type = element_type::float32;
-    share_ref share;
-    kernel forward, backward;
-    transfer_list forward_transfers, backward_transfers;
-    /// Collectives of parameter gradients, or of their factors: run after the backward pass and close no stage.
-    transfer_list deferred_transfers;
-    /// Collectives that bring whole copies up to date after the update.
-    transfer_list update_transfers;
-    /// Work on what they bring, in full on every device, of a group on its first.
-    kernel deferred;
-    /// Inside device groups, beside the forward and the backward work and after all deferred transfers.
-    inside_list inside_forward, inside_backward, inside_update;
-    /// Bytes the optimiser moves.
-    holding update;
-    /// A parameter with gradient and optimiser state, or another source.
-    holding stored;
-    /// Saved for the backward beside whole operands and results.
-    holding saved;
-    /// Of an unsharded parameter: its copy, or its gradient, while its operator runs; see `momentary_memory`.
-    bytes transient;
-    /// Of a parameter: done once for all micro-batches, and in need of no activation.
-    bool once = false;
-    friend bool operator==(step const&, step const&) = default;
-};
 
 /// Whether the gradients' collectives of some instructions, given in the order of the forward pass, follow all of their work in the
 /// backward pass.
@@ -147,15 +54,6 @@ struct training_options {
     friend bool operator==(training_options const&, training_options const&) = default;
 };
 
-/// `size` bytes of a tensor on a device in some form: whole, or split along the form's factor.
-[[nodiscard]] inline holding held_bytes(bytes size, form f, bool is_cut_inside) {
-    bytes const inside = is_cut_inside ? size : bytes(0);
-    return f.is_shard() ? holding{bytes(0), size, bytes(0), inside} : holding{size, bytes(0), inside, bytes(0)};
-}
-[[nodiscard]] inline holding held_bytes(indexed_tensor const& tensor, form f) {
-    return held_bytes(tensor.info.size(), f, tensor.inside != no_factor);
-}
-
 namespace detail {
 
 inline heddle::kernel local_kernel(conversion_half::work work, bytes size, bool is_cut_inside) {
@@ -176,11 +74,6 @@ inline heddle::kernel local_kernel(conversion_half::work work, bytes size, bool 
 
 inline inside_transfer inside_of(inside_step kind, bytes size, form f) {
     return f.is_shard() ? inside_transfer{kind, bytes(0), size} : inside_transfer{kind, size, bytes(0)};
-}
-
-inline void add_beside(heddle::kernel& k, holding const& moved) {
-    k.beside += moved;
-    ++k.kernels_beside;
 }
 
 /// `updated` is the part of the parameter that a device updates.
@@ -212,23 +105,6 @@ inline step read_step(indexed_program const& p, tensor_id t, form updated, form 
     // Until now the gradient is the first device's of a group.
     s.inside_update.push_back(inside_of(inside_step::broadcast, tensor.info.size(), updated));
     return s;
-}
-
-/// Whether a tensor's shards along a factor are contiguous.
-[[nodiscard]] inline bool is_outermost(indexed_tensor const& t, factor const& f) {
-    bool const is_major = f.extent * f.stride == t.info.shape[f.dimension];
-    return is_major && std::ranges::all_of(t.info.shape.begin(), t.info.shape.begin() + f.dimension, [](extent e) { return e == 1; });
-}
-
-/// Collectives move contiguous parts. One that cuts or joins a tensor along an inner factor copies it before or after: what is whole on that side, or
-/// between two cuts each device's shard. A parameter's shards are stored as they are sent.
-inline void pack(indexed_tensor const& tensor, form from, form to, std::optional<collective> moves, heddle::kernel& k) {
-    if (!moves || tensor.is_parameter()) return;
-    for (form const cut : {from, to}) {
-        if (!cut.is_shard() || is_outermost(tensor, tensor.factors[static_cast<std::size_t>(cut.factor())])) continue;
-        k.beside += 2 * held_bytes(tensor, from.is_shard() && to.is_shard() ? cut : form::replicated());
-        ++k.kernels_beside;
-    }
 }
 
 inline step convert_step(indexed_program const& p, tensor_id t, form from, form to) {
@@ -371,50 +247,6 @@ inline void communicate_inside(indexed_program const& p, instruction const& i, b
         if (!tensor.has_cotangent || is_cut(op.operands[k]) || from_factors) continue;
         add(s.inside_backward, tensor.is_parameter() ? inside_step::reduce : inside_step::all_reduce, op.operands[k], i.operands[k]);
     }
-}
-
-[[nodiscard]] inline bool contains(std::vector<std::uint8_t> const& positions, std::size_t k) { return std::ranges::find(positions, k) != positions.end(); }
-
-/// What an operator touches at a position, as it is cut there.
-[[nodiscard]] inline holding touched(indexed_program const& p, indexed_operator const& op, tensor_id t, form f) {
-    return held_bytes(p.tensors[t].info.size(), f, op.inside_loop >= 0 && p.tensors[t].inside != no_factor);
-}
-
-/// An attention is made of products and, between them, of kernels that each read as much as they write: what it saves inside. Their adjoints read
-/// that and a cotangent, and write another.
-inline void beside_attention(step& s) {
-    if (s.saved == holding{}) return;
-    constexpr int kernels = 6; // query, key, value, probabilities, what dropout leaves of them, context
-    s.forward.beside += 2 * s.saved, s.forward.kernels_beside += kernels;
-    s.backward.beside += 3 * s.saved, s.backward.kernels_beside += kernels;
-}
-
-/// What is added to a larger result is repeated. Beside a product that takes a kernel of its own, which reads and writes the result. Its gradient is a sum
-/// over the result's cotangent, in a kernel that reads this and, for a norm's weight, what its operator has saved.
-inline void add_biases(indexed_program const& p, instruction const& i, step& s) {
-    auto const& op = p.operators[i.op];
-    if (op.work.is_view || op.work.category == operator_class::attention) return;
-    auto const elements = [&](tensor_id t) { return p.tensors[t].info.elements(); };
-    bool const has_product = std::ranges::any_of(op.terms, [](auto const& term) { return term.size() > 1; });
-    bool reduces = false;
-    for (auto const& term : op.terms) {
-        tensor_id const t = op.operands[term[0]];
-        if (term.size() > 1 || elements(t) >= elements(op.results[0]) || contains(op.work.sparse_operands, term[0])) continue;
-        if (has_product) add_beside(s.forward, 2 * touched(p, op, op.results[0], i.results[0]));
-        reduces |= p.tensors[t].has_cotangent;
-    }
-    if (!reduces) return;
-    holding read = touched(p, op, op.results[0], i.results[0]);
-    if (!has_product)
-        for (auto k : op.work.saved_operands) read += touched(p, op, op.operands[k], i.operands[k]);
-    add_beside(s.backward, read);
-}
-
-/// The cotangents of a tensor's uses are added one by one as the backward pass makes them, each time two read and one written.
-inline void sum_cotangents(indexed_program const& p, instruction const& i, step& s) {
-    auto const& op = p.operators[i.op];
-    for (auto k : op.used_again)
-        if (p.tensors[op.operands[k]].has_cotangent) add_beside(s.backward, 3 * touched(p, op, op.operands[k], i.operands[k]));
 }
 
 inline step compute_step(indexed_program const& p, instruction const& i) {

@@ -300,7 +300,7 @@ private:
 
 /// The events of one iteration of a plan whose micro-batches take turns.
 ///
-/// With barriers the total is that of `duplex` up to rounding; without, no more.
+/// With barriers alone the total is that of `duplex` up to rounding; with no option at all, no more.
 /// *Precondition:* `p.provenance.training.interleaves()`. *Throws* as `evaluate`.
 /// *Complexity.* Linear in the steps, times micro-batches and the square of the devices.
 [[nodiscard]] inline timeline simulate(plan const& p, cluster const& c, simulation_options const& options = {}) {
