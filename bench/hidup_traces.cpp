@@ -3,23 +3,23 @@
 // own run ("ours") as micro-batches in turn with experts in parallel and matrices gathered, as its collectives say, and PyTorch's data parallelism
 // with gradient overlap ("ddp"); both with stochastic gradient descent without momentum, as their kernels say.
 // What is fitted: rates, overheads and the two collectives of examples/clusters/v100x4_nvlink.json, on the kernels and NCCL calls of the same traces
-// (fit_traces.cpp); how much slower kernels are beside collectives, on interference.csv. Nothing is fitted on iterations.
+// (fit_traces.cpp); how much slower kernels are beside collectives, on interference.csv; how much slower collectives are beside kernels, and how long
+// they wait for other ranks, on collective_calls.csv. Nothing is fitted on iterations. How the traced systems run a plan is in simulation_options and
+// training_options; the evidence for it is in docs/explanation/hidup_figures.md.
+#include "strategy_search.hpp"
 #include "table_file.hpp"
 
 #include <heddle/json/cluster.hpp>
 #include <heddle/json/model.hpp>
 #include <heddle/plan/simulate.hpp>
 #include <heddle/planner/baselines.hpp>
-#include <heddle/planner/device_types.hpp>
-#include <heddle/planner/realise.hpp>
-#include <heddle/planner/synthesis.hpp>
-#include <heddle/theory/micro_batch.hpp>
 
 #include <algorithm>
 #include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <limits>
 #include <map>
 #include <string>
 #include <utility>
@@ -94,6 +94,21 @@ double collective_interference(fs::path const& folder, std::string const& system
     return alone > 0 ? beside / alone : 1;
 }
 
+/// Seconds for which a collective waits for other ranks: by how much calls of known size take longer alone than the least of their kind and size, on average.
+double wait_for_ranks(fs::path const& folder, std::string const& system) {
+    struct calls { double sum = 0, count = 0, least = std::numeric_limits<double>::infinity(); };
+    std::map<std::pair<std::string, std::string>, calls> alone;
+    for (auto const& r : read_table(folder / "collective_calls.csv")) {
+        double const duration = std::stod(r.at("dur_us"));
+        if (r.at("system") != system || r.at("tensor_bytes").empty() || std::stod(r.at("overlapped_compute_us")) > duration / 2) continue;
+        auto& c = alone[{r.at("collective"), r.at("tensor_bytes")}];
+        c.sum += duration, ++c.count, c.least = std::min(c.least, duration);
+    }
+    double waits = 0, count = 0;
+    for (auto const& [size, c] : alone) waits += c.sum - c.count * c.least, count += c.count;
+    return count > 0 ? waits / count * 1e-6 : 0;
+}
+
 /// Experts in parallel, large matrices stored in shards and gathered once, everything else on all devices.
 instruction_filter as_traced(indexed_program const& p) {
     auto const whole = expert_parallel(p, parameter_storage::replicated), gathered = expert_parallel(p, parameter_storage::sharded_gradients);
@@ -104,33 +119,35 @@ instruction_filter as_traced(indexed_program const& p) {
             whole.mark};
 }
 
-/// The best program of some instructions at even ratios, as a plan.
-template <class Accumulator>
-plan best_of(indexed_program const& p, cluster const& c, instruction_filter filter, training_options const& training) {
-    device_types const types(c);
-    cost_model const model(c, types.classes);
-    cut_space space(p, operator_kinds(p), training.interleaves() ? 16 : 1);
-    if (training.interleaves()) space.divide_into_stages();
-    space.restrict_to(std::move(filter));
-    auto const graph = search::explore(space, 20'000);
-    std::vector<step> steps;
-    for (auto const& i : space.instructions()) steps.push_back(make_step(p, i, training));
-    std::vector<double> const even(model.class_count(), 1.0 / model.ranks());
-    priced_graph const priced(space, graph, steps, model, uniform_shares(even), training);
-    auto const found = synthesise<Accumulator>(priced, {.engine = search_engine::pareto_dp, .beam = 100});
-    if (!found.path) throw input_error("plan", "no program of this strategy fits");
-    return realise(*found.path, space, steps, c, types.per_device({even}), training).first;
+/// A stage begins with what it communicates, and that is where a parameter is gathered or its gradient reduced: HiDup's stages, as the traces have them.
+void begin_stages_at_parameters(plan& p) {
+    p.stages.clear();
+    bool computed = false;
+    for (std::size_t n = 0; n < p.steps.size(); ++n) {
+        auto const& s = p.steps[n].step;
+        bool const communicates = s.once && !(s.forward_transfers.empty() && s.deferred_transfers.empty());
+        if (computed && communicates) p.stages.push_back(n);
+        computed = (computed && !communicates) || (!s.once && s.forward.launches);
+    }
 }
 
-iteration predicted(plan const& p, timeline const& t) {
+iteration predicted(plan const& p, cluster const& c, timeline const& t) {
     iteration result;
+    auto const model = per_device_model(c, main_type(p));
     for (auto const& e : t.events) {
         if (e.device != 0 || e.transfer || e.when == timeline_event::phase::update) continue;
-        auto const category = p.steps[e.step].step.category;
-        bool const is_product = category == operator_class::matmul || category == operator_class::attention;
-        (is_product ? result.products : category == operator_class::normalisation ? result.normalisations : result.other) += e.duration;
+        auto const& s = p.steps[e.step].step;
+        auto const& work = e.when == timeline_event::phase::forward ? s.forward : s.backward;
+        double const share = s.share.is_split() ? shares_of(p)(s.share)[0] : 1;
+        double const beside = e.duration * model.beside(work, 0, s.type).at(share) / model.time(work, 0, s.type, s.category, s.share.is_split(), share);
+        bool const is_product = s.category == operator_class::matmul || s.category == operator_class::attention;
+        (is_product ? result.products : s.category == operator_class::normalisation ? result.normalisations : result.other) += e.duration - beside;
+        (s.category == operator_class::normalisation ? result.normalisations : result.other) += beside;
     }
-    auto const both = overlap_of(t, 0);
+    auto both = overlap_of(t, 0);
+    if (p.provenance.training.copies_gradients) // back, before the update: the traces count it with the collectives
+        for (auto const& s : p.steps)
+            if (!s.step.deferred_transfers.empty()) both.communication += 2 * s.step.deferred_transfers[0].size.value / model.bandwidth(0);
     result.wall = t.total;
     result.compute = both.compute, result.communication = both.communication, result.ratio = both.ratio();
     return result;
@@ -160,12 +177,16 @@ int main() {
     auto const c = json::read_cluster(HEDDLE_EXAMPLES "/clusters/v100x4_nvlink.json");
     std::printf("%-6s %-26s %12s %12s %11s\n", "system", "milliseconds", "predicted", "measured", "error");
 
-    auto const part = index_program(micro_batch_of(model.program, 2));
-    auto const ours = best_of<duplex>(part, c, as_traced(part), {.optimizer_bytes_per_element = 0, .micro_batches = 2});
+    bench::strategy_search const turns(model.program, c, {.optimizer_bytes_per_element = 0, .micro_batches = 2}, as_traced);
+    auto ours = turns.best<duplex>().what;
+    begin_stages_at_parameters(ours);
     double const slower = interference(folder, "ours"), slower_collectives = collective_interference(folder, "ours");
-    print("ours", predicted(ours, simulate(ours, c, {.slower_work = slower, .slower_collectives = slower_collectives})), measured(folder, "ours"));
-    auto const whole = index_program(model.program);
-    auto const ddp = best_of<overlapped>(whole, c, data_parallel(whole, parameter_storage::replicated), {.optimizer_bytes_per_element = 0, .overlaps_gradients = true});
-    print("ddp", predicted(ddp, run_serial(ddp, c)), measured(folder, "ddp"));
-    std::printf("kernels of ours beside collectives: %.3f times as long, collectives beside kernels: %.3f\n", slower, slower_collectives);
+    double const wait = wait_for_ranks(folder, "ours");
+    simulation_options const as_run{.slower_work = slower, .slower_collectives = slower_collectives, .wait = seconds(wait), .copies_parts = true, .in_place = true, .between_kernels = true};
+    print("ours", predicted(ours, c, simulate(ours, c, as_run)), measured(folder, "ours"));
+    training_options const as_trained{.optimizer_bytes_per_element = 0, .overlaps_gradients = true, .copies_gradients = true};
+    bench::strategy_search const whole(model.program, c, as_trained, [](indexed_program const& p) { return data_parallel(p, parameter_storage::replicated); });
+    auto const ddp = whole.best<overlapped>().what;
+    print("ddp", predicted(ddp, c, run_serial(ddp, c)), measured(folder, "ddp"));
+    std::printf("kernels of ours beside collectives: %.3f times as long, collectives beside kernels: %.3f; a collective waits for %.0f us\n", slower, slower_collectives, wait * 1e6);
 }

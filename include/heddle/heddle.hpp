@@ -65,6 +65,7 @@
 #include <heddle/cost/serial_actions.hpp>
 #include <heddle/cost/step.hpp>
 #include <heddle/cost/timeline.hpp>
+#include <heddle/cost/work.hpp>
 
 #include <heddle/plan/as_planned.hpp>
 #include <heddle/plan/evaluate.hpp>

@@ -93,9 +93,33 @@ private:
         clocks_[d] += std::max(flops / device.rates.at(type).at(category).value, bytes / device.bandwidth.value) + device.overhead.value;
     }
 
+    void copy(tensor_id t, std::size_t d, double bytes) { kernel(operator_class::elementwise, program_.tensors[t].info.type, d, 0, bytes); }
+
+    /// What is cut or joined along an inner factor is read and written once more.
+    void pack(tensor_id t, form from, form to, form cut) {
+        auto const& tensor = program_.tensors[t];
+        for (form f : {from, to}) {
+            if (!f.is_shard() || tensor.is_parameter()) continue;
+            auto const& factor = tensor.factors[static_cast<std::size_t>(f.factor())];
+            extent before = tensor.info.shape[factor.dimension] / (factor.extent * factor.stride);
+            for (std::size_t d = 0; d < factor.dimension; ++d) before *= tensor.info.shape[d];
+            if (before == 1) continue;
+            for (std::size_t d = 0; d < clocks_.size(); ++d)
+                copy(t, d, 2 * size(t) * (from.is_shard() && to.is_shard() ? share(t, cut, d) : 1) / (is_cut(t) ? members(d) : 1));
+        }
+    }
+
     /// One half of a conversion, from one form to another.
-    void convert(tensor_id t, form from, form to, conversion_half const& half, uneven how, form cut) {
-        if (half.collective) return across(*half.collective, t, from, to, how, is_cut(t), is_cut(t) ? 's' : 'b');
+    void convert(tensor_id t, form from, form to, conversion_half const& half, uneven how, form cut, bool forward) {
+        if (half.collective) {
+            auto const& factors = program_.tensors[t].factors;
+            auto const factor_of = [&](form f) { return factors[static_cast<std::size_t>(f.factor())]; };
+            bool const packs = !(from.is_shard() && to.is_shard() && is_same_place(factor_of(from), factor_of(to)));
+            if (packs && !forward) pack(t, from, to, cut);
+            across(*half.collective, t, from, to, how, is_cut(t), is_cut(t) ? 's' : 'b');
+            if (packs && forward) pack(t, from, to, cut);
+            return;
+        }
         for (std::size_t d = 0; d < clocks_.size(); ++d) {
             double const mine = size(t) / (is_cut(t) ? members(d) : 1), part = mine * share(t, cut, d);
             using enum conversion_half::work;
@@ -116,7 +140,7 @@ private:
                 for (std::size_t d = 0; d < clocks_.size(); ++d) kernel(operator_class::elementwise, program_.tensors[i.tensor].info.type, d, 0, 2 * size(i.tensor));
             return;
         case instruction::kind::convert:
-        case instruction::kind::unshard: return convert(i.tensor, i.from, i.to, find_conversion(i.from, i.to)->forward, way(s.step.forward_transfers), i.from.is_shard() && !i.to.is_shard() ? i.from : i.to);
+        case instruction::kind::unshard: return convert(i.tensor, i.from, i.to, find_conversion(i.from, i.to)->forward, way(s.step.forward_transfers), i.from.is_shard() && !i.to.is_shard() ? i.from : i.to, true);
         case instruction::kind::reshard: return;
         case instruction::kind::compute: return compute(i, true);
         }
@@ -134,7 +158,7 @@ private:
                 if (i.what == instruction::kind::unshard) across(*half.collective, i.tensor, i.to, i.from, way(s.step.backward_transfers), false, 0);
                 return;
             }
-            return convert(i.tensor, i.to, i.from, half, way(s.step.backward_transfers), i.from.is_shard() && !i.to.is_shard() ? i.from : i.to);
+            return convert(i.tensor, i.to, i.from, half, way(s.step.backward_transfers), i.from.is_shard() && !i.to.is_shard() ? i.from : i.to, false);
         }
         case instruction::kind::reshard: return across(collective::all_gather, i.tensor, i.to, i.from, way(s.step.backward_transfers), false, 'b');
         case instruction::kind::compute: return compute(i, false);
@@ -182,11 +206,16 @@ private:
             }
         };
         if (forward) statistics();
+        auto const contains = [](auto const& list, std::size_t k) { return std::ranges::find(list, k) != list.end(); };
+        auto const kept = [&](std::size_t d) { return derived ? op.work.extra_saved.value * (outer ? share(cut.first, cut.second, d) : 1) / (inner ? members(d) : 1) : 0; };
+        bool const is_attention = op.work.category == operator_class::attention;
         for (std::size_t d = 0; d < clocks_.size() && !op.work.is_view; ++d) {
-            double moved = 0;
-            auto const contains = [](auto const& list, std::size_t k) { return std::ranges::find(list, k) != list.end(); };
-            for (std::size_t k = 0; k < op.results.size(); ++k)
-                if (forward || program_.tensors[op.results[k]].has_cotangent) moved += held(op.results[k], i.results[k], d, inner);
+            double moved = is_attention ? 0 : kept(d);
+            for (std::size_t k = 0; k < op.results.size(); ++k) {
+                double const mine = held(op.results[k], i.results[k], d, inner);
+                if (forward || program_.tensors[op.results[k]].has_cotangent) moved += mine;
+                if (!forward && contains(op.work.saved_results, k)) moved += mine;
+            }
             for (std::size_t k = 0; k < op.operands.size(); ++k) {
                 double const mine = held(op.operands[k], i.operands[k], d, inner);
                 if (forward) moved += contains(op.work.sparse_operands, k) ? 0 : mine;
@@ -194,6 +223,30 @@ private:
             }
             double const flops = (forward ? op.work.forward : op.work.backward).value * (outer ? share(cut.first, cut.second, d) : 1) / (inner ? members(d) : 1);
             kernel(op.work.category, program_.tensors[op.results[0]].info.type, d, flops, moved);
+        }
+        for (std::size_t d = 0; d < clocks_.size() && derived; ++d) {
+            tensor_id const result = op.results[0];
+            for (int n = 0; n < 6 && is_attention && op.work.extra_saved.value > 0; ++n) copy(result, d, (forward ? 2 : 3) * kept(d) / 6);
+            bool const has_product = std::ranges::any_of(op.terms, [](auto const& term) { return term.size() > 1; });
+            bool reduces = false;
+            for (auto const& term : op.terms) {
+                tensor_id const t = op.operands[term[0]];
+                bool const repeats = !is_attention && !op.work.is_view && term.size() == 1 && program_.tensors[t].info.elements() < program_.tensors[result].info.elements();
+                if (!repeats || contains(op.work.sparse_operands, term[0])) continue;
+                if (forward && has_product) copy(result, d, 2 * held(result, i.results[0], d, inner));
+                reduces = reduces || program_.tensors[t].has_cotangent;
+            }
+            if (forward) continue;
+            if (reduces) {
+                double read = held(result, i.results[0], d, inner);
+                for (auto k : op.work.saved_operands) read += has_product ? 0 : held(op.operands[k], i.operands[k], d, inner);
+                copy(result, d, read);
+            }
+            for (std::size_t k = 0; k < op.operands.size(); ++k) {
+                auto const& tensor = program_.tensors[op.operands[k]];
+                bool const again = tensor.consumers.back() > i.op || std::find(op.operands.begin() + static_cast<std::ptrdiff_t>(k) + 1, op.operands.end(), op.operands[k]) != op.operands.end();
+                if (again && tensor.has_cotangent) copy(result, d, 3 * held(op.operands[k], i.operands[k], d, inner));
+            }
         }
         auto const each = [&](auto const& tensors, form_list const& forms, auto&& visit) {
             for (std::size_t k = 0; k < tensors.size(); ++k) visit(tensors[k], forms[k]);

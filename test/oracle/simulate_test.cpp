@@ -10,6 +10,8 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -88,4 +90,31 @@ TEST_CASE("interference slows what runs side by side, and nothing else") {
         slower += both.total > alone.total * (1 + 1e-6);
     }
     CHECK(slower > 50);
+}
+
+TEST_CASE("collectives in place, between kernels, waiting for ranks: the same work, never sooner") {
+    int placed_later = 0, held_up = 0;
+    for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+        auto const [machines, what] = random_case(seed + 9000, false);
+        CAPTURE(seed);
+        auto const free = simulate(what, machines), placed = simulate(what, machines, {.in_place = true});
+        auto const held = simulate(what, machines, {.in_place = true, .between_kernels = true});
+        for (auto const* t : {&placed, &held}) {
+            CHECK(work_of(*t) == doctest::Approx(work_of(free)).epsilon(1e-9));
+            CHECK(is_in_order(*t));
+        }
+        CHECK(placed.total >= free.total * (1 - 1e-9));
+        CHECK(held.total >= placed.total * (1 - 1e-9));
+        placed_later += placed.total > free.total * (1 + 1e-6);
+        held_up += held.total > placed.total * (1 + 1e-6);
+        double const wait = 0.125;
+        std::set<std::tuple<std::size_t, std::size_t, int, timeline_event::phase>> collectives;
+        for (auto const& e : free.events)
+            if (e.transfer && e.when != timeline_event::phase::update) collectives.insert({e.step, *e.transfer, e.micro_batch, e.when});
+        auto const waiting = simulate(what, machines, {.wait = seconds(wait)});
+        double const added = wait * static_cast<double>(collectives.size() * what.devices.size());
+        CHECK(work_of(waiting) == doctest::Approx(work_of(free) + added).epsilon(1e-9));
+    }
+    CHECK(placed_later > 30);
+    CHECK(held_up > 30);
 }

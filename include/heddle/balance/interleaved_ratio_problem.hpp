@@ -74,6 +74,7 @@ public:
     void add(step_in_turn const& staged) {
         auto const& s = staged.step;
         auto const moves = [](transfer const& t) { return !t.redistributes; }; // what is cut alike stays where it is
+        auto const works = [](kernel const& k) { return k.launches || k.kernels_beside > 0; };
         bool const communicates = model_.ranks() > 1 && (std::ranges::any_of(s.forward_transfers, moves) || std::ranges::any_of(s.backward_transfers, moves));
         if (staged.begins_stage || (computes_ && !s.once && communicates)) open();
         auto &f = stages_.back().first, &b = stages_.back().second;
@@ -96,7 +97,7 @@ public:
             update_[t] += kernel_curve(model_, s.deferred, s, t, false);
             update_[t].straight += inside_line(model_, s.inside_update, t);
             update_[t].straight += {s.update.whole.value / model_.bandwidth(t), s.update.split.value / model_.bandwidth(t)};
-            computes_ = computes_ || (!s.once && (s.forward.launches || s.backward.launches || !s.inside_forward.empty() || !s.inside_backward.empty()));
+            computes_ = computes_ || (!s.once && (works(s.forward) || works(s.backward) || !s.inside_forward.empty() || !s.inside_backward.empty()));
         }
         add_memory(s.stored), add_memory(s.saved);
     }

@@ -165,13 +165,17 @@ namespace detail {
 /// A kernel's time on a type, as a function of its ratio.
 inline stage_work kernel_curve(cost_model const& model, kernel const& all, step const& s, std::size_t t, bool split) {
     stage_work result;
+    if (all.kernels_beside > 0) {
+        auto const beside = model.beside(all, t, s.type);
+        result.straight += {beside.constant, beside.slope};
+    }
     if (!all.launches) return result;
     kernel const work = model.on_member(all, t);
     auto const& speed = model.speed(t, s.type, s.category);
     double const operations = work.operations.value / speed.rate;
     affine const compute = split ? affine{0, operations} : affine{operations, 0};
     affine const traffic{work.whole.value / speed.bandwidth, work.split.value / speed.bandwidth};
-    result.straight.constant = speed.overhead;
+    result.straight.constant += speed.overhead;
     bool const low = compute.at(0) >= traffic.at(0), high = compute.at(1) >= traffic.at(1);
     if (low && high) result.straight += compute;
     else if (compute.at(0) <= traffic.at(0) && compute.at(1) <= traffic.at(1)) result.straight += traffic;

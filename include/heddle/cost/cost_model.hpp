@@ -144,12 +144,24 @@ public:
 
     /// Roofline time of a kernel on a class with share `s` of what is split; in a group, on each of its devices.
     [[nodiscard]] double time(kernel const& work, std::size_t k, element_type e, operator_class o, bool split, double s) const {
-        if (!work.launches) return 0;
+        double const beside = work.kernels_beside > 0 ? this->beside(work, k, e).at(s) : 0;
+        if (!work.launches) return beside;
         kernel const mine = on_member(work, k);
         double const operations = mine.operations.value * (split ? s : 1);
         double const moved = mine.whole.value + mine.split.value * s;
         roofline const& r = speed(k, e, o);
-        return std::max(operations / r.rate, moved / r.bandwidth) + r.overhead;
+        return std::max(operations / r.rate, moved / r.bandwidth) + r.overhead + beside;
+    }
+    /// Seconds: constant + slope * share.
+    struct work_line {
+        double constant = 0, slope = 0;
+        [[nodiscard]] double at(double share) const { return constant + slope * share; }
+    };
+    /// Of the small kernels beside a kernel, as element-wise ones.
+    [[nodiscard]] work_line beside(kernel const& work, std::size_t k, element_type e) const {
+        holding const moved = on_member(work.beside, k);
+        roofline const& r = speed(k, e, operator_class::elementwise);
+        return {moved.whole.value / r.bandwidth + work.kernels_beside * r.overhead, moved.split.value / r.bandwidth};
     }
 
     /// The work of each device of a group, or of the device.

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief What one instruction makes the devices do: work, transfers and memory, as functions of
-/// the shares that devices have of what is split.
+/// @brief What instructions make the devices do: their steps, in both directions.
 #pragma once
 
-#include <heddle/cluster/inside.hpp>
-#include <heddle/theory/instruction.hpp>
+#include <heddle/cost/detail/small_kernels.hpp>
+#include <heddle/cost/work.hpp>
 
-#include <array>
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <ranges>
@@ -16,89 +15,6 @@
 #include <vector>
 
 namespace heddle {
-
-/// A split quantity's share on each device is that of a (tensor, factor) pair; `none` where whole.
-struct share_ref {
-    static constexpr tensor_id none = ~tensor_id{0};
-    tensor_id tensor = none;
-    factor_number factor = no_factor;
-    [[nodiscard]] bool is_split() const { return tensor != none; }
-    friend bool operator==(share_ref, share_ref) = default;
-};
-
-/// Local work of one direction. On a device with share s: flops * s (or flops, if nothing is
-/// split), and whole + split * s bytes moved. A device group divides the operations among its devices, if it can, and moves each
-/// of the bytes inside once.
-struct kernel {
-    flops operations;
-    bytes whole, split;
-    bool launches = false;
-    bool is_divided = false;
-    /// Of whole and split, what a device group cuts among its devices.
-    bytes whole_inside{}, split_inside{};
-    friend bool operator==(kernel const&, kernel const&) = default;
-};
-
-/// A collective on a tensor of `size` bytes, cut by `from` before and by `to` after, where cut.
-struct transfer {
-    heddle::collective kind = collective::all_reduce;
-    bytes size;
-    share_ref from, to;
-    /// How uneven shards are moved; undecided: the way that is faster at the shares it is priced at.
-    std::optional<uneven> how{};
-    /// How a device group brings what `from` cuts to its first device, and what `to` cuts from it.
-    inside_step before = inside_step::none, after = inside_step::none;
-    /// From a factor to the same factor, cut at other points; nothing moves where the points are the same.
-    bool redistributes = false;
-    friend bool operator==(transfer const&, transfer const&) = default;
-};
-
-using transfer_list = std::vector<transfer>;
-
-/// How memory is held: whole + split * s bytes.
-struct holding {
-    bytes whole, split;
-    /// Of both, what a device group cuts among its devices.
-    bytes whole_inside{}, split_inside{};
-    friend bool operator==(holding const&, holding const&) = default;
-};
-
-/// Communication inside every device group, of a tensor of whole + split * s bytes.
-struct inside_transfer {
-    inside_step kind = inside_step::none;
-    bytes whole, split;
-    friend bool operator==(inside_transfer const&, inside_transfer const&) = default;
-};
-
-using inside_list = std::vector<inside_transfer>;
-
-/// One instruction's costs in both directions.
-struct step {
-    operator_class category = operator_class::other;
-    element_type type = element_type::float32;
-    share_ref share;
-    kernel forward, backward;
-    transfer_list forward_transfers, backward_transfers;
-    /// Collectives of parameter gradients, or of their factors: run after the backward pass and close no stage.
-    transfer_list deferred_transfers;
-    /// Collectives that bring whole copies up to date after the update.
-    transfer_list update_transfers;
-    /// Work on what they bring, in full on every device, of a group on its first.
-    kernel deferred;
-    /// Inside device groups, beside the forward and the backward work and after all deferred transfers.
-    inside_list inside_forward, inside_backward, inside_update;
-    /// Bytes the optimiser moves.
-    holding update;
-    /// A parameter with gradient and optimiser state, or another source.
-    holding stored;
-    /// Saved for the backward beside whole operands and results.
-    holding saved;
-    /// Of an unsharded parameter: its copy, or its gradient, while its operator runs; see `momentary_memory`.
-    bytes transient;
-    /// Of a parameter: done once for all micro-batches, and in need of no activation.
-    bool once = false;
-    friend bool operator==(step const&, step const&) = default;
-};
 
 /// Whether the gradients' collectives of some instructions, given in the order of the forward pass, follow all of their work in the
 /// backward pass.
@@ -126,6 +42,9 @@ struct training_options {
     double optimizer_bytes_per_element = 8;
     /// Gradients are reduced while the backward pass goes on, as data-parallel trainers do; else after it (HAP).
     bool overlaps_gradients = false;
+    /// Gradients are copied into the buffers of their collectives, scaled there, and copied back before the update, as trainers do that
+    /// reduce several at once.
+    bool copies_gradients = false;
     /// So many parts of the batch are run in turn, the communication of one beside the computation of another (HiDup); the program is
     /// then that of one part. With one part nothing interleaves.
     int micro_batches = 1;
@@ -134,15 +53,6 @@ struct training_options {
     [[nodiscard]] bool interleaves() const { return micro_batches > 1; }
     friend bool operator==(training_options const&, training_options const&) = default;
 };
-
-/// `size` bytes of a tensor on a device in some form: whole, or split along the form's factor.
-[[nodiscard]] inline holding held_bytes(bytes size, form f, bool is_cut_inside) {
-    bytes const inside = is_cut_inside ? size : bytes(0);
-    return f.is_shard() ? holding{bytes(0), size, bytes(0), inside} : holding{size, bytes(0), inside, bytes(0)};
-}
-[[nodiscard]] inline holding held_bytes(indexed_tensor const& tensor, form f) {
-    return held_bytes(tensor.info.size(), f, tensor.inside != no_factor);
-}
 
 namespace detail {
 
@@ -186,6 +96,11 @@ inline step read_step(indexed_program const& p, tensor_id t, form updated, form 
     }
     bool const is_cut = updated != to;
     if (to == form::replicated()) s.deferred_transfers.push_back({is_cut ? collective::reduce_scatter : collective::all_reduce, tensor.info.size(), {}, s.share, {}});
+    if (options.copies_gradients && to == form::replicated()) {
+        for (int kernels = 0; kernels < 2; ++kernels) add_beside(s.backward, 2 * value);
+        s.update += 2 * value;
+        s.stored += value;
+    }
     if (is_cut) s.update_transfers.push_back({collective::all_gather, tensor.info.size(), s.share, {}, {}, inside_step::none, inside_step::broadcast});
     // Until now the gradient is the first device's of a group.
     s.inside_update.push_back(inside_of(inside_step::broadcast, tensor.info.size(), updated));
@@ -214,10 +129,12 @@ inline step convert_step(indexed_program const& p, tensor_id t, form from, form 
         if (moves_batch && !half.collective) list = {inside_of(inside_step::gather, size, f), inside_of(inside_step::scatter, size, g)};
     };
     s.forward = local_kernel(how->forward.local, size, is_cut_inside);
+    pack(tensor, from, to, redistributes ? std::nullopt : how->forward.collective, s.forward);
     if (how->forward.collective) s.forward_transfers.push_back({*how->forward.collective, size, before, after, {}, to_first, from_first, redistributes});
     move_batch(how->forward, from, to, s.inside_forward);
     if (!tensor.has_cotangent) return s;
     s.backward = local_kernel(how->backward.local, size, is_cut_inside);
+    pack(tensor, to, from, redistributes ? std::nullopt : how->backward.collective, s.backward);
     move_batch(how->backward, to, from, s.inside_backward);
     if (how->backward.collective) {
         bool const is_gradient = tensor.is_parameter();
@@ -338,40 +255,40 @@ inline step compute_step(indexed_program const& p, instruction const& i) {
     s.category = op.work.category;
     bool first = true;
     holding forward{}, backward{};
-    auto const add = [&](holding& sum, holding h) {
-        sum.whole += h.whole;
-        sum.split += h.split;
-        if (op.inside_loop < 0) return;
-        sum.whole_inside += h.whole_inside;
-        sum.split_inside += h.split_inside;
-    };
     auto const visit = [&](tensor_id t, form f) {
         if (f.is_shard() && !s.share.is_split()) s.share = {t, f.factor()};
-        return held_bytes(p.tensors[t], f);
+        return touched(p, op, t, f);
     };
     bool differentiated = false;
     for (std::size_t k = 0; k < op.results.size(); ++k) {
         auto const& tensor = p.tensors[op.results[k]];
         holding const h = visit(op.results[k], i.results[k]);
         if (std::exchange(first, false)) s.type = tensor.info.type;
-        add(forward, h);
-        if (tensor.has_cotangent) { add(backward, h); differentiated = true; }
+        forward += h;
+        if (tensor.has_cotangent) { backward += h; differentiated = true; }
+        if (contains(op.work.saved_results, k)) backward += h;
     }
     for (std::size_t k = 0; k < op.operands.size(); ++k) {
         auto const& tensor = p.tensors[op.operands[k]];
         holding const h = visit(op.operands[k], i.operands[k]);
-        bool const sparse = std::ranges::find(op.work.sparse_operands, k) != op.work.sparse_operands.end();
-        if (!sparse) add(forward, h);
-        if (std::ranges::find(op.work.saved_operands, k) != op.work.saved_operands.end()) add(backward, h);
-        if (tensor.has_cotangent) add(backward, h);
+        if (!contains(op.work.sparse_operands, k)) forward += h;
+        if (contains(op.work.saved_operands, k)) backward += h;
+        if (tensor.has_cotangent) backward += h;
     }
     bool const split = i.loop >= 0;
     bool const is_divided = op.inside_loop >= 0;
+    if (differentiated) s.saved = held_bytes(op.work.extra_saved, split ? form::shard(0) : form::replicated(), is_divided);
+    bool const has_parts = op.work.category == operator_class::attention;
+    if (!has_parts) forward += s.saved, backward += s.saved;
     if (!op.work.is_view) {
         s.forward = {op.work.forward, forward.whole, forward.split, true, is_divided, forward.whole_inside, forward.split_inside};
         if (differentiated) s.backward = {op.work.backward, backward.whole, backward.split, true, is_divided, backward.whole_inside, backward.split_inside};
     }
-    if (differentiated) s.saved = held_bytes(op.work.extra_saved, split ? form::shard(0) : form::replicated(), is_divided);
+    if (has_parts) beside_attention(s);
+    if (differentiated) {
+        add_biases(p, i, s);
+        sum_cotangents(p, i, s);
+    }
     if (split) {
         auto const& loop = op.loops[static_cast<std::size_t>(i.loop)];
         transfer statistic{collective::all_reduce, loop.statistic, {}, {}, {}, inside_step::none, inside_step::broadcast};
@@ -392,13 +309,12 @@ inline step compute_step(indexed_program const& p, instruction const& i) {
 /// others are added to, and room for what is unsharded next.
 inline void interleave(indexed_program const& p, instruction const& i, int count, step& s) {
     s.transient *= 2;
-    auto const times = [count](holding const& h) { return holding{h.whole * count, h.split * count, h.whole_inside * count, h.split_inside * count}; };
     if (i.what == instruction::kind::compute || !p.tensors[i.tensor].is_parameter()) {
-        s.saved = times(s.saved);
+        s.saved = static_cast<double>(count) * s.saved;
         auto const factors = s.deferred_transfers; // each micro-batch gathers its own
         for (int n = 1; n < count; ++n) s.deferred_transfers.insert(s.deferred_transfers.end(), factors.begin(), factors.end());
         s.deferred.operations *= count, s.deferred.whole *= count, s.deferred.split *= count;
-        if (i.what == instruction::kind::read && p.tensors[i.tensor].info.role == tensor_role::input) s.stored = times(s.stored);
+        if (i.what == instruction::kind::read && p.tensors[i.tensor].info.role == tensor_role::input) s.stored = static_cast<double>(count) * s.stored;
         return;
     }
     s.once = true;

@@ -175,8 +175,9 @@ struct plan_cost {
                 double const stored = cost_model::at(model.on_member(s.step.stored, d), share);
                 (tensor.role == tensor_role::parameter ? memory.parameters : memory.inputs) += tensor.role == tensor_role::input ? stored : value;
                 if (tensor.trainable) {
-                    memory.gradients += gradients * value;
-                    memory.optimizer += stored - (1 + gradients) * value;
+                    double const copies = gradients + (training.copies_gradients && s.instruction.to == form::replicated() ? 1 : 0);
+                    memory.gradients += copies * value;
+                    memory.optimizer += stored - (1 + copies) * value;
                 }
             }
             bool const is_gradient = s.instruction.what == instruction::kind::convert && p.tensors[s.instruction.tensor].role == tensor_role::parameter;

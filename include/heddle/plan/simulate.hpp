@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <array>
 #include <cassert>
+#include <cmath>
 #include <cstddef>
 #include <limits>
 #include <optional>
@@ -26,6 +27,15 @@ struct simulation_options {
     bool barriers = false;
     /// By how much work takes longer while collectives run on the device, and collectives while some device works.
     double slower_work = 1, slower_collectives = 1;
+    /// Added to every collective: for which it waits on average until the last rank is there.
+    seconds wait{};
+    /// What is gathered or scattered is copied part by part on the network's channel, as where a library gives and takes lists of tensors.
+    bool copies_parts = false;
+    /// Parameters are gathered and gradients reduced at their place in the program: when the first micro-batch has computed what comes before, or the last
+    /// has computed the gradient; and that micro-batch goes on when it is done. Else they run where the network is free.
+    bool in_place = false;
+    /// A collective starts on a device that computes when the kernel has ended that runs, or starts, as the collective could. Else at once.
+    bool between_kernels = false;
 };
 
 namespace detail {
@@ -46,6 +56,8 @@ public:
         std::size_t step = 0;
         std::optional<std::size_t> transfer{};
         std::vector<double> seconds;
+        /// Of work, taken to be equally long.
+        int kernels = 1;
     };
     /// A stage in one direction; see `duplex`.
     struct stage_side {
@@ -84,6 +96,9 @@ private:
         std::size_t counter = none;
         bool may_wait = false;
         double left = 0;
+        /// Of a kernel of work, seconds; of a collective between kernels, the moment at which it starts.
+        double kernel = 0;
+        std::optional<double> starts_at{};
     };
     struct queue {
         std::vector<job> jobs;
@@ -97,11 +112,11 @@ private:
     void add_work(std::vector<piece> const& pieces, phase when, std::size_t micro_batch, std::size_t slot, std::array<std::size_t, 2> needs, std::size_t counter) {
         for (auto const& p : pieces)
             for (std::size_t d = 0; d < queues_.size(); ++d)
-                if (p.seconds[d] > 0) add(queues_[d].jobs, {&p, when, micro_batch, slot, needs, counter, false, p.seconds[d]});
+                if (p.seconds[d] > 0) add(queues_[d].jobs, {&p, when, micro_batch, slot, needs, counter, false, p.seconds[d], p.seconds[d] / p.kernels});
     }
     void add_transfers(std::vector<job>& into, std::vector<piece> const& pieces, phase when, std::size_t micro_batch, std::size_t slot, std::size_t need, std::size_t counter, bool may_wait = false) {
         for (auto const& p : pieces)
-            if (p.seconds[0] > 0) add(into, {&p, when, micro_batch, slot, {need, none}, counter, may_wait, p.seconds[0]});
+            if (p.seconds[0] > 0) add(into, {&p, when, micro_batch, slot, {need, none}, counter, may_wait, p.seconds[0] + options_.wait.value});
     }
     void add(std::vector<job>& into, job j) {
         if (j.counter != none) ++counters_[j.counter];
@@ -138,8 +153,9 @@ private:
                 }
                 add_transfers(network_.jobs, s.transfers, phase::forward, j, slot, before[j], arrived[j]);
                 if (j > 0) continue;
-                add_transfers(network_.jobs, s.urgent, phase::forward, 0, slot, none, parameters);
-                add_transfers(network_.jobs, s.patient, phase::forward, 0, slot, none, parameters, true);
+                auto const need = options_.in_place ? before[0] : none;
+                add_transfers(network_.jobs, s.urgent, phase::forward, 0, slot, need, parameters);
+                add_transfers(network_.jobs, s.patient, phase::forward, 0, slot, need, parameters, !options_.in_place);
             }
             open_needs = {arrived[k - 1], parameters};
             open_counter = computed[k - 1];
@@ -163,9 +179,10 @@ private:
                 if (j == k - 1 && i > 0) add_transfers(network_.jobs, stages[i - 1].backward.again, phase::backward, 0, slot, none, next_again);
             }
             slot = new_slot(0);
-            add_transfers(gradients_.jobs, s.patient, phase::gradient, 0, slot, computed[k - 1], none);
+            auto const counter = options_.in_place ? arrived[k - 1] : none;
+            add_transfers(options_.in_place ? network_.jobs : gradients_.jobs, s.patient, phase::gradient, 0, slot, computed[k - 1], counter);
             add_transfers(network_.jobs, s.transfers, phase::backward, k - 1, slot, computed[k - 1], arrived[k - 1]);
-            add_transfers(network_.jobs, s.urgent, phase::backward, 0, slot, computed[k - 1], none);
+            add_transfers(network_.jobs, s.urgent, phase::backward, 0, slot, computed[k - 1], counter);
             again = next_again;
         }
     }
@@ -207,6 +224,16 @@ private:
         if (j.when != phase::gradient) --slots_[j.slot].left;
     }
 
+    /// When the kernels have ended that the devices are in.
+    [[nodiscard]] double after_kernels(std::vector<job*> const& running) const {
+        double last = now_;
+        for (auto const* j : running) {
+            if (!j) continue;
+            double const rest = std::fmod(j->left, j->kernel);
+            last = std::max(last, now_ + (rest < j->kernel * 1e-9 ? j->kernel : rest));
+        }
+        return last;
+    }
     /// Goes on to the next moment at which something ends; false if nothing is left.
     bool step() {
         if (last_event_.empty()) last_event_.assign(2 * queues_.size(), none);
@@ -223,13 +250,17 @@ private:
             while (q.next < q.jobs.size() && q.jobs[q.next].left <= 0) ++q.next;
             if (q.next < q.jobs.size() && is_ready(q.jobs[q.next])) running[d] = &q.jobs[q.next], works = true;
         }
-        job* const carried = network_job();
+        job* carried = network_job();
         if (!works && !carried && !opens_at_) return false;
+        if (carried && options_.between_kernels && !carried->starts_at) carried->starts_at = after_kernels(running);
+        double const wait = carried && carried->starts_at && *carried->starts_at > now_ ? *carried->starts_at - now_ : 0;
+        if (wait > 0) carried = nullptr;
         double const work_rate = carried ? 1 / options_.slower_work : 1, network_rate = works ? 1 / options_.slower_collectives : 1;
         double length = opens_at_ ? *opens_at_ - now_ : std::numeric_limits<double>::infinity();
         for (auto* j : running)
             if (j) length = std::min(length, j->left / work_rate);
         if (carried) length = std::min(length, carried->left / network_rate);
+        if (wait > 0) length = std::min(length, wait);
         double const end = opens_at_ && length >= *opens_at_ - now_ ? *opens_at_ : now_ + length;
         auto const advance = [&](job& j, double rate) {
             j.left = j.left / rate <= length * (1 + 1e-12) ? 0 : j.left - length * rate;
@@ -269,7 +300,7 @@ private:
 
 /// The events of one iteration of a plan whose micro-batches take turns.
 ///
-/// With barriers the total is that of `duplex` up to rounding; without, no more.
+/// With barriers alone the total is that of `duplex` up to rounding; with no option at all, no more.
 /// *Precondition:* `p.provenance.training.interleaves()`. *Throws* as `evaluate`.
 /// *Complexity.* Linear in the steps, times micro-batches and the square of the devices.
 [[nodiscard]] inline timeline simulate(plan const& p, cluster const& c, simulation_options const& options = {}) {
@@ -278,6 +309,8 @@ private:
     auto const shares = shares_of(p);
     auto const& training = p.provenance.training;
     duplex const clock(model.class_count(), training);
+    double slowest = model.bandwidth(0);
+    for (std::size_t k = 1; k < model.class_count(); ++k) slowest = std::min(slowest, model.bandwidth(k));
     using run = detail::interleaved_run;
     std::vector<run::stage> stages(1);
     std::vector<run::piece> updates, refreshes;
@@ -291,10 +324,15 @@ private:
         if (begins || duplex::ends_stage(label, price)) stages.emplace_back();
         clock.extend(label, price);
         auto const add = [&](std::vector<run::piece>& into, transfer_list const& transfers) {
-            for (std::size_t t = 0; t < transfers.size(); ++t) into.push_back({n, t, {model.decided(transfers[t], shares).seconds}});
+            for (std::size_t t = 0; t < transfers.size(); ++t) {
+                auto const chosen = model.decided(transfers[t], shares);
+                bool const has_parts = transfers[t].kind == collective::all_gather || transfers[t].kind == collective::reduce_scatter;
+                double const copied = options.copies_parts && has_parts && chosen.seconds > 0 ? 2 * payload(chosen.what, model.ranks(), shares).value : 0;
+                into.push_back({n, t, {chosen.seconds + copied / slowest}});
+            }
         };
-        auto const part = [&](per_class const& all) {
-            run::piece mine{n, {}, {all.begin(), all.end()}};
+        auto const part = [&](per_class const& all, kernel const& work) {
+            run::piece mine{n, {}, {all.begin(), all.end()}, std::max(1, work.launches + work.kernels_beside)};
             for (auto& x : mine.seconds) x /= s.once ? training.micro_batches : 1;
             return mine;
         };
@@ -303,8 +341,8 @@ private:
         add(!s.once ? forward.transfers : is_unsharded ? forward.urgent : forward.patient, s.forward_transfers);
         add(!s.once ? backward.transfers : is_unsharded ? backward.urgent : backward.again, s.backward_transfers);
         add(backward.patient, s.deferred_transfers);
-        forward.work.push_back(part(price.forward));
-        backward.work.insert(backward.work.begin(), part(price.backward));
+        forward.work.push_back(part(price.forward, s.forward));
+        backward.work.insert(backward.work.begin(), part(price.backward, s.backward));
         updates.push_back({n, {}, {price.update.begin(), price.update.end()}});
         add(refreshes, s.update_transfers);
     }

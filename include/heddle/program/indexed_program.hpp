@@ -77,6 +77,8 @@ struct indexed_operator {
     std::vector<tensor_id> results;
     std::vector<split_loop> loops;
     std::vector<std::vector<std::uint8_t>> terms;
+    /// Operands that are used again, further on in the list or by a later operator.
+    std::vector<std::uint8_t> used_again;
     segment_number segment = 0;
     /// The loop that device groups split among their devices, or -1: each does all of it.
     std::int16_t inside_loop = -1;
@@ -365,6 +367,13 @@ template <single_device_program Program>
                 if (whole) op.loops.push_back(std::move(loop));
                 high = low;
             }
+        }
+    }
+    std::vector<bool> used(result.tensors.size());
+    for (auto op = result.operators.rbegin(); op != result.operators.rend(); ++op) {
+        for (std::size_t k = op->operands.size(); k-- > 0;) {
+            if (used[op->operands[k]]) op->used_again.insert(op->used_again.begin(), static_cast<std::uint8_t>(k));
+            used[op->operands[k]] = true;
         }
     }
     return result;

@@ -61,6 +61,7 @@ namespace heddle {
         d.clear();
         for (double v : {work.forward.value, work.backward.value, work.extra_saved.value}) add(v);
         for (auto const* list : {&work.saved_operands, &work.saved_results, &work.sparse_operands}) add_list(*list);
+        if (by_use) add_list(op.used_again);
         add(static_cast<int>(work.category));
         add(work.is_view);
         add(op.terms.size());

@@ -304,6 +304,38 @@ TEST_CASE("what a computation costs") {
     CHECK(saved == std::vector<std::pair<tensor_id, form>>{{s.y, S1}});
 }
 
+TEST_CASE("small kernels beside: parts that are not contiguous, copies of gradients, their time") {
+    small_program const s; // h (4 3)
+    // Rows are contiguous, columns are not: on the whole side all 12 elements are read and written, between two cuts the shard of columns.
+    CHECK(s.of(instruction::convert(s.h, S0, R)).forward.kernels_beside == 0);
+    auto const columns = s.of(instruction::convert(s.h, S1, R));
+    CHECK(columns.forward.kernels_beside == 1);
+    CHECK(columns.forward.beside == holding{bytes(2 * 48), bytes(0)});
+    CHECK(columns.backward.beside == columns.forward.beside);
+    CHECK_FALSE(columns.forward.launches);
+    auto const exchange = s.of(instruction::convert(s.h, S0, S1));
+    CHECK(exchange.forward.beside == holding{bytes(0), bytes(2 * 48)});
+    CHECK(exchange.forward.kernels_beside == 1);
+    CHECK(s.of(instruction::convert(s.h, R, S1)).forward.kernels_beside == 0); // a slice, but
+    CHECK(s.of(instruction::convert(s.h, R, S1)).backward.kernels_beside == 0); // no collective
+    CHECK(s.of(instruction::convert(s.w, S1, R)).forward.kernels_beside == 0);  // stored as sent
+
+    auto const read = instruction::read(s.w, R);
+    auto const plain = make_step(s.p, read, {}), copied = make_step(s.p, read, {.copies_gradients = true});
+    CHECK(plain.backward.kernels_beside == 0);
+    CHECK(copied.backward.beside == holding{bytes(4 * 72), bytes(0)}); // in, and scaled
+    CHECK(copied.backward.kernels_beside == 2);
+    CHECK(copied.update.whole == plain.update.whole + bytes(2 * 72)); // back
+    CHECK(copied.stored.whole == plain.stored.whole + bytes(72));
+
+    auto const model = small_model();
+    kernel const work{flops(1000), bytes(10), bytes(20), true, false, {}, {}, {bytes(40), bytes(80)}, 2};
+    kernel const alone{{}, {}, {}, false, false, {}, {}, {bytes(40), bytes(80)}, 2};
+    auto const time = [&](kernel const& k) { return model.time(k, 1, element_type::float32, operator_class::other, true, 0.5); };
+    CHECK(time(alone) == doctest::Approx((40 + 40) / 20.0 + 2 * 1));
+    CHECK(time(work) == doctest::Approx(500 / 40.0 + 1 + time(alone)));
+}
+
 TEST_CASE("price: a step in seconds and bytes per class") {
     auto const model = small_model();
     uniform_shares const shares({0.5, 0.25});

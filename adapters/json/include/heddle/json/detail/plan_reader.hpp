@@ -90,8 +90,9 @@ private:
     void read_provenance() {
         element const from = root_.at("provenance");
         plan_.provenance = provenance_from_json(from);
-        auto const overlaps = from.find("overlaps_gradients");
+        auto const overlaps = from.find("overlaps_gradients"), copies = from.find("copies_gradients");
         plan_.provenance.training.overlaps_gradients = overlaps && overlaps->boolean();
+        plan_.provenance.training.copies_gradients = copies && copies->boolean();
         if (auto const schedule = root_.find("schedule")) {
             if (auto const kind = schedule->at("kind"); kind.text() != "duplex") kind.expected("'duplex'");
             plan_.provenance.training.micro_batches = static_cast<int>(schedule->at("micro_batches").integer(2, 65536));
@@ -287,9 +288,10 @@ private:
     static kernel read_kernel(element const& from, char const* field) {
         auto const e = from.find(field);
         if (!e) return {};
-        auto const launches = e->find("launches"), divided = e->find("divided");
+        auto const launches = e->find("launches"), divided = e->find("divided"), beside = e->find("kernels_beside");
         return {flops(optional_number(*e, "flops")), bytes(optional_number(*e, "whole")), bytes(optional_number(*e, "split")),
-                launches ? launches->boolean() : true, divided ? divided->boolean() : false, read_inside(*e, "whole"), read_inside(*e, "split")};
+                launches ? launches->boolean() : true, divided ? divided->boolean() : false, read_inside(*e, "whole"), read_inside(*e, "split"),
+                read_holding(*e, "beside"), beside ? static_cast<int>(beside->integer(0, 1'000'000)) : 0};
     }
     static holding read_holding(element const& from, char const* field) {
         auto const e = from.find(field);

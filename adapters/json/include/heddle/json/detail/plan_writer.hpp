@@ -50,6 +50,7 @@ public:
         auto& origin = result["provenance"] = provenance_to_json(from);
         origin["optimizer_bytes_per_element"] = number(from.training.optimizer_bytes_per_element);
         origin["overlaps_gradients"] = from.training.overlaps_gradients;
+        if (from.training.copies_gradients) origin["copies_gradients"] = true;
         result["time"] = {{"compute", number(plan_.time.compute)},
                           {"forward_communication", number(plan_.time.forward_communication)},
                           {"backward_communication", number(plan_.time.backward_communication)},
@@ -139,6 +140,10 @@ private:
         if (!is_default(k.whole_inside.value)) result["whole_inside"] = number(k.whole_inside.value);
         if (!is_default(k.split_inside.value)) result["split_inside"] = number(k.split_inside.value);
         if (k.is_divided) result["divided"] = true;
+        if (k.kernels_beside > 0) {
+            result["kernels_beside"] = k.kernels_beside;
+            add(result, "beside", k.beside);
+        }
         if (!k.launches && !result.empty()) result["launches"] = false;
         if (k.launches || !result.empty()) into[key] = std::move(result);
     }

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief The small kernels beside those of operators and collectives, which copy and add.
+#pragma once
+
+#include <heddle/cost/work.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace heddle::detail {
+
+inline void add_beside(heddle::kernel& k, holding const& moved) {
+    k.beside += moved;
+    ++k.kernels_beside;
+}
+
+/// Whether a tensor's shards along a factor are contiguous.
+[[nodiscard]] inline bool is_outermost(indexed_tensor const& t, factor const& f) {
+    bool const is_major = f.extent * f.stride == t.info.shape[f.dimension];
+    return is_major && std::ranges::all_of(t.info.shape.begin(), t.info.shape.begin() + f.dimension, [](extent e) { return e == 1; });
+}
+
+/// Collectives move contiguous parts. One that cuts or joins a tensor along an inner factor copies it before or after: what is whole on that side, or
+/// between two cuts each device's shard. A parameter's shards are stored as they are sent.
+inline void pack(indexed_tensor const& tensor, form from, form to, std::optional<collective> moves, heddle::kernel& k) {
+    if (!moves || tensor.is_parameter()) return;
+    for (form const cut : {from, to}) {
+        if (!cut.is_shard() || is_outermost(tensor, tensor.factors[static_cast<std::size_t>(cut.factor())])) continue;
+        k.beside += 2 * held_bytes(tensor, from.is_shard() && to.is_shard() ? cut : form::replicated());
+        ++k.kernels_beside;
+    }
+}
+
+[[nodiscard]] inline bool contains(std::vector<std::uint8_t> const& positions, std::size_t k) { return std::ranges::find(positions, k) != positions.end(); }
+
+/// What an operator touches at a position, as it is cut there.
+[[nodiscard]] inline holding touched(indexed_program const& p, indexed_operator const& op, tensor_id t, form f) {
+    return held_bytes(p.tensors[t].info.size(), f, op.inside_loop >= 0 && p.tensors[t].inside != no_factor);
+}
+
+/// An attention is made of products and, between them, of kernels that each read as much as they write: what it saves inside. Their adjoints read
+/// that and a cotangent, and write another.
+inline void beside_attention(step& s) {
+    if (s.saved == holding{}) return;
+    constexpr int kernels = 6; // query, key, value, probabilities, what dropout leaves of them, context
+    s.forward.beside += 2 * s.saved, s.forward.kernels_beside += kernels;
+    s.backward.beside += 3 * s.saved, s.backward.kernels_beside += kernels;
+}
+
+/// What is added to a larger result is repeated. Beside a product that takes a kernel of its own, which reads and writes the result. Its gradient is a sum
+/// over the result's cotangent, in a kernel that reads this and, for a norm's weight, what its operator has saved.
+inline void add_biases(indexed_program const& p, instruction const& i, step& s) {
+    auto const& op = p.operators[i.op];
+    if (op.work.is_view || op.work.category == operator_class::attention) return;
+    auto const elements = [&](tensor_id t) { return p.tensors[t].info.elements(); };
+    bool const has_product = std::ranges::any_of(op.terms, [](auto const& term) { return term.size() > 1; });
+    bool reduces = false;
+    for (auto const& term : op.terms) {
+        tensor_id const t = op.operands[term[0]];
+        if (term.size() > 1 || elements(t) >= elements(op.results[0]) || contains(op.work.sparse_operands, term[0])) continue;
+        if (has_product) add_beside(s.forward, 2 * touched(p, op, op.results[0], i.results[0]));
+        reduces |= p.tensors[t].has_cotangent;
+    }
+    if (!reduces) return;
+    holding read = touched(p, op, op.results[0], i.results[0]);
+    if (!has_product)
+        for (auto k : op.work.saved_operands) read += touched(p, op, op.operands[k], i.operands[k]);
+    add_beside(s.backward, read);
+}
+
+/// The cotangents of a tensor's uses are added one by one as the backward pass makes them, each time two read and one written.
+inline void sum_cotangents(indexed_program const& p, instruction const& i, step& s) {
+    auto const& op = p.operators[i.op];
+    for (auto k : op.used_again)
+        if (p.tensors[op.operands[k]].has_cotangent) add_beside(s.backward, 3 * touched(p, op, op.operands[k], i.operands[k]));
+}
+
+} // namespace heddle::detail
