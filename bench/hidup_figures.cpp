@@ -8,6 +8,7 @@
 #include <heddle/planner/realise.hpp>
 #include <heddle/planner/synthesis.hpp>
 #include <heddle/theory/micro_batch.hpp>
+#include <heddle/theory/view_conversions.hpp>
 
 #include <cstdio>
 #include <cstdlib>
@@ -42,7 +43,7 @@ found_plan best_of(program const& whole, cluster const& c, training_options cons
     cost_model const model(c, types.classes);
     cut_space space(p, operator_kinds(p), training.interleaves() ? 16 : 1);
     if (training.interleaves()) space.divide_into_stages();
-    space.restrict_to(fastest_programs(p));
+    space.restrict_to(converting_before_views(p, fastest_programs(p)));
     auto const graph = search::explore(space, 20'000);
     std::vector<step> steps;
     for (auto const& i : space.instructions()) steps.push_back(make_step(p, i, training));

@@ -16,6 +16,7 @@
 #include <heddle/planner/pins.hpp>
 #include <heddle/planner/realise.hpp>
 #include <heddle/planner/synthesis.hpp>
+#include <heddle/theory/view_conversions.hpp>
 
 #include <algorithm>
 #include <cassert>
@@ -83,7 +84,7 @@ private:
         ratio_table ratios;
     };
     plan alternate_from(std::vector<starting_point> starts) {
-        graph_ = explore(with_pins(space_.program(), options_.pinned, fastest_programs(space_.program())));
+        graph_ = explore(wanted(fastest_programs(space_.program())));
         for (auto const& s : starts) alternate(s.name, s.ratios);
         if (memory_binds_ && widen()) {
             which_limit_ = search::limit_kind::none;
@@ -100,6 +101,10 @@ private:
     /// The same ratios in every segment.
     [[nodiscard]] ratio_table everywhere(std::vector<double> const& per_type) const { return ratio_table(segment_count(space_.program()), per_type); }
 
+    /// What is planned with: programs that keep the pins, and convert before views.
+    [[nodiscard]] instruction_filter wanted(instruction_filter allowed) const {
+        return converting_before_views(space_.program(), with_pins(space_.program(), options_.pinned, std::move(allowed)));
+    }
     /// The programs of some instructions; `steps_` then has all instructions met.
     [[nodiscard]] cut_graph explore(instruction_filter allowed) {
         space_.restrict_to(std::move(allowed));
@@ -112,7 +117,7 @@ private:
     /// Takes in programs that are never faster, only smaller. Returns whether they were missing.
     bool widen() {
         if (std::exchange(has_all_programs_, true)) return false;
-        graph_ = explore(with_pins(space_.program(), options_.pinned, instruction_filter::everything()));
+        graph_ = explore(wanted(instruction_filter::everything()));
         return true;
     }
 
