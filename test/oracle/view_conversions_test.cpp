@@ -5,6 +5,8 @@
 
 #include <heddle/cost/atoms.hpp>
 #include <heddle/cost/duplex.hpp>
+#include <heddle/plan/evaluate.hpp>
+#include <heddle/planner/device_types.hpp>
 #include <heddle/planner/pins.hpp>
 #include <heddle/planner/synthesis.hpp>
 #include <heddle/theory/view_conversions.hpp>
@@ -30,9 +32,9 @@ program program_of_views(random_source& random) {
     };
     std::vector<value> values{{b.input("x", {n * n, n}), false}};
     auto x = values.front();
-    for (int count = random.between(3, 6); count > 0; --count) {
-        x = random.chance(0.7) ? values.back() : random.of(values);
-        switch (random.between(0, 5)) {
+    for (int count = random.between(3, 5); count > 0; --count) {
+        x = random.chance(0.8) ? values.back() : random.of(values);
+        switch (random.between(0, 6)) {
         case 0:
         case 1:
             if (x.is_stack) x.tensor = view("transpose", random.chance(0.5) ? "(b c k) -> (c b k); 0" : "(b c k) -> (b k c); 0", x.tensor);
@@ -45,16 +47,29 @@ program program_of_views(random_source& random) {
         case 4:
             x.tensor = b.apply("linear", x.is_stack ? "(b c k), (m k) -> (b c m); 0*1" : "(r k), (m k) -> (r m); 0*1", {x.tensor, weight()}, {.category = operator_class::matmul});
             break;
-        default: {
+        case 5: {
             auto other = random.of(values);
             if (other.is_stack != x.is_stack) other = x;
             x.tensor = b.apply("add", x.is_stack ? "(b c k), (b c k) -> (b c k); 0 + 1" : "(r k), (r k) -> (r k); 0 + 1", {x.tensor, other.tensor});
+            break;
+        }
+        default: { // a product of views of one tensor
+            if (!x.is_stack) x = {view("split", "((b c) k) -> (b c k); 0", x.tensor), true};
+            auto const left = view("transpose", "(b c k) -> (c b k); 0", x.tensor), right = view("transpose", "(b c k) -> (b k c); 0", x.tensor);
+            x.tensor = b.apply("product", random.chance(0.5) ? "(a b m), (a m c) -> (a b c); 0*1" : "(a b !m), (a !m c) -> (a b c); 0*1", {left, right}, {.category = operator_class::matmul});
         }
         }
         values.push_back(x);
     }
     x.tensor = b.apply("linear", x.is_stack ? "(b c k), (m k) -> (b c m); 0*1" : "(r k), (m k) -> (r m); 0*1", {x.tensor, weight()}, {.category = operator_class::matmul});
     return b.finish(b.apply("sum", x.is_stack ? "(b c k) -> (); 0" : "(r k) -> (); 0", {x.tensor}));
+}
+
+/// On which a straight conversion takes no longer than two in its place; measured collectives are random.
+cluster devices_of_links(random_source& random) {
+    auto c = test::random_cluster(random, {.most_types = 3, .most_devices = 3});
+    c.measured.clear();
+    return c;
 }
 
 /// The programs that a filter leaves, and their prices.
@@ -98,10 +113,10 @@ multipliers random_weights(random_source& random, cost_model const& model, bool 
 TEST_CASE("converting before views leaves a program of the least added cost, whatever is pinned") {
     std::size_t all_states = 0, states = 0;
     int pinned_count = 0;
-    for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+    for (std::uint64_t seed = 1; seed <= 600; ++seed) {
         random_source random(seed + 770000);
         auto const made = program_of_views(random);
-        auto const devices = test::random_cluster(random, {.most_types = 3, .most_devices = 3});
+        auto const devices = devices_of_links(random);
         auto const p = index_program(made);
         training_options const training{.micro_batches = random.between(1, 2)};
         auto const model = per_device_model(devices, main_type(p));
@@ -126,16 +141,16 @@ TEST_CASE("converting before views leaves a program of the least added cost, wha
         }
     }
     MESSAGE(states << " of " << all_states << " states, " << pinned_count << " programs with a pin");
-    CHECK(states * 4 < all_states * 3);
-    CHECK(pinned_count > 30);
+    CHECK(states * 10 < all_states * 9);
+    CHECK(pinned_count > 100);
 }
 
 TEST_CASE("converting before views leaves a fastest program of micro-batches in turn") {
-    int checked = 0, slower = 0;
-    for (std::uint64_t seed = 1; seed <= 150; ++seed) {
+    int checked = 0;
+    for (std::uint64_t seed = 1; seed <= 400; ++seed) {
         random_source random(seed + 780000);
         auto const made = program_of_views(random);
-        auto const devices = test::random_cluster(random, {.most_types = 2, .most_devices = 3});
+        auto const devices = devices_of_links(random);
         auto const p = index_program(made);
         auto const model = per_device_model(devices, main_type(p));
         integral_shares const shares(p, test::random_ratios(model.class_count(), random));
@@ -147,9 +162,7 @@ TEST_CASE("converting before views leaves a fastest program of micro-batches in 
         auto const best = synthesise<duplex>(all.priced, options), found = synthesise<duplex>(fewer.priced, options);
         if (best.status != search::status::optimal || found.status != search::status::optimal) continue;
         ++checked;
-        if (found.cost.seconds > best.cost.seconds * (1 + 1e-9)) { ++slower; MESSAGE(seed << ": " << found.cost.seconds / best.cost.seconds); }
         CHECK(found.cost.seconds == doctest::Approx(best.cost.seconds).epsilon(1e-9));
     }
-    MESSAGE(checked << " checked, " << slower << " slower");
-    CHECK(checked > 100);
+    CHECK(checked > 300);
 }

@@ -109,7 +109,8 @@ private:
 /// another form that the view could have made, of x in forms f' and g'. To convert x from f' to g' and make y in form g at once costs the
 /// same: the view is free in either form, and x and y are of one size and type, both or neither with a cotangent, cut along factors of the same
 /// segment and extent, so in the same shares. Nothing else needs y in form f, as y has one use; x may stay in form f' for its other uses, and may be
-/// in form g' already. What was in two steps, x to f' and y on to g, is then one or two of x. What is saved is y in form g, in either.
+/// in form g' already. Where x was brought to f' first, it goes straight to g', which `cut_space` takes to be no dearer than two steps. What is saved is y in form
+/// g, in either. Where a collective closes a stage, its place is that of the view, which may come right before the use if operators may run in any order.
 /// *Precondition.* `allowed` holds for all conversions of tensors that are computed.
 /// Keeps a reference to the program. *Complexity.* Linear in the program, expected.
 [[nodiscard]] inline instruction_filter converting_before_views(indexed_program const& p, instruction_filter allowed) {
