@@ -79,7 +79,10 @@ private:
     /// Whether an operator is a view of all of one tensor, which costs nothing in any form, and its result is used once.
     [[nodiscard]] bool is_free(operator_id o) const {
         auto const& op = program_.operators[o];
-        if (!op.work.is_view || op.work.extra_saved.value > 0 || op.operands.size() != 1 || op.results.size() != 1) return false;
+        auto const& work = op.work;
+        if (!work.is_view || work.extra_saved.value > 0 || !work.saved_operands.empty() || !work.saved_results.empty()) return false;
+        if (std::ranges::any_of(op.loops, [](split_loop const& l) { return l.forward_statistics + l.backward_statistics > 0; })) return false;
+        if (op.operands.size() != 1 || op.results.size() != 1) return false;
         auto const &x = program_.tensors[op.operands[0]], &y = program_.tensors[op.results[0]];
         bool const is_inside = x.inside != no_factor;
         return !x.is_parameter() && op.results[0] != program_.loss && is_used_once(program_, op.results[0]) && x.info.type == y.info.type &&
