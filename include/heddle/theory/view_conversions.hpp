@@ -34,7 +34,7 @@ public:
             }
         };
         for (auto o = static_cast<operator_id>(p.operators.size()); o-- > 0;) { // what uses a view's result comes before the view
-            if (!is_free(o)) continue;
+            if (!is_free(o) || !is_one_use_of_several(o)) continue;
             auto const t = p.operators[o].results[0];
             auto const user = p.tensors[t].consumers[0];
             std::vector<form> same, taken;
@@ -76,7 +76,7 @@ private:
         auto const found = std::ranges::find(seen_[t], f, &seen_form::as);
         return found == seen_[t].end() ? nullptr : &*found;
     }
-    /// Whether an operator is a view of all of one tensor, which costs nothing in any form, and its result is used once.
+    /// Whether an operator is a view of all of one tensor, no parameter, which costs nothing in any form.
     [[nodiscard]] bool is_free(operator_id o) const {
         auto const& op = program_.operators[o];
         auto const& work = op.work;
@@ -85,8 +85,16 @@ private:
         if (op.operands.size() != 1 || op.results.size() != 1) return false;
         auto const &x = program_.tensors[op.operands[0]], &y = program_.tensors[op.results[0]];
         bool const is_inside = x.inside != no_factor;
-        return !x.is_parameter() && op.results[0] != program_.loss && is_used_once(program_, op.results[0]) && x.info.type == y.info.type &&
-               x.info.size() == y.info.size() && x.has_cotangent == y.has_cotangent && is_inside == (y.inside != no_factor) && is_inside == (op.inside_loop >= 0);
+        return !x.is_parameter() && x.info.type == y.info.type && x.info.size() == y.info.size() && x.has_cotangent == y.has_cotangent &&
+               is_inside == (y.inside != no_factor) && is_inside == (op.inside_loop >= 0);
+    }
+    /// Whether the operand of a view is used elsewhere too, and the result once, with no work between.
+    [[nodiscard]] bool is_one_use_of_several(operator_id o) const {
+        auto const t = program_.operators[o].results[0];
+        if (is_used_once(program_, program_.operators[o].operands[0]) || t == program_.loss || !is_used_once(program_, t)) return false;
+        for (auto between = o + 1; between < program_.tensors[t].consumers[0]; ++between)
+            if (!is_free(between)) return false;
+        return true;
     }
     /// Whether conversions between such forms cost the same before and after the view.
     [[nodiscard]] bool is_same_cut(instruction const& i) const {
@@ -105,15 +113,17 @@ private:
 
 } // namespace detail
 
-/// Programs of `allowed` in which a view's result that is used once is not converted, but what the view is of, before it; nor does the view
-/// make it in a form that nobody takes. So a use of three views meets its operands in the forms that go together, and not in all.
+/// Programs of `allowed` in which, of a tensor with several uses, a view's result that is used once, with nothing but views between, is not
+/// converted, but the tensor is, before the view, where that may serve its other uses; nor does the view make its result in a form that nobody
+/// takes. So a use of three views of one tensor meets them in the forms that go together, and not in all.
 ///
 /// Where costs add up one of them is as cheap, and as small, as any that is left out. Let a view make y of x in form f, and y be converted to g,
 /// another form that the view could have made, of x in forms f' and g'. To convert x from f' to g' and make y in form g at once costs the
 /// same: the view is free in either form, and x and y are of one size and type, both or neither with a cotangent, cut along factors of the same
 /// segment and extent, so in the same shares. Nothing else needs y in form f, as y has one use; x may stay in form f' for its other uses, and may be
-/// in form g' already. Where x was brought to f' first, it goes straight to g', which `cut_space` takes to be no dearer than two steps. What is saved is y in form
-/// g, in either. Where a collective closes a stage, its place is that of the view, which may come right before the use if operators may run in any order.
+/// in form g' already. Where x was brought to f' first, it goes straight to g', which `cut_space` takes to be no dearer than two steps. What is
+/// saved is y in form g, in either. A collective stays where it was among all work, so that where it closes a stage, it closes the same; only
+/// where a stage begins with the parameters of the use, and at no collective, local conversions come to the stage before.
 /// *Precondition.* `allowed` holds for all conversions of tensors that are computed.
 /// Keeps a reference to the program. *Complexity.* Linear in the program, expected.
 [[nodiscard]] inline instruction_filter converting_before_views(indexed_program const& p, instruction_filter allowed) {
