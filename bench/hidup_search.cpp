@@ -8,7 +8,7 @@
 #include <heddle/json/model.hpp>
 #include <heddle/planner/device_types.hpp>
 #include <heddle/planner/hidup.hpp>
-#include <heddle/theory/reductions.hpp>
+#include <heddle/theory/view_conversions.hpp>
 
 #include <algorithm>
 #include <cstdio>
@@ -33,7 +33,7 @@ void run(std::string const& name, program const& whole, cluster const& c) {
     cost_model const model(c, types.classes);
     cut_space space(p, operator_kinds(p), hidup_options{}.planning.cuts);
     space.divide_into_stages();
-    space.restrict_to(fastest_programs(p));
+    space.restrict_to(converting_before_views(p, fastest_programs(p)));
     auto const graph = search::explore(space, 20'000);
     double const explored = milliseconds();
     std::vector<step> steps;

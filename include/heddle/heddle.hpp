@@ -54,6 +54,7 @@
 #include <heddle/theory/reductions.hpp>
 #include <heddle/theory/rescale.hpp>
 #include <heddle/theory/theory.hpp>
+#include <heddle/theory/view_conversions.hpp>
 
 #include <heddle/cost/atoms.hpp>
 #include <heddle/cost/cost_model.hpp>

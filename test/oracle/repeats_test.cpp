@@ -7,6 +7,7 @@
 #include <heddle/planner/baselines.hpp>
 #include <heddle/planner/realise.hpp>
 #include <heddle/planner/synthesis.hpp>
+#include <heddle/theory/view_conversions.hpp>
 
 #include <doctest/doctest.h>
 
@@ -42,6 +43,10 @@ struct block {
             case 1: x = b.apply("relu", "(b k) -> (b k)", {x}, {.extra_saved = bytes(differs ? 64 : 0), .saved_results = {0}}); break;
             case 2: x = b.apply("add", "(b k), (b k) -> (b k); 0 + 1", {x, before}, {.category = differs ? operator_class::other : operator_class::elementwise}); break;
             case 3: x = b.apply("norm", differs ? "(b ~k) -> (b ~k)" : "(b !k) -> (b !k)", {x}, {.saved_operands = {{0}}}); break;
+            case 5:
+                x = b.apply("transpose", "(b k) -> (k b); 0", {x}, {.is_view = true});
+                x = b.apply("linear", "(k b), (n k) -> (b n); 0*1", {x, weight(!differs)}, {.category = operator_class::matmul});
+                break;
             case 4: x = b.apply("mixed", "(b k), (n k) -> (b n); 0*1", {x, differs ? weight(true) : shared}); break;
             }
         }
@@ -62,7 +67,7 @@ private:
         block one{{}, b, width, b.parameter("shared", {width, width}), weights};
         auto x = b.input("x", {random.between(2, 9), width});
         x = b.apply("mixed", "(b k), (n k) -> (b n); 0*1", {x, one.shared});
-        for (int n = random.between(1, 3); n > 0; --n) one.operators.push_back(random.between(0, 4));
+        for (int n = random.between(1, 3); n > 0; --n) one.operators.push_back(random.between(0, 5));
         int const count = random.between(2, 5), odd_block = random.chance(0.5) ? random.between(0, count - 1) : -1;
         int const odd = random.between(0, static_cast<int>(one.operators.size()) - 1);
         for (int n = 0; n < count; ++n) x = one.apply(x, n == odd_block ? odd : -1);
@@ -92,7 +97,7 @@ struct explored {
 
 std::vector<instruction_filter> filters(indexed_program const& p) {
     using enum parameter_storage;
-    std::vector<instruction_filter> result{instruction_filter::everything(), fastest_programs(p)};
+    std::vector<instruction_filter> result{instruction_filter::everything(), fastest_programs(p), converting_before_views(p, fastest_programs(p))};
     for (auto storage : {replicated, sharded_state, sharded_gradients, sharded}) result.push_back(data_parallel(p, storage));
     // One that says nothing of what it depends on.
     result.push_back([](instruction const& i) { return i.what == instruction::kind::compute || i.tensor % 3 != 0 || i.to != form::shard(1); });

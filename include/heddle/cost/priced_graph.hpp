@@ -159,22 +159,35 @@ public:
         return sum;
     }
 
-    template <class Accumulator = serial>
-    [[nodiscard]] path_cost evaluate(move_list const& path) const {
-        auto const clock = this->clock<Accumulator>();
-        auto label = clock.initial();
-        path_cost cost{0, std::vector<double>(model_.class_count())};
-        double most = 0;
-        for (std::size_t level = 0; level < path.size(); ++level) {
-            auto const a = path[level];
-            extend(clock, label, level, a);
-            most = std::max(most, buffer(level, a));
-            for (std::size_t k = 0; k < cost.memory.size(); ++k) cost.memory[k] += memory(level, a)[k];
-        }
-        for (auto& memory : cost.memory) memory += most;
-        cost.seconds = clock.total(label);
-        return cost;
+    /// What the first moves of a program cost: so many levels of it.
+    template <class Accumulator>
+    struct progress {
+        std::size_t level = 0;
+        typename Accumulator::label time;
+        std::vector<double> memory;
+        double buffer = 0;
+    };
+    template <class Accumulator>
+    [[nodiscard]] progress<Accumulator> start() const {
+        return {0, clock<Accumulator>().initial(), std::vector<double>(model_.class_count())};
     }
+    template <class Accumulator>
+    void advance(Accumulator const& clock, progress<Accumulator>& p, cut_space::action a) const {
+        extend(clock, p.time, p.level, a);
+        p.buffer = std::max(p.buffer, buffer(p.level, a));
+        auto const stays = memory(p.level++, a);
+        for (std::size_t k = 0; k < p.memory.size(); ++k) p.memory[k] += stays[k];
+    }
+    /// The cost of a program of which some moves are made, and the rest given.
+    template <class Accumulator>
+    [[nodiscard]] path_cost evaluate(progress<Accumulator> p, move_list const& rest) const {
+        auto const clock = this->clock<Accumulator>();
+        for (auto a : rest) advance(clock, p, a);
+        for (auto& memory : p.memory) memory += p.buffer;
+        return {clock.total(p.time), std::move(p.memory)};
+    }
+    template <class Accumulator = serial>
+    [[nodiscard]] path_cost evaluate(move_list const& path) const { return evaluate(start<Accumulator>(), path); }
 
     [[nodiscard]] bool fits(path_cost const& cost) const {
         for (std::size_t k = 0; k < cost.memory.size(); ++k)
@@ -406,14 +419,14 @@ public:
 
     template <class Visit>
     void for_each_successor(state s, label const& l, Visit&& visit) const {
-        for (auto const& edge : priced_.graph().out(s)) {
+        priced_.graph().for_each_edge(s, [&](std::uint32_t to, action a) {
             label next = l;
-            priced_.extend(clock_, next.time, s.level, edge.action);
-            next.buffer = std::max(next.buffer, priced_.buffer(s.level, edge.action));
-            auto const memory = priced_.memory(s.level, edge.action);
+            priced_.extend(clock_, next.time, s.level, a);
+            next.buffer = std::max(next.buffer, priced_.buffer(s.level, a));
+            auto const memory = priced_.memory(s.level, a);
             for (std::size_t k = 0; k < next.memory.size(); ++k) next.memory[k] += memory[k];
-            visit(edge.action, state{s.level + 1, edge.to}, std::move(next));
-        }
+            visit(a, state{s.level + 1, to}, std::move(next));
+        });
     }
 
 private:

@@ -16,6 +16,7 @@
 #include <heddle/planner/pins.hpp>
 #include <heddle/planner/realise.hpp>
 #include <heddle/planner/synthesis.hpp>
+#include <heddle/theory/view_conversions.hpp>
 
 #include <algorithm>
 #include <cassert>
@@ -84,7 +85,7 @@ private:
         ratio_table ratios;
     };
     plan alternate_from(std::vector<starting_point> starts) {
-        if (options_.pinned.empty()) graph_ = explore(fastest_programs(space_.program()));
+        if (options_.pinned.empty()) graph_ = explore(wanted(fastest_programs(space_.program())));
         else widen(); // pins may forbid what is fastest without them
         for (auto const& s : starts) alternate(s.name, s.ratios);
         if (memory_binds_) {
@@ -105,6 +106,10 @@ private:
     /// The same ratios in every segment.
     [[nodiscard]] ratio_table everywhere(std::vector<double> const& per_type) const { return ratio_table(segment_count(space_.program()), per_type); }
 
+    /// What is planned with: programs that keep the pins, and convert before views.
+    [[nodiscard]] instruction_filter wanted(instruction_filter allowed) const {
+        return converting_before_views(space_.program(), with_pins(space_.program(), options_.pinned, std::move(allowed)));
+    }
     /// The programs of some instructions; `steps_` then has all instructions met.
     [[nodiscard]] cut_graph explore(instruction_filter allowed) {
         space_.restrict_to(std::move(allowed));
@@ -117,7 +122,7 @@ private:
     /// Takes in programs that are never faster, only smaller. Returns whether they were missing.
     bool widen() {
         if (std::exchange(has_all_programs_, true)) return false;
-        graph_ = explore(with_pins(space_.program(), options_.pinned, instruction_filter::everything()));
+        graph_ = explore(wanted(instruction_filter::everything()));
         return true;
     }
 
@@ -169,9 +174,9 @@ private:
         auto& entry = baselines_[name];
         if (cost && (!entry || *cost < *entry)) entry = cost;
     }
-    [[nodiscard]] bool has_instruction(move_list const& path, std::function<bool(instruction const&)> const& wanted) const {
+    [[nodiscard]] bool has_instruction(move_list const& path, std::function<bool(instruction const&)> const& sought) const {
         return std::ranges::any_of(path, [&](auto a) {
-            return std::ranges::any_of(space_.moves()[a].instructions, [&](auto i) { return wanted(space_.instructions()[i]); });
+            return std::ranges::any_of(space_.moves()[a].instructions, [&](auto i) { return sought(space_.instructions()[i]); });
         });
     }
 

@@ -9,7 +9,6 @@
 #include <cmath>
 #include <limits>
 #include <optional>
-#include <span>
 #include <utility>
 #include <vector>
 
@@ -91,11 +90,13 @@ private:
 
     path_cost offer(move_list const& path) {
         auto cost = priced_.template evaluate<Accumulator>(path);
-        if (priced_.fits(cost) && cost.seconds < best_.cost.seconds) {
-            best_.cost = cost;
-            best_.path = path;
-        }
+        if (is_best(cost)) take(path, cost);
         return cost;
+    }
+    [[nodiscard]] bool is_best(path_cost const& cost) const { return priced_.fits(cost) && cost.seconds < best_.cost.seconds; }
+    void take(move_list path, path_cost cost) {
+        best_.path = std::move(path);
+        best_.cost = std::move(cost);
     }
 
     /// Where micro-batches take turns, the network is one more clock.
@@ -138,29 +139,47 @@ private:
     /// What a relaxation mixes of several programs is mostly one program after the other: each up to some level, then the next. Joins
     /// programs kept, and the best with another as long as that helps.
     void cross() {
-        for (auto const& first : met_)
+        for (auto const& first : met_) {
+            traced_program const traced(priced_, first.path);
             for (auto const& rest : met_)
-                if (&first != &rest) cross(first.path, rest.under.paths);
+                if (&first != &rest) cross(traced, rest.under.paths);
+        }
         for (double before = std::numeric_limits<double>::infinity(); best_.cost.seconds < before * (1 - 1e-4);) {
             before = best_.cost.seconds;
-            for (auto const& rest : met_) cross(move_list(*best_.path), rest.under.paths);
+            for (auto const& rest : met_) cross(traced_program(priced_, *best_.path), rest.under.paths);
         }
     }
+    /// A program with its states and what it costs up to each.
+    struct traced_program {
+        move_list path;
+        std::vector<search::graph_node> states;
+        std::vector<priced_graph::progress<Accumulator>> costs;
+        traced_program(priced_graph const& priced, move_list p) : path(std::move(p)), states(search::states_along(priced.graph(), path)), costs{priced.template start<Accumulator>()} {
+            auto const clock = priced.template clock<Accumulator>();
+            costs.reserve(path.size() + 1);
+            for (auto a : path) priced.advance(clock, costs.emplace_back(costs.back()), a);
+        }
+    };
     /// Tries levels evenly far apart, then those around the best of them.
-    void cross(move_list const& first, search::shortest_paths const& rest) {
+    void cross(traced_program const& first, search::shortest_paths const& rest) {
         double least = std::numeric_limits<double>::infinity();
-        std::size_t best = 0, stride = std::max<std::size_t>(1, first.size() / 16);
+        std::size_t best = 0, stride = std::max<std::size_t>(1, first.path.size() / 16);
         auto const attempt = [&](std::size_t level) {
-            auto const cost = offer(search::follow(priced_.graph(), rest, std::span(first).first(level)));
+            auto const moves = search::follow(priced_.graph(), rest, first.states[level]);
+            auto const cost = priced_.evaluate(first.costs[level], moves);
             if (!priced_.fits(cost) || cost.seconds >= least) return;
             least = cost.seconds;
             best = level;
+            if (!is_best(cost)) return;
+            move_list joined(first.path.begin(), first.path.begin() + static_cast<std::ptrdiff_t>(level));
+            joined.insert(joined.end(), moves.begin(), moves.end());
+            take(std::move(joined), cost);
         };
-        for (std::size_t level = stride; level < first.size(); level += stride) attempt(level);
+        for (std::size_t level = stride; level < first.path.size(); level += stride) attempt(level);
         while (std::isfinite(least) && (stride /= 2) > 0) {
             std::size_t const middle = best;
             if (middle > stride) attempt(middle - stride);
-            if (middle + stride < first.size()) attempt(middle + stride);
+            if (middle + stride < first.path.size()) attempt(middle + stride);
         }
     }
 

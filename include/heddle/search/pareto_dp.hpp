@@ -127,7 +127,7 @@ private:
         });
     }
 
-    void insert(state_type state, label_type label, double least, std::uint32_t from, action_type const& action) {
+    void insert(state_type&& state, label_type&& label, double least, std::uint32_t from, action_type const& action) {
         double const bound = std::max<double>(least, problem_.bound(state, label));
         if (is_hopeless(bound)) {
             ++statistics_.bounded;

@@ -96,20 +96,25 @@ struct state_graph {
     [[nodiscard]] segment const& from_level(std::size_t level) const { return segments[segment_of_level[level]]; }
     [[nodiscard]] std::size_t bundle_count() const { return first_action.size() - 1; }
     [[nodiscard]] std::span<Action const> bundle(std::size_t number) const { return {actions.data() + first_action[number], actions.data() + first_action[number + 1]}; }
+    /// Calls `visit(to, action)` for the edges of a state, `to` being a position in the next level.
+    template <class Visit>
+    void for_each_edge(graph_node n, Visit&& visit) const {
+        for (auto const& l : from_level(n.level).out(n.position))
+            for (auto const& action : bundle(l.bundle)) visit(l.to, action);
+    }
     /// The edges of a state, `to` being a position in the next level.
-    [[nodiscard]] std::vector<edge> out(graph_node n) const { return edges(from_level(n.level).out(n.position), 0); }
+    [[nodiscard]] std::vector<edge> out(graph_node n) const { return edges(n, 0); }
     /// The edges of a node, `to` being the number of a node.
     [[nodiscard]] std::vector<edge> out(std::size_t node) const {
         std::size_t const level = level_of(node);
         if (is_last(node)) return {};
-        return edges(from_level(level).out(node - first_of_level[level]), first_of_level[level + 1]);
+        return edges({static_cast<std::uint32_t>(level), static_cast<std::uint32_t>(node - first_of_level[level])}, first_of_level[level + 1]);
     }
 
 private:
-    [[nodiscard]] std::vector<edge> edges(std::span<link const> links, std::uint32_t first) const {
+    [[nodiscard]] std::vector<edge> edges(graph_node n, std::uint32_t first) const {
         std::vector<edge> result;
-        for (auto const& l : links)
-            for (auto const& action : bundle(l.bundle)) result.push_back({first + l.to, action});
+        for_each_edge(n, [&](std::uint32_t to, Action const& action) { result.push_back({first + to, action}); });
         return result;
     }
 };
@@ -295,25 +300,30 @@ template <class Action, action_cost<Action> Cost>
     return shortest_paths(graph, cost);
 }
 
-/// The actions of a path from the initial state, one per level: up to some level the given ones, from there on the shortest.
-/// *Preconditions.* The given ones are those of a path, each known by its action, and the goal can be reached from its end.
+/// The actions of the shortest path from a state, one per level. *Precondition:* the goal can be reached from there.
 template <class Action>
-[[nodiscard]] std::vector<Action> follow(state_graph<Action> const& graph, shortest_paths const& paths,
-                                         std::type_identity_t<std::span<Action const>> given = {}) {
+[[nodiscard]] std::vector<Action> follow(state_graph<Action> const& graph, shortest_paths const& paths, graph_node from = {}) {
     std::vector<Action> actions;
-    for (graph_node n; n.level + 1 < graph.level_count(); ++n.level) {
-        if (n.level < given.size()) {
-            auto const out = graph.out(n);
-            auto const edge = std::ranges::find(out, given[n.level], &state_graph<Action>::edge::action);
-            actions.push_back(edge->action);
-            n.position = edge->to;
-        } else {
-            auto const [to, action] = paths.best(n);
-            actions.push_back(graph.actions[action]);
-            n.position = to;
-        }
+    for (; from.level + 1 < graph.level_count(); ++from.level) {
+        auto const [to, action] = paths.best(from);
+        actions.push_back(graph.actions[action]);
+        from.position = to;
     }
     return actions;
+}
+
+/// The states of a path from the initial state, each known by the action that leads there. *Precondition:* there is such a path.
+template <class Action>
+[[nodiscard]] std::vector<graph_node> states_along(state_graph<Action> const& graph, std::vector<Action> const& path) {
+    std::vector<graph_node> states{{}};
+    for (auto const& given : path) {
+        graph_node next{states.back().level + 1, 0};
+        graph.for_each_edge(states.back(), [&](std::uint32_t to, Action const& action) {
+            if (action == given) next.position = to;
+        });
+        states.push_back(next);
+    }
+    return states;
 }
 
 } // namespace heddle::search

@@ -64,6 +64,18 @@ TEST_CASE("shortest paths to the last level") {
     CHECK(paths.to_goal({3, 0}) == 0);
 }
 
+TEST_CASE("a path's states are where the shortest paths go on from") {
+    digits space;
+    auto const graph = search::explore(space);
+    auto const paths = search::paths_to_goal(graph, [](int d) { return std::abs(d - 2) + 0.5; });
+    std::vector<int> const path{1, 2, 3}; // the sum is 3
+    auto const states = search::states_along(graph, path);
+    CHECK(states == std::vector<search::graph_node>{{0, 0}, {1, 1}, {2, 3}, {3, 0}});
+    CHECK(search::follow(graph, paths, states[2]) == std::vector<int>{3});
+    CHECK(search::follow(graph, paths, states[1]) == std::vector<int>{1, 2});
+    CHECK(search::follow(graph, paths, states[3]).empty());
+}
+
 namespace {
 
 /// Levels of few sorts, in a sequence that may repeat itself; the states 0 .. 3 of a level lead on as its sort says, often twice.

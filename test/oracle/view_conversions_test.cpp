@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: BSL-1.0
+// Programs that convert before views, against all of them.
+#include "support/random_plans.hpp"
+#include "support/random_programs.hpp"
+
+#include <heddle/cost/atoms.hpp>
+#include <heddle/cost/duplex.hpp>
+#include <heddle/plan/evaluate.hpp>
+#include <heddle/planner/device_types.hpp>
+#include <heddle/planner/pins.hpp>
+#include <heddle/planner/synthesis.hpp>
+#include <heddle/theory/view_conversions.hpp>
+
+#include <doctest/doctest.h>
+
+#include <vector>
+
+namespace {
+
+using namespace heddle;
+using test::random_source;
+
+/// Matrices and stacks of matrices of one size, by way of views that turn, join and split their dimensions, and what uses them.
+program program_of_views(random_source& random) {
+    program_builder b;
+    extent const n = random.of(std::vector<extent>{2, 3, 4});
+    int weights = 0;
+    auto const weight = [&] { return b.parameter("w" + std::to_string(++weights), {n, n}); };
+    struct value { tensor_id tensor; bool is_stack; };
+    auto const view = [&](char const* kind, char const* rule, tensor_id t) {
+        return b.apply(kind, rule, {t}, {.extents = {{"b", n}, {"c", n}}, .is_view = true});
+    };
+    std::vector<value> values{{b.input("x", {n * n, n}), false}};
+    auto x = values.front();
+    for (int count = random.between(3, 5); count > 0; --count) {
+        x = random.chance(0.8) ? values.back() : random.of(values);
+        switch (random.between(0, 6)) {
+        case 0:
+        case 1:
+            if (x.is_stack) x.tensor = view("transpose", random.chance(0.5) ? "(b c k) -> (c b k); 0" : "(b c k) -> (b k c); 0", x.tensor);
+            else x = {view("split", "((b c) k) -> (b c k); 0", x.tensor), true};
+            break;
+        case 2:
+            x = x.is_stack ? value{view("merge", "(b c k) -> ((b c) k); 0", x.tensor), false} : value{view("copy", "(r k) -> (r k); 0", x.tensor), false};
+            break;
+        case 3: x.tensor = b.apply("relu", x.is_stack ? "(b c k) -> (b c k)" : "(r k) -> (r k)", {x.tensor}, {.saved_results = {0}}); break;
+        case 4:
+            x.tensor = b.apply("linear", x.is_stack ? "(b c k), (m k) -> (b c m); 0*1" : "(r k), (m k) -> (r m); 0*1", {x.tensor, weight()}, {.category = operator_class::matmul});
+            break;
+        case 5: {
+            auto other = random.of(values);
+            if (other.is_stack != x.is_stack) other = x;
+            x.tensor = b.apply("add", x.is_stack ? "(b c k), (b c k) -> (b c k); 0 + 1" : "(r k), (r k) -> (r k); 0 + 1", {x.tensor, other.tensor});
+            break;
+        }
+        default: { // a product of views of one tensor
+            if (!x.is_stack) x = {view("split", "((b c) k) -> (b c k); 0", x.tensor), true};
+            auto const left = view("transpose", "(b c k) -> (c b k); 0", x.tensor), right = view("transpose", "(b c k) -> (b k c); 0", x.tensor);
+            x.tensor = b.apply("product", random.chance(0.5) ? "(a b m), (a m c) -> (a b c); 0*1" : "(a b !m), (a !m c) -> (a b c); 0*1", {left, right}, {.category = operator_class::matmul});
+        }
+        }
+        values.push_back(x);
+    }
+    x.tensor = b.apply("linear", x.is_stack ? "(b c k), (m k) -> (b c m); 0*1" : "(r k), (m k) -> (r m); 0*1", {x.tensor, weight()}, {.category = operator_class::matmul});
+    return b.finish(b.apply("sum", x.is_stack ? "(b c k) -> (); 0" : "(r k) -> (); 0", {x.tensor}));
+}
+
+/// On which a straight conversion takes no longer than two in its place; measured collectives are random.
+cluster devices_of_links(random_source& random) {
+    auto c = test::random_cluster(random, {.most_types = 3, .most_devices = 3});
+    c.measured.clear();
+    return c;
+}
+
+/// The programs that a filter leaves, and their prices.
+struct priced_space {
+    cut_space space;
+    cut_graph graph;
+    std::vector<step> steps;
+    priced_graph priced;
+
+    template <class Shares>
+    priced_space(indexed_program const& p, instruction_filter allowed, cost_model const& model, Shares const& shares, training_options const& training)
+        : space(p, operator_kinds(p), training.interleaves() ? 16 : 1), graph(explore(std::move(allowed), training.interleaves())), steps(steps_of(p, training)),
+          priced(space, graph, steps, model, shares, training) {}
+
+private:
+    cut_graph explore(instruction_filter allowed, bool has_stages) {
+        if (has_stages) space.divide_into_stages();
+        space.restrict_to(std::move(allowed));
+        return search::explore(space);
+    }
+    std::vector<step> steps_of(indexed_program const& p, training_options const& training) const {
+        std::vector<step> result;
+        for (auto const& i : space.instructions()) result.push_back(make_step(p, i, training));
+        return result;
+    }
+};
+
+multipliers random_weights(random_source& random, cost_model const& model, bool interleaves) {
+    multipliers result{{test::random_ratios(model.class_count() + interleaves, random)}, std::vector<double>(model.class_count())};
+    if (interleaves) {
+        result.time.network = result.time.patient = result.time.clock.back();
+        result.time.clock.pop_back();
+    }
+    if (random.chance(0.5))
+        for (auto& price : result.memory) price = random.log_between(1e-9, 1e-3);
+    return result;
+}
+
+} // namespace
+
+TEST_CASE("converting before views leaves a program of the least added cost, whatever is pinned") {
+    std::size_t all_states = 0, states = 0;
+    int pinned_count = 0;
+    for (std::uint64_t seed = 1; seed <= 600; ++seed) {
+        random_source random(seed + 770000);
+        auto const made = program_of_views(random);
+        auto const devices = devices_of_links(random);
+        auto const p = index_program(made);
+        training_options const training{.micro_batches = random.between(1, 2)};
+        auto const model = per_device_model(devices, main_type(p));
+        integral_shares const shares(p, test::random_ratios(model.class_count(), random));
+        CAPTURE(seed);
+        INFO(test::describe(made) << test::describe(devices));
+        auto allowed = random.chance(0.5) ? fastest_programs(p) : instruction_filter::everything();
+        if (random.chance(0.3)) {
+            auto const& op = random.of(p.operators);
+            auto const t = op.results[0];
+            if (!p.tensors[t].factors.empty()) {
+                allowed = with_pins(p, {{t, form::shard(static_cast<factor_number>(random.below(p.tensors[t].factors.size())))}}, allowed);
+                ++pinned_count;
+            }
+        }
+        priced_space const all(p, allowed, model, shares, training), fewer(p, converting_before_views(p, allowed), model, shares, training);
+        all_states += all.graph.node_count();
+        states += fewer.graph.node_count();
+        for (int n = 0; n < 5; ++n) {
+            auto const weights = random_weights(random, model, training.interleaves());
+            CHECK(fewer.priced.relax(weights).bound() == doctest::Approx(all.priced.relax(weights).bound()).epsilon(1e-9));
+        }
+    }
+    MESSAGE(states << " of " << all_states << " states, " << pinned_count << " programs with a pin");
+    CHECK(states < all_states);
+    CHECK(pinned_count > 100);
+}
+
+TEST_CASE("converting before views leaves a fastest program of micro-batches in turn") {
+    int checked = 0;
+    for (std::uint64_t seed = 1; seed <= 400; ++seed) {
+        random_source random(seed + 780000);
+        auto const made = program_of_views(random);
+        auto const devices = devices_of_links(random);
+        auto const p = index_program(made);
+        auto const model = per_device_model(devices, main_type(p));
+        integral_shares const shares(p, test::random_ratios(model.class_count(), random));
+        training_options const training{.micro_batches = 2};
+        CAPTURE(seed);
+        INFO(test::describe(made) << test::describe(devices));
+        priced_space const all(p, fastest_programs(p), model, shares, training), fewer(p, converting_before_views(p, fastest_programs(p)), model, shares, training);
+        synthesis_options const options{.engine = search_engine::pareto_dp, .search = {.label_limit = 100'000}};
+        auto const best = synthesise<duplex>(all.priced, options), found = synthesise<duplex>(fewer.priced, options);
+        if (best.status != search::status::optimal || found.status != search::status::optimal) continue;
+        ++checked;
+        CHECK(found.cost.seconds == doctest::Approx(best.cost.seconds).epsilon(1e-9));
+    }
+    CHECK(checked > 300);
+}
