@@ -106,12 +106,13 @@ class CommandLine(unittest.TestCase):
     def planned(self, *arguments):
         """The plan's path, and what `heddle plan --json` prints of it, after the plan was verified and priced."""
         out = self.path / "planned.json"
-        result = run("plan", "--model", MODEL, *arguments, "--out", out, "--json")
+        model = () if "--model" in arguments else ("--model", MODEL)
+        result = run("plan", *model, *arguments, "--out", out, "--json")
         self.assertEqual((result.returncode, result.stderr), (0, ""), result)
         summary = json.loads(result.stdout)
         self.assertLessEqual(summary["lower_bound"], summary["cost"])
         self.assertGreater(summary["lower_bound"], 0)
-        verified = run("verify", "--plan", out, "--model", MODEL, "--shrink", "--json")
+        verified = run("verify", "--plan", out, *(model or arguments[:2]), "--shrink", "--json")
         self.assertEqual((verified.returncode, verified.stderr), (0, ""), verified)
         self.assertLess(json.loads(verified.stdout)["max_relative_error"], 1e-10)
         return out, summary
@@ -125,13 +126,13 @@ class CommandLine(unittest.TestCase):
             priced = json.loads(run("cost", "--plan", out, "--cluster", mixed[1], "--json").stdout)
             self.assertAlmostEqual(priced["cost"], summary["cost"], delta=1e-12)
         self.refused(run("plan", "--model", MODEL, *mixed, "--segments", "1000"), "segments: 1000")
-        # Devices that favour different operators: ratios of several segments differ.
-        cluster = {"format": "heddle.cluster", "version": 1, "name": "unlike", "machines": [{"type": "products", "count": 2}, {"type": "traffic", "count": 2}],
-                   "device_types": [{"name": "products", "memory": 16e9, "bandwidth": 50e9, "rates": {"float32": 20e12}},
-                                    {"name": "traffic", "memory": 16e9, "bandwidth": 2e12, "rates": {"float32": 2e12}}],
-                   "links": {"inter": {"bandwidth": 300e9, "latency": 1e-6}}}
-        out, summary = self.planned("--cluster", self.write("unlike.json", cluster), "--segments", "layers")
-        self.assertGreater(len(json.loads(out.read_text()).get("segments", [])), 0)
+        # Where convolutions and classifier have ratios of their own.
+        vgg = ("--model", "examples/models/vgg19.json.gz", *mixed)
+        one = self.planned(*vgg)[1]["cost"]
+        out, summary = self.planned(*vgg, "--segments", "layers")
+        self.assertLess(summary["cost"], one)
+        self.assertGreater(len(json.loads(out.read_text())["ratios"]), 1)
+        self.assertEqual(run("cost", "--plan", out, *mixed).returncode, 0)
 
     def test_pinned_tensors(self):
         best = self.planned("--cluster", CLUSTER)[1]
@@ -142,8 +143,8 @@ class CommandLine(unittest.TestCase):
             plan = json.loads(out.read_text())
             number = [t["name"] for t in plan["tensors"]].index(pin.split("=")[0])
             self.assertEqual([s["to"] for s in plan["steps"] if s["do"] == "read" and s["tensor"] == number], [held])
-            # As fast as the fully sharded baseline at least, which keeps the pin.
-            self.assertLessEqual(summary["cost"], summary["baselines"]["fully sharded"] * (1 + 1e-9))
+            if held == "shard(0)":  # gathered for its use, as in the fully sharded baseline, and for that alone
+                self.assertLessEqual(summary["cost"], summary["baselines"]["fully sharded"] * (1 + 1e-9))
         pinned = ("plan", "--model", MODEL, "--cluster", CLUSTER, "--pin")
         self.refused(run(*pinned, weight + "=shard(0.7)"), "dimension 0 of the tensor has")
         self.refused(run(*pinned, weight + "=shard()"), "expected numbers")

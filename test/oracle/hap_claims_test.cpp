@@ -54,6 +54,33 @@ program scaled_mixture(int devices) {
     return rescaled(fewer_slots, experts, 2 * devices, expert_count);
 }
 
+/// Every program of a baseline's instructions that a search of its own finds, priced: a plan may not be dearer. Returns how many fit.
+int check_against_own_searches(program const& model, cluster const& c, plan const& p) {
+    auto const indexed = index_program(model);
+    training_options const training{};
+    device_types const types(c);
+    cost_model const prices(c, types.classes, main_type(indexed));
+    int fitting = 0;
+    for (auto const& b : baselines_of(indexed)) {
+        CAPTURE(b.at_even);
+        cut_space space(indexed, operator_kinds(indexed));
+        space.restrict_to(b.allowed);
+        auto const graph = search::explore(space, 20'000);
+        std::vector<step> steps;
+        for (auto const& i : space.instructions()) steps.push_back(make_step(indexed, i, training));
+        for (auto const& ratios : {even(prices), compute_proportional(prices, main_type(indexed))}) {
+            auto const per_device = types.per_device({ratios});
+            largest_shares const shares(integral_shares(indexed, per_device), types.of_device);
+            auto const found = synthesise(priced_graph(space, graph, steps, prices, shares, training), {});
+            if (!found.path) continue;
+            auto const cost = realise(*found.path, space, steps, c, per_device, training).second;
+            if (cost.fits) CHECK(p.cost() <= cost.time.total() * (1 + 1e-9));
+            fitting += cost.fits;
+        }
+    }
+    return fitting;
+}
+
 void check_against_baselines(program const& model, cluster const& c) {
     auto const p = hap(model, c);
     CAPTURE(c.name);
@@ -63,6 +90,7 @@ void check_against_baselines(program const& model, cluster const& c) {
         CAPTURE(name);
         if (seconds) CHECK(p.cost() <= *seconds);
     }
+    CHECK(check_against_own_searches(model, c, p) > 0);
 }
 
 /// Parameters of experts, as a plan stores them: in shards, and nowhere whole.
