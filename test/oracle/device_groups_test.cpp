@@ -95,15 +95,34 @@ private:
 
     void copy(tensor_id t, std::size_t d, double bytes) { kernel(operator_class::elementwise, program_.tensors[t].info.type, d, 0, bytes); }
 
+    /// Whether a factor's parts are each in one piece, in the tensor or in what it is a view of.
+    bool is_first_in_memory(tensor_id t, factor_number f) const {
+        for (auto const& op : program_.operators) {
+            auto const k = static_cast<std::size_t>(std::ranges::find(op.results, t) - op.results.begin());
+            if (k == op.results.size() || !op.work.is_view || op.operands.size() != 1) continue;
+            for (auto const& loop : op.loops)
+                if (loop.results[k] == f && loop.operands[0] != no_factor) return is_first_in_memory(op.operands[0], loop.operands[0]);
+        }
+        auto const& tensor = program_.tensors[t];
+        auto const& factor = tensor.factors[static_cast<std::size_t>(f)];
+        extent before = tensor.info.shape[factor.dimension] / (factor.extent * factor.stride);
+        for (std::size_t d = 0; d < factor.dimension; ++d) before *= tensor.info.shape[d];
+        return before == 1;
+    }
+    /// The cotangents of all uses but the first are added to it.
+    void sum_uses(tensor_id t, std::size_t d, double bytes) {
+        if (!program_.tensors[t].has_cotangent) return;
+        std::ptrdiff_t uses = 0;
+        for (auto const& op : program_.operators) uses += std::ranges::count(op.operands, t);
+        for (; uses > 1; --uses) copy(t, d, 3 * bytes);
+    }
+
     /// What is cut or joined along an inner factor is read and written once more.
     void pack(tensor_id t, form from, form to, form cut) {
         auto const& tensor = program_.tensors[t];
         for (form f : {from, to}) {
             if (!f.is_shard() || tensor.is_parameter()) continue;
-            auto const& factor = tensor.factors[static_cast<std::size_t>(f.factor())];
-            extent before = tensor.info.shape[factor.dimension] / (factor.extent * factor.stride);
-            for (std::size_t d = 0; d < factor.dimension; ++d) before *= tensor.info.shape[d];
-            if (before == 1) continue;
+            if (is_first_in_memory(t, f.factor())) continue;
             for (std::size_t d = 0; d < clocks_.size(); ++d)
                 copy(t, d, 2 * size(t) * (from.is_shard() && to.is_shard() ? share(t, cut, d) : 1) / (is_cut(t) ? members(d) : 1));
         }
@@ -149,7 +168,9 @@ private:
         auto const& i = s.instruction;
         bool const derived = i.what == instruction::kind::compute || program_.tensors[i.tensor].has_cotangent;
         switch (i.what) {
-        case instruction::kind::read: return;
+        case instruction::kind::read:
+            for (std::size_t d = 0; d < clocks_.size(); ++d) sum_uses(i.tensor, d, held(i.tensor, i.to, d, is_cut(i.tensor)));
+            return;
         case instruction::kind::convert:
         case instruction::kind::unshard: {
             auto const half = find_conversion(i.from, i.to)->backward;
@@ -242,11 +263,7 @@ private:
                 for (auto k : op.work.saved_operands) read += has_product ? 0 : held(op.operands[k], i.operands[k], d, inner);
                 copy(result, d, read);
             }
-            for (std::size_t k = 0; k < op.operands.size(); ++k) {
-                auto const& tensor = program_.tensors[op.operands[k]];
-                bool const again = tensor.consumers.back() > i.op || std::find(op.operands.begin() + static_cast<std::ptrdiff_t>(k) + 1, op.operands.end(), op.operands[k]) != op.operands.end();
-                if (again && tensor.has_cotangent) copy(result, d, 3 * held(op.operands[k], i.operands[k], d, inner));
-            }
+            for (std::size_t k = 0; k < op.results.size(); ++k) sum_uses(op.results[k], d, held(op.results[k], i.results[k], d, inner));
         }
         auto const each = [&](auto const& tensors, form_list const& forms, auto&& visit) {
             for (std::size_t k = 0; k < tensors.size(); ++k) visit(tensors[k], forms[k]);

@@ -94,6 +94,7 @@ inline step read_step(indexed_program const& p, tensor_id t, form updated, form 
         s.forward = local_kernel(conversion_half::work::scale, tensor.info.size(), false);
         s.category = operator_class::elementwise;
     }
+    sum_cotangents(tensor, value, options.micro_batches, s.backward);
     bool const is_cut = updated != to;
     if (to == form::replicated()) s.deferred_transfers.push_back({is_cut ? collective::reduce_scatter : collective::all_reduce, tensor.info.size(), {}, s.share, {}});
     if (options.copies_gradients && to == form::replicated()) {
@@ -287,7 +288,7 @@ inline step compute_step(indexed_program const& p, instruction const& i) {
     if (has_parts) beside_attention(s);
     if (differentiated) {
         add_biases(p, i, s);
-        sum_cotangents(p, i, s);
+        for (std::size_t k = 0; k < op.results.size(); ++k) sum_cotangents(p.tensors[op.results[k]], touched(p, op, op.results[k], i.results[k]), 1, s.backward);
     }
     if (split) {
         auto const& loop = op.loops[static_cast<std::size_t>(i.loop)];

@@ -49,6 +49,10 @@ struct indexed_tensor {
     std::vector<heddle::factor> factors;
     /// Operators that use the tensor, ascending, each once.
     std::vector<operator_id> consumers;
+    /// Places among operators' operands.
+    std::uint32_t uses = 0;
+    /// Of each factor, whether shards along it are contiguous in memory; a view's result lies where its operand does.
+    std::vector<bool> is_contiguous;
     /// Depends on a trained parameter, so the backward pass has a cotangent of it.
     bool has_cotangent = false;
     /// The factor that device groups cut among their devices, or `no_factor`: each has it all; see `split_inside`.
@@ -77,8 +81,6 @@ struct indexed_operator {
     std::vector<tensor_id> results;
     std::vector<split_loop> loops;
     std::vector<std::vector<std::uint8_t>> terms;
-    /// Operands that are used again, further on in the list or by a later operator.
-    std::vector<std::uint8_t> used_again;
     segment_number segment = 0;
     /// The loop that device groups split among their devices, or -1: each does all of it.
     std::int16_t inside_loop = -1;
@@ -292,6 +294,25 @@ void check_rules(Program const& p) {
     return rows;
 }
 
+/// Whether a factor is the major one of the first dimension that is not of extent one.
+[[nodiscard]] inline bool is_outermost(shape const& dims, factor const& f) {
+    return f.extent * f.stride == dims[f.dimension] && std::all_of(dims.begin(), dims.begin() + f.dimension, [](extent e) { return e == 1; });
+}
+
+/// Lays what a view makes where its operand lies.
+inline void place_results(indexed_operator const& op, std::vector<indexed_tensor>& tensors) {
+    if (!op.work.is_view || op.operands.size() != 1) return;
+    auto const& from = tensors[op.operands[0]];
+    for (auto const& loop : op.loops)
+        for (std::size_t k = 0; k < op.results.size(); ++k) {
+            if (loop.operands[0] == no_factor || loop.results[k] == no_factor) continue;
+            auto& to = tensors[op.results[k]];
+            auto const& factor = to.factors[static_cast<std::size_t>(loop.results[k])];
+            for (std::size_t f = 0; f < to.factors.size(); ++f) // in every segment
+                if (is_same_place(factor, to.factors[f])) to.is_contiguous[f] = from.is_contiguous[static_cast<std::size_t>(loop.operands[0])];
+        }
+}
+
 } // namespace detail
 
 /// Refines a program's factorisations and collects what later modules need.
@@ -319,6 +340,7 @@ template <single_device_program Program>
                 f.segment = segment;
                 tensor.factors.push_back(f);
             }
+        for (auto const& f : tensor.factors) tensor.is_contiguous.push_back(detail::is_outermost(tensor.info.shape, f));
         tensor.has_cotangent = tensor.info.trainable;
         defined.push_back(tensor.is_source());
     }
@@ -334,6 +356,7 @@ template <single_device_program Program>
             auto& tensor = result.tensors.at(t);
             if (!defined[t]) throw input_error("operator '" + op.name + "'", "uses tensor '" + tensor.info.name + "' before it is computed");
             if (tensor.consumers.empty() || tensor.consumers.back() != o) tensor.consumers.push_back(o);
+            ++tensor.uses;
             has_cotangent |= tensor.has_cotangent;
             op.operands.push_back(t);
         }
@@ -369,13 +392,7 @@ template <single_device_program Program>
             }
         }
     }
-    std::vector<bool> used(result.tensors.size());
-    for (auto op = result.operators.rbegin(); op != result.operators.rend(); ++op) {
-        for (std::size_t k = op->operands.size(); k-- > 0;) {
-            if (used[op->operands[k]]) op->used_again.insert(op->used_again.begin(), static_cast<std::uint8_t>(k));
-            used[op->operands[k]] = true;
-        }
-    }
+    for (auto const& op : result.operators) detail::place_results(op, result.tensors);
     return result;
 }
 

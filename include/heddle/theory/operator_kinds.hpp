@@ -61,7 +61,6 @@ namespace heddle {
         d.clear();
         for (double v : {work.forward.value, work.backward.value, work.extra_saved.value}) add(v);
         for (auto const* list : {&work.saved_operands, &work.saved_results, &work.sparse_operands}) add_list(*list);
-        if (by_use) add_list(op.used_again);
         add(static_cast<int>(work.category));
         add(work.is_view);
         add(op.terms.size());
@@ -88,7 +87,8 @@ namespace heddle {
             add(tensor.info.trainable);
             add(by_use && tensor.has_cotangent);
             add(t == p.loss);
-            add(by_use && is_used_once(p, t));
+            add(by_use ? tensor.uses : 0);
+            add_list(tensor.is_contiguous);
             add(tensor.inside);
             add(tensor.factors.size());
             for (auto const& f : tensor.factors)

@@ -49,18 +49,18 @@ TEST_CASE("a plan prints as this table") {
 cluster                one fast, one slow, 2 devices
 planner                hand (heddle 0.1.0)
 status                 feasible
-seconds per iteration  1.32780
-lower bound            1.28631
+seconds per iteration  1.32835
+lower bound            1.28684
 gap                    3.12 %
 
 Time by term
                           seconds      %
-  compute                 1.19694   90.1
+  compute                 1.19750   90.1
   forward communication   0.02947    2.2
   backward communication  0.01239    0.9
   gradient communication  0.07096    5.3
   update                  0.01804    1.4
-  total                   1.32780  100.0
+  total                   1.32835  100.0
 
 Devices (memory in GB)
   device  type   ratio  param   grad  optim  input  activ   comm  total   limit  used %
@@ -69,8 +69,8 @@ Devices (memory in GB)
 
 Baselines
                  seconds
-  DP-CP          1.65975  1.25 times the plan
-  DP-EV          1.99170  1.50 times the plan
+  DP-CP          1.66044  1.25 times the plan
+  DP-EV          1.99253  1.50 times the plan
   fully sharded        -  does not fit
 
 Parameters
@@ -95,9 +95,9 @@ Search
 
 Trajectory
   origin              seconds
-  DP-EV               1.99170
+  DP-EV               1.99253
   even, round 1  does not fit
-  even, round 2       1.32780
+  even, round 2       1.32835
 
 Warnings
   - made by hand

@@ -108,8 +108,18 @@ TEST_CASE("work beside: biases, parts of an attention, gradients of a norm's wei
     auto const attention = step_of({"torch.nn.functional.scaled_dot_product_attention", {{2, 6, 3, 5}, {2, 6, 4, 5}, {2, 6, 4, 5}}, {T(0), T(1), T(2)}, {}, {{2, 6, 3, 5}}});
     CHECK(attention.forward.beside.whole.value == 2 * 4 * 12 * 12);
     CHECK(attention.backward.beside.whole.value == 3 * 4 * 12 * 12);
-    // The tensor's two cotangents are read, their sum is written: once.
-    auto const twice = step_of({"operator.mul", {{8, 4}}, {T(0), T(0)}, {}, {{8, 4}}});
-    CHECK(twice.backward.beside.whole.value == 4 * 96);
-    CHECK(twice.backward.kernels_beside == 1);
+    // A parameter's cotangents are read two by two, their sum is written, when it is read.
+    auto const squared = add({"operator.mul", {{8, 4}}, {T(0), T(0)}, {}, {{8, 4}}});
+    auto const read = make_step(squared.indexed, instruction::read(squared.indexed.operators[0].operands[0], form::replicated()), {});
+    CHECK(read.backward.beside.whole.value == 4 * 96);
+    CHECK(read.backward.kernels_beside == 1);
+    // Those of a value by the operator that makes it: twice where there are three.
+    program_builder b;
+    auto const y = b.apply("relu", "(i j) -> (i j)", {b.parameter("x", {8, 4})});
+    auto const p = index_program(b.finish(b.apply("sum", "(i j), (i j), (i j) -> (); 0*1*2", {y, y, y})));
+    for (auto const& i : computations(p, 0)) {
+        auto const s = make_step(p, i, {});
+        CHECK((s.backward.beside.whole + s.backward.beside.split).value == 2 * 4 * 96);
+        CHECK(s.backward.kernels_beside == 2);
+    }
 }

@@ -18,18 +18,12 @@ inline void add_beside(heddle::kernel& k, holding const& moved) {
     ++k.kernels_beside;
 }
 
-/// Whether a tensor's shards along a factor are contiguous.
-[[nodiscard]] inline bool is_outermost(indexed_tensor const& t, factor const& f) {
-    bool const is_major = f.extent * f.stride == t.info.shape[f.dimension];
-    return is_major && std::ranges::all_of(t.info.shape.begin(), t.info.shape.begin() + f.dimension, [](extent e) { return e == 1; });
-}
-
 /// Collectives move contiguous parts. One that cuts or joins a tensor along an inner factor copies it before or after: what is whole on that side, or
 /// between two cuts each device's shard. A parameter's shards are stored as they are sent.
 inline void pack(indexed_tensor const& tensor, form from, form to, std::optional<collective> moves, heddle::kernel& k) {
     if (!moves || tensor.is_parameter()) return;
     for (form const cut : {from, to}) {
-        if (!cut.is_shard() || is_outermost(tensor, tensor.factors[static_cast<std::size_t>(cut.factor())])) continue;
+        if (!cut.is_shard() || tensor.is_contiguous[static_cast<std::size_t>(cut.factor())]) continue;
         k.beside += 2 * held_bytes(tensor, from.is_shard() && to.is_shard() ? cut : form::replicated());
         ++k.kernels_beside;
     }
@@ -73,10 +67,10 @@ inline void add_biases(indexed_program const& p, instruction const& i, step& s) 
 }
 
 /// The cotangents of a tensor's uses are added one by one as the backward pass makes them, each time two read and one written.
-inline void sum_cotangents(indexed_program const& p, instruction const& i, step& s) {
-    auto const& op = p.operators[i.op];
-    for (auto k : op.used_again)
-        if (p.tensors[op.operands[k]].has_cotangent) add_beside(s.backward, 3 * touched(p, op, op.operands[k], i.operands[k]));
+inline void sum_cotangents(indexed_tensor const& tensor, holding const& held, int times, heddle::kernel& backward) {
+    if (!tensor.has_cotangent) return;
+    for (std::uint32_t use = 1; use < tensor.uses; ++use)
+        for (int n = 0; n < times; ++n) add_beside(backward, 3 * held);
 }
 
 } // namespace heddle::detail
