@@ -45,7 +45,7 @@ std::optional<program> grow(test::random_source& random) try {
 
 TEST_CASE("micro-batches that take turns have the gradients of the whole batch") {
     int run = 0, unsharded = 0, factors = 0;
-    for (std::uint64_t seed = 1; seed <= (test::sanitized ? 2000 : 12000); ++seed) {
+    for (std::uint64_t seed = 1; seed <= (test::sanitized ? 5000 : 12000); ++seed) {
         test::random_source random(seed);
         CAPTURE(seed);
         auto const grown = grow(random);
