@@ -153,6 +153,13 @@ class CommandLine(unittest.TestCase):
         self.assertEqual(excluded.returncode, 3)
         self.assertEqual(json.loads(excluded.stdout)["reason"], "no program keeps what is pinned")
 
+    def test_a_class_token_in_micro_batches(self):
+        out = self.path / "turns.json"
+        planned = run("plan", "--model", MODEL, "--cluster", CLUSTER, "--planner", "hidup", "--labels-per-cut", "2", "--out", out, "--json")
+        self.assertEqual((planned.returncode, planned.stderr), (0, ""))
+        verified = run("verify", "--plan", out, "--model", MODEL, "--no-run")
+        self.assertEqual((verified.returncode, verified.stderr), (0, ""), verified)
+
     def test_plans_of_a_changed_model(self):
         out, summary = self.planned("--cluster", CLUSTER, "--batch", 64, "--optimizer", "sgd", "--gradient-overlap")
         self.assertEqual(json.loads(out.read_text())["provenance"]["batch"], 64)
