@@ -8,8 +8,6 @@
 #include <heddle/json/model.hpp>
 
 #include <cstdio>
-#include <cstdlib>
-#include <filesystem>
 #include <set>
 #include <string>
 #include <utility>
@@ -18,7 +16,6 @@
 namespace {
 
 using namespace heddle;
-namespace fs = std::filesystem;
 
 void run(program const& p, cluster const& c, double bandwidth, long batch) {
     using bench::strategy_search;
@@ -39,13 +36,10 @@ void run(program const& p, cluster const& c, double bandwidth, long batch) {
 } // namespace
 
 int main() {
-    char const* const data = std::getenv("HEDDLE_REFERENCE_DATA");
-    fs::path const file = fs::path(data ? data : "") / "models" / "hidup_bert_sgmoe_L4_d8.json";
-    if (!data || !fs::exists(file)) {
-        std::puts("HEDDLE_REFERENCE_DATA is not set, or has no HiDup models: skipped");
-        return 0;
-    }
-    auto const model = json::read_model(file);
+    constexpr char const* bert = "hidup_bert_sgmoe_L4_d8.json";
+    auto const models = bench::hidup_models({bert});
+    if (!models) return 0;
+    auto const model = json::read_model(*models / bert);
     std::printf("%8s %6s %12s %7s %12s %7s %11s %8s %s\n", "Gbit/s", "batch", "in turn, ms", "gap %", "whole, ms", "gap %", "replicated", "sharded", "gates on all devices");
     for (double bandwidth : {400, 200, 100, 50, 30, 20, 10, 5}) run(model.program, bench::two_machines(bandwidth), bandwidth, 256);
     for (long batch : {512, 256, 128, 64, 32, 16}) run(with_batch_size(model.program, batch), bench::two_machines(100), 100, batch);

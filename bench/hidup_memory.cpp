@@ -3,6 +3,7 @@
 // $HEDDLE_REFERENCE_DATA/models/hidup_{bert_sgmoe,vit_switch}_L4_d8.json, their layers repeated, with the table's experts; sparsely gated models have two
 // places per token where switch models have one, so that each is made of the other by halving or doubling the experts' capacity.
 #include "deeper_model.hpp"
+#include "hidup_setting.hpp"
 #include "strategy_search.hpp"
 
 #include <heddle/json/cluster.hpp>
@@ -12,7 +13,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <string>
 #include <utility>
@@ -21,7 +21,6 @@
 namespace {
 
 using namespace heddle;
-namespace fs = std::filesystem;
 using bench::strategy_search;
 
 /// The factors of one dimension of the tensors whose names have this part, or of what gates make.
@@ -34,7 +33,7 @@ std::vector<cut_factor> factors_of(indexed_program const& p, std::string const& 
 }
 
 /// For four devices: half the batch, half the experts, each with twice the capacity, times what is asked for.
-program setting(fs::path const& file, extent numerator, extent denominator) {
+program setting(std::filesystem::path const& file, extent numerator, extent denominator) {
     auto p = with_batch_size(bench::deeper_model(file, 2, 8).program, 128);
     auto experts = factors_of(index_program(p), ".w1", 0);
     for (auto f : factors_of(index_program(p), "gate_weight", 1)) experts.push_back(f);
@@ -59,12 +58,9 @@ double gigabytes(plan const& p) {
 } // namespace
 
 int main() {
-    char const* const data = std::getenv("HEDDLE_REFERENCE_DATA");
-    fs::path const models = fs::path(data ? data : "") / "models", bert = models / "hidup_bert_sgmoe_L4_d8.json", vit = models / "hidup_vit_switch_L4_d8.json";
-    if (!data || !fs::exists(bert) || !fs::exists(vit)) {
-        std::puts("HEDDLE_REFERENCE_DATA is not set, or has no HiDup models: skipped");
-        return 0;
-    }
+    auto const models = bench::hidup_models({"hidup_bert_sgmoe_L4_d8.json", "hidup_vit_switch_L4_d8.json"});
+    if (!models) return 0;
+    auto const bert = *models / "hidup_bert_sgmoe_L4_d8.json", vit = *models / "hidup_vit_switch_L4_d8.json";
     auto const c = json::read_cluster(HEDDLE_EXAMPLES "/clusters/v100x4_nvlink.json");
     using enum parameter_storage;
     auto const data_parallel_in = [](parameter_storage s) { return [s](indexed_program const& p) { return data_parallel(p, s); }; };

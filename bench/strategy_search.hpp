@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/planner/device_types.hpp>
+#include <heddle/planner/hidup.hpp>
 #include <heddle/planner/realise.hpp>
 #include <heddle/planner/synthesis.hpp>
 #include <heddle/theory/micro_batch.hpp>
@@ -26,7 +27,7 @@ public:
     template <class Filter>
     strategy_search(program const& whole, cluster c, training_options const& training, Filter const& filter, bool repeats = true)
         : training_(training), cluster_(std::move(c)), program_(index_program(training.interleaves() ? micro_batch_of(whole, training.micro_batches) : whole)),
-          space_(program_, repeats ? operator_kinds(program_) : std::vector<operator_id>{}, training.interleaves() ? 16 : 1) {
+          space_(program_, repeats ? operator_kinds(program_) : std::vector<operator_id>{}, training.interleaves() ? hidup_options{}.planning.cuts : 1) {
         if (training.interleaves()) space_.divide_into_stages();
         space_.restrict_to(filter(program_));
         graph_ = search::explore(space_, 20'000);

@@ -53,7 +53,6 @@ plan_price price(pipeline_plan const& p, cluster const& c, cost_arguments const&
     auto const again = priced(model.program, p, c);
     auto const& t = again.time;
     plan_price out{t.total(), p.cost(), {{"pipeline", t.pipeline.value}, {"synchronisation", t.synchronisation.value}, {"update", t.update.value}}, {}, model.warnings};
-    if (p.provenance.model_digest != model.digest) out.warnings.push_back("the model has changed since the plan was made");
     for (auto const& d : again.devices) out.devices.push_back({d.type, d.memory, d.memory_limit});
     return out;
 }
@@ -99,22 +98,22 @@ void print_json(plan_price const& p, std::string const& reason) {
 } // namespace
 
 int run_cost(cost_arguments const& arguments) {
-    auto const text = json::read_text(arguments.plan), cluster_text = json::read_text(arguments.cluster);
-    auto c = json::parse_cluster(cluster_text, arguments.cluster);
-    if (arguments.group_machines) c = with_grouped_machines(std::move(c));
+    auto const text = json::read_text(arguments.plan);
+    std::vector<std::string> warnings;
+    auto const cluster_for = [&](provenance const& from) {
+        auto c = read_planned_cluster(arguments.cluster, from, warnings);
+        return arguments.group_machines ? with_grouped_machines(std::move(c)) : c;
+    };
     plan_price found;
-    provenance made;
     if (json::format_of(arguments.plan, text) == "heddle.pipeline_plan") {
         auto const p = json::parse_pipeline_plan(text, arguments.plan);
-        made = p.provenance;
-        found = price(p, c, arguments);
+        found = price(p, cluster_for(p.provenance), arguments);
     } else {
         if (!arguments.model.empty()) throw input_error("--model", "is for pipeline plans: others hold what their price needs");
         auto const p = json::parse_plan(text, arguments.plan);
-        made = p.provenance;
-        found = price(p, c);
+        found = price(p, cluster_for(p.provenance));
     }
-    if (made.cluster_digest != json::digest(cluster_text)) found.warnings.push_back("this is not the cluster the plan was made for, or it has changed since");
+    found.warnings.insert(found.warnings.end(), warnings.begin(), warnings.end());
     auto const reason = reason_of(found);
     if (arguments.json) print_json(found, reason);
     else print(found, reason);

@@ -20,7 +20,14 @@ namespace heddle::cli {
 json::model read_planned_model(std::string const& path, provenance const& from) {
     auto model = json::read_model(path);
     model.program = as_planned(std::move(model.program), from);
+    if (from.model_digest != model.digest) model.warnings.push_back("the model has changed since the plan was made");
     return model;
+}
+
+cluster read_planned_cluster(std::string const& path, provenance const& from, std::vector<std::string>& warnings) {
+    auto const text = json::read_text(path);
+    if (from.cluster_digest != json::digest(text)) warnings.push_back("this is not the cluster the plan was made for, or it has changed since");
+    return json::parse_cluster(text, path);
 }
 
 plan_input read_input(plan_arguments const& arguments) {

@@ -11,6 +11,7 @@
 #include <heddle/plan/pipeline_plan.hpp>
 
 #include <string>
+#include <vector>
 
 namespace heddle::cli {
 
@@ -21,8 +22,11 @@ struct plan_input {
     provenance from;
 };
 
-/// A model of which there is a plan, with the batch and element type that were planned.
+/// A model of which there is a plan, with the batch and element type that were planned; a warning if it has changed since.
 json::model read_planned_model(std::string const& path, provenance const& from);
+
+/// A cluster for a plan; adds a warning if it is not the one that was planned for.
+cluster read_planned_cluster(std::string const& path, provenance const& from, std::vector<std::string>& warnings);
 
 /// The model with batch and element type, and the cluster with memory, that the arguments ask for.
 plan_input read_input(plan_arguments const& arguments);

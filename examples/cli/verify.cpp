@@ -55,8 +55,6 @@ int run_verify(verify_arguments const& arguments) {
     if (!arguments.cluster.empty()) throw input_error("--cluster", "is for pipeline plans; see heddle cost");
     auto const p = json::parse_plan(text, arguments.plan);
     auto const model = read_planned_model(arguments.model, p.provenance);
-    auto warnings = model.warnings;
-    if (p.provenance.model_digest != model.digest) warnings.push_back("the model has changed since the plan was made");
 
     auto const checked = verify(model.program, p);
     std::string problem = checked.problem;
@@ -75,10 +73,10 @@ int run_verify(verify_arguments const& arguments) {
         out["shrunk"] = arguments.shrink;
         if (ran) out["planned_shares"] = ran->has_planned_counts;
         if (shown) add_differences(out, *shown), add_collectives(out, *shown);
-        out["warnings"] = warnings;
+        out["warnings"] = model.warnings;
         std::cout << out.dump() << '\n';
     } else {
-        for (auto const& w : warnings) std::cerr << "warning: " << w << '\n';
+        for (auto const& w : model.warnings) std::cerr << "warning: " << w << '\n';
         if (checked) std::cout << "valid: " << p.steps.size() << " steps, every property re-derived from the index rules of " << model.name << std::endl;
         if (ran && arguments.shrink)
             std::cout << "run with smaller dimensions, the shares " << (ran->has_planned_counts ? "as planned" : "of the finest cuts rounded") << std::endl;

@@ -6,7 +6,6 @@
 
 #include <heddle/execute/prove_pipeline.hpp>
 #include <heddle/execute/shrink_pipeline.hpp>
-#include <heddle/json/cluster.hpp>
 #include <heddle/json/model.hpp>
 #include <heddle/json/pipeline_plan.hpp>
 #include <heddle/planner/price_pipeline.hpp>
@@ -32,16 +31,11 @@ int run_verify_pipeline(verify_arguments const& arguments) {
     auto const p = json::read_pipeline_plan(arguments.plan);
     auto const model = read_planned_model(arguments.model, p.provenance);
     auto warnings = model.warnings;
-    if (p.provenance.model_digest != model.digest) warnings.push_back("the model has changed since the plan was made");
 
     auto const checked = verify(model.program, p);
     std::string problem = checked.problem;
     bool const is_priced = checked && !arguments.cluster.empty();
-    if (is_priced) {
-        auto const text = json::read_text(arguments.cluster);
-        if (p.provenance.cluster_digest != json::digest(text)) warnings.push_back("this is not the cluster the plan was made for, or it has changed since");
-        problem = difference(p, priced(model.program, p, json::parse_cluster(text, arguments.cluster)));
-    }
+    if (is_priced) problem = difference(p, priced(model.program, p, read_planned_cluster(arguments.cluster, p.provenance, warnings)));
     std::optional<pipelined_program> ran;
     std::optional<proof> shown;
     if (problem.empty() && arguments.run) {

@@ -7,12 +7,14 @@
 #include <heddle/cost/duplex.hpp>
 #include <heddle/plan/evaluate.hpp>
 #include <heddle/planner/device_types.hpp>
+#include <heddle/planner/hidup.hpp>
 #include <heddle/planner/pins.hpp>
 #include <heddle/planner/synthesis.hpp>
 #include <heddle/theory/view_conversions.hpp>
 
 #include <doctest/doctest.h>
 
+#include <string>
 #include <vector>
 
 namespace {
@@ -72,6 +74,21 @@ cluster devices_of_links(random_source& random) {
     return c;
 }
 
+/// A program of views, devices to run it on and shares of it.
+struct setting {
+    program made;
+    cluster devices;
+    indexed_program indexed = index_program(made);
+    cost_model model = per_device_model(devices, main_type(indexed));
+    integral_shares shares;
+
+    explicit setting(random_source& random)
+        : made(program_of_views(random)), devices(devices_of_links(random)), shares(indexed, test::random_ratios(model.class_count(), random)) {}
+    setting(setting const&) = delete;
+    setting& operator=(setting const&) = delete;
+    [[nodiscard]] std::string describe() const { return test::describe(made) + test::describe(devices); }
+};
+
 /// The programs that a filter leaves, and their prices.
 struct priced_space {
     cut_space space;
@@ -81,7 +98,7 @@ struct priced_space {
 
     template <class Shares>
     priced_space(indexed_program const& p, instruction_filter allowed, cost_model const& model, Shares const& shares, training_options const& training)
-        : space(p, operator_kinds(p), training.interleaves() ? 16 : 1), graph(explore(std::move(allowed), training.interleaves())), steps(steps_of(p, training)),
+        : space(p, operator_kinds(p), training.interleaves() ? hidup_options{}.planning.cuts : 1), graph(explore(std::move(allowed), training.interleaves())), steps(steps_of(p, training)),
           priced(space, graph, steps, model, shares, training) {}
 
 private:
@@ -115,14 +132,11 @@ TEST_CASE("converting before views leaves a program of the least added cost, wha
     int pinned_count = 0;
     for (std::uint64_t seed = 1; seed <= 600; ++seed) {
         random_source random(seed + 770000);
-        auto const made = program_of_views(random);
-        auto const devices = devices_of_links(random);
-        auto const p = index_program(made);
+        setting const s(random);
+        auto const& p = s.indexed;
         training_options const training{.micro_batches = random.between(1, 2)};
-        auto const model = per_device_model(devices, main_type(p));
-        integral_shares const shares(p, test::random_ratios(model.class_count(), random));
         CAPTURE(seed);
-        INFO(test::describe(made) << test::describe(devices));
+        INFO(s.describe());
         auto allowed = random.chance(0.5) ? fastest_programs(p) : instruction_filter::everything();
         if (random.chance(0.3)) {
             auto const& op = random.of(p.operators);
@@ -132,11 +146,11 @@ TEST_CASE("converting before views leaves a program of the least added cost, wha
                 ++pinned_count;
             }
         }
-        priced_space const all(p, allowed, model, shares, training), fewer(p, converting_before_views(p, allowed), model, shares, training);
+        priced_space const all(p, allowed, s.model, s.shares, training), fewer(p, converting_before_views(p, allowed), s.model, s.shares, training);
         all_states += all.graph.node_count();
         states += fewer.graph.node_count();
         for (int n = 0; n < 5; ++n) {
-            auto const weights = random_weights(random, model, training.interleaves());
+            auto const weights = random_weights(random, s.model, training.interleaves());
             CHECK(fewer.priced.relax(weights).bound() == doctest::Approx(all.priced.relax(weights).bound()).epsilon(1e-9));
         }
     }
@@ -149,15 +163,12 @@ TEST_CASE("converting before views leaves a fastest program of micro-batches in 
     int checked = 0;
     for (std::uint64_t seed = 1; seed <= 400; ++seed) {
         random_source random(seed + 780000);
-        auto const made = program_of_views(random);
-        auto const devices = devices_of_links(random);
-        auto const p = index_program(made);
-        auto const model = per_device_model(devices, main_type(p));
-        integral_shares const shares(p, test::random_ratios(model.class_count(), random));
+        setting const s(random);
+        auto const& p = s.indexed;
         training_options const training{.micro_batches = 2};
         CAPTURE(seed);
-        INFO(test::describe(made) << test::describe(devices));
-        priced_space const all(p, fastest_programs(p), model, shares, training), fewer(p, converting_before_views(p, fastest_programs(p)), model, shares, training);
+        INFO(s.describe());
+        priced_space const all(p, fastest_programs(p), s.model, s.shares, training), fewer(p, converting_before_views(p, fastest_programs(p)), s.model, s.shares, training);
         synthesis_options const options{.engine = search_engine::pareto_dp, .search = {.label_limit = 100'000}};
         auto const best = synthesise<duplex>(all.priced, options), found = synthesise<duplex>(fewer.priced, options);
         if (best.status != search::status::optimal || found.status != search::status::optimal) continue;

@@ -24,8 +24,7 @@ inline void pack(indexed_tensor const& tensor, form from, form to, std::optional
     if (!moves || tensor.is_parameter()) return;
     for (form const cut : {from, to}) {
         if (!cut.is_shard() || tensor.is_contiguous[static_cast<std::size_t>(cut.factor())]) continue;
-        k.beside += 2 * held_bytes(tensor, from.is_shard() && to.is_shard() ? cut : form::replicated());
-        ++k.kernels_beside;
+        add_beside(k, 2 * held_bytes(tensor, from.is_shard() && to.is_shard() ? cut : form::replicated()));
     }
 }
 

@@ -110,7 +110,6 @@ private:
         });
     }
 
-    /// Of one segment as one list, of several as a list of lists.
     /// One row for one segment, a list of rows for several.
     ratio_table read_ratios(element const& e) const {
         bool const is_one = !(e.size() > 0 && e.item(0).value().is_array());
