@@ -41,6 +41,18 @@ class CommandLine(unittest.TestCase):
         for fragment in fragments:
             self.assertIn(fragment, lines[0])
 
+    def test_data_parallelism_both_ways(self):
+        names = {"DP-EV", "DP-CP"}
+        for option, otherwise in (([], "with"), (["--gradient-overlap"], "without")):
+            planned = run("plan", "--model", MODEL, "--cluster", CLUSTER, "--json", *option)
+            self.assertEqual(planned.returncode, 0, planned.stderr)
+            summary = json.loads(planned.stdout)
+            self.assertLessEqual(names, summary["baselines"].keys())
+            self.assertEqual(set(summary["other_baselines"]), {f"{name}, {otherwise} gradient overlap" for name in names})
+            table = run("plan", "--model", MODEL, "--cluster", CLUSTER, *option).stdout
+            self.assertIn("\nUnder other options than the plan's, which may be dearer\n", table)
+            self.assertIn(f"DP-CP, {otherwise} gradient overlap", table)
+
     def test_plan_verify_cost(self):
         out, trace = self.path / "plan.json", self.path / "trace.json"
         planned = run("plan", "--model", MODEL, "--cluster", CLUSTER, "--out", out, "--trace", trace, "--json")

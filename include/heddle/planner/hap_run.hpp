@@ -28,6 +28,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -149,30 +150,35 @@ private:
         return seconds;
     }
 
-    /// The strategies that trainers offer, each at its best. Data parallelism without gradient overlap is told apart, if the plan overlaps.
+    /// The strategies that trainers offer, each at its best: under the plan's options and, some of them, with the other choice of gradient overlap.
     void run_baselines() {
+        using other_accumulator = std::conditional_t<Accumulator::overlaps_gradients, serial, overlapped>;
+        auto other_training = options_.training;
+        other_training.overlaps_gradients = !other_training.overlaps_gradients;
+        std::string const otherwise = other_training.overlaps_gradients ? ", with gradient overlap" : ", without gradient overlap";
         for (auto const& b : baselines_of(space_.program())) {
             auto const graph = explore(b.allowed);
-            bool const differs = Accumulator::overlaps_gradients && b.also_without_overlap;
             auto const run = [&](std::string const& name, ratio_table const& ratios) {
-                auto const bounds = improve_bounds<Accumulator>(price(graph, model_, ratios), 6);
-                std::string const as_planned = differs ? name + ", overlapped" : name;
-                if (!bounds.path && bounds.memory_binds) keep_least(as_planned, std::nullopt); // there are such programs, none that fits
-                if (!bounds.path || !has_instruction(*bounds.path, b.witness)) return;
-                keep_least(as_planned, consider(name, *bounds.path, ratios));
-                if (!differs) return;
-                auto apart = options_.training;
-                apart.overlaps_gradients = false;
-                auto const [p, cost] = realise(*bounds.path, space_, steps_, cluster_, types_.per_device(ratios), apart);
-                keep_least(name, cost.fits ? std::optional(p.cost()) : std::nullopt);
+                auto const priced = price(graph, model_, ratios);
+                run_baseline<Accumulator>(b, priced, name, baselines_, [&](move_list const& path) { return consider(name, path, ratios); });
+                if (!b.in_both_overlaps) return;
+                run_baseline<other_accumulator>(b, priced, name + otherwise, other_baselines_, [&](move_list const& path) {
+                    auto const [p, cost] = realise(path, space_, steps_, cluster_, types_.per_device(ratios), other_training);
+                    return cost.fits ? std::optional(p.cost()) : std::nullopt;
+                });
             };
             run(b.at_even, even_);
             run(b.at_proportional, proportional_);
         }
     }
-    void keep_least(std::string const& name, std::optional<double> cost) {
-        auto& entry = baselines_[name];
-        if (cost && (!entry || *cost < *entry)) entry = cost;
+    /// Prices the strategy's best program at some ratios by `cost_of(path)`. There is an entry only if there are such programs.
+    template <class AnyAccumulator, class CostOf>
+    void run_baseline(baseline const& b, priced_graph const& priced, std::string const& name, strategy_costs& costs, CostOf const& cost_of) const {
+        auto const bounds = improve_bounds<AnyAccumulator>(priced, 6);
+        if (bounds.path ? !has_instruction(*bounds.path, b.witness) : !bounds.memory_binds) return;
+        auto const cost = bounds.path ? cost_of(*bounds.path) : std::nullopt; // or none fits
+        auto& least = costs[name];
+        if (cost && (!least || *cost < *least)) least = cost;
     }
     [[nodiscard]] bool has_instruction(move_list const& path, std::function<bool(instruction const&)> const& sought) const {
         return std::ranges::any_of(path, [&](auto a) {
@@ -407,6 +413,7 @@ private:
 
     void fill(plan& p) {
         p.baselines = baselines_;
+        p.other_baselines = other_baselines_;
         p.trajectory = std::move(trajectory_);
         statistics_.seconds = elapsed();
         p.statistics = statistics_;
@@ -460,7 +467,7 @@ private:
     ratio_table best_ratios_;
     /// Of the relaxations at the last ratios, by type.
     std::optional<multipliers> weights_;
-    std::map<std::string, std::optional<double>> baselines_;
+    strategy_costs baselines_, other_baselines_;
     std::vector<trajectory_point> trajectory_;
     search::statistics statistics_;
     search::limit_kind which_limit_ = search::limit_kind::none;
