@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Device types of cluster files that start from a preset.
+// Device types of cluster files: what starts from a preset, efficiencies by size.
 #include "documents.hpp"
 
 #include <heddle/cluster/presets.hpp>
@@ -65,6 +65,17 @@ TEST_CASE("what a device type says replaces that part of its preset alone") {
     CHECK_FALSE(plain.rates.at(element_type::float16).of(operator_class::matmul).overhead);
     CHECK(one_device_of(R"({"preset": "V100", "overhead": 0, "bandwidth": 5})").types.at(0).overhead == seconds(0));
     CHECK(one_device_of(R"({"preset": "V100", "bandwidth": 5})").types.at(0).bandwidth == bytes_per_second(5));
+}
+
+TEST_CASE("an efficiency by size is read and written") {
+    auto const c = one_device_of(R"({"preset": "V100", "rates": {"float32": {"matmul": {"efficiency": {"scale": 1e9}}, "attention": {"efficiency": {"scale": 2e9, "least": 0.25}}}}})");
+    auto const& table = c.types.at(0).rates.at(element_type::float32);
+    CHECK(table.of(operator_class::matmul).efficiency == saturation{flops(1e9), 0});
+    CHECK(table.of(operator_class::matmul).overhead == presets::reached.matmul_overhead);
+    CHECK(table.of(operator_class::attention).efficiency == saturation{flops(2e9), 0.25});
+    auto const again = json::parse_cluster(json::to_text(c));
+    CHECK(json::to_text(again) == json::to_text(c));
+    CHECK(again.types.at(0).rates.at(element_type::float32).of(operator_class::attention).efficiency == saturation{flops(2e9), 0.25});
 }
 
 TEST_CASE("presets that are not there, and what a preset cannot give") {

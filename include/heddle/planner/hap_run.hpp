@@ -5,6 +5,7 @@
 /// HAP (EuroSys '24), sections 3 to 5.
 #pragma once
 
+#include <heddle/balance/curved_ratio_problem.hpp>
 #include <heddle/balance/interleaved_ratio_problem.hpp>
 #include <heddle/balance/segmented_ratio_problem.hpp>
 #include <heddle/cost/duplex.hpp>
@@ -26,6 +27,7 @@
 #include <limits>
 #include <map>
 #include <optional>
+#include <ranges>
 #include <set>
 #include <string>
 #include <type_traits>
@@ -96,6 +98,11 @@ private:
             if (!is_wider) starts.clear();
             starts.push_back({"memory-proportional", everywhere(memory_proportional(model_))});
             for (auto const& s : starts) alternate(s.name + ", any storage", s.ratios);
+        }
+        if (best_ && has_curves()) {
+            follows_curves_ = true;
+            alternate("best ratios, curved", best_ratios_);
+            for (auto const& s : starts) alternate(s.name + ", curved", s.ratios);
         }
         if (!search_proves && which_limit_ != search::limit_kind::none) search_longer();
         if (!best_) return infeasible();
@@ -297,10 +304,13 @@ private:
             steps.push_back(model_.decided(s.step, shares));
             for (auto const& [t, f] : s.saved) saved.push_back({f.is_shard() ? segment_of({t, f.factor()}) : 0, held_bytes(program.tensors[t], f)});
         }
+        if constexpr (curved_ratio_solver<Solver>) {
+            auto const problem = follows_curves_ ? make_curved_ratio_problem(steps, saved | std::views::values, model_, proportional_.front()) : curved_ratio_problem{};
+            if (!problem.stages.empty() && solves(solver_, problem)) return as_table(solve(problem, ratios.front()));
+        }
         auto problem = make_ratio_problem(steps, saved, model_, proportional_.front(), ratios.size(), segment_of);
         if (ratios.size() == 1) {
-            auto solution = solve(problem.segments.front(), ratios.front());
-            return solution.feasible ? std::optional<ratio_table>({std::move(solution.ratios)}) : std::nullopt;
+            return as_table(solve(problem.segments.front(), ratios.front()));
         }
         if constexpr (segmented_ratio_solver<Solver>) {
             auto solution = solver_.solve(problem);
@@ -310,9 +320,14 @@ private:
     }
 
     /// From the ratios that there are, if the solver can start from any.
-    ratio_solution solve(ratio_problem const& problem, std::vector<double> const& ratios) {
+    template <class Problem>
+    ratio_solution solve(Problem const& problem, std::vector<double> const& ratios) {
         if constexpr (requires { solver_.solve(problem, ratios); }) return solver_.solve(problem, ratios);
         else return solver_.solve(problem);
+    }
+    /// Of one segment, if there are any.
+    static std::optional<ratio_table> as_table(ratio_solution solution) {
+        return solution.feasible ? std::optional<ratio_table>({std::move(solution.ratios)}) : std::nullopt;
     }
 
     /// The same of micro-batches in turn.
@@ -328,8 +343,7 @@ private:
         }
         for (std::size_t level = 0, n = 0; level < path.size(); n += space_.moves()[path[level++]].instructions.size())
             if (space_.moves()[path[level]].begins_stage) steps[n].begins_stage = true;
-        auto solution = solve(make_interleaved_ratio_problem(steps, saved, model_, proportional_.front(), options_.training, ratios), ratios);
-        return solution.feasible ? std::optional<ratio_table>({std::move(solution.ratios)}) : std::nullopt;
+        return as_table(solve(make_interleaved_ratio_problem(steps, saved, model_, proportional_.front(), options_.training, ratios), ratios));
     }
 
     /// A bound for every program at the plan's integral shares, and one at any. A better program met on the way is
@@ -399,6 +413,8 @@ private:
         return result;
     }
 
+    /// Whether ratios can be balanced by other than lines.
+    [[nodiscard]] bool has_curves() const { return curved_ratio_solver<Solver> && !interleaves && model_.has_curves() && segment_count(space_.program()) == 1; }
     /// Whether the graph has every program of the space.
     [[nodiscard]] bool is_complete() const { return graph_.is_complete && space_.is_complete(); }
 
@@ -472,6 +488,8 @@ private:
     search::statistics statistics_;
     search::limit_kind which_limit_ = search::limit_kind::none;
     bool memory_binds_ = false, has_all_programs_ = false;
+    /// Ratios are balanced with efficiencies as they are, not by lines below.
+    bool follows_curves_ = false;
 };
 
 template <ratio_solver Solver>

@@ -45,22 +45,37 @@ inline std::map<collective, collective_model> read_collectives(element const& ro
     return result;
 }
 
+inline saturation read_saturation(element const& e, bool strict) {
+    if (strict) e.allow_only({"scale", "least"});
+    saturation result{flops(e.at("scale").positive())};
+    if (auto const least = e.find("least")) {
+        result.least = least->non_negative();
+        if (result.least >= 1) least->expected("a part less than 1");
+    }
+    return result;
+}
+
 /// What an operator class reaches: a rate, or an object, whose absent fields are those of `result`. With `strict`, unknown fields are errors.
 inline class_speed read_class_speed(element const& e, bool strict, class_speed result = {}) {
-    if (!e.value().is_object()) return {flops_per_second(e.positive()), {}, {}};
-    if (strict) e.allow_only({"rate", "bandwidth", "overhead"});
+    if (!e.value().is_object()) return {flops_per_second(e.positive()), {}, {}, {}};
+    if (strict) e.allow_only({"rate", "bandwidth", "overhead", "efficiency"});
     if (auto const rate = e.find("rate")) result.rate = flops_per_second(rate->positive());
     if (auto const bandwidth = e.find("bandwidth")) result.bandwidth = bytes_per_second(bandwidth->positive());
     if (auto const overhead = e.find("overhead")) result.overhead = seconds(overhead->non_negative());
+    if (auto const efficiency = e.find("efficiency")) result.efficiency = read_saturation(*efficiency, strict);
     return result;
 }
 
 inline nlohmann::ordered_json to_json(class_speed const& speed) {
-    if (speed.rate && !speed.bandwidth && !speed.overhead) return speed.rate->value;
+    if (speed.rate && !speed.bandwidth && !speed.overhead && !speed.efficiency) return speed.rate->value;
     auto result = nlohmann::ordered_json::object();
     if (speed.rate) result["rate"] = speed.rate->value;
     if (speed.bandwidth) result["bandwidth"] = speed.bandwidth->value;
     if (speed.overhead) result["overhead"] = speed.overhead->value;
+    if (speed.efficiency) {
+        auto& efficiency = result["efficiency"] = {{"scale", speed.efficiency->scale.value}};
+        if (speed.efficiency->least > 0) efficiency["least"] = speed.efficiency->least;
+    }
     return result;
 }
 
