@@ -14,7 +14,7 @@ namespace heddle::cli {
 enum exit_status { done = 0, bad_input = 1, usage = 2, infeasible = 3, nothing_found = 4 };
 
 struct hap_arguments {
-    std::string trace, segments;
+    std::string trace, segments, solver = "clp";
     std::vector<std::string> pins;
     bool group_machines = false, overlap = false;
 };

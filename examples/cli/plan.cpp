@@ -2,8 +2,8 @@
 // heddle plan: picks the planner; of HAP and HiDup, model and cluster in; table, plan and trace out.
 #include "hidup.hpp"
 #include "plan_input.hpp"
+#include "ratio_solver.hpp"
 
-#include <heddle/clp/all.hpp>
 #include <heddle/heddle.hpp>
 #include <heddle/json/all.hpp>
 
@@ -96,7 +96,7 @@ int run_plan(plan_arguments const& arguments) {
             if (point.cost) std::cerr << *point.cost << " s" << std::flush;
             else std::cerr << "does not fit" << std::flush;
         };
-    plan result = arguments.planner == "hidup" ? plan_interleaved(model.program, c, options, arguments.hidup) : find_plan(model.program, c, clp::ratio_solver{}, options);
+    plan result = arguments.planner == "hidup" ? plan_interleaved(model.program, c, options, arguments.hidup) : find_plan(model.program, c, chosen_ratio_solver(asked.solver), options);
     if (is_watched()) std::cerr << "\r\033[K";
     add_origin(result.provenance, input);
     result.warnings.insert(result.warnings.begin(), model.warnings.begin(), model.warnings.end());

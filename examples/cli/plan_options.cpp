@@ -30,6 +30,7 @@ void add_plan_options(CLI::App& command, plan_arguments& plan) {
     auto* const hap = command.add_option_group("hap", "Options of the planner hap");
     hap->add_flag("--group-machines", plan.hap.group_machines, "Plan each machine as one device, data parallel inside");
     hap->add_option("--segments", plan.hap.segments, "Ratios per segment: 'layers', a number of balanced parts, or names of first operators, with commas");
+    hap->add_option("--solver", plan.hap.solver, "Of ratios: 'clp', or 'ipopt', which follows efficiencies that are not convex too")->check(CLI::IsMember({"clp", "ipopt"}))->capture_default_str();
     hap->add_flag("--gradient-overlap", plan.hap.overlap, "Reduce gradients beside the backward pass, not after it");
 
     auto* const forms = command.add_option_group("forms", "Options of the planners hap and hidup");

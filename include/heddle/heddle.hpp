@@ -5,6 +5,7 @@
 /// (`cluster/fit.hpp`, `pipeline/calibrate.hpp`, on Eigen), and the adapters, each of which has an `all.hpp` of its own.
 #pragma once
 
+#include <heddle/base/curve_point.hpp>
 #include <heddle/base/error.hpp>
 #include <heddle/base/quantity.hpp>
 
@@ -41,6 +42,7 @@
 #include <heddle/cluster/inside.hpp>
 #include <heddle/cluster/presets.hpp>
 #include <heddle/cluster/sample.hpp>
+#include <heddle/cluster/saturation.hpp>
 
 #include <heddle/theory/batch.hpp>
 #include <heddle/theory/cut_space.hpp>
@@ -62,6 +64,7 @@
 #include <heddle/cost/overlapped.hpp>
 #include <heddle/cost/priced_graph.hpp>
 #include <heddle/cost/relaxation_weights.hpp>
+#include <heddle/cost/saturated_work.hpp>
 #include <heddle/cost/serial.hpp>
 #include <heddle/cost/serial_actions.hpp>
 #include <heddle/cost/step.hpp>
@@ -80,6 +83,7 @@
 #include <heddle/balance/convex_curve.hpp>
 #include <heddle/balance/curved_ratio_problem.hpp>
 #include <heddle/balance/interleaved_ratio_problem.hpp>
+#include <heddle/balance/program_ratio_problem.hpp>
 #include <heddle/balance/ratio_problem.hpp>
 #include <heddle/balance/reduced_ratio_problem.hpp>
 #include <heddle/balance/segmented_ratio_problem.hpp>

@@ -41,6 +41,32 @@ class CommandLine(unittest.TestCase):
         for fragment in fragments:
             self.assertIn(fragment, lines[0])
 
+    def test_data_parallelism_both_ways(self):
+        names = {"DP-EV", "DP-CP"}
+        for option, otherwise in (([], "with"), (["--gradient-overlap"], "without")):
+            planned = run("plan", "--model", MODEL, "--cluster", CLUSTER, "--json", *option)
+            self.assertEqual(planned.returncode, 0, planned.stderr)
+            summary = json.loads(planned.stdout)
+            self.assertLessEqual(names, summary["baselines"].keys())
+            self.assertEqual(set(summary["other_baselines"]), {f"{name}, {otherwise} gradient overlap" for name in names})
+            table = run("plan", "--model", MODEL, "--cluster", CLUSTER, *option).stdout
+            self.assertIn("\nUnder other options than the plan's, which may be dearer\n", table)
+            self.assertIn(f"DP-CP, {otherwise} gradient overlap", table)
+
+    def test_solver_of_ratios(self):
+        self.assertEqual(run("plan", "--model", MODEL, "--cluster", CLUSTER, "--solver", "simplex").returncode, 2)
+        self.assertEqual(run("plan", "--model", MODEL, "--cluster", CLUSTER, "--planner", "hidup", "--solver", "clp").returncode, 2)
+        cluster = json.loads(pathlib.Path("examples/formats/preset_cluster.json").read_text())
+        cluster["device_types"][0]["rates"] = {"float32": {"matmul": {"efficiency": {"scale": 1e10, "least": 0.05}}}}
+        path = self.path / "cluster.json"
+        path.write_text(json.dumps(cluster))
+        by_clp, by_ipopt = (run("plan", "--model", MODEL, "--cluster", path, "--json", "--solver", name) for name in ("clp", "ipopt"))
+        self.assertEqual(by_clp.returncode, 0, by_clp.stderr)
+        if "without Ipopt" in by_ipopt.stderr:
+            return self.refused(by_ipopt, "--solver")
+        self.assertEqual((by_ipopt.returncode, by_ipopt.stderr), (0, ""))
+        self.assertLessEqual(json.loads(by_ipopt.stdout)["cost"], 1.001 * json.loads(by_clp.stdout)["cost"])
+
     def test_plan_verify_cost(self):
         out, trace = self.path / "plan.json", self.path / "trace.json"
         planned = run("plan", "--model", MODEL, "--cluster", CLUSTER, "--out", out, "--trace", trace, "--json")

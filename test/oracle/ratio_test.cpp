@@ -5,7 +5,7 @@
 #if __has_include(<heddle/clp/ratio_solver.hpp>)
 #include "support/random_programs.hpp"
 
-#include <heddle/balance/ratio_problem.hpp>
+#include <heddle/balance/program_ratio_problem.hpp>
 #include <heddle/clp/ratio_solver.hpp>
 #include <heddle/cost/priced_graph.hpp>
 #include <heddle/cost/timeline.hpp>

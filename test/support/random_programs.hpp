@@ -303,6 +303,14 @@ struct cluster_limits {
 
 // ---- for messages
 
+/// Lets the efficiency of products and element-wise kernels depend on their size, by curves half of which are convex.
+inline void add_efficiencies(random_source& random, cluster& c) {
+    for (auto& type : c.types)
+        for (auto kind : {operator_class::matmul, operator_class::elementwise})
+            type.rates[element_type::float32].by_class[kind].efficiency = saturation{flops(random.log_between(1, 1e4)), random.chance(0.5) ? 0.0 : random.log_between(0.01, 0.9)};
+    validate(c);
+}
+
 [[nodiscard]] inline std::string describe(program const& p) {
     std::ostringstream out;
     for (operator_id o = 0; o < p.operator_count(); ++o) {

@@ -106,6 +106,7 @@ inline plan layers_plan(cluster const& c, std::vector<double> ratios) {
     p.provenance.model_digest = "0123456789abcdef";
     p.provenance.cluster_digest = "fedcba9876543210";
     p.baselines = {{"DP-EV", 1.5 * p.cost()}, {"DP-CP", 1.25 * p.cost()}, {"fully sharded", std::nullopt}};
+    p.other_baselines = {{"DP-CP, with gradient overlap", 0.75 * p.cost()}};
     p.trajectory = {{"DP-EV", p.ratios, 1.5 * p.cost()}, {"even, round 1", p.ratios, std::nullopt}, {"even, round 2", p.ratios, p.cost()}};
     p.statistics = {12, 345, 67, 89, 10, 11, 0.123456789};
     p.warnings = {"made by hand"};

@@ -107,7 +107,9 @@ TEST_CASE("mutated models read or are refused, and those that read can be indexe
 }
 
 TEST_CASE("mutated clusters read or are refused") {
-    check_mutations(4, 2000, json::read_text("examples/formats/cluster.json"), true, [](std::string const& text) { validate(json::parse_cluster(text, "fuzzed")); });
+    auto const read = [](std::string const& text) { validate(json::parse_cluster(text, "fuzzed")); };
+    check_mutations(4, 2000, json::read_text("examples/formats/cluster.json"), true, read);
+    check_mutations(14, 2000, json::read_text("examples/formats/preset_cluster.json"), true, read);
 }
 
 TEST_CASE("mutated theories read or are refused") {

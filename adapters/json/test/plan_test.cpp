@@ -135,6 +135,7 @@ TEST_CASE("a plan that is written and read costs the same, bit for bit") {
         CHECK(p.global_lower_bound == q.global_lower_bound);
         CHECK(same_bits(p.statistics.seconds, q.statistics.seconds));
         CHECK(q.baselines == p.baselines);
+        CHECK(q.other_baselines == p.other_baselines);
         CHECK(q.warnings == p.warnings);
         CHECK(q.operators == p.operators);
         CHECK(q.reason == p.reason);
@@ -222,6 +223,8 @@ TEST_CASE("a summary is one object on one line") {
     CHECK(object.at("warnings") == nlohmann::json{"made by hand"});
     CHECK(object.at("baselines").at("fully sharded").is_null());
     CHECK(object.at("baselines").at("DP-EV") == 1.5 * p.cost());
+    CHECK(object.at("baselines").size() == 3);
+    CHECK(object.at("other_baselines") == nlohmann::json{{"DP-CP, with gradient overlap", 0.75 * p.cost()}});
     CHECK(object.at("memory_bytes").at(1) == p.memory[1].total());
     CHECK(object.at("memory_limit_bytes") == nlohmann::json{32e9, 16e9});
     CHECK(!object.contains("steps"));
@@ -270,6 +273,8 @@ TEST_CASE("what is wrong with a plan is said, and where") {
         {"/warnings/0", 7, "warnings[0]: is 7, expected a string"},
         {"/baselines", nlohmann::json::array(), "baselines: is an array of 0, expected an object"},
         {"/baselines/DP-EV", "fast", "baselines.DP-EV: is \"fast\", expected a number"},
+        {"/other_baselines", 1, "other_baselines: is 1, expected an object"},
+        {"/other_baselines/x", -1, "other_baselines.x: is -1, expected a number that is not negative"},
         {"/time/compute", removed, "time: lacks the field 'compute'"},
         {"/time/update", 100, "expected the sum of time"},
         {"/provenance", removed, "lacks the field 'provenance'"},

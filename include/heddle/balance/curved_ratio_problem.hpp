@@ -6,6 +6,7 @@
 #include <heddle/balance/reduced_ratio_problem.hpp>
 
 #include <algorithm>
+#include <concepts>
 #include <span>
 #include <string>
 #include <utility>
@@ -60,10 +61,18 @@ struct curved_ratio_solution : ratio_solution {
 ///
 /// *Axioms.* If `feasible`, the ratios keep every constraint and no feasible ratios near them have a smaller objective (within the
 /// solver's tolerance, at most 1e-7 relative); if `is_global`, none anywhere has. A convex problem is solved globally.
+/// A solver that refuses some problems says which by a member `solves(p)`.
 template <class Solver>
 concept curved_ratio_solver = requires(Solver& solver, curved_ratio_problem const& p) {
     { solver.solve(p) } -> std::convertible_to<curved_ratio_solution>;
 };
+
+/// Whether a solver takes a problem.
+template <class Solver>
+[[nodiscard]] bool solves(Solver& solver, curved_ratio_problem const& p) {
+    if constexpr (requires { { solver.solves(p) } -> std::convertible_to<bool>; }) return solver.solves(p);
+    else return curved_ratio_solver<Solver>;
+}
 
 /// Throws `input_error` naming the first thing in a curved ratio problem that cannot be; curves are looked at in 65 points of [0, 1].
 inline void validate(curved_ratio_problem const& p) {

@@ -3,7 +3,7 @@
 /// @brief Sharding ratios of a fixed program whose micro-batches take turns, as a ratio problem.
 #pragma once
 
-#include <heddle/balance/ratio_problem.hpp>
+#include <heddle/balance/program_ratio_problem.hpp>
 
 #include <algorithm>
 #include <array>
@@ -24,13 +24,6 @@ struct step_in_turn {
 namespace detail {
 
 inline stage_work operator+(stage_work a, stage_work const& b) { return a += b; }
-inline affine times(double factor, affine a) { return {factor * a.constant, factor * a.slope}; }
-inline stage_work times(double factor, stage_work w) {
-    w.straight = times(factor, w.straight);
-    for (auto& pieces : w.bent)
-        for (auto& piece : pieces) piece = times(factor, piece);
-    return w;
-}
 
 /// The same function of a ratio of [0, 1] as one maximum. *Complexity.* Quadratic in the pieces.
 inline convex_pieces as_maximum(stage_work const& work) {
@@ -92,9 +85,9 @@ public:
         bool const split = s.share.is_split();
         double const part = s.once ? 1.0 / training_.micro_batches : 1;
         for (std::size_t t = 0; t < model_.class_count(); ++t) {
-            f.work[t] += times(part, kernel_curve(model_, s.forward, s, t, split) + stage_work{inside_line(model_, s.inside_forward, t), {}});
-            b.work[t] += times(part, kernel_curve(model_, s.backward, s, t, split) + stage_work{inside_line(model_, s.inside_backward, t), {}});
-            update_[t] += kernel_curve(model_, s.deferred, s, t, false);
+            f.work[t] += times(part, kernel_work(model_, s.forward, s, t, split).in_lines() + stage_work{inside_line(model_, s.inside_forward, t), {}});
+            b.work[t] += times(part, kernel_work(model_, s.backward, s, t, split).in_lines() + stage_work{inside_line(model_, s.inside_backward, t), {}});
+            update_[t] += kernel_work(model_, s.deferred, s, t, false).in_lines();
             update_[t].straight += inside_line(model_, s.inside_update, t);
             update_[t].straight += {s.update.whole.value / model_.bandwidth(t), s.update.split.value / model_.bandwidth(t)};
             computes_ = computes_ || (!s.once && (works(s.forward) || works(s.backward) || !s.inside_forward.empty() || !s.inside_backward.empty()));

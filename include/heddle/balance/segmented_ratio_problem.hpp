@@ -5,7 +5,7 @@
 /// HAP section 5.2, with what is moved at a boundary where ratios differ paid for.
 #pragma once
 
-#include <heddle/balance/ratio_problem.hpp>
+#include <heddle/balance/program_ratio_problem.hpp>
 #include <heddle/cost/atoms.hpp>
 
 #include <algorithm>

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/balance/ratio_problem.hpp>
+#include <heddle/base/curve_point.hpp>
 #include <heddle/base/quantity.hpp>
 
 #include <cmath>
@@ -11,11 +12,6 @@
 #include <utility>
 
 namespace heddle {
-
-/// A value and the first two derivatives there.
-struct curve_point {
-    double value = 0, slope = 0, curvature = 0;
-};
 
 /// A twice differentiable function on [0, 1]. Of one that `is_convex` an optimum found is global.
 struct smooth_curve {
@@ -40,22 +36,28 @@ struct smooth_curve {
     return {time, is_convex};
 }
 
-/// Seconds of work on a device whose efficiency saturates as 1 - exp(-r / scale): `work * r / (1 - exp(-r / scale))`, convex.
-/// At a small share it takes `work * scale`, at a share of many scales `work * r`. *Precondition:* scale > 0.
-[[nodiscard]] inline smooth_curve saturating_work(seconds work, double scale) {
-    auto const time = [whole = work.value, scale](double r) -> curve_point {
-        double const u = r / scale;
-        curve_point p; // of u / (1 - exp(-u))
-        if (std::abs(u) < 0.05) {
-            double const v = u * u; // its series; the next term is below rounding
-            p = {1 + u / 2 + v / 12 - v * v / 720 + v * v * v / 30240, 0.5 + u / 6 - u * v / 180 + u * v * v / 5040, 1.0 / 6 - v / 60 + v * v / 1008};
-        } else {
-            double const decay = std::exp(-u), reached = -std::expm1(-u);
-            p = {u / reached, (reached - u * decay) / (reached * reached), decay * (u - 2 + (u + 2) * decay) / (reached * reached * reached)};
-        }
-        return {whole * scale * p.value, whole * p.slope, whole / scale * p.curvature};
+/// The larger of a curve and a line, rounded off where they meet: above it by `width / 2` there and by less elsewhere; convex if the curve is.
+/// *Precondition:* width > 0.
+[[nodiscard]] inline smooth_curve larger_of(smooth_curve curve, affine line, double width) {
+    bool const is_convex = curve.is_convex;
+    auto const larger = [f = std::move(curve.at), line, width](double x) -> curve_point {
+        auto const p = f(x);
+        double const off = p.value - line.at(x), slope = p.slope - line.slope, root = std::hypot(off, width), part = off / root;
+        return {(p.value + line.at(x) + root) / 2, (p.slope + line.slope + part * slope) / 2,
+                ((1 + part) * p.curvature + slope * slope * (1 - part * part) / root) / 2};
     };
-    return {time, true};
+    return {larger, is_convex};
+}
+
+/// As a cost model has it.
+[[nodiscard]] inline smooth_curve curve_of(saturated_work const& work) {
+    return {[work](double r) { return work.at(r); }, work.efficiency.is_convex()};
+}
+
+/// Seconds of work on a device whose efficiency saturates as 1 - (1 - least) exp(-r / scale): `work * r / efficiency`, convex if `least` is 0.
+/// At a small share it then takes `work * scale`, at a share of many scales `work * r`. *Preconditions:* scale > 0; 0 <= least < 1.
+[[nodiscard]] inline smooth_curve saturating_work(seconds work, double scale, double least = 0) {
+    return curve_of({work.value, 1 / scale, {flops(scale), least}});
 }
 
 /// Seconds of an all-to-all by what a device with share r sends: of its share all but what it keeps, `latency + whole * r * (1 - r)`;

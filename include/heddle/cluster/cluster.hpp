@@ -5,6 +5,7 @@
 
 #include <heddle/base/error.hpp>
 #include <heddle/base/quantity.hpp>
+#include <heddle/cluster/saturation.hpp>
 #include <heddle/program/tensor.hpp>
 
 #include <algorithm>
@@ -36,11 +37,14 @@ enum class uneven : std::uint8_t { padded, grouped };
 [[nodiscard]] constexpr bool has_grouped_kind(collective kind) { return kind == collective::all_gather || kind == collective::reduce_scatter; }
 
 /// What kernels of one operator class reach. Without a rate it is the table's fallback, without the others the device's.
-/// Small kernels reach less of the rate: a kernel of `f` flops reaches f / (f + overhead * rate) of it.
+/// Small kernels reach less of the rate: a kernel of `f` flops reaches f / (f + overhead * rate) of it, or, before its overhead, what
+/// `efficiency` says.
 struct class_speed {
     std::optional<flops_per_second> rate{};
     std::optional<bytes_per_second> bandwidth{};
     std::optional<seconds> overhead{};
+    /// None: all of the rate.
+    std::optional<saturation> efficiency{};
 };
 
 /// Achievable arithmetic rates by operator class; `fallback` where a class has none of its own.
@@ -55,7 +59,7 @@ struct rate_table {
     [[nodiscard]] flops_per_second at(operator_class c) const { return of(c).rate.value_or(fallback); }
 };
 
-/// A kernel takes overhead + max(flops / rate, bytes / bandwidth): a roofline.
+/// A kernel takes overhead + max(flops / rate / efficiency, bytes / bandwidth): a roofline.
 struct device_type {
     std::string name;
     bytes memory;
@@ -158,6 +162,8 @@ inline void validate(cluster const& c) {
                 good = good && positive(speed.rate.value_or(table.fallback).value);
                 if (!positive(speed.bandwidth.value_or(type.bandwidth).value)) throw input_error(place + ", rates", "expected positive bytes per second");
                 if (!non_negative(speed.overhead.value_or(type.overhead).value)) throw input_error(place + ", rates", "expected an overhead that is not negative");
+                if (auto const& e = speed.efficiency; e && !(positive(e->scale.value) && e->least >= 0 && e->least < 1))
+                    throw input_error(place + ", rates", "expected an efficiency of a positive scale, from a part of at least 0 and less than 1");
             }
             if (!good) throw input_error(place + ", rates", "expected positive flops per second");
         }

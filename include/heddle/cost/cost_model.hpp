@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/cluster/cluster.hpp>
+#include <heddle/cost/saturated_work.hpp>
 #include <heddle/cost/step.hpp>
 
 #include <boost/container/small_vector.hpp>
@@ -118,7 +119,8 @@ public:
                     auto const category = static_cast<operator_class>(o);
                     class_speed const speed = table.of(category);
                     mine.rooflines[e][o] = {table.at(category).value, speed.bandwidth.value_or(type.bandwidth).value,
-                                            speed.overhead.value_or(type.overhead).value};
+                                            speed.overhead.value_or(type.overhead).value, speed.efficiency};
+                    has_curves_ = has_curves_ || speed.efficiency;
                 }
             }
             ranks_ += k.count;
@@ -132,9 +134,19 @@ public:
     [[nodiscard]] int ranks() const { return ranks_; }
     [[nodiscard]] double memory_limit(std::size_t k) const { return speeds_[k].memory; }
     [[nodiscard]] collective_model const& model(collective kind) const { return models_[static_cast<std::size_t>(kind)]; }
+    /// Whether some class's efficiency depends on the size of kernels.
+    [[nodiscard]] bool has_curves() const { return has_curves_; }
     /// What kernels of an operator class reach: flops and bytes per second, and the seconds to start one.
     struct roofline {
         double rate = 1, bandwidth = 1, overhead = 0;
+        std::optional<saturation> efficiency{};
+        /// Seconds of a part of a kernel's arithmetic, if it has any.
+        [[nodiscard]] double arithmetic(flops work, double part) const {
+            if (!efficiency || work == flops(0)) return work.value * part / rate;
+            return efficiency->at_full_rate(work * part).value / rate;
+        }
+        /// Of a kernel with arithmetic, by the device's share of it. *Precondition:* `efficiency`.
+        [[nodiscard]] saturated_work arithmetic_curve(flops work) const { return {work.value / rate, work / efficiency->scale, *efficiency}; }
     };
     [[nodiscard]] roofline const& speed(std::size_t k, element_type e, operator_class o) const {
         return speeds_[k].rooflines[static_cast<std::size_t>(e)][static_cast<std::size_t>(o)];
@@ -147,16 +159,28 @@ public:
         double const beside = work.kernels_beside > 0 ? this->beside(work, k, e).at(s) : 0;
         if (!work.launches) return beside;
         kernel const mine = on_member(work, k);
-        double const operations = mine.operations.value * (split ? s : 1);
         double const moved = mine.whole.value + mine.split.value * s;
         roofline const& r = speed(k, e, o);
-        return std::max(operations / r.rate, moved / r.bandwidth) + r.overhead + beside;
+        return std::max(r.arithmetic(mine.operations, split ? s : 1), moved / r.bandwidth) + r.overhead + beside;
     }
-    /// Seconds: constant + slope * share.
-    struct work_line {
-        double constant = 0, slope = 0;
-        [[nodiscard]] double at(double share) const { return constant + slope * share; }
-    };
+    /// The same, or less where its efficiency depends on the size: the maximum of `lines_below` in place of the roofline, hence convex in the share.
+    [[nodiscard]] double least_time(kernel const& work, std::size_t k, element_type e, operator_class o, bool split, double s) const {
+        roofline const& r = speed(k, e, o);
+        if (!split || !r.efficiency || !work.launches) return time(work, k, e, o, split, s);
+        double most = 0;
+        for (auto const& line : lines_below(work, k, e, o)) most = std::max(most, line.at(s));
+        return most + r.overhead + (work.kernels_beside > 0 ? beside(work, k, e).at(s) : 0);
+    }
+    /// Lines in a class's share of a split kernel, of arithmetic and of memory traffic: none is above the larger of the two, and the largest is
+    /// equal to it unless efficiency depends on the size.
+    [[nodiscard]] std::vector<work_line> lines_below(kernel const& work, std::size_t k, element_type e, operator_class o) const {
+        kernel const mine = on_member(work, k);
+        roofline const& r = speed(k, e, o);
+        bool const is_curved = r.efficiency && mine.operations > flops(0);
+        auto lines = is_curved ? r.arithmetic_curve(mine.operations).lines_below() : std::vector<work_line>{{0, mine.operations.value / r.rate}};
+        lines.push_back({mine.whole.value / r.bandwidth, mine.split.value / r.bandwidth});
+        return lines;
+    }
     /// Of the small kernels beside a kernel, as element-wise ones.
     [[nodiscard]] work_line beside(kernel const& work, std::size_t k, element_type e) const {
         holding const moved = on_member(work.beside, k);
@@ -295,7 +319,7 @@ private:
     std::vector<class_speeds> speeds_;
     std::array<collective_model, collective_count> models_;
     int ranks_ = 0;
-    bool has_groups_ = false;
+    bool has_groups_ = false, has_curves_ = false;
 };
 
 /// All quantities shared alike.

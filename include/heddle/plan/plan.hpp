@@ -93,6 +93,9 @@ struct provenance {
     std::optional<element_type> type{};
 };
 
+/// Seconds per iteration by the name of a strategy; none where memory forbids it.
+using strategy_costs = std::map<std::string, std::optional<double>>;
+
 /// A plan. `status` is of this plan at its integral shares: `optimal` means that no program of the theory, as
 /// `cut_space` has it, is faster at these shares (of a factor the plan does not cut: at the ratios, apportioned).
 struct plan {
@@ -117,8 +120,10 @@ struct plan {
     double lower_bound = 0;
     /// No program costs less at any ratios; none where that is not known. At most `lower_bound`.
     std::optional<double> global_lower_bound;
-    /// Seconds per iteration of well-known strategies under the same model; none where memory forbids it.
-    std::map<std::string, std::optional<double>> baselines;
+    /// Well-known strategies under the same model and options: the plan is no dearer, unless it keeps pins that they do not.
+    strategy_costs baselines;
+    /// The same under other options than the plan's, by names that say which: what the plan was not allowed, so that it may be dearer.
+    strategy_costs other_baselines;
     std::vector<trajectory_point> trajectory;
     search::statistics statistics;
     std::vector<std::string> warnings;

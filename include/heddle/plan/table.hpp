@@ -151,6 +151,9 @@ private:
         if (plan_.baselines.empty()) return;
         section("Baselines");
         text_ += baseline_table(plan_.baselines, plan_.cost(), decimals_);
+        if (plan_.other_baselines.empty()) return;
+        section("Under other options than the plan's, which may be dearer");
+        text_ += baseline_table(plan_.other_baselines, plan_.cost(), decimals_);
     }
 
     /// How parameters are stored, and whether they are brought together for use.

@@ -130,8 +130,8 @@ struct baseline {
     /// What it is called at even and at compute-proportional ratios; of one name the better counts.
     std::string at_even, at_proportional;
     instruction_filter allowed;
-    /// It is reported with gradients reduced after the backward pass too.
-    bool also_without_overlap = false;
+    /// It is reported both with gradients reduced beside the backward pass and with gradients reduced after it.
+    bool in_both_overlaps = false;
     /// What a program must have to count as this strategy.
     std::function<bool(instruction const&)> witness = [](instruction const&) { return true; };
 };

@@ -97,11 +97,11 @@ private:
         if (!waits) side.backward = side.beside;
         return {side, waits};
     }
-    /// Seconds of one device's work, as the weights count its directions.
+    /// Seconds of one device's work, as the weights count its directions; or less where efficiency depends on the size, so that they are convex in the share.
     [[nodiscard]] double seconds_of(step const& s, side_weights side, std::size_t k, double share) const {
-        bool const split = s.share.is_split();
-        return model_.time(s.forward, k, s.type, s.category, split, share) + model_.time(s.inside_forward, k, share) +
-               side.backward * (model_.time(s.backward, k, s.type, s.category, split, share) + model_.time(s.inside_backward, k, share)) +
+        auto const least = [&](kernel const& work) { return model_.least_time(work, k, s.type, s.category, s.share.is_split(), share); };
+        return least(s.forward) + model_.time(s.inside_forward, k, share) +
+               side.backward * (least(s.backward) + model_.time(s.inside_backward, k, share)) +
                model_.time(s.deferred, k, s.type, s.category, false, 1) + cost_model::at(s.update, share) / model_.bandwidth(k) + model_.time(s.inside_update, k, share);
     }
     [[nodiscard]] std::pair<double, share_vector> of(step const& s, side_weights side) const {
@@ -118,10 +118,11 @@ private:
         std::vector<std::vector<double>> bends(model_.class_count());
         for (std::size_t k = 0; k < bends.size(); ++k)
             for (auto const* all : {&s.forward, &s.backward}) {
-                kernel const work = model_.on_member(*all, k);
-                auto const& speed = model_.speed(k, s.type, s.category);
-                double const steeper = work.operations.value / speed.rate - work.split.value / speed.bandwidth;
-                if (all->launches && steeper > 0) bends[k].push_back(work.whole.value / speed.bandwidth / steeper);
+                if (!all->launches) continue;
+                auto const lines = model_.lines_below(*all, k, s.type, s.category);
+                for (auto a = lines.begin(); a != lines.end(); ++a)
+                    for (auto b = lines.begin(); b != a; ++b)
+                        if (a->slope != b->slope) bends[k].push_back((b->constant - a->constant) / (a->slope - b->slope));
             }
         auto result = least_over_shares(model_.classes(), at, std::move(bends));
         result.first += transfers;

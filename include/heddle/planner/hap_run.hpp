@@ -5,6 +5,7 @@
 /// HAP (EuroSys '24), sections 3 to 5.
 #pragma once
 
+#include <heddle/balance/curved_ratio_problem.hpp>
 #include <heddle/balance/interleaved_ratio_problem.hpp>
 #include <heddle/balance/segmented_ratio_problem.hpp>
 #include <heddle/cost/duplex.hpp>
@@ -26,8 +27,10 @@
 #include <limits>
 #include <map>
 #include <optional>
+#include <ranges>
 #include <set>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -96,6 +99,11 @@ private:
             starts.push_back({"memory-proportional", everywhere(memory_proportional(model_))});
             for (auto const& s : starts) alternate(s.name + ", any storage", s.ratios);
         }
+        if (best_ && has_curves()) {
+            follows_curves_ = true;
+            alternate("best ratios, curved", best_ratios_);
+            for (auto const& s : starts) alternate(s.name + ", curved", s.ratios);
+        }
         if (!search_proves && which_limit_ != search::limit_kind::none) search_longer();
         if (!best_) return infeasible();
         prove();
@@ -149,30 +157,35 @@ private:
         return seconds;
     }
 
-    /// The strategies that trainers offer, each at its best. Data parallelism without gradient overlap is told apart, if the plan overlaps.
+    /// The strategies that trainers offer, each at its best: under the plan's options and, some of them, with the other choice of gradient overlap.
     void run_baselines() {
+        using other_accumulator = std::conditional_t<Accumulator::overlaps_gradients, serial, overlapped>;
+        auto other_training = options_.training;
+        other_training.overlaps_gradients = !other_training.overlaps_gradients;
+        std::string const otherwise = other_training.overlaps_gradients ? ", with gradient overlap" : ", without gradient overlap";
         for (auto const& b : baselines_of(space_.program())) {
             auto const graph = explore(b.allowed);
-            bool const differs = Accumulator::overlaps_gradients && b.also_without_overlap;
             auto const run = [&](std::string const& name, ratio_table const& ratios) {
-                auto const bounds = improve_bounds<Accumulator>(price(graph, model_, ratios), 6);
-                std::string const as_planned = differs ? name + ", overlapped" : name;
-                if (!bounds.path && bounds.memory_binds) keep_least(as_planned, std::nullopt); // there are such programs, none that fits
-                if (!bounds.path || !has_instruction(*bounds.path, b.witness)) return;
-                keep_least(as_planned, consider(name, *bounds.path, ratios));
-                if (!differs) return;
-                auto apart = options_.training;
-                apart.overlaps_gradients = false;
-                auto const [p, cost] = realise(*bounds.path, space_, steps_, cluster_, types_.per_device(ratios), apart);
-                keep_least(name, cost.fits ? std::optional(p.cost()) : std::nullopt);
+                auto const priced = price(graph, model_, ratios);
+                run_baseline<Accumulator>(b, priced, name, baselines_, [&](move_list const& path) { return consider(name, path, ratios); });
+                if (!b.in_both_overlaps) return;
+                run_baseline<other_accumulator>(b, priced, name + otherwise, other_baselines_, [&](move_list const& path) {
+                    auto const [p, cost] = realise(path, space_, steps_, cluster_, types_.per_device(ratios), other_training);
+                    return cost.fits ? std::optional(p.cost()) : std::nullopt;
+                });
             };
             run(b.at_even, even_);
             run(b.at_proportional, proportional_);
         }
     }
-    void keep_least(std::string const& name, std::optional<double> cost) {
-        auto& entry = baselines_[name];
-        if (cost && (!entry || *cost < *entry)) entry = cost;
+    /// Prices the strategy's best program at some ratios by `cost_of(path)`. There is an entry only if there are such programs.
+    template <class AnyAccumulator, class CostOf>
+    void run_baseline(baseline const& b, priced_graph const& priced, std::string const& name, strategy_costs& costs, CostOf const& cost_of) const {
+        auto const bounds = improve_bounds<AnyAccumulator>(priced, 6);
+        if (bounds.path ? !has_instruction(*bounds.path, b.witness) : !bounds.memory_binds) return;
+        auto const cost = bounds.path ? cost_of(*bounds.path) : std::nullopt; // or none fits
+        auto& least = costs[name];
+        if (cost && (!least || *cost < *least)) least = cost;
     }
     [[nodiscard]] bool has_instruction(move_list const& path, std::function<bool(instruction const&)> const& sought) const {
         return std::ranges::any_of(path, [&](auto a) {
@@ -291,10 +304,13 @@ private:
             steps.push_back(model_.decided(s.step, shares));
             for (auto const& [t, f] : s.saved) saved.push_back({f.is_shard() ? segment_of({t, f.factor()}) : 0, held_bytes(program.tensors[t], f)});
         }
+        if constexpr (curved_ratio_solver<Solver>) {
+            auto const problem = follows_curves_ ? make_curved_ratio_problem(steps, saved | std::views::values, model_, proportional_.front()) : curved_ratio_problem{};
+            if (!problem.stages.empty() && solves(solver_, problem)) return as_table(solve(problem, ratios.front()));
+        }
         auto problem = make_ratio_problem(steps, saved, model_, proportional_.front(), ratios.size(), segment_of);
         if (ratios.size() == 1) {
-            auto solution = solve(problem.segments.front(), ratios.front());
-            return solution.feasible ? std::optional<ratio_table>({std::move(solution.ratios)}) : std::nullopt;
+            return as_table(solve(problem.segments.front(), ratios.front()));
         }
         if constexpr (segmented_ratio_solver<Solver>) {
             auto solution = solver_.solve(problem);
@@ -304,9 +320,14 @@ private:
     }
 
     /// From the ratios that there are, if the solver can start from any.
-    ratio_solution solve(ratio_problem const& problem, std::vector<double> const& ratios) {
+    template <class Problem>
+    ratio_solution solve(Problem const& problem, std::vector<double> const& ratios) {
         if constexpr (requires { solver_.solve(problem, ratios); }) return solver_.solve(problem, ratios);
         else return solver_.solve(problem);
+    }
+    /// Of one segment, if there are any.
+    static std::optional<ratio_table> as_table(ratio_solution solution) {
+        return solution.feasible ? std::optional<ratio_table>({std::move(solution.ratios)}) : std::nullopt;
     }
 
     /// The same of micro-batches in turn.
@@ -322,8 +343,7 @@ private:
         }
         for (std::size_t level = 0, n = 0; level < path.size(); n += space_.moves()[path[level++]].instructions.size())
             if (space_.moves()[path[level]].begins_stage) steps[n].begins_stage = true;
-        auto solution = solve(make_interleaved_ratio_problem(steps, saved, model_, proportional_.front(), options_.training, ratios), ratios);
-        return solution.feasible ? std::optional<ratio_table>({std::move(solution.ratios)}) : std::nullopt;
+        return as_table(solve(make_interleaved_ratio_problem(steps, saved, model_, proportional_.front(), options_.training, ratios), ratios));
     }
 
     /// A bound for every program at the plan's integral shares, and one at any. A better program met on the way is
@@ -393,6 +413,8 @@ private:
         return result;
     }
 
+    /// Whether ratios can be balanced by other than lines.
+    [[nodiscard]] bool has_curves() const { return curved_ratio_solver<Solver> && !interleaves && model_.has_curves() && segment_count(space_.program()) == 1; }
     /// Whether the graph has every program of the space.
     [[nodiscard]] bool is_complete() const { return graph_.is_complete && space_.is_complete(); }
 
@@ -407,6 +429,7 @@ private:
 
     void fill(plan& p) {
         p.baselines = baselines_;
+        p.other_baselines = other_baselines_;
         p.trajectory = std::move(trajectory_);
         statistics_.seconds = elapsed();
         p.statistics = statistics_;
@@ -460,11 +483,13 @@ private:
     ratio_table best_ratios_;
     /// Of the relaxations at the last ratios, by type.
     std::optional<multipliers> weights_;
-    std::map<std::string, std::optional<double>> baselines_;
+    strategy_costs baselines_, other_baselines_;
     std::vector<trajectory_point> trajectory_;
     search::statistics statistics_;
     search::limit_kind which_limit_ = search::limit_kind::none;
     bool memory_binds_ = false, has_all_programs_ = false;
+    /// Ratios are balanced with efficiencies as they are, not by lines below.
+    bool follows_curves_ = false;
 };
 
 template <ratio_solver Solver>

@@ -52,6 +52,7 @@ template <ratio_solver Solver>
     planning.cuts = 1;
     auto const whole = plan_hap(p, c, solver, planning);
     result.baselines = whole.baselines;
+    result.other_baselines = whole.other_baselines;
     result.baselines["whole batch"] = whole.exists() ? std::optional(whole.cost()) : std::nullopt;
     return result;
 }

@@ -52,6 +52,7 @@ template <single_device_program Program, ratio_solver Solver>
         bool const is_better = found.cost() < best.cost();
         if (is_better) {
             found.baselines = best.baselines;
+            found.other_baselines = best.other_baselines;
             found.statistics = best.statistics;
             found.trajectory.insert(found.trajectory.begin(), best.trajectory.begin(), best.trajectory.end());
             best = std::move(found);

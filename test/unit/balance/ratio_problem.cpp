@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <heddle/balance/ratio_problem.hpp>
+#include <heddle/balance/program_ratio_problem.hpp>
 
 #include <doctest/doctest.h>
 

@@ -11,6 +11,7 @@
 #include <doctest/doctest.h>
 
 #include <array>
+#include <cmath>
 
 namespace {
 
@@ -153,6 +154,35 @@ TEST_CASE("roofline: the slower of arithmetic and traffic, and the start of the 
     CHECK(time(light, 0, true, 0.5) == doctest::Approx((10 + 20 * 0.5) / 50));
     CHECK(time(light, 1, true, 0.5) == doctest::Approx((10 + 20 * 0.5) / 20 + 1));
     CHECK(time(kernel{flops(1000), bytes(0), bytes(0), false}, 1, false, 1) == 0);
+}
+
+TEST_CASE("efficiency by size: of the share that a device has, above lines, and of no arithmetic none") {
+    auto c = small_cluster();
+    auto& efficiency = c.types[0].rates[element_type::float32].by_class[operator_class::matmul].efficiency;
+    kernel const work{flops(1000), bytes(10), bytes(20), true};
+    for (double least : {0.0, 0.3}) {
+        efficiency = saturation{flops(200), least};
+        cost_model const model(c, {{0, 1}, {1, 2}});
+        auto const time = [&](kernel const& k, double share) { return model.time(k, 0, element_type::float32, operator_class::matmul, true, share); };
+        CHECK(model.has_curves());
+        double const part = 1 - (1 - least) * std::exp(-2.5);
+        CHECK(time(work, 0.5) == doctest::Approx(500 / part / 100));
+        CHECK(time(work, 1) == model.time(work, 0, element_type::float32, operator_class::matmul, false, 0.5));
+        CHECK(time({flops(0), bytes(10), bytes(20), true}, 0.5) == doctest::Approx(20.0 / 50));
+        CHECK(time(work, 0) == doctest::Approx(least == 0 ? 2 : 0.2)); // the scale, or what is moved
+        for (double share = 0; share <= 1; share += 1.0 / 32) {
+            double const below = model.least_time(work, 0, element_type::float32, operator_class::matmul, true, share);
+            CHECK(below <= time(work, share) * (1 + 1e-12));
+            CHECK(below >= (least == 0 ? 0.98 : 0.3) * time(work, share));
+            CHECK(model.least_time(work, 1, element_type::float32, operator_class::matmul, true, share) ==
+                  model.time(work, 1, element_type::float32, operator_class::matmul, true, share));
+        }
+    }
+    for (saturation const wrong : {saturation{flops(0)}, saturation{flops(-1)}, saturation{flops(1), 1}, saturation{flops(1), -0.1}}) {
+        efficiency = wrong;
+        CHECK_THROWS_AS(validate(c), input_error);
+    }
+    CHECK_FALSE(small_model().has_curves());
 }
 
 TEST_CASE("speeds: by class, else the device's; of another type where there is none") {

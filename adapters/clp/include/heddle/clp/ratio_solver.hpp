@@ -285,9 +285,11 @@ public:
         return {true, *ratios, p.objective(*ratios)};
     }
 
+    /// Those that are convex.
+    [[nodiscard]] static bool solves(curved_ratio_problem const& p) { return p.is_convex(); }
     [[nodiscard]] curved_ratio_solution solve(curved_ratio_problem const& p) const { return solve(p, p.linear.preferred); }
     [[nodiscard]] curved_ratio_solution solve(curved_ratio_problem const& p, std::vector<double> const& start) const {
-        if (!p.is_convex()) throw input_error("ratio problem, curved stages", "a curve is not convex, expected convex ones for a linear program");
+        if (!solves(p)) throw input_error("ratio problem, curved stages", "a curve is not convex, expected convex ones for a linear program");
         return {solve_any(p, p.linear.type_count(), start), true};
     }
 

@@ -4,8 +4,10 @@
 #pragma once
 
 #include <heddle/cluster/cluster.hpp>
+#include <heddle/cluster/presets.hpp>
 #include <heddle/json/document.hpp>
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <string>
@@ -43,23 +45,37 @@ inline std::map<collective, collective_model> read_collectives(element const& ro
     return result;
 }
 
-/// What an operator class reaches: a rate, or an object. With `strict`, unknown fields are errors.
-inline class_speed read_class_speed(element const& e, bool strict) {
-    if (!e.value().is_object()) return {flops_per_second(e.positive()), {}, {}};
-    if (strict) e.allow_only({"rate", "bandwidth", "overhead"});
-    class_speed result;
+inline saturation read_saturation(element const& e, bool strict) {
+    if (strict) e.allow_only({"scale", "least"});
+    saturation result{flops(e.at("scale").positive())};
+    if (auto const least = e.find("least")) {
+        result.least = least->non_negative();
+        if (result.least >= 1) least->expected("a part less than 1");
+    }
+    return result;
+}
+
+/// What an operator class reaches: a rate, or an object, whose absent fields are those of `result`. With `strict`, unknown fields are errors.
+inline class_speed read_class_speed(element const& e, bool strict, class_speed result = {}) {
+    if (!e.value().is_object()) return {flops_per_second(e.positive()), {}, {}, {}};
+    if (strict) e.allow_only({"rate", "bandwidth", "overhead", "efficiency"});
     if (auto const rate = e.find("rate")) result.rate = flops_per_second(rate->positive());
     if (auto const bandwidth = e.find("bandwidth")) result.bandwidth = bytes_per_second(bandwidth->positive());
     if (auto const overhead = e.find("overhead")) result.overhead = seconds(overhead->non_negative());
+    if (auto const efficiency = e.find("efficiency")) result.efficiency = read_saturation(*efficiency, strict);
     return result;
 }
 
 inline nlohmann::ordered_json to_json(class_speed const& speed) {
-    if (speed.rate && !speed.bandwidth && !speed.overhead) return speed.rate->value;
+    if (speed.rate && !speed.bandwidth && !speed.overhead && !speed.efficiency) return speed.rate->value;
     auto result = nlohmann::ordered_json::object();
     if (speed.rate) result["rate"] = speed.rate->value;
     if (speed.bandwidth) result["bandwidth"] = speed.bandwidth->value;
     if (speed.overhead) result["overhead"] = speed.overhead->value;
+    if (speed.efficiency) {
+        auto& efficiency = result["efficiency"] = {{"scale", speed.efficiency->scale.value}};
+        if (speed.efficiency->least > 0) efficiency["least"] = speed.efficiency->least;
+    }
     return result;
 }
 
@@ -123,35 +139,54 @@ private:
     }
 
     void read_type(element const& e) {
-        allow_only(e, {"name", "memory", "bandwidth", "overhead", "rates"});
-        device_type type;
-        auto const name = e.at("name");
-        type.name = name.name();
-        if (std::ranges::find(result_.types, type.name, &device_type::name) != result_.types.end()) name.expected("a name that no other device type has");
-        type.memory = bytes(e.at("memory").positive());
-        type.bandwidth = bytes_per_second(e.at("bandwidth").positive());
+        allow_only(e, {"preset", "name", "memory", "bandwidth", "overhead", "rates"});
+        auto const preset = e.find("preset");
+        device_type type = preset ? read_preset(*preset) : device_type{};
+        // Only presets may leave it out.
+        auto const field = [&](char const* name) { return preset ? e.find(name) : std::optional(e.at(name)); };
+        auto const name = field("name");
+        if (name) type.name = name->name();
+        if (std::ranges::find(result_.types, type.name, &device_type::name) != result_.types.end())
+            name.value_or(e).expected("a name that no other device type has");
+        if (auto const memory = field("memory")) type.memory = bytes(memory->positive());
+        if (auto const bandwidth = field("bandwidth")) type.bandwidth = bytes_per_second(bandwidth->positive());
         if (auto const overhead = e.find("overhead")) type.overhead = seconds(overhead->non_negative());
-        auto const rates = e.at("rates");
-        for (auto const& [element_name, table] : rates.fields()) {
-            if (strict_ && element_name.starts_with("x-")) continue;
-            auto const element = value_of(element_types, element_name);
-            if (!element) table.fail("is no element type, expected one of " + listed(element_types));
-            type.rates.emplace(*element, read_rates(table));
+        if (auto const rates = field("rates")) {
+            for (auto const& [element_name, table] : rates->fields()) {
+                if (strict_ && element_name.starts_with("x-")) continue;
+                auto const element = value_of(element_types, element_name);
+                if (!element) table.fail("is no element type, expected one of " + listed(element_types));
+                read_rates(table, type.rates[*element]);
+            }
+            if (type.rates.empty()) rates->expected("the rate of at least one element type");
         }
-        if (type.rates.empty()) rates.expected("the rate of at least one element type");
         result_.types.push_back(std::move(type));
     }
 
-    [[nodiscard]] rate_table read_rates(element const& e) const {
-        if (!e.value().is_object()) return {flops_per_second(e.positive())};
-        rate_table table{flops_per_second(e.at("default").positive())};
+    static device_type read_preset(element const& e) {
+        auto found = presets::find(e.text());
+        if (!found) {
+            std::string known;
+            for (auto const& peaks : presets::all) known += (known.empty() ? "" : ", ") + std::string(peaks.name);
+            e.expected("a preset: " + known);
+        }
+        return *std::move(found);
+    }
+
+    /// Into a table that is empty, or a preset's, of which what is named is replaced.
+    void read_rates(element const& e, rate_table& table) const {
+        if (!e.value().is_object()) {
+            table = {flops_per_second(e.positive())};
+            return;
+        }
+        bool const is_new = table.fallback == flops_per_second{};
+        if (auto const fallback = is_new ? std::optional(e.at("default")) : e.find("default")) table.fallback = flops_per_second(fallback->positive());
         for (auto const& [name, rate] : e.fields()) {
             if (name == "default" || (strict_ && name.starts_with("x-"))) continue;
             auto const category = value_of(operator_classes, name);
             if (!category) rate.fail("is no operator class, expected default or one of " + listed(operator_classes));
-            table.by_class.emplace(*category, read_class_speed(rate, strict_));
+            table.by_class[*category] = read_class_speed(rate, strict_, table.of(*category));
         }
-        return table;
     }
 
     void read_machine(element const& e) {

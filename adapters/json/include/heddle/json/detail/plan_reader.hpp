@@ -56,6 +56,11 @@ private:
     static std::optional<double> number_or_null(element const& e) {
         return e.value().is_null() ? std::nullopt : std::optional(e.non_negative());
     }
+    static strategy_costs read_costs(element const& e) {
+        strategy_costs costs;
+        for (auto const& [name, cost] : e.fields()) costs[name] = number_or_null(cost);
+        return costs;
+    }
     /// An array of exactly `count` items.
     static element exactly(element e, std::size_t count, std::string const& what) {
         if (e.size() != count) e.expected(std::to_string(count) + ", " + what);
@@ -81,7 +86,8 @@ private:
         plan_.statistics = {count("expanded", true), count("generated", true), count("dominated", false), count("bounded", false),
                             count("kept", false), count("compared", false), root_.at("seconds").non_negative()};
         root_.at("warnings").for_each([&](element const& e) { plan_.warnings.push_back(e.text()); });
-        for (auto const& [name, cost] : root_.at("baselines").fields()) plan_.baselines[name] = number_or_null(cost);
+        plan_.baselines = read_costs(root_.at("baselines"));
+        if (auto const others = root_.find("other_baselines")) plan_.other_baselines = read_costs(*others);
         element const time = root_.at("time");
         plan_.time = {time.at("compute").number(), time.at("forward_communication").number(), time.at("backward_communication").number(),
                       time.at("gradient_communication").number(), time.at("update").number()};

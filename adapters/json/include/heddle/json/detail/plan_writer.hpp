@@ -42,8 +42,8 @@ public:
             result[name] = count;
         result["seconds"] = number(s.seconds);
         result["warnings"] = plan_.warnings;
-        auto& baselines = result["baselines"] = value::object();
-        for (auto const& [name, cost] : plan_.baselines) baselines[name] = optional(cost);
+        result["baselines"] = costs(plan_.baselines);
+        if (!plan_.other_baselines.empty()) result["other_baselines"] = costs(plan_.other_baselines);
         result["memory_bytes"] = list(plan_.memory, [](memory_terms const& m) { return number(m.total()); });
         result["memory_limit_bytes"] = list(plan_.devices, [](plan_device const& d) { return number(d.memory_limit.value); });
         auto const& from = plan_.provenance;
@@ -99,6 +99,11 @@ private:
         return table.size() == 1 ? row(table[0]) : list(table, row);
     }
     static value optional(std::optional<double> v) { return v ? number(*v) : value(); }
+    static value costs(strategy_costs const& of) {
+        value result = value::object();
+        for (auto const& [name, cost] : of) result[name] = optional(cost);
+        return result;
+    }
     static bool is_default(double v) { return v == 0 && !std::signbit(v); }
 
     /// One item per line.

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief The ratio solver that `heddle plan` is asked for.
+#pragma once
+
+#include <heddle/clp/all.hpp>
+
+#ifdef HEDDLE_HAS_IPOPT
+#include <heddle/ipopt/all.hpp>
+#endif
+
+#include <string>
+#include <vector>
+
+namespace heddle::cli {
+
+/// CLP, or Ipopt for problems of one segment; chosen at run time, so that planners are compiled once.
+class chosen_ratio_solver {
+public:
+    /// *Throws* `input_error` for one that the executable was built without.
+    explicit chosen_ratio_solver([[maybe_unused]] std::string const& name) {
+#ifdef HEDDLE_HAS_IPOPT
+        is_ipopt_ = name == "ipopt";
+#else
+        if (name == "ipopt") throw input_error("--solver", "this executable was built without Ipopt");
+#endif
+    }
+
+    [[nodiscard]] ratio_solution solve(ratio_problem const& p) const { return solve(p, p.preferred); }
+    [[nodiscard]] ratio_solution solve(ratio_problem const& p, std::vector<double> const& start) const { return solve_any<ratio_solution>(p, start); }
+    [[nodiscard]] curved_ratio_solution solve(curved_ratio_problem const& p) const { return solve(p, p.linear.preferred); }
+    [[nodiscard]] curved_ratio_solution solve(curved_ratio_problem const& p, std::vector<double> const& start) const { return solve_any<curved_ratio_solution>(p, start); }
+    [[nodiscard]] segmented_ratio_solution solve(segmented_ratio_problem const& p) const { return clp_.solve(p); }
+    [[nodiscard]] bool solves(curved_ratio_problem const& p) const { return is_ipopt_ || clp_.solves(p); }
+
+private:
+    template <class Solution, class Problem>
+    [[nodiscard]] Solution solve_any(Problem const& p, std::vector<double> const& start) const {
+#ifdef HEDDLE_HAS_IPOPT
+        if (is_ipopt_) return ipopt_.solve(p, start);
+#endif
+        return clp_.solve(p, start);
+    }
+
+    bool is_ipopt_ = false;
+    clp::ratio_solver clp_;
+#ifdef HEDDLE_HAS_IPOPT
+    ipopt::ratio_solver ipopt_;
+#endif
+};
+
+} // namespace heddle::cli
