@@ -36,7 +36,8 @@ namespace heddle {
 struct hap_options {
     training_options training{};
     synthesis_options synthesis{};
-    /// Limits of one last search at the best ratios, run where a search before it was cut short.
+    /// Limits of one last search at the best ratios, run where one before it was cut short and paid (see
+    /// `synthesis_result::search_pays`), or nothing fits yet.
     search::options last_search{.label_limit = 200'000, .comparison_limit = 50'000'000};
     /// Pairs of program and ratios tried from each start.
     int rounds = 6;
@@ -96,7 +97,7 @@ private:
             starts.push_back({"memory-proportional", everywhere(memory_proportional(model_))});
             for (auto const& s : starts) alternate(s.name + ", any storage", s.ratios);
         }
-        if (!search_proves && which_limit_ != search::limit_kind::none) search_longer();
+        if (!search_proves && which_limit_ != search::limit_kind::none && (search_pays_ || !best_)) search_longer();
         if (!best_) return infeasible();
         prove();
         finish(*best_);
@@ -123,6 +124,7 @@ private:
     bool widen() {
         if (std::exchange(has_all_programs_, true)) return false;
         graph_ = explore(wanted(instruction_filter::everything()));
+        search_pays_ = false;
         return true;
     }
 
@@ -187,6 +189,7 @@ private:
             auto options = options_.synthesis;
             if (search_proves) options.search.label_limit = 0;
             auto const found = synthesise_at(ratios, options);
+            search_pays_ |= found.which_limit != search::limit_kind::none && found.search_pays;
             std::string const origin = start + ", round " + std::to_string(round + 1);
             if (!found.path) {
                 if (auto const roomier = make_room(origin, ratios); roomier && round == 0) {
@@ -223,6 +226,20 @@ private:
         if (found.which_limit != search::limit_kind::none) which_limit_ = found.which_limit;
         memory_binds_ |= found.memory_binds;
         return found;
+    }
+
+    /// The last search, after one of a twentieth of it that paid.
+    synthesis_result search_while_it_pays(priced_graph const& priced, synthesis_options options) {
+        options.search = options_.last_search;
+        options.search.label_limit /= 20;
+        options.search.comparison_limit /= 20;
+        auto first = synthesise_within_time(priced, options);
+        if (first.which_limit == search::limit_kind::none || !first.search_pays) return first;
+        options.search = options_.last_search;
+        options.start = first.path;
+        options.weights = first.weights; // as tight a relaxation in one round
+        options.relaxation_rounds = 1;
+        return synthesise_within_time(priced, std::move(options));
     }
 
     /// The program of least memory, its communication buffers counted as if all were there at once, or not at all.
@@ -332,7 +349,6 @@ private:
         if constexpr (interleaves) return prove_by_search();
         auto options = options_.synthesis;
         options.relaxation_rounds *= search_proves ? 4 : 2;
-        options.search = options_.last_search;
         if (!search_proves) options.search.label_limit = 0;
         auto const model = per_device_model(cluster_, main_type(space_.program()));
         for (int left = 4;; --left) {
@@ -340,7 +356,7 @@ private:
             priced_graph const priced(space_, graph_, steps_, model, integral_shares(space_.program(), best_->ratios, best_->cuts), options_.training);
             options.start = best_path_;
             if (search_proves && weights_) options.weights = per_device(*weights_);
-            auto const found = synthesise_within_time(priced, options);
+            auto const found = search_proves ? search_while_it_pays(priced, options) : synthesise_within_time(priced, options);
             if (found.memory_binds && !has_all_programs_) {
                 memory_binds_ = true;
                 continue;
@@ -465,6 +481,8 @@ private:
     search::statistics statistics_;
     search::limit_kind which_limit_ = search::limit_kind::none;
     bool memory_binds_ = false, has_all_programs_ = false;
+    /// Some search of the programs at hand was cut short, and paid.
+    bool search_pays_ = false;
 };
 
 template <ratio_solver Solver>
