@@ -36,8 +36,8 @@ namespace heddle {
 struct hap_options {
     training_options training{};
     synthesis_options synthesis{};
-    /// Limits of one last search at the best ratios, run where one before it was cut short and paid (see
-    /// `synthesis_result::search_pays`), or nothing fits yet.
+    /// Limits of one last search at the best ratios, run where one before it was cut short; where memory binds and something fits, only if
+    /// one paid, see `synthesis_result::search_pays`.
     search::options last_search{.label_limit = 200'000, .comparison_limit = 50'000'000};
     /// Pairs of program and ratios tried from each start.
     int rounds = 6;
@@ -97,7 +97,7 @@ private:
             starts.push_back({"memory-proportional", everywhere(memory_proportional(model_))});
             for (auto const& s : starts) alternate(s.name + ", any storage", s.ratios);
         }
-        if (!search_proves && which_limit_ != search::limit_kind::none && (search_pays_ || !best_)) search_longer();
+        if (!search_proves && which_limit_ != search::limit_kind::none && (search_pays_ || !memory_binds_ || !best_)) search_longer();
         if (!best_) return infeasible();
         prove();
         finish(*best_);
@@ -228,9 +228,10 @@ private:
         return found;
     }
 
-    /// The last search, after one of a twentieth of it that paid.
+    /// The last search; where memory binds, after one of a twentieth of it that paid.
     synthesis_result search_while_it_pays(priced_graph const& priced, synthesis_options options) {
         options.search = options_.last_search;
+        if (!memory_binds_) return synthesise_within_time(priced, std::move(options));
         options.search.label_limit /= 20;
         options.search.comparison_limit /= 20;
         auto first = synthesise_within_time(priced, options);
