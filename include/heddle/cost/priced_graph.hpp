@@ -207,18 +207,16 @@ public:
         auto const& w = weights.time;
         std::vector<side_weights> sides;
         for (std::size_t part = 0; part < w.part_count(); ++part) sides.push_back(w.of_part(part));
-        auto const number = [&](move_price const& move, std::size_t part) {
-            auto const& side = sides[part];
-            double const backward = move.backward_weight(side);
-            double sum = w.network * move.transfers.blocking + w.patient * side.gradients * move.transfers.gradients;
-            for (std::size_t k = 0; k < move.work.size(); ++k)
-                sum += w.clock[k] * (move.work[k] + backward * move.backward_work[k]) + weights.memory[k] * move.memory[k];
-            return sum;
-        };
+        auto const number = [&](move_price const& move, std::size_t part) { return weighted(move, weights, sides[part]); };
         auto paths = search::paths_to_goal(graph_, move_costs(*this, number, sides.size(), [&](std::size_t level) { return w.part_of(level); }));
         double credit = 0;
         for (std::size_t k = 0; k < model_.class_count(); ++k) credit += weights.memory[k] * model_.memory_limit(k);
         return {std::move(weights), std::move(paths), credit};
+    }
+
+    /// What a move costs in a relaxation.
+    [[nodiscard]] double weighted(multipliers const& weights, std::size_t level, cut_space::action a) const {
+        return weighted(price_at(place(level, a)), weights, weights.time.at(level));
     }
 
     /// Least memory of class `k` from every node to the end.
@@ -350,6 +348,14 @@ private:
         }
     }
 
+    [[nodiscard]] static double weighted(move_price const& move, multipliers const& weights, side_weights const& side) {
+        auto const& w = weights.time;
+        double const backward = move.backward_weight(side);
+        double sum = w.network * move.transfers.blocking + w.patient * side.gradients * move.transfers.gradients;
+        for (std::size_t k = 0; k < move.work.size(); ++k)
+            sum += w.clock[k] * (move.work[k] + backward * move.backward_work[k]) + weights.memory[k] * move.memory[k];
+        return sum;
+    }
     [[nodiscard]] move_price price_at(std::size_t place) const {
         auto const classes = model_.class_count();
         auto const of = [&](std::vector<double> const& list) { return std::span(list).subspan(place * classes, classes); };
@@ -419,25 +425,47 @@ public:
 
     template <class Visit>
     void for_each_successor(state s, label const& l, Visit&& visit) const {
-        priced_.graph().for_each_edge(s, [&](std::uint32_t to, action a) {
-            label next = l;
-            priced_.extend(clock_, next.time, s.level, a);
-            next.buffer = std::max(next.buffer, priced_.buffer(s.level, a));
-            auto const memory = priced_.memory(s.level, a);
-            for (std::size_t k = 0; k < next.memory.size(); ++k) next.memory[k] += memory[k];
-            visit(a, state{s.level + 1, to}, std::move(next));
-        });
+        for_each_successor(s, l, visit, [](double) { return true; });
+    }
+    /// A label and the relaxed costs from there over a link, or by one of its moves, are a bound already: most successors are dropped by that.
+    template <class Visit, class IsWanted>
+    void for_each_successor(state s, label const& l, Visit&& visit, IsWanted&& is_wanted) const {
+        auto const& graph = priced_.graph();
+        auto const& segment = graph.from_level(s.level);
+        relaxed_.clear();
+        for (auto const& r : relaxations_) relaxed_.push_back(relaxed(r, l, s.level));
+        auto const bound_over = [&](auto const& rest) {
+            double best = 0;
+            for (std::size_t n = 0; n < relaxations_.size(); ++n) best = std::max(best, relaxed_[n] + rest(relaxations_[n]));
+            return best;
+        };
+        for (auto number = segment.first_link[s.position]; number < segment.first_link[s.position + 1]; ++number) {
+            auto const [to, bundle] = segment.links[number];
+            if (!is_wanted(bound_over([&](relaxation const& r) { return r.paths.through(s.level, number, to); }))) continue;
+            state const there{s.level + 1, to};
+            for (action const a : graph.bundle(bundle)) {
+                if (!is_wanted(bound_over([&](relaxation const& r) { return priced_.weighted(r.weights, s.level, a) + r.paths.to_goal(there); }))) continue;
+                label next = l;
+                priced_.extend(clock_, next.time, s.level, a);
+                next.buffer = std::max(next.buffer, priced_.buffer(s.level, a));
+                auto const memory = priced_.memory(s.level, a);
+                for (std::size_t k = 0; k < next.memory.size(); ++k) next.memory[k] += memory[k];
+                visit(a, there, std::move(next));
+            }
+        }
     }
 
 private:
+    /// What a label is worth in a relaxation; with the costs from its level on a bound.
+    [[nodiscard]] double relaxed(relaxation const& r, label const& l, std::size_t level) const {
+        double value = clock_.relaxed(l.time, r.weights.time, level) - r.credit;
+        for (std::size_t k = 0; k < l.memory.size(); ++k) value += r.weights.memory[k] * l.memory[k];
+        return value;
+    }
     [[nodiscard]] double bound_of_time(state s, label const& l) const {
         if (is_goal(s)) return total(l);
         double best = 0;
-        for (auto const& r : relaxations_) {
-            double value = clock_.relaxed(l.time, r.weights.time, s.level) + r.paths.to_goal(s) - r.credit;
-            for (std::size_t k = 0; k < l.memory.size(); ++k) value += r.weights.memory[k] * l.memory[k];
-            best = std::max(best, value);
-        }
+        for (auto const& r : relaxations_) best = std::max(best, relaxed(r, l, s.level) + r.paths.to_goal(s));
         return best;
     }
 
@@ -445,6 +473,8 @@ private:
     std::span<relaxation const> relaxations_;
     Accumulator clock_;
     bool memory_matters_;
+    /// By relaxation, of the label whose successors are made.
+    mutable std::vector<double> relaxed_;
     mutable double least_without_memory_ = std::numeric_limits<double>::infinity();
     std::vector<search::shortest_paths> least_memory_;
 };

@@ -39,7 +39,8 @@ namespace heddle {
 struct hap_options {
     training_options training{};
     synthesis_options synthesis{};
-    /// Limits of one last search at the best ratios, run where a search before it was cut short.
+    /// Limits of one last search at the best ratios, run where one before it was cut short; where memory binds and something fits, only if
+    /// one paid, see `synthesis_result::search_pays`.
     search::options last_search{.label_limit = 200'000, .comparison_limit = 50'000'000};
     /// Pairs of program and ratios tried from each start.
     int rounds = 6;
@@ -104,7 +105,7 @@ private:
             alternate("best ratios, curved", best_ratios_);
             for (auto const& s : starts) alternate(s.name + ", curved", s.ratios);
         }
-        if (!search_proves && which_limit_ != search::limit_kind::none) search_longer();
+        if (!search_proves && which_limit_ != search::limit_kind::none && (search_pays_ || !memory_binds_ || !best_)) search_longer();
         if (!best_) return infeasible();
         prove();
         finish(*best_);
@@ -131,6 +132,7 @@ private:
     bool widen() {
         if (std::exchange(has_all_programs_, true)) return false;
         graph_ = explore(wanted(instruction_filter::everything()));
+        search_pays_ = false;
         return true;
     }
 
@@ -200,6 +202,7 @@ private:
             auto options = options_.synthesis;
             if (search_proves) options.search.label_limit = 0;
             auto const found = synthesise_at(ratios, options);
+            search_pays_ |= found.which_limit != search::limit_kind::none && found.search_pays;
             std::string const origin = start + ", round " + std::to_string(round + 1);
             if (!found.path) {
                 if (auto const roomier = make_room(origin, ratios); roomier && round == 0) {
@@ -236,6 +239,21 @@ private:
         if (found.which_limit != search::limit_kind::none) which_limit_ = found.which_limit;
         memory_binds_ |= found.memory_binds;
         return found;
+    }
+
+    /// The last search; where memory binds, after one of a twentieth of it that paid.
+    synthesis_result search_while_it_pays(priced_graph const& priced, synthesis_options options) {
+        options.search = options_.last_search;
+        if (!memory_binds_) return synthesise_within_time(priced, std::move(options));
+        options.search.label_limit /= 20;
+        options.search.comparison_limit /= 20;
+        auto first = synthesise_within_time(priced, options);
+        if (first.which_limit == search::limit_kind::none || !first.search_pays) return first;
+        options.search = options_.last_search;
+        options.start = first.path;
+        options.weights = first.weights; // as tight a relaxation in one round
+        options.relaxation_rounds = 1;
+        return synthesise_within_time(priced, std::move(options));
     }
 
     /// The program of least memory, its communication buffers counted as if all were there at once, or not at all.
@@ -352,7 +370,6 @@ private:
         if constexpr (interleaves) return prove_by_search();
         auto options = options_.synthesis;
         options.relaxation_rounds *= search_proves ? 4 : 2;
-        options.search = options_.last_search;
         if (!search_proves) options.search.label_limit = 0;
         auto const model = per_device_model(cluster_, main_type(space_.program()));
         for (int left = 4;; --left) {
@@ -360,7 +377,7 @@ private:
             priced_graph const priced(space_, graph_, steps_, model, integral_shares(space_.program(), best_->ratios, best_->cuts), options_.training);
             options.start = best_path_;
             if (search_proves && weights_) options.weights = per_device(*weights_);
-            auto const found = synthesise_within_time(priced, options);
+            auto const found = search_proves ? search_while_it_pays(priced, options) : synthesise_within_time(priced, options);
             if (found.memory_binds && !has_all_programs_) {
                 memory_binds_ = true;
                 continue;
@@ -490,6 +507,8 @@ private:
     bool memory_binds_ = false, has_all_programs_ = false;
     /// Ratios are balanced with efficiencies as they are, not by lines below.
     bool follows_curves_ = false;
+    /// Some search of the programs at hand was cut short, and paid.
+    bool search_pays_ = false;
 };
 
 template <ratio_solver Solver>

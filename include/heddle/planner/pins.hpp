@@ -15,8 +15,8 @@
 
 namespace heddle {
 
-/// A tensor that is to have a form, as its source is read or its operator leaves it. A parameter is gathered along its finest factor alone, see
-/// `cut_space`: pinned to another it is used as it is cut, or not at all.
+/// A tensor that is to have a form, as its source is read or its operator leaves it. A parameter is gathered along
+/// its finest factor alone, see `cut_space`; pinned to another, along that one.
 struct pinned_tensor {
     tensor_id tensor = 0;
     heddle::form form = heddle::form::replicated();

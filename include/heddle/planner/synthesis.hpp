@@ -27,6 +27,8 @@ struct synthesis_result {
     double lower_bound = 0;
     /// Some program met on the way does not fit into memory.
     bool memory_binds = false;
+    /// A search found a better program than relaxations, or closed a tenth of the gap that they leave: then a longer one may do more.
+    bool search_pays = false;
     /// Of the tightest relaxation met.
     std::optional<multipliers> weights;
     search::statistics statistics;
@@ -67,6 +69,7 @@ template <class Accumulator = serial>
     if (bounds.tightest.empty()) return result;
     result.weights = bounds.tightest.front().weights;
 
+    double const relaxed_bound = result.lower_bound;
     bool const is_open = bounds.lower_bound < bounds.cost.seconds * (1 - 1e-9);
     bool stopped = is_open && options.search.label_limit < priced.graph().level_count();
     if (stopped) result.which_limit = search::limit_kind::labels;
@@ -82,6 +85,7 @@ template <class Accumulator = serial>
         if (found.cost) {
             bounds.cost = priced.evaluate<Accumulator>(found.actions);
             bounds.path = std::move(found.actions);
+            result.search_pays = true;
         }
         // Relaxations hold for instructions in any order, but where work and collectives run beside each other for those that the search sees.
         double const unseen = memory_matters ? std::numeric_limits<double>::infinity() : problem.least_without_memory();
@@ -96,6 +100,7 @@ template <class Accumulator = serial>
         result.status = stopped ? search::status::limit : search::status::infeasible;
         return result;
     }
+    result.search_pays |= result.lower_bound - relaxed_bound > 0.1 * (result.cost.seconds - relaxed_bound);
     bool const proven = result.lower_bound >= result.cost.seconds * (1 - 1e-9);
     result.status = proven ? search::status::optimal : stopped ? search::status::limit : search::status::feasible;
     if (proven) result.lower_bound = result.cost.seconds;

@@ -164,12 +164,13 @@ private:
             return;
         }
         ++statistics_.expanded;
-        problem_.for_each_successor(states_[node.state], node.label, [&](action_type const& action, state_type next, label_type label) {
+        auto const visit = [&](action_type const& action, state_type next, label_type label) {
             ++statistics_.generated;
             auto const before = time();
             insert(std::move(next), std::move(label), from, action);
             inserting += time() - before;
-        });
+        };
+        for_each_wanted_successor(problem_, states_[node.state], node.label, visit, [&](double bound) { return !is_bounded(settled(bound, from)); });
         statistics_.insertion_seconds += seconds(inserting);
         statistics_.successor_seconds += seconds(time() - looking - inserting);
     }
@@ -181,15 +182,21 @@ private:
         statistics_.successor_seconds *= scale;
     }
 
+    /// What is left to pay never falls along a path; nor does it rise by rounding, or equals would part.
+    [[nodiscard]] static double settled(double bound, entry const& from) {
+        return bound <= from.bound + 1e-12 * std::abs(from.bound) ? from.bound : bound;
+    }
+    /// Whether labels of a bound are dropped; if so, takes note of it.
+    [[nodiscard]] bool is_bounded(double bound) {
+        if (!is_hopeless(bound)) return false;
+        ++statistics_.bounded;
+        least_bounded_ = std::min(least_bounded_, bound);
+        return true;
+    }
+
     void insert(state_type state, label_type label, entry const& from, action_type const& action) {
-        double bound = problem_.bound(state, label);
-        // What is left to pay never falls along a path; nor does it rise by rounding, or equals would part.
-        if (bound <= from.bound + 1e-12 * std::abs(from.bound)) bound = from.bound;
-        if (is_hopeless(bound)) {
-            ++statistics_.bounded;
-            least_bounded_ = std::min(least_bounded_, bound);
-            return;
-        }
+        double const bound = settled(problem_.bound(state, label), from);
+        if (is_bounded(bound)) return;
         if (is_subsumed(state, label)) { ++statistics_.dominated; return; }
         auto const [number, is_new] = states_.insert(std::move(state));
         if (is_new) {

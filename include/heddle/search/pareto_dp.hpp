@@ -121,19 +121,23 @@ private:
     void expand(std::uint32_t from) {
         ++statistics_.expanded;
         auto const& node = nodes_[from];
-        problem_.for_each_successor(states_[node.state], node.label, [&](action_type const& action, state_type next, label_type label) {
+        auto const visit = [&](action_type const& action, state_type next, label_type label) {
             ++statistics_.generated;
             insert(std::move(next), std::move(label), node.bound, from, action);
-        });
+        };
+        for_each_wanted_successor(problem_, states_[node.state], node.label, visit, [&](double bound) { return !is_bounded(bound); });
+    }
+    /// Whether labels of a bound are dropped; if so, takes note of it.
+    [[nodiscard]] bool is_bounded(double bound) {
+        if (!is_hopeless(bound)) return false;
+        ++statistics_.bounded;
+        least_bounded_ = std::min(least_bounded_, bound);
+        return true;
     }
 
     void insert(state_type&& state, label_type&& label, double least, std::uint32_t from, action_type const& action) {
         double const bound = std::max<double>(least, problem_.bound(state, label));
-        if (is_hopeless(bound)) {
-            ++statistics_.bounded;
-            least_bounded_ = std::min(least_bounded_, bound);
-            return;
-        }
+        if (is_bounded(bound)) return;
         auto const [number, is_new] = states_.insert(std::move(state));
         if (is_new) first_.push_back(none);
         if (!make_room(number, label)) { ++statistics_.dominated; return; }

@@ -69,7 +69,7 @@ struct statistics {
     std::size_t generated = 0;
     /// Labels dropped because another was at least as good.
     std::size_t dominated = 0;
-    /// Labels dropped because their bound reached the incumbent.
+    /// Labels dropped because their bound reached the incumbent; several left out at once count as one.
     std::size_t bounded = 0;
     std::size_t kept = 0;
     /// Pairs of labels compared for dominance.

@@ -194,6 +194,10 @@ public:
     struct turn {
         std::uint32_t to, action;
     };
+    /// Least cost from a level to the last over a link that leads to `to`; `link` is its number among those of the level's segment.
+    [[nodiscard]] double through(std::size_t level, std::size_t link, std::uint32_t to) const {
+        return choices_[stages_[stage_of_level_[level]].segment][link].cost + to_goal({static_cast<std::uint32_t>(level + 1), to});
+    }
     /// *Precondition:* the cost to the goal is finite.
     [[nodiscard]] turn best(graph_node n) const { return stages_[stage_of_level_[n.level]].best[n.position]; }
 
@@ -204,10 +208,9 @@ public:
         : stage_of_level_(graph.level_count()), rest_of_level_(graph.level_count()) {
         value_numbering values;
         key_numbering stages, segments;
-        std::vector<choice_list> choices;
         std::vector<cheapest_action> bundles(graph.bundle_count());
         std::size_t const last = graph.level_count() - 1;
-        stages_.push_back({values.insert(std::vector<double>(graph.node_count() - graph.first_of_level[last], 0.0)).first, 0, {}});
+        stages_.push_back({values.insert(std::vector<double>(graph.node_count() - graph.first_of_level[last], 0.0)).first, 0, 0, {}});
         stage_of_level_[last] = 0;
         for (std::size_t level = last; level-- > 0;) {
             std::uint64_t kind = level;
@@ -215,9 +218,12 @@ public:
             else if constexpr (std::invocable<Cost const&, Action const&>) kind = 0;
             auto const [segment, is_new_segment] = segments.insert({graph.segment_of_level[level], kind});
             std::uint32_t const next = stages_[stage_of_level_[level + 1]].values;
-            if (is_new_segment) choices.push_back(cheapest(graph, level, cost, bundles, static_cast<std::uint32_t>(choices.size() + 1)));
+            if (is_new_segment) choices_.push_back(cheapest(graph, level, cost, bundles, static_cast<std::uint32_t>(choices_.size() + 1)));
             auto const [number, is_new] = stages.insert({segment, next});
-            if (is_new) stages_.push_back(relax(graph.from_level(level), choices[segment], values[next], values));
+            if (is_new) {
+                stages_.push_back(relax(graph.from_level(level), choices_[segment], values[next], values));
+                stages_.back().segment = segment;
+            }
             stage_of_level_[level] = number + 1;
             rest_of_level_[level] = rest_of_level_[level + 1] + stages_[number + 1].least;
         }
@@ -226,9 +232,10 @@ public:
 
 private:
     using value_numbering = numbering<std::vector<double>, list_hash<double>>;
-    /// One level's costs to the goal: the least of them more than the least of the next level, and the others beyond it.
+    /// One level's costs to the goal: the least of them more than the least of the next level, and the others beyond it; and which list of
+    /// choices it comes from.
     struct stage {
-        std::uint32_t values;
+        std::uint32_t values, segment;
         double least;
         std::vector<turn> best;
     };
@@ -271,7 +278,7 @@ private:
     static stage relax(Segment const& segment, choice_list const& choices, std::vector<double> const& next, value_numbering& values) {
         constexpr double infinite = std::numeric_limits<double>::infinity();
         std::size_t const size = segment.size();
-        stage result{0, 0, std::vector<turn>(size)};
+        stage result{0, 0, 0, std::vector<turn>(size)};
         std::vector<double> to_goal(size, infinite);
         for (std::size_t n = 0; n < size; ++n)
             for (auto l = segment.first_link[n]; l < segment.first_link[n + 1]; ++l) {
@@ -289,6 +296,7 @@ private:
     }
 
     std::vector<stage> stages_;
+    std::vector<choice_list> choices_;
     std::vector<std::vector<double>> values_;
     std::vector<std::uint32_t> stage_of_level_;
     std::vector<double> rest_of_level_;

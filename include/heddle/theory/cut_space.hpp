@@ -64,8 +64,8 @@ struct cut_move {
 /// Where costs add up, the order of independent instructions does not matter, so this space has a program
 /// as cheap as any of the theory that keeps to the following. Each operator is computed once. A conversion
 /// goes straight to a form its operator uses, or through a whole copy where nothing leads there straight. A
-/// parameter is stored in the form of its first use or, where that is whole, along its finest factor; it may be unsharded
-/// if one operator uses it.
+/// parameter is stored in the form of its first use or, where that is whole, along its finest factor of those that are allowed; it may be
+/// unsharded if one operator uses it.
 /// Where a collective closes a stage, order matters: then the space has the orders that its cuts have (see `operator_cuts`); a bound from
 /// added costs holds for every order.
 ///
@@ -270,7 +270,7 @@ private:
         if (std::ranges::find(readable, f) != readable.end()) with({instruction::read(t, f)});
         else with({instruction::read(t, form::replicated()), instruction::convert(t, form::replicated(), f)});
         if (!tensor.is_parameter() || tensor.factors.empty() || !f.is_whole()) return;
-        form const stored = form::shard(finest_factor(tensor));
+        form const stored = form::shard(gathered_along(t));
         if (tensor.has_cotangent) with({instruction::read(t, stored, f)});
         with({instruction::read(t, stored), instruction::convert(t, stored, f)});
         // What gathers factors has its gradient after the backward pass only.
@@ -337,6 +337,17 @@ private:
         gained_.clear();
         if (holds(s, t, form::partial()) || holds(s, t, form::mirrored())) return visit(number(cut_move{end, 0, {}, {}, false}), state{});
         if (holds(s, t, form::replicated())) visit(number(cut_move{end, 0, {number(instruction::convert(t, form::replicated(), form::mirrored()))}, {}, false}), state{});
+    }
+
+    /// Of the factors along which a parameter may be read, that of most atoms; of all where it may be read along none.
+    [[nodiscard]] factor_number gathered_along(tensor_id t) const {
+        auto const& tensor = program_.tensors[t];
+        std::optional<factor_number> best;
+        for (factor_number f = 0; f < static_cast<factor_number>(tensor.factors.size()); ++f) {
+            auto const atoms = [&](factor_number g) { return tensor.factors[static_cast<std::size_t>(g)].extent; };
+            if (allowed_(instruction::read(t, form::shard(f))) && (!best || atoms(f) > atoms(*best))) best = f;
+        }
+        return best.value_or(finest_factor(tensor));
     }
 
     /// Whether a parameter read in form `read` takes no further memory in form `f`.

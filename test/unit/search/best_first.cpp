@@ -44,10 +44,38 @@ struct slow_steps : graph_problem {
         visit('n', s + 1, l + 1);
     }
 };
+/// Leaves out edges before it makes labels of them.
+struct choosy_graph : graph_problem {
+    using graph_problem::for_each_successor;
+    template <class Visit, class IsWanted>
+    void for_each_successor(state s, label l, Visit&& visit, IsWanted&& is_wanted) const {
+        for (auto const& e : edges)
+            if (e.from == s && is_wanted(l + e.cost)) visit(e.name, e.to, l + e.cost);
+    }
+};
+static_assert(search::problem<choosy_graph>);
 static_assert(search::problem<graph_problem>);
 static_assert(!search::subsuming_problem<graph_problem>);
 
 } // namespace
+
+TEST_CASE("a problem may leave out successors that are not wanted, and nothing else changes") {
+    graph_problem const plain{{{0, 1, 1, 'a'}, {0, 2, 4, 'b'}, {1, 2, 2, 'c'}, {2, 3, 1, 'd'}, {1, 3, 5, 'e'}}, 3};
+    choosy_graph const choosy{plain};
+    for (double cutoff : {3.5, 4.0, 4.5, 5.5, 100.0}) {
+        CAPTURE(cutoff);
+        search::options o;
+        o.cutoff = cutoff;
+        auto const all = search::best_first(plain, o), some = search::best_first(choosy, o);
+        CHECK(some.status == all.status);
+        CHECK(some.cost == all.cost);
+        CHECK(some.lower_bound == all.lower_bound);
+        CHECK(some.actions == all.actions);
+        CHECK(some.statistics.expanded == all.statistics.expanded);
+        CHECK(some.statistics.bounded == all.statistics.bounded);
+        CHECK(some.statistics.generated + some.statistics.bounded == all.statistics.generated);
+    }
+}
 
 TEST_CASE("best_first finds the shortest path of a graph") {
     graph_problem const p{{{0, 1, 1, 'a'}, {0, 2, 4, 'b'}, {1, 2, 2, 'c'}, {2, 3, 1, 'd'}, {1, 3, 5, 'e'}}, 3};

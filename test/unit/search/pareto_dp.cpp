@@ -36,6 +36,18 @@ struct errands {
 };
 static_assert(search::levelled_problem<errands>);
 
+/// Does not make labels that cost too much.
+struct choosy_errands : errands {
+    using errands::for_each_successor;
+    template <class Visit, class IsWanted>
+    void for_each_successor(state s, label l, Visit&& visit, IsWanted&& is_wanted) const {
+        errands::for_each_successor(s, l, [&](int minutes, state next, label made) {
+            if (is_wanted(made.money)) visit(minutes, next, made);
+        });
+    }
+};
+static_assert(search::levelled_problem<choosy_errands>);
+
 struct without_levels : errands {
     void level(state) const;
 };
@@ -52,6 +64,21 @@ TEST_CASE("a front of labels per state finds what no single label would") {
     CHECK(r.lower_bound == *r.cost);
     CHECK(search::best_first(errands{}).cost == r.cost);
     CHECK(r.statistics.dominated > 0);
+}
+
+TEST_CASE("a problem may leave out successors that are not wanted, and nothing else changes") {
+    for (double cutoff : {14.0, 15.0, 16.0, 100.0}) {
+        CAPTURE(cutoff);
+        search::pareto_options o;
+        o.cutoff = cutoff;
+        auto const all = search::pareto_dp(errands{}, o), some = search::pareto_dp(choosy_errands{}, o);
+        CHECK(some.status == all.status);
+        CHECK(some.cost == all.cost);
+        CHECK(some.lower_bound == all.lower_bound);
+        CHECK(some.actions == all.actions);
+        CHECK(some.statistics.bounded == all.statistics.bounded);
+        CHECK(some.statistics.generated + some.statistics.bounded == all.statistics.generated);
+    }
 }
 
 TEST_CASE("no path, a cutoff, and limits are told apart") {

@@ -64,6 +64,24 @@ TEST_CASE("shortest paths to the last level") {
     CHECK(paths.to_goal({3, 0}) == 0);
 }
 
+TEST_CASE("the cheapest of the links from a state is where the shortest path goes") {
+    digits space;
+    auto const graph = search::explore(space);
+    auto const paths = search::paths_to_goal(graph, [](int d) { return std::abs(d - 2) + 0.5; });
+    for (std::uint32_t level = 0; level < 3; ++level) {
+        auto const& segment = graph.from_level(level);
+        for (std::uint32_t n = 0; n < segment.size(); ++n) {
+            double least = std::numeric_limits<double>::infinity();
+            for (auto l = segment.first_link[n]; l < segment.first_link[n + 1]; ++l) {
+                double const through = paths.through(level, l, segment.links[l].to);
+                CHECK(through >= paths.to_goal({level, n}));
+                least = std::min(least, through);
+            }
+            CHECK(least == paths.to_goal({level, n}));
+        }
+    }
+}
+
 TEST_CASE("a path's states are where the shortest paths go on from") {
     digits space;
     auto const graph = search::explore(space);

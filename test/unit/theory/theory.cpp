@@ -228,3 +228,22 @@ TEST_CASE("the cuts of a program lead to its end") {
     // Gathered: stored along the finest factor.
     CHECK(seen.contains("read 0 shard(0); read 1 shard(0); convert 1 shard(0) -> replicated; compute 0: shard(0) replicated -> partial; "));
 }
+
+TEST_CASE("a parameter that may not be read along its finest factor is gathered along the finest that is left") {
+    program_builder b;
+    auto const x = b.input("x", {2, 3}), w = b.parameter("w", {4, 3});
+    auto const p = index_program(b.finish(b.apply("loss", "(b k), (n k) -> (); 0*1", {x, w})));
+    cut_space space(p);
+    space.restrict_to([&](instruction const& i) { return i.what != instruction::kind::read || i.tensor != w || i.to == S1; });
+    std::set<std::string> seen;
+    space.for_each_successor(0, space.initial(), [&](auto bundle, cut_state const&) {
+        for (auto action : space.bundle(bundle)) {
+            std::string line;
+            for (auto i : space.moves()[action].instructions) line += test::describe(space.instructions()[i]) + "; ";
+            seen.insert(line);
+        }
+    });
+    CHECK(seen.contains("read 0 shard(1); read 1 shard(1); compute 0: shard(1) shard(1) -> partial; "));
+    CHECK(seen.contains("read 0 shard(0); read 1 shard(1); convert 1 shard(1) -> replicated; compute 0: shard(0) replicated -> partial; "));
+    for (auto const& line : seen) CHECK(line.find("read 1 shard(1)") != std::string::npos);
+}
