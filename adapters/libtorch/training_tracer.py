@@ -6,6 +6,7 @@ import inspect
 import operator
 import re
 import types
+import unittest.mock
 
 import torch
 import torch.fx
@@ -86,6 +87,11 @@ class TrainingTracer(torch.fx.Tracer):
         self.rules = {}  # exported target -> index rule
         self.known = {}  # id of a real tensor -> (the tensor, its proxy)
         self.versions = {}  # id of a meta tensor that others may be views of -> (it, number of in-place changes, what was changed last, to what)
+
+    def trace(self, root, concrete_args=None):
+        # A helper of release 2 that takes nothing but tensors, before the function that uses it is seen.
+        with unittest.mock.patch.object(torch.nn.functional, "_none_or_dtype", lambda a: None if a is None else a.dtype, create=True):
+            return super().trace(root, concrete_args)
 
     # What torch.fx calls.
 
@@ -230,7 +236,8 @@ class TrainingTracer(torch.fx.Tracer):
         except Exception as error:
             name = display_name(target)
             missing = re.search(r"Could not run '(aten::\w+)", str(error))
-            if missing and missing[1] in ("aten::_local_scalar_dense", "aten::nonzero", "aten::masked_select", "aten::_unique2"):
+            asks = re.search(r"data-independent|\.item\(\) cannot be called on meta", str(error))  # as release 2 says it
+            if asks or missing and missing[1] in ("aten::_local_scalar_dense", "aten::nonzero", "aten::masked_select", "aten::_unique2"):
                 raise ExportError(f"{name} needs the contents of a tensor (data-dependent control flow or shape)") from error
             if missing:
                 raise ExportError(f"{name} cannot be run on the meta device; hide it in a function under torch.fx.wrap "

@@ -37,6 +37,20 @@ TEST_CASE("convolutions by rank, transposed or not") {
     CHECK(functional_call_of("aten::convolution", transposed, 5).target == "torch.conv_transpose3d");
 }
 
+TEST_CASE("resizing of every mode and rank is one functional") {
+    literal const sizes{literal::list{whole(5), whole(7)}}, factors{literal::list{literal{1.3}, literal{1.5}}};
+    auto const by_size = functional_call_of("aten::upsample_bilinear2d", {{"input", whole(1)}, {"output_size", sizes}, {"align_corners", {true}}, {"scale_factors", {}}}, 4);
+    CHECK(by_size.target == "torch.nn.functional.interpolate");
+    CHECK(by_size.keyword_order == std::vector<std::string>{"input", "size", "align_corners", "mode"});
+    CHECK(*by_size.keywords.at("mode").as<std::string>() == "bilinear");
+    auto const by_factor = functional_call_of("aten::upsample_nearest2d", {{"input", whole(1)}, {"output_size", {}}, {"scale_factors", factors}}, 4);
+    CHECK(by_factor.keyword_order == std::vector<std::string>{"input", "scale_factor", "mode"});
+    auto const one_by_one = functional_call_of("aten::upsample_nearest2d", {{"self", whole(1)}, {"output_size", sizes}, {"scales_h", literal{1.3}}, {"scales_w", literal{1.5}}}, 4);
+    CHECK(one_by_one.keyword_order == std::vector<std::string>{"input", "size", "scale_factor", "mode"});
+    CHECK(one_by_one.keywords.at("scale_factor").as<literal::list>()->size() == 2);
+    CHECK(*one_by_one.keywords.at("mode").as<std::string>() == "nearest");
+}
+
 TEST_CASE("selecting is indexing") {
     auto const select = functional_call_of("aten::select", {{"self", whole(0)}, {"dim", whole(-2)}, {"index", whole(3)}}, 3);
     CHECK(select.target == "operator.getitem");

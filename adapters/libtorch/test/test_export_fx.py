@@ -377,6 +377,8 @@ class ShippedFiles(ModelCase):
     def test_example_model(self):
         expected = read(ROOT / "examples" / "formats" / "model.json")
         self.check(expected)
+        if not torch.__version__.startswith("1.13"):
+            self.skipTest("made with another release of PyTorch, which names fewer arguments")
         self.assertEqual(self.without_source(export_fx.export(Scaled(), SCALED_INPUTS, "scaled")), self.without_source(expected))
 
     @unittest.skipUnless(torch, "PyTorch is not installed")

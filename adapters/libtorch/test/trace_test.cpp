@@ -176,6 +176,10 @@ TEST_CASE("a loss is appended") {
     CHECK(p.tensor(p.loss()).shape.empty());
     auto const squared = libtorch::trace(m, {numbers({8, 4})}, {.loss = libtorch::appended_loss{.function = "mse_loss", .target = numbers({8, 10})}}).program;
     CHECK(kinds(squared) == "matmul mse_loss");
+    auto const several = module_of("    y = torch.matmul(x, self.weight)\n    return y, -y, None, y + y\n", {4, 10});
+    auto const summed = libtorch::trace(several, {numbers({8, 4})}, {.loss = libtorch::appended_loss{.target = target, .auxiliary_weight = 0.5}}).program;
+    CHECK(kinds(summed) == "matmul neg add cross_entropy cross_entropy mul add cross_entropy mul add");
+    CHECK(summed.attributes(5).at("number") == std::vector<double>{0.5});
 }
 
 TEST_CASE("an operator without a rule, and a rule for it") {
@@ -195,6 +199,21 @@ TEST_CASE("convolutions of a shape that nothing is computed for") {
     auto const real = libtorch::trace(m, {numbers({1, 4, 33, 40})}).program;
     auto const computed = at::conv2d(numbers({1, 4, 33, 40}), numbers({6, 2, 3, 3}), {}, {2, 1}, {1, 0}, {1, 2}, 2);
     CHECK(real.tensor(real.results(0)[0]).shape == shape(computed.sizes().begin(), computed.sizes().end()));
+}
+
+TEST_CASE("resizing by a factor that does not divide evenly") {
+    for (std::string const mode : {"nearest", "bilinear"}) {
+        auto const corners = mode == "nearest" ? std::string{} : ", False";
+        auto const m = module_of("    return torch.upsample_" + mode + "2d(x, None" + corners + ", [1.3, 1.5]).sum() + torch.upsample_" + mode + "2d(x, [5, 7]" + corners + ", None).sum() * self.weight.sum()\n");
+        auto const traced = libtorch::trace(m, {numbers({2, 3, 6, 5})});
+        CHECK(traced.warnings.empty());
+        auto const& p = traced.program;
+        REQUIRE(kinds(p).find("interpolate sum interpolate sum") == 0);
+        CHECK(p.tensor(p.results(0)[0]).shape == shape{2, 3, 7, 7});
+        CHECK(p.attributes(0).at("factors") == std::vector<double>{1.3, 1.5});
+        CHECK(p.tensor(p.results(2)[0]).shape == shape{2, 3, 5, 7});
+        CHECK_FALSE(p.attributes(2).contains("factors"));
+    }
 }
 
 TEST_CASE("bad input is refused in a sentence") {

@@ -7,6 +7,9 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,8 +30,15 @@ public:
     rule_table rules;
 
     /// Adds an operator and returns its results. *Throws* `input_error`, as `add_call` does.
-    std::vector<tensor_id> add(traced_call const& call) {
+    ///
+    /// A concatenation goes on from one of its first operands, if there is one: `cat(a, b, c)` after `cat(a, b)` is `cat(cat(a, b), c)`. So where every
+    /// layer takes all layers before it, as in DenseNet, not all their results are in use at once, and plans are found soon. The values are the same, and
+    /// as many elements are read, written and kept.
+    std::vector<tensor_id> add(traced_call call) {
+        auto const joined = concatenated(call);
+        if (joined) shorten(call, *joined);
         auto added = add_call(builder, call, rules);
+        if (joined && added.is_known) concatenations_.emplace(*joined, added.results.front());
         if (!added.is_known) {
             auto known = std::ranges::find(missing_, call.target, &missing_rule::target);
             if (known == missing_.end()) known = missing_.insert(missing_.end(), {call.target, 0});
@@ -47,7 +57,34 @@ public:
     }
 
 private:
+    /// An axis, and what is put together along it.
+    using concatenation = std::pair<std::size_t, std::vector<tensor_id>>;
+
+    /// What a call concatenates by the catalogue's rule, if it does.
+    [[nodiscard]] std::optional<concatenation> concatenated(traced_call const& call) const {
+        bool const joins = detail::is_torch_module(detail::split_target(call.target).first) && detail::kind_of(call.target) == "cat";
+        if (!joins || call.operands.empty() || rules.contains(call.target)) return {};
+        call_arguments const arguments(call);
+        return concatenation{arguments.axis(arguments.integer(1, "dim", 0), builder.tensor(call.operands.front()).shape.size()), call.operands};
+    }
+    /// Takes the longest concatenation that there is of the first operands in place of them.
+    void shorten(traced_call& call, concatenation const& joined) const {
+        auto part = joined;
+        for (part.second.pop_back(); part.second.size() > 1; part.second.pop_back()) {
+            auto const found = concatenations_.find(part);
+            if (found == concatenations_.end()) continue;
+            call.operands.erase(call.operands.begin() + 1, call.operands.begin() + static_cast<std::ptrdiff_t>(part.second.size()));
+            call.operands.front() = found->second;
+            literal::list operands(call.operands.size());
+            for (std::size_t k = 0; k < operands.size(); ++k) operands[k].value = literal::tensor{call.operands[k]};
+            call.arguments = {{std::move(operands)}, {static_cast<std::int64_t>(joined.first)}};
+            call.keywords.clear();
+            return;
+        }
+    }
+
     std::vector<missing_rule> missing_;
+    std::map<concatenation, tensor_id> concatenations_;
 };
 
 } // namespace heddle

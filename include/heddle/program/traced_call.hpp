@@ -6,6 +6,7 @@
 #include <heddle/base/error.hpp>
 #include <heddle/program/tensor.hpp>
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -93,6 +94,20 @@ public:
         if (auto const* real = found->as<double>()) return *real;
         if (auto const* whole = found->as<std::int64_t>()) return static_cast<double>(*whole);
         return {};
+    }
+    /// A number, or a list of them.
+    [[nodiscard]] std::vector<double> numbers(std::size_t position, std::string_view name) const {
+        auto const* found = find(position, name);
+        if (!found) return {};
+        std::vector<double> result;
+        auto const add = [&](literal const& item) {
+            if (auto const* real = item.as<double>()) result.push_back(*real);
+            else if (auto const* whole = item.as<std::int64_t>()) result.push_back(static_cast<double>(*whole));
+            else fail(name, "expected numbers");
+        };
+        if (auto const* list = found->as<literal::list>()) std::ranges::for_each(*list, add);
+        else add(*found);
+        return result;
     }
     [[nodiscard]] bool flag(std::size_t position, std::string_view name, bool absent) const {
         auto const* found = find(position, name);

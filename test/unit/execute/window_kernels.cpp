@@ -110,6 +110,21 @@ TEST_CASE("resizing") {
     operator_check twice({"torch.nn.functional.interpolate", {{1, 1, 2}}, {T(0)}, {{"scale_factor", number(2)}}, {{1, 1, 4}}}, 1);
     auto const &x = twice.operands()[0], &y = twice.results()[0];
     CHECK(y.data == std::vector<double>{x[0], x[0], x[1], x[1]});
+    // A factor that does not divide evenly: sizes are rounded down, places follow from the factor unless it is computed anew from the sizes.
+    operator_check nearest({"torch.nn.functional.interpolate", {{1, 1, 3}}, {T(0)}, {{"scale_factor", real(1.3)}}, {{1, 1, 3}}}, 1);
+    auto const& three = nearest.operands()[0];
+    CHECK(nearest.results()[0].data == std::vector<double>{three[0], three[0], three[1]});
+    auto const line = [](bool recomputed) {
+        return operator_case{"torch.nn.functional.interpolate", {{1, 1, 3}}, {T(0)}, {{"scale_factor", real(1.5)}, {"mode", text("linear")}, {"recompute_scale_factor", flag(recomputed)}}, {{1, 1, 4}}};
+    };
+    operator_check given(line(false), 1), anew(line(true), 1);
+    auto const &from = given.operands()[0], &to = given.results()[0];
+    CHECK(to[1] == doctest::Approx((from[0] + from[1]) / 2));
+    CHECK(to[3] == doctest::Approx(from[1] / 6 + from[2] * 5 / 6));
+    CHECK(anew.results()[0][1] == doctest::Approx(anew.operands()[0][0] * 3 / 8 + anew.operands()[0][1] * 5 / 8));
+    CHECK(anew.results()[0][3] == doctest::Approx(anew.operands()[0][2]));
+    for (char const* mode : {"nearest", "bilinear", "bicubic"})
+        check({"torch.nn.functional.interpolate", {{2, 3, 4, 5}}, {T(0)}, {{"mode", text(mode)}, {"scale_factor", {literal::list{real(1.3), real(0.7)}}}}, {{2, 3, 5, 3}}});
     operator_check ends({"torch.nn.functional.interpolate", {{1, 1, 2}}, {T(0)}, {{"mode", text("linear")}, {"align_corners", flag(true)}}, {{1, 1, 3}}}, 1);
     CHECK(ends.results()[0][1] == doctest::Approx((ends.operands()[0][0] + ends.operands()[0][1]) / 2));
     CHECK_THROWS_AS(operator_check({"torch.nn.functional.interpolate", {{2, 3, 4, 5}}, {T(0), ints({7, 3})}, {{"mode", text("area")}}, {{2, 3, 7, 3}}, {}, {}, true}, 1), input_error);

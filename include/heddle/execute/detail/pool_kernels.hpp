@@ -50,7 +50,7 @@ struct pool_weights {
     return weights;
 }
 
-/// Of every combination of what the dimensions give: `along(d, size, results, o)` lists places and weights of result `o`.
+/// Of every combination of what the dimensions give: `along(d, size, results, o)` lists places and weights of result `o` in dimension `d`.
 template <class Along>
 pool_weights product_weights(std::size_t rank, shape const& x, shape const& y, Along const& along) {
     shape const input = last(x, rank), output = last(y, rank);
@@ -61,7 +61,7 @@ pool_weights product_weights(std::size_t rank, shape const& x, shape const& y, A
             for (extent o = 0; o < output[d]; ++o) {
                 auto& combined = next.emplace_back();
                 for (auto const& [from, weight] : so_far)
-                    for (auto const& [place, factor] : along(input[d], output[d], o)) combined.emplace_back(from * input[d] + place, weight * factor);
+                    for (auto const& [place, factor] : along(d, input[d], output[d], o)) combined.emplace_back(from * input[d] + place, weight * factor);
             }
         weights.of = std::move(next);
     }
@@ -73,7 +73,7 @@ pool_weights product_weights(std::size_t rank, shape const& x, shape const& y, A
     return {o * size / results, ((o + 1) * size + results - 1) / results};
 }
 [[nodiscard]] inline pool_weights adaptive_weights(kernel_call const& call, shape const& x, shape const& y) {
-    return product_weights(static_cast<std::size_t>(call.number("rank", 2)), x, y, [](extent size, extent results, extent o) {
+    return product_weights(static_cast<std::size_t>(call.number("rank", 2)), x, y, [](std::size_t, extent size, extent results, extent o) {
         auto const [begin, end] = adaptive_window(size, results, o);
         std::vector<std::pair<extent, double>> window;
         for (extent i = begin; i < end; ++i) window.emplace_back(i, 1 / static_cast<double>(end - begin));
@@ -93,13 +93,15 @@ pool_weights product_weights(std::size_t rank, shape const& x, shape const& y, A
 [[nodiscard]] inline pool_weights resize_weights(kernel_call const& call, shape const& x, shape const& y) {
     auto const neighbours = static_cast<int>(call.number("neighbours", 1));
     bool const corners = call.flag("align_corners");
-    return product_weights(static_cast<std::size_t>(call.number("rank", 2)), x, y, [=](extent size, extent results, extent o) {
+    auto const factors = call.numbers("factors");
+    return product_weights(static_cast<std::size_t>(call.number("rank", 2)), x, y, [=](std::size_t d, extent size, extent results, extent o) {
         using places = std::vector<std::pair<extent, double>>;
-        if (neighbours == 1) return places{{o * size / results, 1}};
-        double const step = corners ? results > 1 ? static_cast<double>(size - 1) / static_cast<double>(results - 1) : 0
-                                    : static_cast<double>(size) / static_cast<double>(results);
-        double const at = corners ? static_cast<double>(o) * step : (static_cast<double>(o) + 0.5) * step - 0.5;
         auto const inside = [&](extent place) { return std::clamp<extent>(place, 0, size - 1); };
+        if (neighbours == 1) return places{{factors.empty() ? o * size / results : inside(static_cast<extent>(static_cast<double>(o) / factors.at(d))), 1}};
+        double const step = corners            ? results > 1 ? static_cast<double>(size - 1) / static_cast<double>(results - 1) : 0
+                            : factors.empty() ? static_cast<double>(size) / static_cast<double>(results)
+                                              : 1 / factors.at(d);
+        double const at = corners ? static_cast<double>(o) * step : (static_cast<double>(o) + 0.5) * step - 0.5;
         if (neighbours == 2) {
             extent const before = inside(static_cast<extent>(std::max(0.0, at)));
             double const part = std::max(0.0, at) - static_cast<double>(before);

@@ -143,7 +143,8 @@ description adaptive_max_pool(call_view const& c) {
     return op;
 }
 
-/// Resizing to the nearest element, or in each dimension by a line between two neighbours or a cubic of four.
+/// Resizing to the nearest element, or in each dimension by a line between two neighbours or a cubic of four. The places of results follow from both
+/// sizes, or from the factors that were given: where these do not divide evenly, sizes are rounded down and the two differ.
 inline description interpolate(call_view const& c) {
     shape const& dims = c.shape_of(c.tensor(0, "input"));
     std::string const mode = c.text(3, "mode", "nearest");
@@ -153,6 +154,11 @@ inline description interpolate(call_view const& c) {
     auto op = pool(c, dims.size() - 2, true, std::pow(neighbours, dims.size() - 2));
     op.options.attributes["neighbours"] = just(neighbours);
     op.options.attributes["align_corners"] = just(c.flag(4, "align_corners", false));
+    if (auto factors = c.numbers(2, "scale_factor"); !factors.empty() && !c.flag(5, "recompute_scale_factor", false)) {
+        if (factors.size() == 1) factors.resize(dims.size() - 2, factors.front());
+        if (factors.size() != dims.size() - 2) c.fail("scale_factor", "expected one number or " + std::to_string(dims.size() - 2));
+        op.options.attributes["factors"] = std::move(factors);
+    }
     return op;
 }
 

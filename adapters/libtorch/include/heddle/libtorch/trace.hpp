@@ -18,14 +18,50 @@
 
 namespace heddle::libtorch {
 
-/// A loss put behind a module that returns predictions: a function of `torch.nn.functional` that takes input, target and reduction.
+/// A loss put behind a module that returns predictions: a function of `torch.nn.functional` that takes input, target and reduction. Where the module returns
+/// several, as some classifiers do in training, the loss is that of the first and a part of that of each other.
 struct appended_loss {
     std::string function = "cross_entropy";
     std::string reduction = "mean";
     /// An example, with the real batch.
     at::Tensor target;
     std::string target_name = "target";
+    double auxiliary_weight = 0.3;
 };
+
+namespace detail {
+
+/// The predictions of a module; those that are none are left out.
+[[nodiscard]] inline std::vector<at::Tensor> traced_results(graph_tracer const& tracer, c10::IValue const& result, bool may_be_several) {
+    if (may_be_several && result.isTuple()) {
+        std::vector<at::Tensor> all;
+        for (auto const& item : result.toTupleRef().elements())
+            if (!item.isNone()) all.push_back(traced_results(tracer, item, false).front());
+        if (!all.empty()) return all;
+    }
+    if (!result.isTensor() || !tracer.is_traced(result.toTensor()))
+        throw input_error("forward", std::string("returns a ") + result.tagKind() + ", expected one tensor that depends on the inputs");
+    return {result.toTensor()};
+}
+
+/// Adds the losses of predictions and their sum.
+[[nodiscard]] inline tensor_id append_loss(graph_tracer& tracer, appended_loss const& loss, std::vector<at::Tensor> const& predictions, at::Tensor const& target) {
+    at::Tensor const scalar = at::empty({}, predictions.front().options());
+    auto const add = [&](std::string function, std::vector<std::pair<std::string, literal>> arguments) {
+        functional_call call{std::move(function)};
+        for (auto& [name, value] : arguments) call.add(std::move(name), std::move(value));
+        return literal{literal::tensor{tracer.record(std::move(call), {scalar}).front()}};
+    };
+    auto const loss_of = [&](at::Tensor const& prediction) {
+        return add("torch.nn.functional." + loss.function, {{"input", {literal::tensor{tracer.id(prediction)}}}, {"target", {literal::tensor{tracer.id(target)}}}, {"reduction", {loss.reduction}}});
+    };
+    literal sum = loss_of(predictions.front());
+    for (std::size_t i = 1; i < predictions.size(); ++i)
+        sum = add("torch.add", {{"input", sum}, {"other", add("torch.mul", {{"input", loss_of(predictions[i])}, {"other", {loss.auxiliary_weight}}})}});
+    return sum.as<literal::tensor>()->id;
+}
+
+} // namespace detail
 
 struct trace_options {
     /// Default: the module's type.
@@ -64,18 +100,9 @@ struct traced_model {
     if (options.loss) target = tracer.input(options.loss->target_name, options.loss->target);
 
     auto const result = tracer.call_method("forward", std::move(values));
-    if (!result.isTensor() || !tracer.is_traced(result.toTensor())) throw input_error("forward", std::string("returns a ") + result.tagKind() + ", expected one tensor that depends on the inputs");
-    at::Tensor loss = result.toTensor();
-    if (options.loss) {
-        detail::functional_call call{"torch.nn.functional." + options.loss->function};
-        call.add("input", {literal::tensor{tracer.id(loss)}});
-        call.add("target", {literal::tensor{tracer.id(*target)}});
-        call.add("reduction", {options.loss->reduction});
-        at::Tensor const whole = at::empty({}, loss.options());
-        return {options.name.empty() ? module.type()->name()->name() : options.name,
-                recorder.builder.finish(tracer.record(std::move(call), {whole}).front()), recorder.missing(), recorder.warnings()};
-    }
-    return {options.name.empty() ? module.type()->name()->name() : options.name, recorder.builder.finish(tracer.id(loss)), recorder.missing(), recorder.warnings()};
+    auto const predictions = detail::traced_results(tracer, result, options.loss.has_value());
+    auto const loss = options.loss ? detail::append_loss(tracer, *options.loss, predictions, *target) : tracer.id(predictions.front());
+    return {options.name.empty() ? module.type()->name()->name() : options.name, recorder.builder.finish(loss), recorder.missing(), recorder.warnings()};
 }
 
 /// As above, from a file that `torch.jit.save` wrote. *Throws* `file_error` if it cannot be read.

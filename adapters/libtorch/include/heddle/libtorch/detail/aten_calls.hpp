@@ -87,6 +87,21 @@ struct functional_call {
     }
 };
 
+/// A resizing, of which ATen has one operator for each mode and rank: `upsample_bilinear2d`. Factors come as a list or one by one.
+[[nodiscard]] inline functional_call interpolation(std::string_view name, std::vector<aten_argument> arguments) {
+    functional_call call{"torch.nn.functional.interpolate"};
+    literal::list factors;
+    for (auto& a : arguments) {
+        if (a.value.is_none()) continue;
+        if (a.name.starts_with("scales")) factors.push_back(std::move(a.value));
+        else call.add(a.name == "self" ? "input" : a.name == "output_size" ? "size" : a.name == "scale_factors" ? "scale_factor" : a.name, std::move(a.value));
+    }
+    if (!factors.empty()) call.add("scale_factor", {std::move(factors)});
+    constexpr auto before = std::string_view("upsample_").size(), after = std::string_view("2d").size();
+    call.add("mode", {std::string(name.substr(before, name.size() - before - after))});
+    return call;
+}
+
 /// The call of the functional that is `qualified` (`aten::linear`, with or without an underscore at its end); `rank` is that of its
 /// first tensor. An operator of another namespace keeps its names: `mine::scale` is `mine.scale`.
 [[nodiscard]] inline functional_call functional_call_of(std::string_view qualified, std::vector<aten_argument> arguments, std::size_t rank) {
@@ -118,6 +133,7 @@ struct functional_call {
         call.add("index", {std::move(items)});
         return call;
     }
+    if (name.starts_with("upsample_") && name.ends_with('d')) return interpolation(name, std::move(arguments));
     if (name == "rsub") { // other - self
         call.target = "torch.sub";
         std::swap(arguments[0].value, arguments[1].value);
