@@ -282,8 +282,9 @@ private:
 ///
 /// A label is dropped when another of its state dominates it (weakly: of equal labels the first is kept), when its bound
 /// reaches the incumbent, or when the beam has no room for it. Labels wait for their level and are then taken in the order of their
-/// bounds, so one is compared with better ones alone; where a label has a greater bound than another that it dominates, both stay. The
-/// bound only prunes; where it is weak, no order of expansion helps, and this does without `best_first`'s queue. States that subsume others, and `solution_count`, are not used.
+/// bounds, so one is compared with better ones alone; where a label has a greater bound than another that it dominates, both stay. Those
+/// that wait count as kept for limits. The bound only prunes; where it is weak, no order of expansion helps, and this does without
+/// `best_first`'s queue. States that subsume others, and `solution_count`, are not used.
 /// *Visitor.* That of `best_first`; the bound of its progress stays at the least number.
 /// *Returns* `optimal` unless a limit, a gap or the beam stood in the way; then a bound from the labels left out. A beam
 /// that leaves no way to a goal counts as a limit on labels. The parts of `seconds` are not measured.
