@@ -45,6 +45,7 @@
 #include <heddle/cluster/saturation.hpp>
 
 #include <heddle/theory/batch.hpp>
+#include <heddle/theory/batch_split.hpp>
 #include <heddle/theory/cut_space.hpp>
 #include <heddle/theory/factor_set.hpp>
 #include <heddle/theory/form.hpp>
@@ -90,7 +91,6 @@
 #include <heddle/balance/smooth_curve.hpp>
 #include <heddle/balance/ties.hpp>
 
-#include <heddle/pipeline/batch_split.hpp>
 #include <heddle/pipeline/degrees.hpp>
 #include <heddle/pipeline/device_walk.hpp>
 #include <heddle/pipeline/folding.hpp>

@@ -183,8 +183,9 @@ class CommandLine(unittest.TestCase):
         out = self.path / "turns.json"
         planned = run("plan", "--model", MODEL, "--cluster", CLUSTER, "--planner", "hidup", "--labels-per-cut", "2", "--out", out, "--json")
         self.assertEqual((planned.returncode, planned.stderr), (0, ""))
-        verified = run("verify", "--plan", out, "--model", MODEL, "--no-run")
+        verified = run("verify", "--plan", out, "--model", MODEL, "--shrink", "--json")
         self.assertEqual((verified.returncode, verified.stderr), (0, ""), verified)
+        self.assertTrue(json.loads(verified.stdout)["executed"])
 
     def test_plans_of_a_changed_model(self):
         out, summary = self.planned("--cluster", CLUSTER, "--batch", 64, "--optimizer", "sgd", "--gradient-overlap")

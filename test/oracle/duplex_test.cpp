@@ -335,11 +335,14 @@ TEST_CASE("duplex: weighted costs are a bound, and two sums are not enough") {
         auto const steps = random_steps(random, classes, 0, 8);
         duplex const clock(classes, halves(count));
         relaxation_weights w{{}};
-        w.network = random.unit();
-        w.patient = w.network * random.unit();
+        for (auto* d : {&w.forward, &w.backward}) {
+            d->network = random.chance(0.2) ? 0 : random.chance(0.2) ? 1 : random.unit();
+            d->work = 1 - d->network;
+            d->patient = d->network * random.unit();
+        }
         double sum = 0;
         for (std::size_t k = 0; k < classes; ++k) sum += w.clock.emplace_back(random.unit() + 1e-3);
-        for (auto& x : w.clock) x *= (1 - w.network) / sum;
+        for (auto& x : w.clock) x /= sum;
         double const total = clock.total(label_of(clock, steps));
         double rest = 0;
         CAPTURE(seed);
@@ -347,9 +350,11 @@ TEST_CASE("duplex: weighted costs are a bound, and two sums are not enough") {
             if (n < steps.size()) {
                 auto const& s = steps[n].cost;
                 double const times = s.once ? 1 : count;
-                double const patient = s.once && s.transient == 0 ? s.forward_transfer : 0;
-                rest += w.network * (times * (s.forward_transfer + s.backward_transfer) - patient + s.refresh) + w.patient * (patient + s.deferred);
-                for (std::size_t k = 0; k < classes; ++k) rest += w.clock[k] * (times * (s.forward[k] + s.backward[k]) + s.update[k]);
+                bool const stays = s.once && s.transient == 0;
+                rest += (stays ? w.forward.patient : w.forward.network) * times * s.forward_transfer + (stays ? w.again() : w.backward.network) * times * s.backward_transfer;
+                rest += w.backward.patient * s.deferred + s.refresh;
+                for (std::size_t k = 0; k < classes; ++k)
+                    rest += w.clock[k] * (times * (w.forward.work * s.forward[k] + w.backward.work * s.backward[k]) + s.update[k]);
             }
             auto const part = label_of(clock, {steps.begin(), steps.begin() + static_cast<std::ptrdiff_t>(n)});
             CHECK(clock.relaxed(part, w, n) + rest <= total * (1 + 1e-12) + 1e-12);

@@ -115,11 +115,12 @@ private:
 };
 
 multipliers random_weights(random_source& random, cost_model const& model, bool interleaves) {
-    multipliers result{{test::random_ratios(model.class_count() + interleaves, random)}, std::vector<double>(model.class_count())};
-    if (interleaves) {
-        result.time.network = result.time.patient = result.time.clock.back();
-        result.time.clock.pop_back();
-    }
+    multipliers result{{test::random_ratios(model.class_count(), random)}, std::vector<double>(model.class_count())};
+    for (auto* d : {&result.time.forward, &result.time.backward})
+        if (interleaves) {
+            d->network = d->patient = random.unit();
+            d->work = 1 - d->network;
+        }
     if (random.chance(0.5))
         for (auto& price : result.memory) price = random.log_between(1e-9, 1e-3);
     return result;

@@ -3,9 +3,11 @@
 /// @brief Plans whose micro-batches take turns.
 #pragma once
 
+#include <heddle/theory/micro_batch.hpp>
 #include <support/random_plans.hpp>
 
 #include <utility>
+#include <vector>
 
 namespace heddle::test {
 
@@ -19,6 +21,24 @@ namespace heddle::test {
         if (s.instruction.what == instruction::kind::unshard || random.chance(0.1)) p.stages.push_back(n);
     }
     return p;
+}
+
+/// The number of micro-batches that a program's batch can be divided into; none if it cannot.
+[[nodiscard]] inline int divisor_of_batch(program const& p, random_source& random) try {
+    auto const indexed = index_program(p);
+    auto const batch = batch_of_inputs(indexed);
+    auto const [statistic, operation] = obstacles_to_micro_batches(indexed);
+    if (batch.empty() || statistic || operation) return 0;
+    auto const size = indexed.tensors[batch.front().tensor].factors[static_cast<std::size_t>(batch.front().factor)].extent;
+    std::vector<int> fit;
+    for (int k = 2; k <= 4; ++k)
+        if (size % k == 0 && size > k) fit.push_back(k);
+    if (fit.empty()) return 0;
+    int const count = random.of(fit);
+    static_cast<void>(micro_batch_of(p, count));
+    return count;
+} catch (input_error const&) { // an extent depends on the batch's in a way that no rule states
+    return 0;
 }
 
 } // namespace heddle::test

@@ -113,7 +113,7 @@ public:
         return end.forward.slots + turn + end.backward.slots + std::ranges::max(l.update) + l.refresh;
     }
 
-    /// Weights of work and of collectives share one whole.
+    /// In either direction, weights of work and of collectives share one whole.
     static constexpr bool overlaps_gradients = false, interleaves = true;
 
     /// Sound: where it holds, every continuation costs at most as much after `a` as after `b`; and exact at the end of a stage.
@@ -130,17 +130,17 @@ public:
     }
 
     /// A direction lasts as long as a weighted mean of its slots and of what the network does in it; a slot as a mean of computation and
-    /// collectives. So a label, with the weighted costs of the steps that follow it, is a bound, of programs in any order if all steps follow.
+    /// collectives. So a label, with the weighted costs of the steps that follow it, is a bound, of programs in any order if all steps follow. Each
+    /// direction may have weights of its own, but in the turn, `max(c + b, again + b)`: there is a bound where `again` weighs no more than in either.
     [[nodiscard]] double relaxed(label const& l, relaxation_weights const& w, std::size_t) const {
-        double compute = 0, work = 0, update = 0;
-        for (std::size_t k = 0; k < w.clock.size(); ++k) {
-            compute += w.clock[k];
-            work += w.clock[k] * (l.forward.work[k] + l.backward.work[k]);
-            update += w.clock[k] * l.update[k];
-        }
-        double sum = count_ * work + update + w.network * l.refresh;
-        for (auto const* s : {&l.forward, &l.backward})
-            sum += (1 - w.patient) * s->slots + w.patient * (s->network + s->patient) + compute * s->last + w.network * (count_ * s->transfer + s->urgent + s->ahead + s->again);
+        double sum = l.refresh + w.again() * (l.forward.again + l.backward.again);
+        for (std::size_t k = 0; k < w.clock.size(); ++k)
+            sum += w.clock[k] * (count_ * (w.forward.work * l.forward.work[k] + w.backward.work * l.backward.work[k]) + l.update[k]);
+        auto const add = [&](side const& s, direction_weights const& d) {
+            sum += (1 - d.patient) * s.slots + d.patient * (s.network + s.patient) + d.work * s.last + d.network * (count_ * s.transfer + s.urgent + s.ahead);
+        };
+        add(l.forward, w.forward);
+        add(l.backward, w.backward);
         return sum;
     }
 

@@ -51,15 +51,16 @@ struct relaxation {
     [[nodiscard]] double bound() const { return paths.to_goal() - credit; }
 };
 
-/// Seconds of a move's transfers: those of gradients, and of parameters kept, which may run beside the work, and all others.
+/// Seconds of a move's transfers: in either direction, those of parameters kept, which may come earlier, and of those gathered again; of gradients; and
+/// after the update.
 struct move_transfers {
-    double blocking = 0, gradients = 0;
+    double forward = 0, backward = 0, early = 0, again = 0, gradients = 0, refresh = 0;
 };
 
-/// What a move costs. Per class: seconds of work in the forward pass and the update, and in the backward pass; bytes that stay.
+/// What a move costs. Per class: seconds of work in the forward pass, the backward pass and the update; bytes that stay.
 struct move_price {
     move_transfers transfers;
-    std::span<double const> work, backward_work, memory;
+    std::span<double const> work, backward_work, update, memory;
     /// The most bytes that come and go within it.
     double buffer = 0;
     /// Its gradients' collectives follow all of its backward work.
@@ -121,32 +122,38 @@ public:
     /// The most bytes that come and go within a move.
     [[nodiscard]] double buffer(std::size_t level, cut_space::action a) const { return prices_[place(level, a)].buffer; }
 
-    /// Seconds of a path's work per class, as `weights` count them, and, where they have turns, the ends of its backward pass (see
+    /// Seconds of work, a mean of the classes, and of collectives.
+    struct direction_loads {
+        double work = 0, network = 0;
+    };
+    /// Seconds of a path's work per class, as `weights` count them, its directions, and, where there are turns, the ends of its backward pass (see
     /// `gradient_turns`) beside its own collectives: of its work alone, by level, and which is last.
     struct path_loads {
         std::vector<double> clock;
-        /// Seconds of all collectives.
-        double network = 0;
+        direction_loads forward, backward;
         double backward_alone = 0;
         std::vector<double> ends;
         std::optional<std::size_t> last_turn;
         [[nodiscard]] double end(std::optional<std::size_t> level) const { return level ? ends[*level] : backward_alone; }
     };
     [[nodiscard]] path_loads loads(move_list const& path, relaxation_weights const& weights) const {
-        path_loads sum{std::vector<double>(model_.class_count()), 0, 0, {}, {}};
+        path_loads sum{std::vector<double>(model_.class_count()), {}, {}, 0, {}, {}};
         std::vector<double> backward; // by level; blocking transfers are of every end
         for (std::size_t level = 0; level < path.size(); ++level) {
             auto const move = price_at(place(level, path[level]));
             auto const side = weights.at(level);
-            sum.network += move.transfers.blocking + move.transfers.gradients;
+            sum.forward.network += move.transfers.forward + move.transfers.early;
+            sum.backward.network += move.transfers.backward + move.transfers.again + move.transfers.gradients;
             double mine = 0;
             for (std::size_t k = 0; k < sum.clock.size(); ++k) {
-                sum.clock[k] += move.work[k] + move.backward_weight(side) * move.backward_work[k];
+                sum.clock[k] += weights.forward.work * move.work[k] + move.update[k] + weights.backward.work * move.backward_weight(side) * move.backward_work[k];
+                sum.forward.work += weights.clock[k] * move.work[k];
                 mine += weights.clock[k] * move.backward_work[k];
             }
             backward.push_back(mine);
             sum.backward_alone += mine;
         }
+        sum.backward.work = sum.backward_alone;
         if (!weights.turns) return sum;
         double from_here = sum.backward_alone, collectives = 0;
         for (std::size_t level = 0; level < path.size(); ++level) {
@@ -325,17 +332,20 @@ private:
             auto& p = prices_.emplace_back();
             momentary_memory momentary;
             std::size_t const at = work_.size();
-            for (auto* list : {&work_, &backward_work_, &memory_}) list->resize(at + classes);
+            for (auto* list : {&work_, &backward_work_, &update_, &memory_}) list->resize(at + classes);
             for (auto i : move.instructions) {
                 if (first + number_in_kind_[i] == instructions_.size()) instructions_.push_back(model_.price(steps[i], here));
                 auto const& cost = instructions_[first + number_in_kind_[i]];
                 double const times = cost.once ? 1 : training_.micro_batches;
-                bool const may_wait = cost.once && cost.transient == 0;
-                p.transfers.blocking += (may_wait ? 0 : times * cost.forward_transfer) + times * cost.backward_transfer + cost.refresh;
-                p.transfers.gradients += cost.deferred + (may_wait ? cost.forward_transfer : 0);
+                bool const stays = cost.once && cost.transient == 0; // or is gathered again
+                (stays ? p.transfers.early : p.transfers.forward) += times * cost.forward_transfer;
+                (stays ? p.transfers.again : p.transfers.backward) += times * cost.backward_transfer;
+                p.transfers.gradients += cost.deferred;
+                p.transfers.refresh += cost.refresh;
                 momentary.add(space_.instructions()[i].what, cost);
                 for (std::size_t k = 0; k < classes; ++k) {
-                    work_[at + k] += times * cost.forward[k] + cost.update[k];
+                    work_[at + k] += times * cost.forward[k];
+                    update_[at + k] += cost.update[k];
                     backward_work_[at + k] += times * cost.backward[k];
                     memory_[at + k] += cost.memory[k];
                 }
@@ -350,16 +360,18 @@ private:
 
     [[nodiscard]] static double weighted(move_price const& move, multipliers const& weights, side_weights const& side) {
         auto const& w = weights.time;
-        double const backward = move.backward_weight(side);
-        double sum = w.network * move.transfers.blocking + w.patient * side.gradients * move.transfers.gradients;
+        auto const& t = move.transfers;
+        double const backward = w.backward.work * move.backward_weight(side);
+        double sum = w.forward.network * t.forward + w.forward.patient * t.early + w.backward.network * t.backward + w.again() * t.again +
+                     w.backward.patient * side.gradients * t.gradients + t.refresh;
         for (std::size_t k = 0; k < move.work.size(); ++k)
-            sum += w.clock[k] * (move.work[k] + backward * move.backward_work[k]) + weights.memory[k] * move.memory[k];
+            sum += w.clock[k] * (w.forward.work * move.work[k] + move.update[k] + backward * move.backward_work[k]) + weights.memory[k] * move.memory[k];
         return sum;
     }
     [[nodiscard]] move_price price_at(std::size_t place) const {
         auto const classes = model_.class_count();
         auto const of = [&](std::vector<double> const& list) { return std::span(list).subspan(place * classes, classes); };
-        return {prices_[place].transfers, of(work_), of(backward_work_), of(memory_), prices_[place].buffer, prices_[place].gradients_wait};
+        return {prices_[place].transfers, of(work_), of(backward_work_), of(update_), of(memory_), prices_[place].buffer, prices_[place].gradients_wait};
     }
     [[nodiscard]] std::size_t place(std::size_t level, cut_space::action a) const { return variants_[variant_of_operator_[space_.operator_of(level, a)]].first_price + move_in_kind_[a]; }
 
@@ -373,7 +385,7 @@ private:
     std::vector<std::uint32_t> variant_of_operator_, number_of_level_;
     std::vector<step_cost> instructions_;
     std::vector<price> prices_;
-    std::vector<double> work_, backward_work_, memory_;
+    std::vector<double> work_, backward_work_, update_, memory_;
 };
 
 /// The label search on a priced graph: time as an accumulator has it, memory within limits, bounded by relaxations.

@@ -77,14 +77,21 @@ private:
     std::vector<turn> turns_;
 };
 
+/// What work and collectives count in one direction, and those collectives that may wait for a free network: at most as much as others. Where work and
+/// collectives run beside each other, the first two sum to one.
+struct direction_weights {
+    double work = 1, network = 1, patient = 1;
+};
+
 /// What the parts of a step count in a relaxation; which weights give a bound is the accumulator's to say.
 struct relaxation_weights {
-    /// Of each class's work; they sum to one, or to what `network` leaves where work and collectives run beside each other.
+    /// Of each class's work among that of all; they sum to one.
     std::vector<double> clock;
     /// Of gradients that overlap; none: they follow the backward pass, and everything counts in full.
     std::optional<gradient_turns> turns{};
-    /// Of collectives, and of those among them that may wait for a free network: at most as much.
-    double network = 1, patient = 1;
+    direction_weights forward{}, backward{};
+    /// Of parameters gathered again for the backward pass: those of the last stage, beside the last work of the forward pass.
+    [[nodiscard]] double again() const { return std::min(forward.network, backward.network); }
 
     [[nodiscard]] std::size_t part_count() const { return turns ? turns->part_count() : 1; }
     [[nodiscard]] std::size_t part_of(std::size_t level) const { return turns ? turns->part_of(level) : 0; }

@@ -4,11 +4,11 @@
 #pragma once
 
 #include <heddle/base/error.hpp>
-#include <heddle/pipeline/batch_split.hpp>
 #include <heddle/pipeline/schedule.hpp>
 #include <heddle/pipeline/stage_program.hpp>
 #include <heddle/plan/pipeline_plan.hpp>
 #include <heddle/plan/verify.hpp>
+#include <heddle/theory/batch_split.hpp>
 
 #include <algorithm>
 #include <cstddef>

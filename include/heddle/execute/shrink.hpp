@@ -7,6 +7,7 @@
 #include <heddle/execute/size.hpp>
 #include <heddle/plan/verify.hpp>
 #include <heddle/program/equal_structure.hpp>
+#include <heddle/theory/micro_batch.hpp>
 
 #include <algorithm>
 #include <optional>
@@ -54,14 +55,37 @@ namespace detail {
     made.devices = what.devices;
     made.ratios = what.ratios;
     made.cuts = std::move(cuts);
+    made.stages = what.stages;
     for (auto const& s : what.steps) made.steps.push_back({s.instruction, make_step(after, s.instruction, what.provenance.training), s.saved});
     if (!verify(after, made)) return {};
     return made;
 }
 
+/// Of micro-batches that take turns, what these cuts of one of them ask of the whole batch: `count` times the extent of all that each has a part of, and more than
+/// one place of it for each. Nothing if one has another structure than the whole batch.
+[[nodiscard]] inline std::optional<std::vector<atom_class>> cuts_of_whole_batch(program const& p, int count, std::vector<atom_class> const& cuts) {
+    auto const whole = index_program(p), part = index_program(micro_batch_of(p, count));
+    if (!have_equal_structure(whole, part)) return {};
+    auto const is_divided = [&](tensor_id t, std::size_t f) { return whole.tensors[t].factors[f].extent != part.tensors[t].factors[f].extent; };
+    atom_class batch{2 * extent{count}, {}, {}};
+    for (tensor_id t = 0; t < whole.tensors.size(); ++t)
+        for (std::size_t f = 0; f < whole.tensors[t].factors.size(); ++f)
+            if (is_divided(t, f)) batch.members.push_back({t, static_cast<factor_number>(f)});
+    std::vector<atom_class> result{std::move(batch)};
+    for (auto const& cut : cuts)
+        for (auto const& m : cut.members) {
+            auto const place = static_cast<std::size_t>(m.factor) % whole.tensors[m.tensor].factors.size();
+            result.push_back({cut.atoms * (is_divided(m.tensor, place) ? count : 1), {m}, {}});
+        }
+    return result;
+}
+
 /// With as small extents as these cuts allow; nothing if the structure would change.
 [[nodiscard]] inline std::optional<planned_program> shrink_to(program const& p, indexed_program const& indexed, plan const& what, std::vector<atom_class> cuts) {
-    auto small = p.resized(size_ties(p, cuts).small_extents());
+    auto const& training = what.provenance.training;
+    auto const kept = training.interleaves() ? cuts_of_whole_batch(p, training.micro_batches, cuts) : std::optional(cuts);
+    if (!kept) return {};
+    auto small = p.resized(size_ties(p, *kept).small_extents());
     auto made = plan_of_smaller(indexed, small, what, std::move(cuts));
     if (!made) return {};
     return planned_program{std::move(small), *std::move(made)};
@@ -74,10 +98,10 @@ namespace detail {
 /// shrink to 3 where nothing asks for more; those that kernels relate in ways that are not known stay whole.
 ///
 /// The plan's predictions, which are of the large program, are left out.
-/// *Precondition:* `verify(p, what)`. *Throws* `input_error` if micro-batches take turns. `verify` accepts the result; where nothing can be shrunk it equals what was given.
+/// Of micro-batches that take turns as many remain, each with some of the batch.
+/// *Precondition:* `verify(p, what)`. `verify` accepts the result; where nothing can be shrunk it equals what was given.
 /// *Complexity.* That of indexing the program, times the dimensions that must stay whole for another's sake.
 [[nodiscard]] inline planned_program shrink(program const& p, plan const& what, shrink_options const& options = {}) {
-    if (what.provenance.training.interleaves()) throw input_error("plan", "micro-batches that take turns cannot be made smaller");
     auto const indexed = index_for(p, what);
     extent most = 1;
     for (auto const& cut : what.cuts) most = std::max(most, cut.atoms);

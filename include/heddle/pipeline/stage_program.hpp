@@ -4,8 +4,8 @@
 #pragma once
 
 #include <heddle/base/error.hpp>
-#include <heddle/pipeline/batch_split.hpp>
 #include <heddle/pipeline/layers.hpp>
+#include <heddle/theory/batch_split.hpp>
 #include <heddle/theory/instruction.hpp>
 
 #include <algorithm>

@@ -3,10 +3,10 @@
 /// @brief AMP and Ditto from a program and a cluster to a pipeline plan.
 #pragma once
 
-#include <heddle/pipeline/batch_split.hpp>
 #include <heddle/planner/pipeline_plans.hpp>
 #include <heddle/planner/program_profile.hpp>
 #include <heddle/planner/tensor_groups.hpp>
+#include <heddle/theory/batch_split.hpp>
 
 #include <algorithm>
 #include <cstddef>

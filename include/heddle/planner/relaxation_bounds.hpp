@@ -34,7 +34,7 @@ public:
         : priced_(priced), classes_(priced.model().class_count()), fullness_(classes_, 1.0 / static_cast<double>(classes_)),
           weights_{{fullness_}, std::vector<double>(classes_, 0.0)} {
         if constexpr (Accumulator::overlaps_gradients) weights_.time.turns.emplace();
-        if constexpr (interleaves) set_clocks(std::vector<double>(classes_ + 1, 1.0 / static_cast<double>(classes_ + 1)));
+        if constexpr (interleaves) weights_.time.forward = weights_.time.backward = {0.5, 0.5, 0.5};
         if (!start) return;
         weights_ = *start;
         setbacks_ = 3;
@@ -67,7 +67,7 @@ public:
         if (!is_closed(1e-3)) cross();
         if (interleaves && !best_.tightest.empty()) { // and one that counts the slots lost so far instead of what the network may do in them
             auto other = best_.tightest.front().weights;
-            other.time.patient = 0;
+            other.time.forward.patient = other.time.backward.patient = 0;
             best_.tightest.push_back(priced_.relax(std::move(other)));
         }
         return std::move(best_);
@@ -99,23 +99,19 @@ private:
         best_.cost = std::move(cost);
     }
 
-    /// Where micro-batches take turns, the network is one more clock.
-    void set_clocks(std::vector<double> shares) {
-        auto& time = weights_.time;
-        if constexpr (interleaves) {
-            time.network = time.patient = shares.back();
-            shares.pop_back();
-        }
-        time.clock = std::move(shares);
-    }
+    /// Where micro-batches take turns, the network is one more clock of each direction.
     void shift_clocks(priced_graph::path_loads const& loads) {
-        auto shares = weights_.time.clock, all = loads.clock;
+        auto& time = weights_.time;
+        shift_weights(time.clock, loads.clock, rate());
         if constexpr (interleaves) {
-            shares.push_back(weights_.time.network);
-            all.push_back(loads.network);
+            shift_direction(time.forward, loads.forward);
+            shift_direction(time.backward, loads.backward);
         }
-        shift_weights(shares, all, rate());
-        set_clocks(std::move(shares));
+    }
+    void shift_direction(direction_weights& weights, priced_graph::direction_loads const& loads) const {
+        std::vector<double> shares{weights.work, weights.network};
+        shift_weights(shares, {loads.work, loads.network}, rate());
+        weights = {shares[0], shares[1], shares[1]};
     }
     void move_turns(gradient_turns& turns, priced_graph::path_loads const& loads) const {
         if (!turns.contains(loads.last_turn)) turns.move(1.0 / static_cast<double>(turns.count() + 2), loads.last_turn);

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <compare>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -52,14 +53,11 @@ public:
     result<action_type> run(Visitor&& visitor) {
         {
             auto [state, label] = problem_.initial();
-            insert(std::move(state), std::move(label), std::numeric_limits<double>::lowest(), none, {});
+            insert(state_type(std::move(state)), label_type(std::move(label)), std::numeric_limits<double>::lowest(), none, {});
         }
         auto which = limit_kind::none;
-        while (!levels_.empty() && which == limit_kind::none) {
-            auto level = std::move(levels_.extract(levels_.begin()).mapped());
-            std::erase_if(level, [&](auto n) { return nodes_[n].dead || is_hopeless(nodes_[n].bound); });
-            narrow(level);
-            for (auto const n : level) {
+        while (!waiting_.empty() && which == limit_kind::none) {
+            for (auto const n : settle(std::move(waiting_.extract(waiting_.begin()).mapped()))) {
                 if (nodes_[n].dead || is_hopeless(nodes_[n].bound)) continue;
                 if (which == limit_kind::none) which = spent();
                 if constexpr (requires { visitor.on_expand(now()); })
@@ -74,9 +72,8 @@ public:
                     if (best_ != before) visitor.on_solution(now());
             }
         }
-        for (auto const& [number, level] : levels_)
-            for (auto const n : level)
-                if (!nodes_[n].dead) least_left_ = std::min(least_left_, nodes_[n].bound);
+        for (auto const& [number, level] : waiting_)
+            for (auto const& waiting : level) least_left_ = std::min(least_left_, waiting.bound);
         return finish(which);
     }
 
@@ -85,12 +82,19 @@ private:
 
     struct node_type {
         double bound;
-        std::uint32_t state, parent;
+        std::uint32_t parent;
         /// The next label of the same state.
         std::uint32_t next;
         bool dead;
+        state_type state;
         label_type label;
         action_type action;
+    };
+    /// A label that waits for its level: then all others of its state are there.
+    struct entry {
+        double bound;
+        std::uint32_t node;
+        friend auto operator<=>(entry const&, entry const&) = default;
     };
 
     [[nodiscard]] double elapsed() const { return std::chrono::duration<double>(clock::now() - start_).count(); }
@@ -101,7 +105,7 @@ private:
     }
 
     [[nodiscard]] limit_kind spent() const {
-        if (nodes_.size() >= options_.label_limit) return limit_kind::labels;
+        if (nodes_.size() - free_.size() >= options_.label_limit) return limit_kind::labels;
         if (statistics_.compared >= options_.comparison_limit) return limit_kind::comparisons;
         if (bytes_ >= options_.memory_limit_bytes) return limit_kind::memory;
         if (options_.stop.stop_requested()) return limit_kind::stopped;
@@ -109,23 +113,48 @@ private:
         return limit_kind::none;
     }
 
-    void narrow(std::vector<std::uint32_t>& level) {
-        if (level.size() <= options_.beam) return;
-        auto const cut = level.begin() + static_cast<std::ptrdiff_t>(options_.beam);
-        std::ranges::sort(level, {}, [&](auto n) { return std::pair(nodes_[n].bound, n); });
-        for (auto n = cut; n != level.end(); ++n) least_left_ = std::min(least_left_, nodes_[*n].bound);
-        is_narrowed_ = true;
-        level.erase(cut, level.end());
+    /// Takes labels of a level in the order of their bounds, as long as the beam has room, and forgets the others. What dominates a label
+    /// has no greater bound, as a rule: so it is there first, and a label is compared with those alone that stay.
+    std::vector<std::uint32_t> settle(std::vector<entry> level) {
+        std::vector<std::uint32_t> kept;
+        std::size_t dead = 0;
+        std::ranges::sort(level);
+        bool is_full = false;
+        for (auto const& [bound, n] : level) {
+            if (is_full || is_hopeless(bound)) {
+                statistics_.bounded += !is_full;
+                forget(n, is_full ? least_left_ : least_bounded_);
+                continue;
+            }
+            auto const [state, is_new] = states_.insert(nodes_[n].state);
+            if (is_new) {
+                first_.push_back(none);
+                count_bytes(states_[state]);
+            }
+            if (is_dominated(state, n)) {
+                ++statistics_.dominated;
+                forget(n);
+            } else if (kept.size() - dead == options_.beam) {
+                is_full = is_narrowed_ = true;
+                forget(n, least_left_);
+            } else {
+                dead += drop_dominated(state, n);
+                nodes_[n].next = std::exchange(first_[state], n);
+                kept.push_back(n);
+                ++statistics_.kept;
+            }
+        }
+        return kept;
     }
 
     void expand(std::uint32_t from) {
         ++statistics_.expanded;
         auto const& node = nodes_[from];
-        auto const visit = [&](action_type const& action, state_type next, label_type label) {
+        auto const visit = [&]<class Label>(action_type const& action, state_type next, Label&& label) {
             ++statistics_.generated;
-            insert(std::move(next), std::move(label), node.bound, from, action);
+            insert(std::move(next), std::forward<Label>(label), node.bound, from, action);
         };
-        for_each_wanted_successor(problem_, states_[node.state], node.label, visit, [&](double bound) { return !is_bounded(bound); });
+        for_each_wanted_successor(problem_, node.state, node.label, visit, [&](double bound) { return !is_bounded(bound); });
     }
     /// Whether labels of a bound are dropped; if so, takes note of it.
     [[nodiscard]] bool is_bounded(double bound) {
@@ -135,50 +164,83 @@ private:
         return true;
     }
 
-    void insert(state_type&& state, label_type&& label, double least, std::uint32_t from, action_type const& action) {
+    template <class Label>
+    void insert(state_type&& state, Label&& label, double least, std::uint32_t from, action_type const& action) {
         double const bound = std::max<double>(least, problem_.bound(state, label));
         if (is_bounded(bound)) return;
-        auto const [number, is_new] = states_.insert(std::move(state));
-        if (is_new) first_.push_back(none);
-        if (!make_room(number, label)) { ++statistics_.dominated; return; }
-        auto const me = static_cast<std::uint32_t>(nodes_.size());
-        nodes_.push_back({bound, number, from, std::exchange(first_[number], me), false, std::move(label), action});
-        count_bytes(number, nodes_[me].label, is_new);
-        if (!problem_.is_goal(states_[number])) {
-            levels_[problem_.level(states_[number])].push_back(me);
-        } else if (cost_of(me) < wanted_) {
-            best_ = me;
-            wanted_ = cost_of(me);
+        bool const is_goal = problem_.is_goal(state);
+        if (is_goal && problem_.total(label) >= wanted_) return;
+        auto const me = add(bound, from, std::move(state), std::forward<Label>(label), action);
+        if (!is_goal) {
+            waiting_[problem_.level(nodes_[me].state)].push_back({bound, me});
+            return;
         }
+        best_ = me;
+        wanted_ = cost_of(me);
+        ++statistics_.kept;
     }
 
-    /// Compares a label with those of its state: false if one of them dominates it; kills those that it dominates.
-    bool make_room(std::uint32_t state, label_type const& label) {
+    template <class Label>
+    std::uint32_t add(double bound, std::uint32_t from, state_type&& state, Label&& label, action_type const& action) {
+        auto n = static_cast<std::uint32_t>(nodes_.size());
+        if (free_.empty()) {
+            nodes_.push_back({bound, from, none, false, std::move(state), label_type(std::forward<Label>(label)), action});
+        } else {
+            n = free_.back();
+            free_.pop_back();
+            auto& node = nodes_[n];
+            node.bound = bound;
+            node.parent = from;
+            node.state = std::move(state);
+            node.label = std::forward<Label>(label);
+            node.action = action;
+        }
+        bytes_ += bytes_of(nodes_[n].label);
+        return n;
+    }
+    void forget(std::uint32_t n) {
+        bytes_ -= bytes_of(nodes_[n].label);
+        free_.push_back(n);
+    }
+    /// A label left out whose bound counts.
+    void forget(std::uint32_t n, double& least) {
+        least = std::min(least, nodes_[n].bound);
+        forget(n);
+    }
+
+    bool is_dominated(std::uint32_t state, std::uint32_t label) {
         for (auto n = first_[state]; n != none; n = nodes_[n].next) {
             ++statistics_.compared;
-            if (problem_.dominates(nodes_[n].label, label)) return false;
+            if (problem_.dominates(nodes_[n].label, nodes_[label].label)) return true;
         }
+        return false;
+    }
+    /// Kills labels of a state that one dominates: among those of equal bounds, or of greater ones where levels come back.
+    std::size_t drop_dominated(std::uint32_t state, std::uint32_t label) {
+        std::size_t dropped = 0;
         for (auto* link = &first_[state]; *link != none;) {
             auto& n = nodes_[*link];
-            n.dead = problem_.dominates(label, n.label);
-            statistics_.dominated += n.dead;
+            n.dead = n.bound >= nodes_[label].bound && problem_.dominates(nodes_[label].label, n.label);
+            dropped += n.dead;
             if (n.dead) *link = n.next;
             else link = &n.next;
         }
-        return true;
+        statistics_.dominated += dropped;
+        return dropped;
     }
 
-    void count_bytes(std::uint32_t state, label_type const& label, bool is_new) {
-        bytes_ += sizeof(node_type) + sizeof(std::uint32_t);
-        if constexpr (requires { problem_.memory(label); }) bytes_ += problem_.memory(label);
-        if (!is_new) return;
+    [[nodiscard]] std::size_t bytes_of(label_type const& label) const {
+        std::size_t bytes = sizeof(node_type) + sizeof(std::uint32_t);
+        if constexpr (requires { problem_.memory(label); }) bytes += problem_.memory(label);
+        return bytes;
+    }
+    void count_bytes(state_type const& state) {
         bytes_ += sizeof(state_type) + 4 * sizeof(std::uint32_t);
-        if constexpr (requires { problem_.memory(states_[state]); }) bytes_ += problem_.memory(states_[state]);
+        if constexpr (requires { problem_.memory(state); }) bytes_ += problem_.memory(state);
     }
 
     result<action_type> finish(limit_kind which) {
         result<action_type> out;
-        statistics_.kept = nodes_.size();
         statistics_.seconds = elapsed();
         out.statistics = statistics_;
         if (which == limit_kind::none && best_ == none && is_narrowed_) which = limit_kind::labels;
@@ -210,11 +272,12 @@ private:
     statistics statistics_;
     std::size_t bytes_ = 0;
     block_vector<node_type> nodes_; // labels are read while successors are added
+    /// Places among them of labels that were forgotten.
+    std::vector<std::uint32_t> free_;
     state_table<state_type> states_;
     /// By state, its newest label.
     std::vector<std::uint32_t> first_;
-    /// By level, the labels to expand.
-    std::map<std::size_t, std::vector<std::uint32_t>> levels_;
+    std::map<std::size_t, std::vector<entry>> waiting_;
 };
 
 } // namespace detail
@@ -222,8 +285,10 @@ private:
 /// Finds a path of least total cost from the initial state to a goal, level by level.
 ///
 /// A label is dropped when another of its state dominates it (weakly: of equal labels the first is kept), when its bound
-/// reaches the incumbent, or when the beam has no room for it. The bound only prunes; where it is weak, no order of
-/// expansion helps, and this does without `best_first`'s queue. States that subsume others, and `solution_count`, are not used.
+/// reaches the incumbent, or when the beam has no room for it. Labels wait for their level and are then taken in the order of their
+/// bounds, so one is compared with better ones alone; where a label has a greater bound than another that it dominates, both stay. Those
+/// that wait count as kept for limits. The bound only prunes; where it is weak, no order of expansion helps, and this does without
+/// `best_first`'s queue. States that subsume others, and `solution_count`, are not used.
 /// *Visitor.* That of `best_first`; the bound of its progress stays at the least number.
 /// *Returns* `optimal` unless a limit, a gap or the beam stood in the way; then a bound from the labels left out. A beam
 /// that leaves no way to a goal counts as a limit on labels. The parts of `seconds` are not measured.

@@ -3,9 +3,8 @@
 /// @brief A part of a program's batch, run for itself.
 #pragma once
 
-#include <heddle/theory/instruction.hpp>
+#include <heddle/theory/batch_split.hpp>
 #include <heddle/theory/rescale.hpp>
-#include <heddle/theory/theory.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -31,31 +30,18 @@ struct batch_obstacles {
     std::optional<operator_id> operation;
 };
 
-/// Micro-batches are to time what devices are to space: with the inputs' batch cut and all other sources whole, every operator must have a
-/// computation on the forms that its operands are in, and the loss must be a sum over the parts.
+/// Micro-batches are to time what devices are to space: parts of the batch that know nothing of each other, one after the other. So the batch must split
+/// with every operand used in the form that it is held in, and the loss be a sum over the parts.
 [[nodiscard]] inline batch_obstacles obstacles_to_micro_batches(indexed_program const& p) {
-    auto const batch = batch_factors(p);
-    std::vector<form> forms(p.tensors.size(), form::replicated());
-    for (auto const& f : batch_of_inputs(p)) forms[f.tensor] = form::shard(f.factor);
-    batch_obstacles found;
-    for (operator_id o = 0; o < p.operators.size(); ++o) {
-        auto const& op = p.operators[o];
-        std::optional<instruction> fitting;
-        for (auto const& i : computations(p, o)) {
-            bool fits = !gathers_factors(i) && (i.loop < 0 || i.loop == batch_loop(op, batch));
-            for (std::size_t k = 0; k < op.operands.size(); ++k) fits = fits && i.operands[k] == forms[op.operands[k]];
-            if (fits && (!fitting || i.loop >= 0)) fitting = i; // what has no batch yet, such as a token put before every sample's, gets a part's
-        }
-        if (!fitting) {
-            found.operation = o;
-            return found;
-        }
-        for (std::size_t k = 0; k < op.results.size(); ++k) forms[op.results[k]] = fitting->results[k];
-        if (fitting->loop < 0) continue;
-        auto const& loop = op.loops[static_cast<std::size_t>(fitting->loop)];
-        if (!found.statistic && loop.forward_statistics + loop.backward_statistics > 0) found.statistic = o;
+    auto const split = find_batch_split(p, batch_of_inputs(p));
+    batch_obstacles found{split.statistic, split.obstacle ? std::optional(split.obstacle->first) : std::nullopt};
+    for (auto const& i : split.computations) {
+        auto const& operands = p.operators[i.op].operands;
+        if (std::ranges::equal(i.operands, operands, {}, {}, [&](tensor_id t) { return split.forms[t]; })) continue;
+        found.operation = std::min(i.op, found.operation.value_or(i.op));
+        return found;
     }
-    if (forms[p.loss] != form::partial()) found.operation = static_cast<operator_id>(p.operators.size() - 1);
+    if (!found.operation && split.forms[p.loss] != form::partial()) found.operation = static_cast<operator_id>(p.operators.size() - 1);
     return found;
 }
 

@@ -9,29 +9,10 @@
 #include <doctest/doctest.h>
 
 #include <optional>
-#include <vector>
 
 using namespace heddle;
 
 namespace {
-
-/// The number of micro-batches that a program's batch can be divided into; none if it cannot.
-int divisor(program const& p, test::random_source& random) try {
-    auto const indexed = index_program(p);
-    auto const batch = batch_of_inputs(indexed);
-    auto const [statistic, operation] = obstacles_to_micro_batches(indexed);
-    if (batch.empty() || statistic || operation) return 0;
-    auto const size = indexed.tensors[batch.front().tensor].factors[static_cast<std::size_t>(batch.front().factor)].extent;
-    std::vector<int> fit;
-    for (int k = 2; k <= 4; ++k)
-        if (size % k == 0 && size > k) fit.push_back(k);
-    if (fit.empty()) return 0;
-    int const count = random.of(fit);
-    static_cast<void>(micro_batch_of(p, count));
-    return count;
-} catch (input_error const&) { // an extent depends on the batch's in a way that no rule states
-    return 0;
-}
 
 /// A program; none where the random shapes do not go together.
 std::optional<program> grow(test::random_source& random) try {
@@ -52,7 +33,7 @@ TEST_CASE("micro-batches that take turns have the gradients of the whole batch")
         if (!grown) continue;
         auto const& p = *grown;
         INFO(test::describe(p));
-        int const count = divisor(p, random);
+        int const count = test::divisor_of_batch(p, random);
         if (count == 0) continue;
         auto const indexed = index_program(micro_batch_of(p, count));
         auto const ranks = static_cast<std::size_t>(random.between(1, 5));

@@ -6,6 +6,7 @@
 #include <heddle/execute/prove.hpp>
 #include <heddle/execute/shrink.hpp>
 #include <support/catalogue_programs.hpp>
+#include <support/interleaved_plans.hpp>
 #include <support/random_plans.hpp>
 
 #include <doctest/doctest.h>
@@ -58,6 +59,7 @@ void check_shrunk(program const& p, plan const& what, planned_program const& sma
     REQUIRE(small.plan.steps.size() == what.steps.size());
     for (std::size_t n = 0; n < what.steps.size(); ++n) CHECK(small.plan.steps[n].instruction == what.steps[n].instruction);
     for (std::size_t k = 0; k < what.cuts.size(); ++k) CHECK(small.plan.cuts[k].counts == what.cuts[k].counts);
+    CHECK(small.plan.stages == what.stages);
     for (tensor_id t = 0; t < p.tensor_count(); ++t)
         for (std::size_t d = 0; d < p.tensor(t).shape.size(); ++d) {
             CHECK(small.program.tensor(t).shape[d] <= p.tensor(t).shape[d]);
@@ -102,6 +104,43 @@ TEST_CASE("random plans of every operator survive being shrunk") {
         smaller += check_shrinks(p, plan);
     }
     CHECK(smaller > 100);
+}
+
+TEST_CASE("random plans whose micro-batches take turns survive being shrunk") {
+    int run = 0, smaller = 0;
+    for (std::uint64_t seed = 1; seed <= (test::sanitized ? 1500 : 4000); ++seed) {
+        test::random_source random(seed);
+        auto const p = test::random_program(random, {.least_operators = 3, .most_operators = 7, .most_extent = 24});
+        int const count = test::divisor_of_batch(p, random);
+        if (count == 0) continue;
+        auto const indexed = index_program(micro_batch_of(p, count));
+        auto const plan = test::interleaved(test::random_plan(indexed, static_cast<std::size_t>(random.between(1, 4)), random), indexed, {.micro_batches = count}, random);
+        CAPTURE(seed);
+        CAPTURE(count);
+        REQUIRE(verify(p, plan));
+        smaller += check_shrinks(p, plan);
+        ++run;
+    }
+    MESSAGE(run << " programs of batches that can be divided");
+    CHECK(run > (test::sanitized ? 20 : 100));
+    CHECK(smaller > run / 2);
+}
+
+TEST_CASE("the part of each micro-batch shrinks, not their number") {
+    program_builder builder;
+    auto const x = builder.input("x", {240, 50}), w = builder.parameter("w", {50, 70});
+    auto const p = builder.finish(builder.apply("sum", "(a b) -> (); 0", {builder.apply("matmul", "(a k), (k b) -> (a b); 0*1", {x, w})}));
+    auto const indexed = index_program(micro_batch_of(p, 3));
+    test::random_source random(2);
+    for (int n = 0; n < 20; ++n) {
+        auto const plan = test::interleaved(test::random_plan(indexed, 2, random), indexed, {.micro_batches = 3}, random);
+        auto const small = shrink(p, plan, {.memory = bytes(20'000)});
+        CHECK(small.plan.provenance.training.micro_batches == 3);
+        CHECK(named(small.program, "x").shape[0] % 3 == 0);
+        CHECK(named(small.program, "x").shape[0] >= 6);
+        auto const shown = prove(small.program, small.plan, test::kernels());
+        CHECK_MESSAGE(shown, shown.problem);
+    }
 }
 
 TEST_CASE("moved, padded and resampled dimensions shrink together") {

@@ -7,8 +7,8 @@
 #include <heddle/execute/detail/shard_layout.hpp>
 #include <heddle/execute/detail/tensor_exchange.hpp>
 #include <heddle/execute/tensor.hpp>
-#include <heddle/pipeline/batch_split.hpp>
 #include <heddle/plan/plan.hpp>
+#include <heddle/theory/batch_split.hpp>
 
 #include <cstddef>
 #include <utility>

@@ -10,7 +10,9 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace heddle {
@@ -28,19 +30,24 @@ struct batch_split {
     std::vector<form> forms;
     /// By operator, with the loop of the batch, if it has one.
     std::vector<instruction> computations;
+    /// What stands against it: an operator, and why it cannot work on parts. Nothing that follows is split.
+    std::optional<std::pair<operator_id, char const*>> obstacle{};
+    /// The first operator with statistics of the whole batch (a batch norm, a mean over the targets not ignored), which parts have others of.
+    std::optional<operator_id> statistic{};
 };
 
 namespace detail {
 
 class batch_splitter {
 public:
-    explicit batch_splitter(indexed_program const& p) : program_(p), batch_(batch_factors(p)) {
+    batch_splitter(indexed_program const& p, std::vector<cut_factor> const& divided) : program_(p), batch_(batch_factors(p)) {
         if (!batch_of_inputs(p).empty()) out_.places = batch_size_of(p);
         out_.forms.assign(p.tensors.size(), form::replicated());
+        for (auto const& [t, f] : divided) out_.forms[t] = form::shard(f);
     }
 
     batch_split run() {
-        for (operator_id o = 0; o < program_.operators.size(); ++o) split(o);
+        for (operator_id o = 0; o < program_.operators.size() && !out_.obstacle; ++o) split(o);
         return std::move(out_);
     }
 
@@ -48,7 +55,9 @@ private:
     [[nodiscard]] bool has_form(instruction const& i, form::kind kind) const {
         return std::ranges::any_of(i.operands, [&](form f) { return f.type() == kind; });
     }
-    [[noreturn]] static void fail(indexed_operator const& op, char const* problem) { throw input_error("operator '" + op.name + "'", problem); }
+    void fail(instruction const& i, char const* problem) {
+        if (!out_.obstacle) out_.obstacle.emplace(i.op, problem);
+    }
 
     void split(operator_id o) {
         auto const& op = program_.operators[o];
@@ -60,7 +69,7 @@ private:
         } else if (auto const loop = find_loop(op, i); loop >= 0) {
             split_along(op, loop, i);
         } else {
-            if (has_form(i, form::kind::shard)) fail(op, "needs the whole batch, so the program cannot run in micro-batches");
+            if (has_form(i, form::kind::shard)) fail(i, "needs the whole batch, so the program cannot run in micro-batches");
             i.results.assign(op.results.size(), form::replicated());
         }
         for (std::size_t k = 0; k < op.results.size(); ++k) out_.forms[op.results[k]] = i.results[k];
@@ -68,26 +77,27 @@ private:
     }
 
     /// An operator that is linear in the summands it gets: every term has one of them.
-    void pass_summands(indexed_operator const& op, instruction& i) const {
+    void pass_summands(indexed_operator const& op, instruction& i) {
         auto outside = std::ranges::count(i.operands, form::partial()); // of all terms
         for (auto const& term : op.terms) {
             auto const summands = std::ranges::count_if(term, [&](auto k) { return i.operands[k] == form::partial(); });
-            if (summands > 1) fail(op, "multiplies sums over the batch, so the program cannot run in micro-batches");
+            if (summands > 1) fail(i, "multiplies sums over the batch, so the program cannot run in micro-batches");
             outside -= summands;
             if (summands == 0) share(i, term);
         }
         if (has_form(i, form::kind::shard) || outside > 0)
-            fail(op, "needs a sum over the whole batch, so the program cannot run in micro-batches");
+            fail(i, "needs a sum over the whole batch, so the program cannot run in micro-batches");
         i.results.assign(op.results.size(), form::partial());
     }
     /// Of a term that every part has whole, each adds its share.
     static void share(instruction& i, std::vector<std::uint8_t> const& term) { i.operands[term.front()] = form::partial(); }
 
-    /// The loop along which the batch is split here, or -1.
+    /// The loop along which the batch is split here, or -1. One with statistics is a last resort.
     [[nodiscard]] std::int16_t find_loop(indexed_operator const& op, instruction const& i) const {
+        std::int16_t last_resort = -1;
         for (std::size_t l = 0; l < op.loops.size(); ++l) {
             auto const& loop = op.loops[l];
-            if (!is_of(op, loop, batch_) || loop.extent != out_.places || loop.forward_statistics + loop.backward_statistics > 0) continue;
+            if (!is_of(op, loop, batch_) || loop.extent != out_.places) continue;
             bool fits = true, any_operand = false, wanted = false;
             for (std::size_t k = 0; k < op.operands.size(); ++k) {
                 bool const has_loop = loop.operands[k] != no_factor;
@@ -97,14 +107,17 @@ private:
             }
             for (auto f : loop.results) fits = fits && (f == no_factor) == loop.is_reduction;
             // What only parameters and buffers have is left whole; what none has yet is made in parts.
-            if (fits && (wanted || !any_operand)) return static_cast<std::int16_t>(l);
+            if (!fits || (any_operand && !wanted)) continue;
+            if (loop.forward_statistics + loop.backward_statistics == 0) return static_cast<std::int16_t>(l);
+            if (has_form(i, form::kind::shard)) last_resort = static_cast<std::int16_t>(l);
         }
-        return -1;
+        return last_resort;
     }
 
-    void split_along(indexed_operator const& op, std::int16_t number, instruction& i) const {
+    void split_along(indexed_operator const& op, std::int16_t number, instruction& i) {
         auto const& loop = op.loops[static_cast<std::size_t>(number)];
         i.loop = number;
+        if (!out_.statistic && loop.forward_statistics + loop.backward_statistics > 0) out_.statistic = i.op;
         for (std::size_t k = 0; k < op.operands.size(); ++k)
             if (loop.operands[k] != no_factor) i.operands[k] = form::shard(loop.operands[k]);
         for (auto f : loop.results) i.results.push_back(f == no_factor ? form::partial() : form::shard(f));
@@ -120,9 +133,18 @@ private:
 
 } // namespace detail
 
-/// Splits a program along its batch, operator by operator.
-/// *Throws* `input_error` naming an operator that needs the whole batch at once, such as a norm over it.
+/// Splits a program along its batch, operator by operator, as far as that goes. Sources are whole in every part, to be read as is needed, but for those `divided`, of
+/// which a part has no more than its own.
 /// *Complexity.* Linear in the program.
-[[nodiscard]] inline batch_split split_along_batch(indexed_program const& p) { return detail::batch_splitter(p).run(); }
+[[nodiscard]] inline batch_split find_batch_split(indexed_program const& p, std::vector<cut_factor> const& divided = {}) { return detail::batch_splitter(p, divided).run(); }
+
+/// The same, of all of it. *Throws* `input_error` naming an operator that needs the whole batch at once, such as a norm over it.
+[[nodiscard]] inline batch_split split_along_batch(indexed_program const& p) {
+    auto split = find_batch_split(p);
+    auto const fail = [&](operator_id o, char const* problem) { throw input_error("operator '" + p.operators[o].name + "'", problem); };
+    if (split.statistic) fail(*split.statistic, "needs the whole batch, so the program cannot run in micro-batches");
+    if (split.obstacle) fail(split.obstacle->first, split.obstacle->second);
+    return split;
+}
 
 } // namespace heddle
