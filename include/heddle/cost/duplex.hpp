@@ -137,7 +137,9 @@ public:
         for (std::size_t k = 0; k < w.clock.size(); ++k)
             sum += w.clock[k] * (count_ * (w.forward.work * l.forward.work[k] + w.backward.work * l.backward.work[k]) + l.update[k]);
         auto const add = [&](side const& s, direction_weights const& d) {
+            double const first = s.transfer + s.urgent;
             sum += (1 - d.patient) * s.slots + d.patient * (s.network + s.patient) + d.work * s.last + d.network * (count_ * s.transfer + s.urgent + s.ahead);
+            sum += std::max(0.0, (1 - d.patient) * (s.network + first + s.patient - s.slots) - d.work * s.last - (d.network - d.patient) * first);
         };
         add(l.forward, w.forward);
         add(l.backward, w.backward);
