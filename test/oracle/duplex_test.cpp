@@ -333,7 +333,7 @@ TEST_CASE("duplex: weighted costs are a bound, and two sums are not enough") {
         auto const classes = static_cast<std::size_t>(random.between(1, 3));
         int const count = random.between(2, 3);
         auto const steps = random_steps(random, classes, 0, 8);
-        duplex const clock(classes, halves(count));
+        duplex const clock(classes, halves(count, random.chance(0.5) ? 0 : random.between(1, 3)));
         relaxation_weights w{{}};
         for (auto* d : {&w.forward, &w.backward}) {
             d->network = random.chance(0.2) ? 0 : random.chance(0.2) ? 1 : random.unit();
@@ -360,6 +360,17 @@ TEST_CASE("duplex: weighted costs are a bound, and two sums are not enough") {
             CHECK(clock.relaxed(part, w, n) + rest <= total * (1 + 1e-12) + 1e-12);
         }
     }
+    // Where there is nothing but turning, or a parameter to gather, the bound is exact, whatever the weights.
+    auto const bound = [](duplex const& c, duplex::label const& l) {
+        relaxation_weights w{{1}};
+        w.forward = w.backward = {0.25, 0.75, 0.5};
+        return c.relaxed(l, w, 0);
+    };
+    duplex const turning(1, halves(3, 2));
+    CHECK(bound(turning, turning.initial()) == turning.total(turning.initial()));
+    auto gathered = turning.initial();
+    turning.extend(gathered, {.forward_transfer = 9, .forward = {0}, .backward = {0}, .update = {0}, .memory = {}, .once = true});
+    CHECK(bound(turning, gathered) == turning.total(gathered));
     // The time up to a stage and that without its computation, both directions together: less of both, and slower after a collective.
     duplex const clock(1, halves());
     auto const staged = [&](double transfer, double forward, double backward) {

@@ -132,17 +132,30 @@ public:
     /// A direction lasts as long as a weighted mean of its slots and of what the network does in it; a slot as a mean of computation and
     /// collectives. So a label, with the weighted costs of the steps that follow it, is a bound, of programs in any order if all steps follow. Each
     /// direction may have weights of its own, but in the turn, `max(c + b, again + b)`: there is a bound where `again` weighs no more than in either.
+    /// In either direction the last stage is still to be closed, and its micro-batches to turn.
+    ///
+    /// What the network has to do already may be more than the mean counts. Let T be the slots so far, N the network, c the last computation, and of the
+    /// open stage f the collectives of its first slot and p those that may wait; q, n, w weigh what may wait, the network and work, n + w = 1. Once that slot is
+    /// over, at `max(T + max(c, f), N + f + p)`, slots still weigh 1 - q, so the mean may count `(1 - q) max(...)`; and it counts
+    /// `(1 - q) T + w c + (n - q) f` of that, as the network itself has f at q. The difference is 0 or, from the second term of the maximum,
+    /// `(1 - q) (N + f + p - T) - w c - (n - q) f`, whichever is more. What is added to the open stage is counted anew by no more than its own weights
+    /// and what this grows by: 1 - q of p and w of f, which only raises the bound from step to step.
     [[nodiscard]] double relaxed(label const& l, relaxation_weights const& w, std::size_t) const {
-        double sum = l.refresh + w.again() * (l.forward.again + l.backward.again);
+        double sum = l.refresh + w.again() * (l.forward.again + l.backward.again) + least();
         for (std::size_t k = 0; k < w.clock.size(); ++k)
             sum += w.clock[k] * (count_ * (w.forward.work * l.forward.work[k] + w.backward.work * l.backward.work[k]) + l.update[k]);
         auto const add = [&](side const& s, direction_weights const& d) {
+            double const first = s.transfer + s.urgent;
             sum += (1 - d.patient) * s.slots + d.patient * (s.network + s.patient) + d.work * s.last + d.network * (count_ * s.transfer + s.urgent + s.ahead);
+            sum += std::max(0.0, (1 - d.patient) * (s.network + first + s.patient - s.slots) - d.work * s.last - (d.network - d.patient) * first);
         };
         add(l.forward, w.forward);
         add(l.backward, w.backward);
         return sum;
     }
+
+    /// Seconds of every program: of turning, once in either direction.
+    [[nodiscard]] double least() const { return 2 * count_ * turn_; }
 
 private:
     void close(side& s) const {

@@ -31,7 +31,7 @@ template <class Accumulator>
 class bound_improver {
 public:
     bound_improver(priced_graph const& priced, std::optional<multipliers> const& start)
-        : priced_(priced), classes_(priced.model().class_count()), fullness_(classes_, 1.0 / static_cast<double>(classes_)),
+        : priced_(priced), clock_(priced.template clock<Accumulator>()), classes_(priced.model().class_count()), fullness_(classes_, 1.0 / static_cast<double>(classes_)),
           weights_{{fullness_}, std::vector<double>(classes_, 0.0)} {
         if constexpr (Accumulator::overlaps_gradients) weights_.time.turns.emplace();
         if constexpr (interleaves) weights_.time.forward = weights_.time.backward = {0.5, 0.5, 0.5};
@@ -47,7 +47,7 @@ public:
         for (int round = 0; round < rounds && !is_closed(1e-12); ++round) {
             auto current = priced_.relax(weights_);
             if (!std::isfinite(current.paths.to_goal())) return std::move(best_);
-            double const bound = current.bound();
+            double const bound = current.bound() + clock_.relaxed(clock_.initial(), weights_.time, 0);
             auto path = search::follow(priced_.graph(), current.paths);
             auto const cost = offer(path);
             bool const fits = priced_.fits(cost);
@@ -180,6 +180,7 @@ private:
     }
 
     priced_graph const& priced_;
+    Accumulator clock_;
     std::size_t classes_;
     /// Of memory: its price is spread over the classes as they are full.
     std::vector<double> fullness_;

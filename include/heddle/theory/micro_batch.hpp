@@ -45,14 +45,23 @@ struct batch_obstacles {
     return found;
 }
 
-/// The program of one of `count` equal parts of the batch. *Throws* `input_error` if the batch is no multiple of it, and as `with_batch_size`.
+/// The program of one of `count` equal parts of the batch, in which everything can be cut as in the whole, along factors of the same numbers.
+/// *Throws* `input_error` if the batch is no multiple of it, if something cannot be cut so in a part, such as one of a single sample, and as `with_batch_size`.
 [[nodiscard]] inline program micro_batch_of(program const& p, int count) {
     auto const indexed = index_program(p);
-    if (batch_of_inputs(indexed).empty()) throw input_error("micro-batches", "no input has a batch");
+    if (batch_of_inputs(indexed).empty()) throw input_error("micro-batches", "no input has a batch of two or more");
     extent const size = batch_size_of(indexed);
     if (count < 2 || size % count != 0)
         throw input_error("micro-batches", std::to_string(count) + ", expected two or more that divide the batch of " + std::to_string(size));
-    return with_batch_size(p, size / count);
+    auto part = with_batch_size(p, size / count);
+    auto const in_part = index_program(part);
+    for (tensor_id t = 0; t < indexed.tensors.size(); ++t)
+        if (in_part.tensors[t].factors.size() != indexed.tensors[t].factors.size())
+            throw input_error("micro-batches", std::to_string(count) + ", in each of which tensor '" + p.tensor(t).name + "' can be cut in other ways than in the batch of " + std::to_string(size));
+    for (operator_id o = 0; o < indexed.operators.size(); ++o)
+        if (in_part.operators[o].loops.size() != indexed.operators[o].loops.size())
+            throw input_error("micro-batches", std::to_string(count) + ", in each of which operator '" + std::string(p.name(o)) + "' can be split in other ways than in the batch of " + std::to_string(size));
+    return part;
 }
 
 } // namespace heddle
