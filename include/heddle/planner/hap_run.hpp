@@ -378,12 +378,9 @@ private:
             bool const by_type = std::abs(price(best_ratios_).template evaluate<Accumulator>(best_path_).seconds - cost) <= 1e-9 * cost;
             auto const found = by_type ? synthesise_at(best_ratios_, options) : synthesise_per_device(options);
             if ((memory_binds_ |= found.memory_binds) && !has_all_programs_) continue; // programs that are only smaller count then
-            best_->lower_bound = std::min(found.lower_bound, cost);
-            if (left == 0 || !found.path || found.cost.seconds >= cost * (1 - 1e-9)) return;
-            consider("longer search, program", *found.path, ratio_table(best_ratios_));
-            if (best_->cost() >= cost) return;
+            if (left > 0 && found.path && found.cost.seconds < cost * (1 - 1e-9)) consider("longer search, program", *found.path, ratio_table(best_ratios_));
             best_->lower_bound = std::min(found.lower_bound, best_->cost());
-            if (by_type) return;
+            if (by_type || best_->cost() >= cost) return; // else the bound anew, at the better plan's shares
         }
     }
     /// At the plan's own shares.
