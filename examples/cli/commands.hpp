@@ -22,7 +22,7 @@ struct hap_arguments {
 struct hidup_arguments {
     int micro_batches = 2;
     double turn = 0;
-    std::optional<std::size_t> labels_per_cut;
+    std::optional<std::size_t> labels_per_cut, cuts;
     bool batch_statistics = false;
 };
 

@@ -12,7 +12,7 @@ plan plan_interleaved(heddle::program const& p, cluster const& c, hap_options co
     hidup_options options;
     auto const defaults = options.planning;
     options.planning = planning;
-    options.planning.cuts = defaults.cuts;
+    options.planning.cuts = arguments.cuts.value_or(defaults.cuts);
     options.planning.synthesis.engine = defaults.synthesis.engine;
     options.planning.synthesis.beam = arguments.labels_per_cut.value_or(defaults.synthesis.beam);
     options.micro_batches = arguments.micro_batches;
@@ -21,6 +21,10 @@ plan plan_interleaved(heddle::program const& p, cluster const& c, hap_options co
     return plan_hidup(p, c, clp::ratio_solver{}, options);
 }
 
-timeline timeline_of(plan const& p, cluster const& c) { return p.provenance.training.interleaves() ? simulate(p, c) : run_serial(p, c); }
+timeline timeline_of(plan const& p, cluster const& c) {
+    auto const& training = p.provenance.training;
+    if (!training.interleaves()) return run_serial(p, c);
+    return simulate(p, c, {.barriers = training.turn.value > 0}); // turning takes its time where slots begin together
+}
 
 } // namespace heddle::cli

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <filesystem>
 #include <initializer_list>
 #include <string>
 
@@ -41,6 +42,7 @@ void add_plan_options(CLI::App& command, plan_arguments& plan) {
     hidup->add_option("--micro-batches", plan.hidup.micro_batches, "Parts of the batch that take turns")->check(CLI::Range(2, 64))->capture_default_str();
     hidup->add_option("--turn", plan.hidup.turn, "Seconds to turn from one part to the next")->check(up_to(1e3))->capture_default_str();
     hidup->add_option("--labels-per-cut", plan.hidup.labels_per_cut, "Labels expanded per cut; more take longer and prove more")->check(positive);
+    hidup->add_option("--cuts", plan.hidup.cuts, "Cuts of equally many operators that are kept, each some orders of them")->check(positive);
     hidup->add_flag("--batch-statistics", plan.hidup.batch_statistics, "Allow batch norms, whose statistics are then those of each part");
 
     auto* const limited = command.add_option_group("limited", "Options of the planners hap, hidup and ditto");
@@ -87,6 +89,8 @@ void add_plan_options(CLI::App& command, plan_arguments& plan) {
         allow(*pipelines, {"amp", "ditto"});
         allow(*amp, {"amp"});
         allow(*ditto, {"ditto"});
+        auto const file = [](std::string const& name) { return std::filesystem::path(name).lexically_normal(); };
+        if (!plan.out.empty() && file(plan.hap.trace) == file(plan.out)) throw CLI::ValidationError("--trace", "is the file that --out writes");
         auto const refuse = [&](std::initializer_list<char const*> options, char const* why) {
             for (auto const* option : options)
                 if (command.count(option) > 0) throw CLI::ValidationError(option, why);

@@ -282,6 +282,11 @@ class CommandLine(unittest.TestCase):
         self.assertEqual(run("cost", "--plan", out, "--cluster", CLUSTER).returncode, 0)
         self.assertTrue(json.loads(trace.read_text())["traceEvents"])
         self.refused(run("plan", "--planner", "hidup", "--model", model, "--cluster", CLUSTER, "--micro-batches", 7), "7")
+        slow = run("plan", "--planner", "hidup", "--model", model, "--cluster", CLUSTER, "--turn", 0.01, "--labels-per-cut", 2, "--cuts", 4, "--trace", trace, "--json")
+        events = [e for e in json.loads(trace.read_text())["traceEvents"] if e["ph"] == "X"]
+        self.assertAlmostEqual(max(e["ts"] + e["dur"] for e in events) / 1e6, json.loads(slow.stdout)["cost"], delta=1e-6)
+        same = run("plan", "--planner", "hidup", "--model", model, "--cluster", CLUSTER, "--out", out, "--trace", out)
+        self.assertEqual((same.returncode, same.stdout), (2, ""))
         usage = run("plan", "--model", model, "--cluster", CLUSTER, "--micro-batches", 2)
         self.assertEqual((usage.returncode, usage.stdout), (2, ""))
 

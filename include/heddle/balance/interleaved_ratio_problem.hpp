@@ -85,12 +85,11 @@ public:
         bool const split = s.share.is_split();
         double const part = s.once ? 1.0 / training_.micro_batches : 1;
         for (std::size_t t = 0; t < model_.class_count(); ++t) {
-            f.work[t] += times(part, kernel_work(model_, s.forward, s, t, split).in_lines() + stage_work{inside_line(model_, s.inside_forward, t), {}});
-            b.work[t] += times(part, kernel_work(model_, s.backward, s, t, split).in_lines() + stage_work{inside_line(model_, s.inside_backward, t), {}});
+            f.work[t] += times(part, kernel_work(model_, s.forward, s, t, split).in_lines());
+            b.work[t] += times(part, kernel_work(model_, s.backward, s, t, split).in_lines());
             update_[t] += kernel_work(model_, s.deferred, s, t, false).in_lines();
-            update_[t].straight += inside_line(model_, s.inside_update, t);
             update_[t].straight += {s.update.whole.value / model_.bandwidth(t), s.update.split.value / model_.bandwidth(t)};
-            computes_ = computes_ || (!s.once && (works(s.forward) || works(s.backward) || !s.inside_forward.empty() || !s.inside_backward.empty()));
+            computes_ = computes_ || (!s.once && (works(s.forward) || works(s.backward)));
         }
         add_memory(s.stored), add_memory(s.saved);
     }

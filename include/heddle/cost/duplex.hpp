@@ -134,12 +134,12 @@ public:
     /// direction may have weights of its own, but in the turn, `max(c + b, again + b)`: there is a bound where `again` weighs no more than in either.
     /// In either direction the last stage is still to be closed, and its micro-batches to turn.
     ///
-    /// What the network has to do already may be more than the mean counts. Let T be the slots so far, N the network, c the last computation, and of the
-    /// open stage f the collectives of its first slot and p those that may wait; q, n, w weigh what may wait, the network and work, n + w = 1. Once that slot is
-    /// over, at `max(T + max(c, f), N + f + p)`, slots still weigh 1 - q, so the mean may count `(1 - q) max(...)`; and it counts
-    /// `(1 - q) T + w c + (n - q) f` of that, as the network itself has f at q. The difference is 0 or, from the second term of the maximum,
-    /// `(1 - q) (N + f + p - T) - w c - (n - q) f`, whichever is more. What is added to the open stage is counted anew by no more than its own weights
-    /// and what this grows by: 1 - q of p and w of f, which only raises the bound from step to step.
+    /// In the mean of a direction slots weigh 1 - q and the network q, the weight of what may wait; n and w, of the network and work, have the sum 1. A slot of
+    /// work c and collectives m takes `(1 - q) max(c, m) >= w c + (n - q) m`, as w and n - q have the sum 1 - q, and the network has m at q: together w c + n m.
+    /// Let the slots so far take T, the network N, and the last computation c; of the open stage let the first slot have the collectives f, and let p wait.
+    /// Once that slot is over, slots have taken at least `max(T + max(c, f), N + f + p)`. The mean counts `(1 - q) T + w c + (n - q) f` for that; what nothing hides
+    /// any more is what `(1 - q) (N + f + p)` is above it, if it is. Adding to f raises this by `(1 - q) - (n - q) = w`, adding to p by 1 - q, and
+    /// `close` puts it into the slots: so no step lowers the bound.
     [[nodiscard]] double relaxed(label const& l, relaxation_weights const& w, std::size_t) const {
         double sum = l.refresh + w.again() * (l.forward.again + l.backward.again) + least();
         for (std::size_t k = 0; k < w.clock.size(); ++k)

@@ -111,5 +111,9 @@ struct step {
 [[nodiscard]] inline holding held_bytes(indexed_tensor const& tensor, form f) {
     return held_bytes(tensor.info.size(), f, tensor.inside != no_factor);
 }
+/// Of what one of some micro-batches saves, that of all; a parameter is saved once.
+[[nodiscard]] inline holding saved_bytes(indexed_tensor const& tensor, form f, int micro_batches) {
+    return held_bytes(tensor.info.size() * (tensor.is_parameter() ? 1.0 : micro_batches), f, tensor.inside != no_factor);
+}
 
 } // namespace heddle

@@ -314,13 +314,14 @@ private:
         auto const segment_of = [&](share_ref ref) -> std::size_t { return program.tensors[ref.tensor].factors[static_cast<std::size_t>(ref.factor)].segment; };
         segment_shares const shares(program, ratios);
         if constexpr (interleaves) {
-            if (ratios.size() == 1 && !program.is_split_inside) return balance_turns(path, ratios.front(), shares);
+            if (ratios.size() == 1) return balance_turns(path, ratios.front(), shares);
         }
         std::vector<step> steps;
         std::vector<std::pair<std::size_t, holding>> saved;
         for (auto const& s : steps_of(path, space_, steps_)) {
             steps.push_back(model_.decided(s.step, shares));
-            for (auto const& [t, f] : s.saved) saved.push_back({f.is_shard() ? segment_of({t, f.factor()}) : 0, held_bytes(program.tensors[t], f)});
+            for (auto const& [t, f] : s.saved)
+                saved.push_back({f.is_shard() ? segment_of({t, f.factor()}) : 0, saved_bytes(program.tensors[t], f, options_.training.micro_batches)});
         }
         if constexpr (curved_ratio_solver<Solver>) {
             auto const problem = follows_curves_ ? make_curved_ratio_problem(steps, saved | std::views::values, model_, proportional_.front()) : curved_ratio_problem{};
@@ -354,10 +355,7 @@ private:
         std::vector<holding> saved;
         for (auto const& s : steps_of(path, space_, steps_)) {
             steps.push_back({model_.decided(s.step, shares)});
-            for (auto const& [t, f] : s.saved) {
-                auto const& tensor = space_.program().tensors[t];
-                saved.push_back(held_bytes(tensor.info.size() * (tensor.is_parameter() ? 1.0 : options_.training.micro_batches), f, tensor.inside != no_factor));
-            }
+            for (auto const& [t, f] : s.saved) saved.push_back(saved_bytes(space_.program().tensors[t], f, options_.training.micro_batches));
         }
         for (std::size_t level = 0, n = 0; level < path.size(); n += space_.moves()[path[level++]].instructions.size())
             if (space_.moves()[path[level]].begins_stage) steps[n].begins_stage = true;
@@ -405,24 +403,38 @@ private:
         bound = std::max(bound, global_lower_bound(space_, graph_, steps_, model_, weights, proportional_.front(), global_rounds));
         best_->global_lower_bound = std::min(bound, best_->lower_bound);
     }
-    /// The same where weights alone are a loose bound. Classes stand for their devices if that makes no difference to the plan.
+    /// The same where weights alone are a loose bound. Types stand for their devices if that makes no difference to the plan.
     void prove_by_search() {
-        if (memory_binds_) widen();
-        double const cost = best_->cost();
-        best_->lower_bound = 0;
         auto options = options_.synthesis;
         options.search = options_.last_search;
+        for (int left = 4;; --left) {
+            if (memory_binds_) widen();
+            best_->lower_bound = 0;
+            if (!is_complete() || out_of_time()) return;
+            double const cost = best_->cost();
+            bool const by_type = std::abs(price(best_ratios_).template evaluate<Accumulator>(best_path_).seconds - cost) <= 1e-9 * cost;
+            auto const found = by_type ? synthesise_at(best_ratios_, options) : synthesise_per_device(options);
+            if ((memory_binds_ |= found.memory_binds) && !has_all_programs_) continue; // programs that are only smaller count then
+            if (left > 0 && found.path && found.cost.seconds < cost * (1 - 1e-9)) consider("longer search, program", *found.path, ratio_table(best_ratios_));
+            best_->lower_bound = std::min(found.lower_bound, best_->cost());
+            if (by_type || best_->cost() >= cost) return; // else the bound anew, at the better plan's shares
+        }
+    }
+    /// At the plan's own shares.
+    synthesis_result synthesise_per_device(synthesis_options options) {
+        auto const model = per_device_model(cluster_, main_type(space_.program()));
+        priced_graph const priced(space_, graph_, steps_, model, integral_shares(space_.program(), best_->ratios, best_->cuts), options_.training);
+        if (weights_) options.weights = per_device(*weights_);
         options.start = best_path_;
-        auto const priced = price(best_ratios_);
-        if (!is_complete() || out_of_time() || std::abs(priced.template evaluate<Accumulator>(best_path_).seconds - cost) > 1e-9 * cost) return;
-        auto const found = synthesise_at(best_ratios_, options);
-        if (found.path && found.cost.seconds < cost * (1 - 1e-9)) consider("longer search, program", *found.path, ratio_table(best_ratios_));
-        best_->lower_bound = std::min(found.lower_bound, best_->cost());
+        auto found = synthesise_within_time(priced, std::move(options));
+        if (found.which_limit != search::limit_kind::none) which_limit_ = found.which_limit;
+        return found;
     }
 
     /// From weights per type, each shared evenly by its devices.
     [[nodiscard]] multipliers per_device(multipliers const& per_type) const {
-        multipliers result{{{}, per_type.time.turns}, {}};
+        multipliers result{per_type.time, {}};
+        result.time.clock.clear();
         for (auto k : types_.of_device) {
             result.time.clock.push_back(per_type.time.clock[k] / types_.classes[k].count);
             result.memory.push_back(per_type.memory[k] / types_.classes[k].count);
@@ -434,13 +446,19 @@ private:
     [[nodiscard]] bool has_curves() const { return curved_ratio_solver<Solver> && !interleaves && model_.has_curves() && segment_count(space_.program()) == 1; }
     /// Whether the graph has every program of the space.
     [[nodiscard]] bool is_complete() const { return graph_.is_complete && space_.is_complete(); }
+    /// Whether orders were left out that may matter.
+    [[nodiscard]] bool lacks_orders() const { return interleaves && !space_.cuts().is_complete(); }
+    /// What ended the search, if it was cut short.
+    [[nodiscard]] search::limit_kind limit(bool lacks_programs) const {
+        return which_limit_ == search::limit_kind::none && lacks_programs ? search::limit_kind::width : which_limit_;
+    }
 
     void finish(plan& p) {
-        p.status = p.lower_bound >= p.cost() * (1 - 1e-9) ? search::status::optimal
-                   : which_limit_ == search::limit_kind::none && is_complete() ? search::status::feasible : search::status::limit;
-        p.which_limit = p.status != search::status::limit ? search::limit_kind::none
-                        : which_limit_ != search::limit_kind::none ? which_limit_ : search::limit_kind::labels;
-        if (p.status == search::status::optimal) p.lower_bound = p.cost();
+        bool const is_optimal = p.lower_bound >= p.cost() * (1 - 1e-9);
+        p.which_limit = is_optimal ? search::limit_kind::none : limit(!is_complete() || lacks_orders());
+        p.status = is_optimal ? search::status::optimal : p.which_limit == search::limit_kind::none ? search::status::feasible : search::status::limit;
+        if (is_optimal) p.lower_bound = p.cost();
+        else if (p.lower_bound <= 0 && is_complete()) p.warnings.push_back("no lower bound is proven: there was no time left for it");
         fill(p);
     }
 
@@ -455,7 +473,7 @@ private:
         if (!is_complete())
             p.warnings.push_back("programs were left out, by the width bound of " + std::to_string(options_.width) +
                                  " states per cut or because an operator has too many operands; no lower bound is proven");
-        if (interleaves && !space_.cuts().is_complete())
+        if (lacks_orders())
             p.warnings.push_back("orders of the operators were left out, by the bound of " + std::to_string(options_.cuts) + " cuts of equally many; the lower bound holds for them too");
     }
 
@@ -466,14 +484,13 @@ private:
         result.provenance.training = options_.training;
         if (auto const path = least_memory(price(ratios), true)) {
             auto [p, cost] = realise(*path, space_, steps_, cluster_, types_.per_device(ratios), options_.training);
-            result.reason = memory_reason(p);
+            if (memory_binds_ || which_limit_ == search::limit_kind::none) result.reason = memory_reason(p);
             result.devices = p.devices;
         } else {
             result.reason = options_.pinned.empty() ? "the theory has no program for this model" : "no program keeps what is pinned";
         }
-        bool const stopped = which_limit_ != search::limit_kind::none || !is_complete();
-        result.status = stopped ? search::status::limit : search::status::infeasible;
-        if (stopped) result.which_limit = which_limit_ != search::limit_kind::none ? which_limit_ : search::limit_kind::labels;
+        result.which_limit = limit(!is_complete());
+        result.status = result.which_limit == search::limit_kind::none ? search::status::infeasible : search::status::limit;
         fill(result);
         return result;
     }

@@ -30,11 +30,14 @@ struct hidup_options {
 /// Plans a program whose batch is run in parts that take turns. The plan is one of `micro_batch_of(program, micro_batches)`.
 ///
 /// Alternates as `plan_hap` does, from compute-proportional and even ratios; on equal devices that is one search. `optimal` is over all programs of
-/// the theory, as `cut_space` has it, in every order of operators, and all stages that begin at a collective or before an operator that reads a
-/// parameter. Where a bound left out orders it is claimed only if no order can be faster.
+/// the theory, as `cut_space` has it and `converting_before_views` keeps them, in every order of operators, and all stages that begin at a collective or
+/// before an operator that reads a parameter. Of programs that are not kept one may differ in time where a stage begins with a parameter and at no collective: its
+/// local conversions are then of the stage before. Where a bound left out orders `optimal` is claimed only if no order can be faster, and else the status is a limit on
+/// the width. The time limit is for both plans together, as are `statistics`; what the plan leaves of it is the whole batch's.
 /// *Throws* `input_error` for a batch that cannot be divided so, device groups, and an operator with statistics of the batch.
 template <ratio_solver Solver>
 [[nodiscard]] plan plan_hidup(program const& p, cluster const& c, Solver&& solver, hidup_options const& options = {}) {
+    auto const part = micro_batch_of(p, options.micro_batches);
     auto const [statistic, operation] = obstacles_to_micro_batches(index_program(p));
     auto const fail = [&](operator_id o, char const* problem) { throw input_error("micro-batches, operator '" + p.name(o) + "'", problem); };
     if (operation) fail(*operation, "does not add up over parts of the batch that run one after the other");
@@ -42,15 +45,20 @@ template <ratio_solver Solver>
     auto planning = options.planning;
     planning.training.micro_batches = options.micro_batches;
     planning.training.turn = options.turn;
-    auto result = plan_hap(micro_batch_of(p, options.micro_batches), c, solver, planning);
+    auto result = plan_hap(part, c, solver, planning);
     result.provenance.planner = "hidup";
     if (statistic) result.warnings.push_back("the statistics of operator '" + p.name(*statistic) + "' are those of each micro-batch");
     if (!options.compares) return result;
+    if (planning.time_limit_seconds && (*planning.time_limit_seconds -= result.statistics.seconds) <= 0) {
+        result.warnings.push_back("no time was left to plan the whole batch at once");
+        return result;
+    }
     planning.training = options.planning.training;
     planning.training.overlaps_gradients = true;
     planning.synthesis.engine = search_engine::best_first;
     planning.cuts = 1;
     auto const whole = plan_hap(p, c, solver, planning);
+    result.statistics += whole.statistics;
     result.baselines = whole.baselines;
     result.other_baselines = whole.other_baselines;
     result.baselines["whole batch"] = whole.exists() ? std::optional(whole.cost()) : std::nullopt;

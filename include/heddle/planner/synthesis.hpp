@@ -80,8 +80,10 @@ template <class Accumulator = serial>
         search_options.cutoff = bounds.cost.seconds;
         auto found = options.engine == search_engine::best_first ? search::best_first(problem, search_options) : search::pareto_dp(problem, {search_options, options.beam});
         result.statistics += found.statistics;
-        result.which_limit = found.which_limit;
-        stopped = found.status == search::status::limit;
+        // A beam that finds nothing better than what is there has come to its end none the less.
+        bool const has_ended = bounds.path && found.which_limit == search::limit_kind::width;
+        result.which_limit = has_ended ? search::limit_kind::none : found.which_limit;
+        stopped = found.status == search::status::limit && !has_ended;
         if (found.cost) {
             bounds.cost = priced.evaluate<Accumulator>(found.actions);
             bounds.path = std::move(found.actions);

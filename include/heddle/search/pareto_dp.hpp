@@ -243,7 +243,7 @@ private:
         result<action_type> out;
         statistics_.seconds = elapsed();
         out.statistics = statistics_;
-        if (which == limit_kind::none && best_ == none && is_narrowed_) which = limit_kind::labels;
+        if (which == limit_kind::none && best_ == none && is_narrowed_) which = limit_kind::width;
         out.which_limit = which;
         double const bound = std::min({least_left_, least_bounded_, wanted_});
         if (best_ == none) {
@@ -291,7 +291,7 @@ private:
 /// `best_first`'s queue. States that subsume others, and `solution_count`, are not used.
 /// *Visitor.* That of `best_first`; the bound of its progress stays at the least number.
 /// *Returns* `optimal` unless a limit, a gap or the beam stood in the way; then a bound from the labels left out. A beam
-/// that leaves no way to a goal counts as a limit on labels. The parts of `seconds` are not measured.
+/// that leaves no way to a goal counts as a limit on the width. The parts of `seconds` are not measured.
 /// *Complexity.* Time and memory grow with the labels kept, at most 2^32 - 1.
 /// *Thread safety.* Uses the problem through const calls only.
 template <levelled_problem Problem, class Visitor = no_visitor>

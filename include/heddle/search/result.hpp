@@ -21,7 +21,8 @@ enum class status : std::uint8_t {
     infeasible ///< proven that there is no solution (below the cutoff, if one was given)
 };
 
-enum class limit_kind : std::uint8_t { none, labels, comparisons, memory, time, stopped };
+/// `width`: of what is kept at each step of a search, such as a beam.
+enum class limit_kind : std::uint8_t { none, labels, comparisons, memory, time, stopped, width };
 
 [[nodiscard]] constexpr char const* name(status s) {
     switch (s) {
@@ -41,6 +42,7 @@ enum class limit_kind : std::uint8_t { none, labels, comparisons, memory, time, 
     case limit_kind::memory: return "memory";
     case limit_kind::time: return "time";
     case limit_kind::stopped: return "stopped";
+    case limit_kind::width: return "width";
     }
     return "";
 }

@@ -19,10 +19,10 @@ using namespace heddle;
 
 namespace {
 
-/// Three layers of a perceptron on a batch of 8.
-program perceptron(char const* last = "(b n) -> (); 0") {
+/// Three layers of a perceptron.
+program perceptron(char const* last = "(b n) -> (); 0", extent batch = 8) {
     program_builder b;
-    auto h = b.input("x", {8, 64});
+    auto h = b.input("x", {batch, 64});
     for (int l = 0; l < 3; ++l) {
         h = b.apply("linear", "(b k), (n k) -> (b n); 0*1", {h, b.parameter("w" + std::to_string(l), {64, 64})}, {.category = operator_class::matmul});
         h = b.apply("relu", "(b n) -> (b n)", {h}, {.saved_results = {0}});
@@ -74,7 +74,7 @@ void least_of_all(searched const& s, duplex const& clock, search::graph_node at,
 }
 
 /// Two branches from one input, of one or two products or activations each, and the sum of what they end in.
-indexed_program branches(test::random_source& random) {
+program branches(test::random_source& random) {
     program_builder b;
     auto const x = b.input("x", {8, 8});
     std::vector<tensor_id> ends;
@@ -85,7 +85,7 @@ indexed_program branches(test::random_source& random) {
         ends.push_back(h);
     }
     auto const sum = b.apply("add", "(b n), (b n) -> (b n); 0 + 1", ends);
-    return index_program(b.finish(b.apply("sum", "(b n) -> (); 0", {sum})));
+    return b.finish(b.apply("sum", "(b n) -> (); 0", {sum}));
 }
 
 /// Visits the program with its operators in every order in which they can run.
@@ -121,7 +121,7 @@ TEST_CASE("cuts of the graph find the fastest of all orders of operators") {
     int compared = 0, better = 0;
     for (std::uint64_t seed = 2001; seed <= 2060; ++seed) {
         test::random_source random(seed);
-        auto const p = branches(random);
+        auto const p = index_program(branches(random));
         auto const c = test::random_cluster(random, {.most_types = 2, .most_devices = 3});
         CAPTURE(seed);
         double least = std::numeric_limits<double>::infinity();
@@ -214,9 +214,72 @@ TEST_CASE("more bandwidth never costs more, a longer turn never less") {
     }
 }
 
+TEST_CASE("a beam that finds nothing better than what there is has ended the search") {
+    int open = 0;
+    for (std::uint64_t seed = 2001; seed <= 2040; ++seed) {
+        test::random_source random(seed);
+        auto const p = branches(random);
+        auto const c = test::random_cluster(random, {.most_types = 2, .most_devices = 3});
+        CAPTURE(seed);
+        searched const s(index_program(p), c, 100);
+        auto const best = synthesise<duplex>(*s.priced, {.engine = search_engine::pareto_dp, .search = {}});
+        auto const narrow = synthesise<duplex>(*s.priced, {.engine = search_engine::pareto_dp, .beam = 1, .search = {}, .start = best.path});
+        CHECK(narrow.cost.seconds == best.cost.seconds);
+        CHECK(narrow.which_limit == search::limit_kind::none);
+        CHECK(narrow.status != search::status::limit);
+        open += narrow.status == search::status::feasible;
+        // Where orders are left out, the plan says so.
+        auto const made = plan_hidup(p, c, clp::ratio_solver{}, {.planning = {.synthesis = {.engine = search_engine::pareto_dp}, .cuts = 1}, .compares = false});
+        bool const is_optimal = made.status == search::status::optimal;
+        CHECK((is_optimal || made.status == search::status::limit));
+        CHECK(made.which_limit == (is_optimal ? search::limit_kind::none : search::limit_kind::width));
+    }
+    CHECK(open > 0);
+}
+
+TEST_CASE("turning is in the bound, and devices of a type with unequal shares have one") {
+    auto const p = perceptron("(b n) -> (); 0", 20);
+    cluster one = two(1e6);
+    one.machines = {{0, 1, 1}};
+    auto const alone = plan_hidup(p, one, clp::ratio_solver{}, {.turn = seconds(0.5), .compares = false});
+    CHECK(alone.status == search::status::optimal);
+    CHECK(alone.cost() > 2);
+    for (int slow : {1, 2, 3}) {
+        cluster c = two(1e6, 3e6);
+        c.machines = {{0, 1, slow}, {1, 1, 3}};
+        CAPTURE(slow);
+        auto const made = plan_hidup(p, c, clp::ratio_solver{}, {.compares = false});
+        CHECK(made.lower_bound > 0.5 * made.cost());
+        CHECK(made.lower_bound <= made.cost());
+    }
+}
+
+TEST_CASE("a time limit is for all of a plan, and no reason to speak of memory") {
+    hidup_options options;
+    options.planning.time_limit_seconds = 1e-9;
+    auto const made = plan_hidup(perceptron(), two(1e6), clp::ratio_solver{}, options);
+    CHECK_FALSE(made.exists());
+    CHECK(made.which_limit == search::limit_kind::time);
+    CHECK(made.reason.empty());
+    CHECK(made.baselines.empty()); // no time was left for these
+    CHECK(std::ranges::count(made.warnings, "no time was left to plan the whole batch at once") == 1);
+}
+
+TEST_CASE("memory counts what all micro-batches save, in segments too") {
+    tensor_info info{"h", {4, 8}};
+    indexed_tensor value, parameter;
+    value.info = parameter.info = info;
+    parameter.info.role = tensor_role::parameter;
+    CHECK(saved_bytes(value, form::replicated(), 3).whole.value == 3 * held_bytes(value, form::replicated()).whole.value);
+    CHECK(saved_bytes(parameter, form::replicated(), 3).whole.value == held_bytes(value, form::replicated()).whole.value);
+}
+
 TEST_CASE("what the parts of a batch do not add up to is refused") {
     auto const plan_of = [](program const& p, hidup_options const& options = {}) { return plan_hidup(p, two(1e6), clp::ratio_solver{}, options); };
     CHECK_THROWS_WITH_AS(static_cast<void>(plan_of(perceptron(), {.micro_batches = 3})), doctest::Contains("divide the batch of 8"), input_error);
+    // Parts of one sample cannot be cut as the batch can, so forms would have other numbers.
+    CHECK_THROWS_WITH_AS(static_cast<void>(plan_of(perceptron(), {.micro_batches = 8})), doctest::Contains("tensor 'x' can be cut in other ways"), input_error);
+    CHECK_THROWS_WITH_AS(static_cast<void>(plan_of(perceptron("(b n) -> (); 0", 1))), doctest::Contains("no input has a batch of two or more"), input_error);
     {
         program_builder b; // a loss with a summand that has no batch
         auto const x = b.input("x", {8, 4});

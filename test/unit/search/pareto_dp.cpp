@@ -117,7 +117,7 @@ TEST_CASE("a beam leaves labels out and says how much that may cost") {
     o.beam = 1;
     auto const narrow = search::pareto_dp(errands{}, o); // the cheapest so far uses up the time
     CHECK(narrow.status == search::status::limit);
-    CHECK(narrow.which_limit == search::limit_kind::labels);
+    CHECK(narrow.which_limit == search::limit_kind::width);
     CHECK(narrow.lower_bound <= 15);
     auto const lucky = search::pareto_dp(errands{6, 18}, o); // all slow
     CHECK(lucky.status == search::status::feasible);

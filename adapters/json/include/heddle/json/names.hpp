@@ -42,7 +42,7 @@ inline constexpr std::array statuses{named{"optimal", search::status::optimal}, 
                                      named{"limit", search::status::limit}, named{"infeasible", search::status::infeasible}};
 
 inline constexpr std::array limits{named{"labels", search::limit_kind::labels}, named{"comparisons", search::limit_kind::comparisons}, named{"memory", search::limit_kind::memory},
-                                   named{"time", search::limit_kind::time}, named{"stopped", search::limit_kind::stopped}};
+                                   named{"time", search::limit_kind::time}, named{"stopped", search::limit_kind::stopped}, named{"width", search::limit_kind::width}};
 
 static_assert(operator_classes.size() == operator_class_count && collectives.size() == collective_count);
 
