@@ -55,12 +55,14 @@ struct batch_obstacles {
         throw input_error("micro-batches", std::to_string(count) + ", expected two or more that divide the batch of " + std::to_string(size));
     auto part = with_batch_size(p, size / count);
     auto const in_part = index_program(part);
+    auto const check = [&](std::string const& what, std::size_t ways, std::size_t of_whole) {
+        if (ways != of_whole)
+            throw input_error("micro-batches", std::to_string(count) + ", in each of which " + what + " can be cut in other ways than in the batch of " + std::to_string(size));
+    };
     for (tensor_id t = 0; t < indexed.tensors.size(); ++t)
-        if (in_part.tensors[t].factors.size() != indexed.tensors[t].factors.size())
-            throw input_error("micro-batches", std::to_string(count) + ", in each of which tensor '" + p.tensor(t).name + "' can be cut in other ways than in the batch of " + std::to_string(size));
+        check("tensor '" + p.tensor(t).name + "'", in_part.tensors[t].factors.size(), indexed.tensors[t].factors.size());
     for (operator_id o = 0; o < indexed.operators.size(); ++o)
-        if (in_part.operators[o].loops.size() != indexed.operators[o].loops.size())
-            throw input_error("micro-batches", std::to_string(count) + ", in each of which operator '" + std::string(p.name(o)) + "' can be split in other ways than in the batch of " + std::to_string(size));
+        check("operator '" + p.name(o) + "'", in_part.operators[o].loops.size(), indexed.operators[o].loops.size());
     return part;
 }
 
