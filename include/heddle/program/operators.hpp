@@ -50,7 +50,7 @@ using catalogue = std::map<std::string_view, description (*)(call_view const&)>;
         {"embedding", embedding},
 
         {"add", binary<arithmetic::add>}, {"sub", binary<arithmetic::subtract>}, {"mul", binary<arithmetic::multiply>},
-        {"multiply", binary<arithmetic::multiply>}, {"div", binary<arithmetic::divide>}, {"truediv", binary<arithmetic::divide>},
+        {"div", binary<arithmetic::divide>},
         {"neg", [](call_view const& c) { return unary(c, {.linear = true}); }},
         {"clone", [](call_view const& c) { return unary(c, {.linear = true}); }},
         {"to", [](call_view const& c) { return unary(c, {.linear = true}); }},
@@ -79,7 +79,6 @@ using catalogue = std::map<std::string_view, description (*)(call_view const&)>;
         {"relu6", [](call_view const& c) { return function_of(c, 2); }}, {"hardsigmoid", [](call_view const& c) { return function_of(c, 3); }},
         {"hardswish", [](call_view const& c) { return function_of(c, 4); }}, {"mish", [](call_view const& c) { return function_of(c, 12); }},
         {"selu", [](call_view const& c) { return function_of(c, 6); }}, {"logsigmoid", [](call_view const& c) { return function_of(c, 6); }},
-        {"log_sigmoid", [](call_view const& c) { return function_of(c, 6); }},
         {"softsign", [](call_view const& c) { return function_of(c, 3); }}, {"tanhshrink", [](call_view const& c) { return function_of(c, 9); }},
         {"leaky_relu", [](call_view const& c) { return function_of(c, 2, {{1, "negative_slope", 0.01}}); }},
         {"elu", [](call_view const& c) { return function_of(c, 5, {{1, "alpha", 1}}); }},
@@ -107,16 +106,24 @@ using catalogue = std::map<std::string_view, description (*)(call_view const&)>;
         {"binary_cross_entropy", binary_cross_entropy}, {"binary_cross_entropy_with_logits", binary_cross_entropy_with_logits},
         {"rnn_tanh_cell", rnn_cell}, {"rnn_relu_cell", rnn_cell}, {"lstm_cell", lstm_cell}, {"gru_cell", gru_cell},
 
-        {"transpose", transpose}, {"swapaxes", transpose}, {"swapdims", transpose}, {"permute", permute}, {"t", reversed}, {"getattr", attribute},
+        {"transpose", transpose}, {"permute", permute}, {"t", reversed}, {"getattr", attribute},
         {"reshape", reshape}, {"view", reshape}, {"flatten", reshape}, {"unflatten", reshape},
         {"squeeze", reshape}, {"unsqueeze", reshape}, {"view_as", reshape}, {"reshape_as", reshape},
         {"expand", expand}, {"expand_as", expand}, {"tile", repeat},
-        {"cat", concatenate}, {"concat", concatenate}, {"split", divide}, {"chunk", divide}, {"split_with_sizes", divide}, {"tensor_split", divide},
+        {"cat", concatenate}, {"split", divide}, {"chunk", divide}, {"split_with_sizes", divide}, {"tensor_split", divide},
         {"getitem", get_item_at}, {"index", index_list},
         {"repeat", repeat}, {"repeat_interleave", repeat_interleave}, {"roll", roll}, {"flip", flip}, {"pad", padding},
         {"unbind", unbind}, {"stack", stack}, {"select", select}, {"narrow", narrow}, {"slice", slice},
         {"index_select", index_select}, {"gather", gather_elements}, {"index_add", index_add}, {"scatter_add", scatter_add},
         {"triu", triangle}, {"tril", triangle}, {"topk", largest}, {"one_hot", one_hot},
+    };
+    return table;
+}
+
+/// Other names of operators in the catalogue: sources differ in which they use. A program has the catalogue's.
+[[nodiscard]] inline std::map<std::string_view, std::string_view> const& operator_aliases() {
+    static std::map<std::string_view, std::string_view> const table{
+        {"truediv", "div"}, {"multiply", "mul"}, {"concat", "cat"}, {"log_sigmoid", "logsigmoid"}, {"swapaxes", "transpose"}, {"swapdims", "transpose"},
     };
     return table;
 }
@@ -153,6 +160,13 @@ using catalogue = std::map<std::string_view, description (*)(call_view const&)>;
     return std::ranges::find(modules, module) != modules.end();
 }
 
+/// What an operator of a program is called whose target this is.
+[[nodiscard]] inline std::string_view kind_of(std::string_view target) {
+    auto const [module, name] = split_target(target);
+    auto const alias = operator_aliases().find(name);
+    return is_torch_module(module) && alias != operator_aliases().end() ? alias->second : name;
+}
+
 /// The variant of this name of a target of torch's; null if there is none.
 [[nodiscard]] inline auto find_variant(std::string_view target, std::string_view variant) -> description (*)(call_view const&) {
     auto const [module, name] = split_target(target);
@@ -161,11 +175,11 @@ using catalogue = std::map<std::string_view, description (*)(call_view const&)>;
 }
 
 [[nodiscard]] inline description describe(call_view const& c) {
-    auto const [module, name] = split_target(c.call().target);
+    auto const module = split_target(c.call().target).first;
     bool const is_helper = module == "heddle" || module == "models" || module == "torchvision.ops.stochastic_depth";
     if (!is_helper && !is_torch_module(module)) return {};
     catalogue const& table = is_helper ? helper_catalogue() : torch_catalogue();
-    auto const found = table.find(name);
+    auto const found = table.find(kind_of(c.call().target));
     return found == table.end() ? description{} : found->second(c);
 }
 
@@ -207,7 +221,7 @@ inline std::vector<tensor_id> add_foreign(program_builder& builder, call_view co
     bool const product = std::ranges::any_of(rule.terms, [](auto const& term) { return term.size() > 1; });
     if (!product) options.forward = touched_elements(c);
     if (rule.operands.size() == c.call().operands.size()) options.saved_operands = read_again(rule);
-    return builder.apply_multi(split_target(c.call().target).second, std::move(rule), c.call().operands, std::move(options));
+    return builder.apply_multi(kind_of(c.call().target), std::move(rule), c.call().operands, std::move(options));
 }
 
 } // namespace detail
@@ -235,8 +249,7 @@ inline added_call add_call(program_builder& builder, traced_call const& call, ru
     if (user != rules.end() && !variant) return {detail::add_foreign(builder, view, &user->second, complete({})), true};
     auto described = variant ? variant(view) : detail::describe(view);
     if (!described) return {detail::add_foreign(builder, view, nullptr, complete({})), false};
-    std::string_view const kind = detail::split_target(call.target).second;
-    return {builder.apply_multi(kind, parse_index_rule(described->rule), std::move(described->operands), complete(std::move(described->options))), true};
+    return {builder.apply_multi(detail::kind_of(call.target), parse_index_rule(described->rule), std::move(described->operands), complete(std::move(described->options))), true};
 }
 
 /// Checks a rule of the user's without an operator. *Throws* `input_error` if it is neither an index rule nor a variant of the target's rule.

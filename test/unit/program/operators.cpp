@@ -429,6 +429,27 @@ TEST_CASE("calls that cannot be are refused by name") {
     CHECK_THROWS_AS(add_call(b, call), input_error);
 }
 
+TEST_CASE("sources have other names for some operators, a program has one") {
+    for (auto const& [alias, name] : detail::operator_aliases()) {
+        CAPTURE(alias);
+        CHECK(detail::torch_catalogue().contains(name));
+        CHECK_FALSE(detail::torch_catalogue().contains(alias));
+    }
+    program_builder b;
+    auto x = b.parameter("x", {4});
+    auto const twice = [&](std::string const& target, rule_table const& rules = {}) {
+        x = add_call(b, {target, target, {T(x), number(2)}, {}, {x}, {{{4}, element_type::float32}}}, rules).results.front();
+    };
+    twice("operator.truediv");
+    twice("torch.multiply", {{"torch.multiply", "(i) -> (i)"}}); // by a rule of the user's for that name
+    twice("mine.multiply");
+    twice("torch.div");
+    auto const p = b.finish(b.apply("sum", "(i) -> ()", {x}));
+    std::string kinds;
+    for (operator_id o = 0; o < p.operator_count(); ++o) kinds += p.kind(o) + " ";
+    CHECK(kinds == "div mul multiply div sum ");
+}
+
 TEST_CASE("the page on operators names every one of them") {
     std::ifstream file("docs/reference/operators.md");
     std::string const page{std::istreambuf_iterator<char>(file), {}};
@@ -437,4 +458,5 @@ TEST_CASE("the page on operators names every one of them") {
             CAPTURE(kind);
             CHECK(page.find("`" + std::string(kind) + "`") != std::string::npos);
         }
+    for (auto const& [alias, kind] : detail::operator_aliases()) CHECK(page.find("`" + std::string(alias) + "`") != std::string::npos);
 }

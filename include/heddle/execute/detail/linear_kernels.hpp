@@ -212,7 +212,7 @@ template <class Scalar>
 void add_linear_kernels(kernel_table<Scalar>& table) {
     using numbers = std::vector<double>;
     auto const plain = from_rule<Scalar>([](kernel_call const&) { return numbers{}; });
-    for (char const* kind : {"linear", "matmul", "mm", "bmm", "mv", "dot", "einsum", "sum", "transpose", "swapaxes", "swapdims", "permute", "t", "getattr", "expand", "expand_as",
+    for (char const* kind : {"linear", "matmul", "mm", "bmm", "mv", "dot", "einsum", "sum", "transpose", "permute", "t", "getattr", "expand", "expand_as",
                              "repeat", "tile", "repeat_interleave"}) table[kind] = plain;
     table["neg"] = from_rule<Scalar>([](kernel_call const&) { return numbers{-1}; });
     for (char const* kind : {"clone", "contiguous", "to", "type_as", "float", "double", "half", "bfloat16"})
@@ -240,13 +240,13 @@ void add_linear_kernels(kernel_table<Scalar>& table) {
     table["add"] = number_or(from_number<Scalar>([](Scalar x, Scalar c, bool) { return x + c; }, one), plus);
     table["sub"] = number_or(from_number<Scalar>([](Scalar x, Scalar c, bool first) { return first ? c - x : x - c; },
                                                  [](Scalar, Scalar, bool first) { return Scalar(first ? -1 : 1); }), minus);
-    table["mul"] = table["multiply"] = number_or(from_number<Scalar>([](Scalar x, Scalar c, bool) { return x * c; }, factor), plain);
-    table["div"] = table["truediv"] =
+    table["mul"] = number_or(from_number<Scalar>([](Scalar x, Scalar c, bool) { return x * c; }, factor), plain);
+    table["div"] =
         number_or(from_number<Scalar>([](Scalar x, Scalar c, bool first) { return first ? c / x : x / c; },
                                       [](Scalar x, Scalar c, bool first) { return first ? -c / (x * x) : 1 / c; }), division<Scalar>());
 
     for (char const* kind : {"reshape", "view", "flatten", "unflatten", "squeeze", "unsqueeze", "view_as", "reshape_as"}) table[kind] = reshape_kernel<Scalar>();
-    table["cat"] = table["concat"] = joining<Scalar>();
+    table["cat"] = joining<Scalar>();
     for (char const* kind : {"split", "split_with_sizes", "tensor_split", "chunk"}) table[kind] = dividing<Scalar>();
     for (char const* kind : {"select", "narrow", "slice"}) table[kind] = picking<Scalar>();
     table["append_cls_token"] = class_token_appending<Scalar>();

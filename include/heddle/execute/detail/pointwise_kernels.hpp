@@ -194,7 +194,7 @@ void add_functions(kernel_table<Scalar>& table) {
         Scalar const t = std::tanh(softplus(x));
         return t + x * (1 - t * t) * sigmoid(x);
     });
-    for (char const* kind : {"logsigmoid", "log_sigmoid"}) set(kind, [=](Scalar x) { return -softplus(-x); }, [=](Scalar x, Scalar) { return sigmoid(-x); });
+    set("logsigmoid", [=](Scalar x) { return -softplus(-x); }, [=](Scalar x, Scalar) { return sigmoid(-x); });
     set("softsign", [](Scalar x) { return x / (1 + std::abs(x)); }, [](Scalar x, Scalar) { return 1 / ((1 + std::abs(x)) * (1 + std::abs(x))); });
     set("tanhshrink", [](Scalar x) { return x - std::tanh(x); }, [](Scalar x, Scalar) { return std::tanh(x) * std::tanh(x); });
     set("relu6", [](Scalar x) { return std::clamp(x, Scalar(0), Scalar(6)); }, [](Scalar x, Scalar) { return Scalar(x > 0 && x < 6 ? 1 : 0); });

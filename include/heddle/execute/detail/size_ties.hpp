@@ -168,7 +168,7 @@ private:
     void relate(operator_id o) {
         std::string_view const kind = program_.attributes(o).contains("unknown_arguments") ? std::string_view{} : program_.kind(o);
         auto const among = [&](std::initializer_list<std::string_view> kinds) { return std::ranges::find(kinds, kind) != kinds.end(); };
-        if (among({"cat", "concat", "split", "chunk"})) add_sum(o);
+        if (among({"cat", "split", "chunk"})) add_sum(o);
         else if (kind == "append_cls_token") relations_.push_back({result(o, 0, 1), {operand(o, 0, 1)}, 1, 1});
         else if (among({"conv1d", "conv2d", "conv3d"})) slide_weight(o);
         else if (among({"conv_transpose1d", "conv_transpose2d", "conv_transpose3d"})) spread_weight(o);
