@@ -107,8 +107,8 @@ using catalogue = std::map<std::string_view, description (*)(call_view const&)>;
         {"rnn_tanh_cell", rnn_cell}, {"rnn_relu_cell", rnn_cell}, {"lstm_cell", lstm_cell}, {"gru_cell", gru_cell},
 
         {"transpose", transpose}, {"permute", permute}, {"t", reversed}, {"getattr", attribute},
-        {"reshape", reshape}, {"view", reshape}, {"flatten", reshape}, {"unflatten", reshape},
-        {"squeeze", reshape}, {"unsqueeze", reshape}, {"view_as", reshape}, {"reshape_as", reshape},
+        {"reshape", reshape_to}, {"view", reshape_to}, {"flatten", reshape}, {"unflatten", reshape},
+        {"squeeze", squeeze}, {"unsqueeze", unsqueeze}, {"view_as", reshape_like}, {"reshape_as", reshape_like},
         {"expand", expand}, {"expand_as", expand}, {"tile", repeat},
         {"cat", concatenate}, {"split", divide}, {"chunk", divide}, {"split_with_sizes", divide}, {"tensor_split", divide},
         {"getitem", get_item_at}, {"index", index_list},
@@ -183,6 +183,23 @@ using catalogue = std::map<std::string_view, description (*)(call_view const&)>;
     return found == table.end() ? description{} : found->second(c);
 }
 
+/// Shapes of results must follow from the operands and arguments: a call that states others contradicts itself.
+inline void check_results(call_view const& c, index_rule rule, described_operator const& op) {
+    std::vector<shape> operands;
+    for (tensor_id t : op.operands) operands.push_back(c.shape_of(t));
+    std::vector<shape> expected;
+    try {
+        expected = bind_extents(rule, operands, op.options.results, op.options.extents);
+    } catch (input_error const& e) {
+        throw input_error("operator '" + c.call().name + "'", e.what());
+    }
+    c.expect_results(expected.size());
+    for (std::size_t r = 0; r < expected.size(); ++r)
+        if (auto const& stated = c.call().results[r].shape; stated != expected[r])
+            throw input_error("operator '" + c.call().name + "', result " + std::to_string(r),
+                              "has shape " + to_text(stated) + ", its operands and arguments give " + to_text(expected[r]));
+}
+
 /// One operation per element touched: all that is known of an operator without products.
 [[nodiscard]] inline flops touched_elements(call_view const& c) {
     double total = 0;
@@ -238,6 +255,7 @@ inline added_call add_call(program_builder& builder, traced_call const& call, ru
     detail::call_view const view(call, builder);
     auto const complete = [&](operator_options options) {
         options.name = call.name;
+        options.results.clear();
         for (auto const& r : call.results) {
             options.results.push_back(r.shape);
             options.result_types.push_back(r.type);
@@ -249,7 +267,9 @@ inline added_call add_call(program_builder& builder, traced_call const& call, ru
     if (user != rules.end() && !variant) return {detail::add_foreign(builder, view, &user->second, complete({})), true};
     auto described = variant ? variant(view) : detail::describe(view);
     if (!described) return {detail::add_foreign(builder, view, nullptr, complete({})), false};
-    return {builder.apply_multi(detail::kind_of(call.target), parse_index_rule(described->rule), std::move(described->operands), complete(std::move(described->options))), true};
+    auto rule = parse_index_rule(described->rule);
+    detail::check_results(view, rule, *described);
+    return {builder.apply_multi(detail::kind_of(call.target), std::move(rule), std::move(described->operands), complete(std::move(described->options))), true};
 }
 
 /// Checks a rule of the user's without an operator. *Throws* `input_error` if it is neither an index rule nor a variant of the target's rule.

@@ -13,9 +13,11 @@ using place_maps = std::vector<std::vector<extent>>;
 
 /// Calls `visit(from, to)` for each element that is copied, and `visit(-1, to)` for each that is not.
 template <class Visitor>
-void for_each_mapped(shape const& from, place_maps const& maps, Visitor&& visit) {
+void for_each_mapped(kernel_call const& call, shape const& from, place_maps const& maps, Visitor&& visit) {
     std::vector<extent> sources{0};
     for (std::size_t d = 0; d < maps.size(); ++d) {
+        for (auto place : maps[d])
+            if (place >= from[d]) call.fail("copies place " + std::to_string(place) + " of " + std::to_string(from[d]) + " in dimension " + std::to_string(d));
         std::vector<extent> next;
         for (auto s : sources)
             for (auto place : maps[d]) next.push_back(s < 0 || place < 0 ? -1 : s * from[d] + place);
@@ -40,12 +42,12 @@ template <class Scalar, class Maps>
 operator_kernel<Scalar> mapped_kernel(Maps maps_of) {
     return {[=](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> {
                 dense_tensor<Scalar> y(call.result_shape(0), static_cast<Scalar>(call.number("value", 0)));
-                for_each_mapped(x[0]->dims, maps_of(call, x[0]->dims, y.dims), [&](extent from, extent to) { if (from >= 0) y[to] = (*x[0])[from]; });
+                for_each_mapped(call, x[0]->dims, maps_of(call, x[0]->dims, y.dims), [&](extent from, extent to) { if (from >= 0) y[to] = (*x[0])[from]; });
                 return {std::move(y)};
             },
             [=](kernel_call const& call, tensor_view<Scalar> x, tensor_view<Scalar>, tensor_view<Scalar> g) {
                 dense_tensor<Scalar> dx(x[0]->dims);
-                for_each_mapped(dx.dims, maps_of(call, dx.dims, g[0]->dims), [&](extent from, extent to) { if (from >= 0) dx[from] += (*g[0])[to]; });
+                for_each_mapped(call, dx.dims, maps_of(call, dx.dims, g[0]->dims), [&](extent from, extent to) { if (from >= 0) dx[from] += (*g[0])[to]; });
                 return only(std::move(dx));
             }};
 }
@@ -97,6 +99,7 @@ operator_kernel<Scalar> unbinding() {
     return {[](kernel_call const& call, tensor_view<Scalar> x) {
                 tensors<Scalar> result;
                 axis_view const view(x[0]->dims, axis_of(call));
+                if (view.size != static_cast<extent>(call.results.size())) call.fail("has " + std::to_string(call.results.size()) + " results, expected " + std::to_string(view.size));
                 for (std::size_t r = 0; r < call.results.size(); ++r) {
                     auto& y = result.emplace_back(call.result_shape(r));
                     view.for_each_line([&](extent first, extent line) { y[line] = (*x[0])[first + static_cast<extent>(r) * view.inner]; });
@@ -211,6 +214,7 @@ operator_kernel<Scalar> largest_kernel() {
                 axis_view const from(x[0]->dims, axis_of(call));
                 extent const count = from.lines() == 0 ? 0 : y[0].elements() / from.lines();
                 bool const largest = call.flag("largest", true);
+                if (count > from.size) call.fail("takes " + std::to_string(count) + " of " + std::to_string(from.size) + " places");
                 from.for_each_line([&](extent first, extent line) {
                     auto places = every_place(from.size);
                     auto const value = [&](extent place) { return (*x[0])[first + place * from.inner]; };

@@ -30,9 +30,15 @@ inline description classification_loss(call_view const& c, bool log_probabilitie
     std::string const reduction = c.text(6, "reduction", "mean");
     if (scores.empty()) return {};
     bool const labels = target.size() + 1 == scores.size(), mean = reduction == "mean";
+    if (labels) { // the rule does not tie what stays whole to the scores
+        shape expected = scores;
+        expected.erase(expected.begin() + (scores.size() > 1 ? 1 : 0));
+        c.expect_shape("target", op.operands[1], expected);
+    }
     loss_indices const indices(scores, !labels ? "!c" : log_probabilities ? "c" : "~~c");
     std::vector<entries> operands{indices.scores, !labels ? indices.scores : mean ? blocked(target) : indices.target};
     if (auto const weight = c.find_tensor(2, "weight")) {
+        c.expect_shape("weight", *weight, {scores[scores.size() > 1 ? 1 : 0]});
         op.operands.push_back(*weight);
         operands.push_back(blocked(c.shape_of(*weight)));
         name_operand(op, "weight");

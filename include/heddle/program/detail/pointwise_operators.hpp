@@ -88,11 +88,11 @@ template <std::size_t Rank>
 description dropout(call_view const& c) {
     std::size_t const rank = c.shape_of(c.tensor(0, "input")).size();
     if (Rank > 0 && rank != Rank + 2) return {};
-    return drop(c, c.number(1, "p").value_or(0.5), c.flag(2, "training", true), Rank > 0 ? 2 : rank);
+    return drop(c, c.probability(1, "p", 0.5), c.flag(2, "training", true), Rank > 0 ? 2 : rank);
 }
 /// A branch that is dropped for whole samples, or for the batch.
 inline description stochastic_depth(call_view const& c) {
-    return drop(c, c.number(1, "p").value_or(0), c.flag(3, "training", true), c.text(2, "mode", "row") == "row" ? 1 : 0);
+    return drop(c, c.probability(1, "p", 0), c.flag(3, "training", true), c.text(2, "mode", "row") == "row" ? 1 : 0);
 }
 
 /// The shape several tensors broadcast to.

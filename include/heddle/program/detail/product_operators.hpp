@@ -169,6 +169,16 @@ inline description einsum(call_view const& c) {
     return op;
 }
 
+/// Where the windows of a convolution lie, by the attributes of its operator.
+inline std::vector<window_line> convolution_windows(call_view const& c, described_operator const& op, std::size_t rank) {
+    shape const& weight = c.shape_of(op.operands[1]);
+    auto const numbers = [&](char const* name) {
+        auto const found = op.options.attributes.find(name);
+        return found == op.options.attributes.end() ? std::vector<double>{} : found->second;
+    };
+    return window_lines(c, {weight.end() - static_cast<std::ptrdiff_t>(rank), weight.end()}, numbers("stride"), numbers("padding"), numbers("dilation"));
+}
+
 /// A convolution over windows of `rank` dimensions, or its adjoint, in which each input element adds a window to the output. There may be no batch.
 inline description windows_product(call_view const& c, std::size_t rank, bool adjoint) {
     described_operator op{{}, {c.tensor(0, "input"), c.tensor(1, "weight")}};
@@ -176,8 +186,8 @@ inline description windows_product(call_view const& c, std::size_t rank, bool ad
     bool const batched = input.size() == rank + 2;
     if (weight.size() != rank + 2 || input.size() + 1 < weight.size() || input.size() > weight.size() || output.size() != input.size()) return {};
     extent const groups = c.integer(6, "groups", 1);
-    if (groups < 1) c.fail("groups", "is " + std::to_string(groups) + ", expected at least 1");
     std::size_t const channels = batched ? 1 : 0;
+    c.expect_within("groups", groups, 1, input[channels]);
     extent const in = adjoint ? weight[0] : weight[1] * groups, out = adjoint ? weight[1] * groups : weight[0];
     if (in != input[channels])
         c.fail("weight", "takes " + std::to_string(in) + " channels in " + std::to_string(groups) + " groups, the input has " + std::to_string(input[channels]));
@@ -206,20 +216,35 @@ description convolution(call_view const& c) {
     if (!op) return {};
     auto& attributes = op->options.attributes;
     auto const* padding = c.find(4, "padding");
-    if (!padding || !padding->as<std::string>()) {
-        attributes["padding"] = sides(c, 4, "padding", Rank);
-    } else if (*padding->as<std::string>() == "same") { // what an odd total leaves over is at the end
-        for (std::size_t d = 0; d < Rank; ++d) {
-            extent const dilation = attributes["dilation"].empty() ? 1 : static_cast<extent>(attributes["dilation"][d]);
-            attributes["padding"].push_back(static_cast<double>(dilation * (c.shape_of(op->operands[1])[d + 2] - 1) / 2));
-        }
+    bool const by_name = padding && padding->as<std::string>(), same = by_name && *padding->as<std::string>() == "same";
+    if (!by_name) attributes["padding"] = sides(c, 4, "padding", Rank);
+    auto lines = convolution_windows(c, *op, Rank);
+    shape result = c.result_shape();
+    for (std::size_t d = 0; d < Rank; ++d) {
+        extent const places = c.shape_of(op->operands[0])[result.size() - Rank + d];
+        if (same) attributes["padding"].push_back(static_cast<double>((lines[d].reach() - 1) / 2)); // what an odd total leaves over is at the end
+        result[result.size() - Rank + d] = same ? places : lines[d].count(places);
+        if (same && lines[d].stride != 1) c.fail("padding", "is 'same' with stride " + std::to_string(lines[d].stride) + ", expected stride 1");
     }
+    op->options.results = {result};
     return op;
 }
 template <std::size_t Rank>
 description convolution_transpose(call_view const& c) {
     auto op = windows_product(c, Rank, true);
-    if (op) op->options.attributes["padding"] = sides(c, 4, "padding", Rank);
+    if (!op) return {};
+    op->options.attributes["padding"] = sides(c, 4, "padding", Rank);
+    auto const lines = convolution_windows(c, *op, Rank);
+    auto more = sides(c, 5, "output_padding", Rank);
+    more.resize(Rank);
+    shape result = c.result_shape();
+    for (std::size_t d = 0; d < Rank; ++d) {
+        auto const& line = lines[d];
+        extent const added = static_cast<extent>(more[d]), places = c.shape_of(op->operands[0])[result.size() - Rank + d];
+        c.expect_within("output_padding", added, 0, std::max(line.stride, line.dilation) - 1);
+        result[result.size() - Rank + d] = (places - 1) * line.stride - 2 * line.padding + line.reach() + added;
+    }
+    op->options.results = {result};
     return op;
 }
 
@@ -235,8 +260,7 @@ inline description embedding(call_view const& c) {
     op.options.saved_operands = std::vector<std::uint8_t>{0};
     op.options.sparse_operands = {1};
     if (c.find(2, "padding_idx")) {
-        auto const padding = c.integer(2, "padding_idx");
-        op.options.attributes["padding_idx"] = just(padding < 0 ? padding + table[0] : padding);
+        op.options.attributes["padding_idx"] = just(c.place("padding_idx", c.integer(2, "padding_idx"), table[0]));
     }
     return op;
 }
@@ -251,6 +275,8 @@ inline description gating(call_view const& c) {
     std::string const b = entry("b", tokens[0]);
     std::vector<entries> const results(2, entries{b, "_", "_", "_"});
     op.rule = rule_text({{b, "_", "_"}, {"_", "_"}}, results);
+    if (c.result_shape().empty()) return {};
+    op.options.results.assign(2, {tokens[0], tokens[1], gate[1], c.result_shape().back()}); // how many slots there are is the model's to say
     double const scores = element_count(tokens) / static_cast<double>(tokens[2]) * static_cast<double>(gate[1]);
     op.options.forward = flops(2 * scores * static_cast<double>(tokens[2]) + 2 * element_count(c.result_shape()));
     op.options.backward = 2 * *op.options.forward;
