@@ -51,14 +51,9 @@ using catalogue = std::map<std::string_view, description (*)(call_view const&)>;
 
         {"add", binary<arithmetic::add>}, {"sub", binary<arithmetic::subtract>}, {"mul", binary<arithmetic::multiply>},
         {"div", binary<arithmetic::divide>},
-        {"neg", [](call_view const& c) { return unary(c, {.linear = true}); }},
-        {"clone", [](call_view const& c) { return unary(c, {.linear = true}); }},
-        {"to", [](call_view const& c) { return unary(c, {.linear = true}); }},
-        {"float", [](call_view const& c) { return unary(c, {.linear = true}); }},
-        {"half", [](call_view const& c) { return unary(c, {.linear = true}); }},
-        {"bfloat16", [](call_view const& c) { return unary(c, {.linear = true}); }},
-        {"double", [](call_view const& c) { return unary(c, {.linear = true}); }},
-        {"type_as", [](call_view const& c) { return unary(c, {.linear = true}); }},
+        {"neg", linear_copy}, {"clone", linear_copy}, {"detach", detached}, {"to", linear_copy},
+        {"float", linear_copy}, {"half", linear_copy}, {"bfloat16", linear_copy}, {"double", linear_copy},
+        {"type_as", linear_copy},
         {"contiguous", [](call_view const& c) { return unary(c, {.linear = true, .is_view = true}); }},
         {"relu", [](call_view const& c) { return unary(c, {.saves_result = true}); }},
         {"tanh", [](call_view const& c) { return unary(c, {.saves_result = true, .flops_per_element = 8}); }},
@@ -124,6 +119,9 @@ using catalogue = std::map<std::string_view, description (*)(call_view const&)>;
 [[nodiscard]] inline std::map<std::string_view, std::string_view> const& operator_aliases() {
     static std::map<std::string_view, std::string_view> const table{
         {"truediv", "div"}, {"multiply", "mul"}, {"concat", "cat"}, {"log_sigmoid", "logsigmoid"}, {"swapaxes", "transpose"}, {"swapdims", "transpose"},
+        {"true_divide", "div"}, {"divide", "div"}, {"subtract", "sub"}, {"negative", "neg"}, {"absolute", "abs"}, {"clip", "clamp"}, {"broadcast_to", "expand"},
+        {"ravel", "reshape"}, {"concatenate", "cat"}, {"greater", "gt"}, {"greater_equal", "ge"}, {"less", "lt"}, {"less_equal", "le"}, {"not_equal", "ne"},
+        {"long", "to"}, {"int", "to"}, {"bool", "to"},
     };
     return table;
 }
@@ -138,10 +136,12 @@ using catalogue = std::map<std::string_view, description (*)(call_view const&)>;
     return table;
 }
 
-/// Other readings of an operator, by its name and theirs. `per_shard`: each device's part of the batch has moments of its own, as in data
-/// parallelism without synchronised norms; what is computed then depends on how the batch is cut.
-[[nodiscard]] inline std::map<std::pair<std::string_view, std::string_view>, description (*)(call_view const&)> const& rule_variants() {
-    static std::map<std::pair<std::string_view, std::string_view>, description (*)(call_view const&)> const table{
+/// Other readings of an operator, by its name and theirs.
+using variant_table = std::map<std::pair<std::string_view, std::string_view>, description (*)(call_view const&)>;
+/// `per_shard`: each device's part of the batch has moments of its own, as in data parallelism without synchronised norms; what is computed then depends
+/// on how the batch is cut.
+[[nodiscard]] inline variant_table const& rule_variants() {
+    static variant_table const table{
         {{"batch_norm", "per_shard"}, batch_norm_per_shard},
     };
     return table;

@@ -213,8 +213,8 @@ TEST_CASE("arithmetic on two tensors broadcasts") {
     CHECK(product.work.saved_operands == numbers{0, 1});
     CHECK(terms(binary("operator.truediv", {8, 4}, {8, 4}, {8, 4}).rule) == "0");
     CHECK(binary("operator.add", {1, 1}, {1, 1}, {1, 1}).loops.empty());
-    CHECK(message_of({"operator.add", {{8, 4}, {8, 4}}, {T(0), T(1)}, {}, {{9, 4}}}).find("result 0, dimension 0") != std::string::npos);
-    CHECK(message_of({"operator.add", {{1, 4}, {1, 4}}, {T(0), T(1)}, {}, {{8, 4}}}).find("result 0, dimension 0") != std::string::npos);
+    CHECK(message_of({"operator.add", {{8, 4}, {8, 4}}, {T(0), T(1)}, {}, {{9, 4}}}) == "operator 'op', result 0: has shape [9, 4], its operands and arguments give [8, 4]");
+    CHECK(message_of({"operator.add", {{1, 4}, {1, 4}}, {T(0), T(1)}, {}, {{8, 4}}}) == "operator 'op', result 0: has shape [8, 4], its operands and arguments give [1, 4]");
     CHECK(message_of({"operator.add", {{3, 4}, {8, 4}}, {T(0), T(1)}, {}, {{8, 4}}}).find("operand 1, dimension 0") != std::string::npos);
 }
 

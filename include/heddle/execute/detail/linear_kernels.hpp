@@ -221,14 +221,15 @@ void add_linear_kernels(kernel_table<Scalar>& table) {
     table["neg"] = from_rule<Scalar>([](kernel_call const&) { return numbers{-1}; });
     for (char const* kind : {"clone", "contiguous", "to", "type_as", "float", "double", "half", "bfloat16"})
         table[kind] = {[plain](kernel_call const& call, tensor_view<Scalar> x) {
-                           if (!call.flag("truncate")) return plain.forward(call, x);
+                           if (!call.flag("truncate") && !call.flag("to_truth")) return plain.forward(call, x);
                            auto y = *x[0];
-                           for (auto& e : y.data) e = std::trunc(e);
+                           for (auto& e : y.data) e = call.flag("to_truth") ? Scalar(e != 0) : std::trunc(e);
                            return tensors<Scalar>{std::move(y)};
                        },
                        [plain](kernel_call const& call, tensor_view<Scalar> x, tensor_view<Scalar> y, tensor_view<Scalar> g) {
-                           return call.flag("truncate") ? only(dense_tensor<Scalar>(x[0]->dims)) : plain.backward(call, x, y, g);
+                           return call.flag("truncate") || call.flag("to_truth") ? only(dense_tensor<Scalar>(x[0]->dims)) : plain.backward(call, x, y, g);
                        }};
+    table["detach"] = {plain.forward, [](kernel_call const&, tensor_view<Scalar> x, tensor_view<Scalar>, tensor_view<Scalar>) { return only(dense_tensor<Scalar>(x[0]->dims)); }};
     table["mean"] = from_rule<Scalar>([](kernel_call const& call) {
         double points = 1;
         for (auto const& index : call.rule->indices)

@@ -66,7 +66,7 @@ inline void set_attention_work(call_view const& c, operator_options& options) {
 /// The attention weights, where they are a second result, average over the heads and are linear
 /// in nothing: then heads are blocked.
 inline description multi_head_attention(call_view const& c) {
-    if (!is_plain_attention(c)) return {};
+    if (!is_plain_attention(c) || (c.result_count() > 1 && !c.flag(23, "average_attn_weights", true))) return {};
     extent const heads = c.integer(4, "num_heads");
     if (heads < 1) c.fail("num_heads", "is " + std::to_string(heads) + ", expected at least 1");
     shape const &q = c.shape_of(c.tensor(0, "query")), &k = c.shape_of(c.tensor(1, "key"));

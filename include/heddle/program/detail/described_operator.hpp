@@ -40,6 +40,7 @@ public:
 
     [[nodiscard]] shape const& shape_of(tensor_id t) const { return builder_->tensor(t).shape; }
     [[nodiscard]] element_type type_of(tensor_id t) const { return builder_->tensor(t).type; }
+    [[nodiscard]] bool is_differentiable(tensor_id t) const { return builder_->is_differentiable(t); }
     [[nodiscard]] std::size_t result_count() const { return call().results.size(); }
     [[nodiscard]] shape const& result_shape() const {
         if (call().results.empty()) throw input_error("operator '" + call().name + "'", "has no result that is a tensor");

@@ -30,7 +30,7 @@ inline description unary(call_view const& c, unary_traits const& traits) {
     if (auto const form = c.call().keywords.find("approximate"); form != c.call().keywords.end())
         op.options.attributes["approximate"] = just(c.text(1, "approximate", "none") == "tanh");
     if (is_floating(c.type_of(x)) && !c.call().results.empty() && !is_floating(c.call().results.front().type))
-        op.options.attributes["truncate"] = just(true);
+        op.options.attributes[c.call().results.front().type == element_type::boolean ? "to_truth" : "truncate"] = just(true);
     return op;
 }
 
@@ -71,7 +71,15 @@ inline description clamp_at(call_view const& c, char const* bound) {
     return function_of(c, 1, {{1, bound, 0}});
 }
 /// What is constant but for jumps: truth values, whole numbers, signs.
-inline description step_of(call_view const& c) { return unary(c, {}); }
+inline description step_of(call_view const& c) { return c.find(1, "decimals") ? description{} : unary(c, {}); }
+/// The same elements, perhaps with another sign or of another type.
+inline description linear_copy(call_view const& c) { return unary(c, {.linear = true}); }
+/// The same elements, which the backward pass takes for constants.
+inline description detached(call_view const& c) {
+    auto op = unary(c, {.linear = true, .is_view = true});
+    op->options.stops_gradient = true;
+    return op;
+}
 
 /// Zeros by a mask that is drawn for the first `drawn` dimensions of the whole tensor, so the same on every device: linear.
 inline described_operator drop(call_view const& c, double p, bool training, std::size_t drawn) {
@@ -177,6 +185,7 @@ inline description compare(call_view const& c) {
 inline description choose(call_view const& c, literal const* mask, literal const* where, literal const* otherwise) {
     if (!mask || !mask->as<literal::tensor>() || !where || !otherwise) return {};
     std::vector<tensor_id> operands{mask->as<literal::tensor>()->id};
+    if (is_floating(c.type_of(operands[0]))) c.fail("condition", "is of a floating-point type, expected truth values");
     operator_attributes attributes;
     bool linear = true;
     std::string terms;
@@ -201,8 +210,10 @@ inline description choose(call_view const& c, literal const* mask, literal const
     op.options.attributes = attributes;
     return op;
 }
+/// As a method, of a tensor where a condition holds.
 inline description where(call_view const& c) {
-    return choose(c, c.find(0, "condition"), c.find(1, "input"), c.find(2, "other"));
+    bool const method = c.call().target == "where";
+    return choose(c, c.find(method ? 1 : 0, "condition"), c.find(method ? 0 : 1, c.call().keywords.contains("self") ? "self" : "input"), c.find(2, "other"));
 }
 inline description masked_fill(call_view const& c) {
     return choose(c, c.find(1, "mask"), c.find(2, "value"), c.find(0, "input"));

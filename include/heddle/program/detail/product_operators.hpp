@@ -7,6 +7,7 @@
 
 #include <cctype>
 #include <map>
+#include <set>
 
 namespace heddle::detail {
 
@@ -140,6 +141,28 @@ inline std::string einsum_equation(call_view const& c) {
     return arguments.size() % 2 == 0 ? equation : equation + "->" + einsum_letters(c, arguments.back());
 }
 
+/// The work of a product of several operands: of two at a time, in order, summed over what neither the result nor a later one has.
+inline void set_pairwise_work(call_view const& c, described_operator& op, std::vector<entries> const& operands, entries const& result, std::map<std::string, extent> const& extents) {
+    std::set<std::string> held(operands.front().begin(), operands.front().end());
+    double forward = 0, backward = 0;
+    bool differentiated = c.is_differentiable(op.operands.front());
+    for (std::size_t k = 1; k < operands.size(); ++k) {
+        held.insert(operands[k].begin(), operands[k].end());
+        double points = 1;
+        for (auto const& index : held) points *= index == "1" ? 1 : static_cast<double>(extents.at(index));
+        bool const other = c.is_differentiable(op.operands[k]);
+        forward += 2 * points;
+        backward += 2 * points * ((differentiated ? 1 : 0) + (other ? 1 : 0));
+        differentiated |= other;
+        std::erase_if(held, [&](std::string const& index) {
+            auto const has = [&](entries const& access) { return std::ranges::find(access, index) != access.end(); };
+            return !has(result) && std::none_of(operands.begin() + static_cast<std::ptrdiff_t>(k) + 1, operands.end(), has);
+        });
+    }
+    op.options.forward = flops(forward);
+    op.options.backward = flops(backward);
+}
+
 inline description einsum(call_view const& c) {
     auto const [letters, result_letters] = split_equation(einsum_equation(c));
     described_operator op{{}, c.call().operands};
@@ -165,6 +188,7 @@ inline description einsum(call_view const& c) {
         index = entry(index, extents[index]);
     }
     op.rule = rule_text(operands, {result}, all_terms(op.operands.size(), "*"));
+    if (op.operands.size() > 2) set_pairwise_work(c, op, operands, result, extents);
     op.options.category = op.operands.size() > 1 ? operator_class::matmul : operator_class::reduction;
     return op;
 }

@@ -10,19 +10,20 @@
 
 namespace heddle::detail {
 
-/// Which dimensions a reduction is over: all, unless it says.
+/// Which dimensions a reduction is over: all, unless it names some.
 inline std::vector<bool> reduced_dimensions(call_view const& c, std::size_t rank, std::size_t position = 1) {
-    std::vector<bool> reduced(rank, !c.find(position, "dim"));
-    for (auto dimension : c.integers(position, "dim")) reduced[c.axis(dimension, rank)] = true;
+    auto const dimensions = c.integers(position, "dim");
+    std::vector<bool> reduced(rank, dimensions.empty());
+    for (auto dimension : dimensions) reduced[c.axis(dimension, rank)] = true;
     return reduced;
 }
 
 /// Sum or mean, which divides by global extents, is linear; other reductions need their dimensions whole.
-inline description reduction_over(call_view const& c, bool linear, std::size_t position = 1) {
+inline description reduction_over(call_view const& c, bool linear, std::size_t position, std::size_t keep_position) {
     tensor_id const x = c.tensor(0, "input");
     shape const& dims = c.shape_of(x);
     auto const reduced = reduced_dimensions(c, dims.size(), position);
-    bool const keep = c.flag(position + 1, "keepdim", false);
+    bool const keep = c.flag(keep_position, "keepdim", false);
     entries access = numbered(dims), result;
     std::vector<double> axes;
     for (std::size_t d = 0; d < dims.size(); ++d) {
@@ -36,16 +37,18 @@ inline description reduction_over(call_view const& c, bool linear, std::size_t p
     if (!linear) op.options.attributes["dim"] = axes;
     return op;
 }
-inline description reduce(call_view const& c) { return reduction_over(c, true); }
+inline description reduce(call_view const& c) { return reduction_over(c, true, 1, 2); }
 
 /// Saves what its derivative is a function of.
-inline description reduce_whole(call_view const& c) {
+inline description reduce_whole_at(call_view const& c, std::size_t position, std::size_t keep_position) {
     if (c.result_count() != 1) return {};
-    auto op = reduction_over(c, false);
+    auto op = reduction_over(c, false, position, keep_position);
     op->options.saved_operands = operand_numbers{0};
     op->options.saved_results = {0};
     return op;
 }
+inline description reduce_whole(call_view const& c) { return reduce_whole_at(c, 1, 2); }
+
 /// Of all elements, or of a dimension, where they are too.
 inline description extreme_of(call_view const& c) {
     if (c.find_tensor(1, "other")) return {}; // of two tensors
@@ -55,13 +58,16 @@ inline description extreme_of(call_view const& c) {
     bool const keeps = c.flag(2, "keepdim", false), largest = c.call().target.ends_with("max");
     return ranked(c, c.axis(c.integer(1, "dim"), rank), keeps ? kept_dimension::one : kept_dimension::none, largest);
 }
-/// Variance and standard deviation, by default of a sample: divided by one less.
+/// Variance and standard deviation, by default of a sample: divided by one less. Dimensions, whether it is so (or by how much less), and whether they are
+/// kept; of all elements, the second alone.
 inline description variance(call_view const& c) {
-    if (c.call().arguments.size() > 1 && c.call().arguments[1].as<bool>()) return {}; // over all, and no dimension in its place
-    auto op = reduce_whole(c);
+    bool const over_all = c.call().arguments.size() > 1 && c.call().arguments[1].as<bool>();
+    std::size_t const position = over_all ? 1 : 2;
+    auto op = over_all ? reduce_whole_at(c, c.call().arguments.size(), c.call().arguments.size()) : reduce_whole_at(c, 1, 3);
     if (!op) return {};
-    bool const unbiased = c.flag(2, "unbiased", true);
-    op->options.attributes["correction"] = just(c.number(4, "correction").value_or(unbiased ? 1 : 0));
+    bool const by_number = c.call().keywords.contains("correction") || c.number(position, "correction");
+    double const correction = by_number ? c.number(position, "correction").value_or(1) : c.flag(position, "unbiased", true) ? 1 : 0;
+    op->options.attributes["correction"] = just(correction);
     op->options.forward = flops(4 * element_count(c.shape_of(op->operands[0])));
     return op;
 }
@@ -70,7 +76,7 @@ inline description vector_norm(call_view const& c) {
     auto const* order = c.find(1, "p");
     if (order && order->as<std::string>() && *order->as<std::string>() != "fro") return {};
     if (order && !order->as<std::string>() && c.number(1, "p") != 2) return {};
-    auto op = reduction_over(c, false, 2);
+    auto op = reduction_over(c, false, 2, 3);
     op->options.saved_operands = operand_numbers{0};
     op->options.saved_results = {0};
     return op;

@@ -166,7 +166,11 @@ inline description reversed(call_view const& c) {
 inline description attribute(call_view const& c) {
     std::string const name = c.text(1, "name", "");
     std::size_t const rank = c.shape_of(c.tensor(0, "input")).size();
-    return name == "T" || (name == "mT" && rank == 2) ? reversed(c) : description{};
+    if (name == "T" || (name == "mT" && rank == 2)) return reversed(c);
+    if (name != "mT" || rank < 2) return {};
+    auto order = identity_order(rank);
+    std::swap(order[rank - 1], order[rank - 2]);
+    return permuted(c, c.tensor(0, "input"), order);
 }
 
 inline description permute(call_view const& c) {
@@ -259,7 +263,7 @@ inline std::vector<extent> piece_lengths(call_view const& c, extent whole) {
 
 /// Several results along one blocked dimension.
 inline description divide(call_view const& c) {
-    tensor_id const x = c.tensor(0, "input");
+    tensor_id const x = c.tensor(0, c.call().keywords.contains("tensor") ? "tensor" : "input"); // as torch.functional.split has it
     shape const& dims = c.shape_of(x);
     entries access = numbered(dims);
     std::size_t const axis = c.axis(c.integer(2, "dim", 0), access.size());
