@@ -49,6 +49,15 @@ using catalogue = std::map<std::string_view, description (*)(call_view const&)>;
         {"multi_head_attention_forward", multi_head_attention}, {"scaled_dot_product_attention", dot_product_attention},
         {"embedding", embedding},
 
+        {"addmv", [](call_view const& c) { return product_added(c, false); }}, {"addbmm", [](call_view const& c) { return product_added(c, true); }},
+        {"outer", outer_product},
+
+        {"and_", [](call_view const& c) { return truth_function(c, "logical_and", true); }}, {"or_", [](call_view const& c) { return truth_function(c, "logical_or", true); }},
+        {"xor", [](call_view const& c) { return truth_function(c, "ne", true); }}, {"invert", [](call_view const& c) { return truth_function(c, "logical_not", false); }},
+        {"full_like", [](call_view const& c) { return filled_like(c, c.number(1, "fill_value")); }},
+        {"zeros_like", [](call_view const& c) { return filled_like(c, 0); }}, {"ones_like", [](call_view const& c) { return filled_like(c, 1); }},
+        {"prelu", weighted_relu}, {"glu", gated_linear}, {"addcdiv", add_quotient}, {"rsub", subtracted_from},
+        {"argmax", place_of_extreme}, {"argmin", place_of_extreme}, {"sort", sorted}, {"movedim", move_dimensions},
         {"add", binary<arithmetic::add>}, {"sub", binary<arithmetic::subtract>}, {"mul", binary<arithmetic::multiply>},
         {"div", binary<arithmetic::divide>},
         {"neg", linear_copy}, {"clone", linear_copy}, {"detach", detached}, {"to", linear_copy},
@@ -121,7 +130,9 @@ using catalogue = std::map<std::string_view, description (*)(call_view const&)>;
         {"truediv", "div"}, {"multiply", "mul"}, {"concat", "cat"}, {"log_sigmoid", "logsigmoid"}, {"swapaxes", "transpose"}, {"swapdims", "transpose"},
         {"true_divide", "div"}, {"divide", "div"}, {"subtract", "sub"}, {"negative", "neg"}, {"absolute", "abs"}, {"clip", "clamp"}, {"broadcast_to", "expand"},
         {"ravel", "reshape"}, {"concatenate", "cat"}, {"greater", "gt"}, {"greater_equal", "ge"}, {"less", "lt"}, {"less_equal", "le"}, {"not_equal", "ne"},
-        {"long", "to"}, {"int", "to"}, {"bool", "to"},
+        {"long", "to"}, {"int", "to"}, {"bool", "to"}, {"moveaxis", "movedim"}, {"ger", "outer"},
+        {"bitwise_and", "and_"}, {"bitwise_or", "or_"}, {"bitwise_xor", "xor"}, {"bitwise_not", "invert"},
+        {"__and__", "and_"}, {"__or__", "or_"}, {"__xor__", "xor"}, {"__invert__", "invert"}, {"logical_xor", "xor"},
     };
     return table;
 }
@@ -269,7 +280,8 @@ inline added_call add_call(program_builder& builder, traced_call const& call, ru
     if (!described) return {detail::add_foreign(builder, view, nullptr, complete({})), false};
     auto rule = parse_index_rule(described->rule);
     detail::check_results(view, rule, *described);
-    return {builder.apply_multi(detail::kind_of(call.target), std::move(rule), std::move(described->operands), complete(std::move(described->options))), true};
+    auto const kind = described->kind.empty() ? std::string(detail::kind_of(call.target)) : described->kind;
+    return {builder.apply_multi(kind, std::move(rule), std::move(described->operands), complete(std::move(described->options))), true};
 }
 
 /// Checks a rule of the user's without an operator. *Throws* `input_error` if it is neither an index rule nor a variant of the target's rule.

@@ -111,3 +111,40 @@ TEST_CASE("every extent of a rule follows from shapes, and a loss is computed") 
     auto const loss = scalar.parameter("loss", {});
     CHECK_THROWS_WITH_AS(static_cast<void>(scalar.finish(loss)), "loss 'loss': is an input or parameter, expected the result of an operator", input_error);
 }
+
+TEST_CASE("calls that are another operator by another name") {
+    std::vector<element_type> const masks(2, element_type::boolean), wholes(2, element_type::int64);
+    auto const of_masks = [&](char const* target, std::size_t count) {
+        std::vector<literal> arguments;
+        for (tensor_id k = 0; k < count; ++k) arguments.push_back(T(k));
+        return record({target, std::vector<shape>(count, {4}), arguments, {}, {{4}}, masks, element_type::boolean});
+    };
+    CHECK(of_masks("operator.and_", 2).kind == "logical_and");
+    CHECK(of_masks("operator.or_", 2).kind == "logical_or");
+    CHECK(of_masks("operator.xor", 2).kind == "ne");
+    CHECK(of_masks("operator.invert", 1).kind == "logical_not");
+    CHECK(of_masks("torch.bitwise_and", 2).kind == "logical_and");
+    CHECK_FALSE(record({"operator.and_", {{4}, {4}}, {T(0), T(1)}, {}, {{4}}, wholes, element_type::int64}).is_known);
+    CHECK(record({"torch.max", {{4}, {3, 4}}, {T(0), T(1)}, {}, {{3, 4}}}).kind == "maximum");
+    CHECK(record({"torch.min", {{4}, {3, 4}}, {T(0)}, {{"other", T(1)}}, {{3, 4}}}).kind == "minimum");
+    CHECK(record({"torch.subtract", {{4}, {4}}, {T(0), T(1)}, {}, {{4}}}).kind == "sub");
+    auto const reversed = record({"torch.rsub", {{4}, {4}}, {T(0), T(1)}, {{"alpha", real(2)}}, {{4}}});
+    CHECK(reversed.kind == "sub");
+    CHECK(reversed.operands == std::vector<tensor_id>{1, 0});
+    CHECK(attribute(reversed, "alpha") == 2);
+    CHECK(attribute(record({"torch.rsub", {{4}}, {T(0), number(1)}, {}, {{4}}}), "number_is_first") == 1);
+    CHECK(record({"torch.movedim", {{2, 3, 4}}, {T(0), number(0), number(-1)}, {}, {{3, 4, 2}}}).kind == "permute");
+    CHECK(record({"torch.movedim", {{2, 3, 4}}, {T(0), ints({0, 1}), ints({2, 0})}, {}, {{3, 4, 2}}}).is_known);
+    CHECK(record({"getattr", {{2, 3, 4}}, {T(0), text("mT")}, {}, {{2, 4, 3}}}).is_known);
+    CHECK(record({"operator.getitem", {{2, 3}}, {T(0), none()}, {}, {{1, 2, 3}}}).is_known);
+    CHECK(record({"torch.outer", {{2}, {3}}, {T(0), T(1)}, {}, {{2, 3}}}).work.forward.value == 12);
+    CHECK(record({"torch.addmv", {{2}, {2, 3}, {3}}, {T(0), T(1), T(2)}, {}, {{2}}}).kind == "addmm");
+    CHECK(record({"torch.addbmm", {{2, 5}, {7, 2, 3}, {7, 3, 5}}, {T(0), T(1), T(2)}, {}, {{2, 5}}}).kind == "addmm");
+    CHECK(record({"torch.sort", {{2, 3}}, {T(0)}, {{"descending", flag(true)}}, {{2, 3}, {2, 3}}}).kind == "topk");
+    auto const chosen = record({"torch.where", {{4}}, {T(0), real(1), real(0)}, {}, {{4}}, {element_type::boolean}});
+    CHECK(chosen.is_known);
+    CHECK_FALSE(record({"torch.ones_like", {{4}}, {T(0)}, {}, {{4}}}).is_differentiable);
+    CHECK(record({"torch.nn.functional.prelu", {{2, 3}, {3}}, {T(0), T(1)}, {}, {{2, 3}}}).is_known);
+    CHECK(record({"torch.nn.functional.glu", {{2, 6}}, {T(0)}, {}, {{2, 3}}}).is_known);
+    CHECK(record({"torch.argmax", {{2, 6}}, {T(0), number(1)}, {}, {{2}}, {}, element_type::int64}).is_known);
+}

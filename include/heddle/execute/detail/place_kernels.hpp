@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/execute/detail/linear_kernels.hpp>
+#include <heddle/execute/detail/pointwise_kernels.hpp>
 #include <heddle/execute/detail/reduction_kernels.hpp>
 
 namespace heddle::detail {
@@ -240,6 +241,50 @@ operator_kernel<Scalar> extreme_or_places(Compare before) {
     return chosen<Scalar>([](kernel_call const& call, tensor_view<Scalar>) { return call.results.size() > 1 ? 1U : 0U; }, {extreme_kernel<Scalar>(before), largest_kernel<Scalar>()});
 }
 
+/// Where the largest or smallest of a dimension is, or of all elements; of equals the first.
+template <class Scalar>
+operator_kernel<Scalar> place_kernel(bool largest) {
+    return piecewise_constant<Scalar>([=](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> {
+        dense_tensor<Scalar> y(call.result_shape(0));
+        axis_view const view = call.has("dim") ? axis_view(x[0]->dims, axis_of(call)) : axis_view({x[0]->elements()}, 0);
+        view.for_each_line([&](extent first, extent line) {
+            extent best = 0;
+            auto const value = [&](extent place) { return (*x[0])[first + place * view.inner]; };
+            for (extent place = 1; place < view.size; ++place)
+                if (largest ? value(place) > value(best) : value(place) < value(best)) best = place;
+            y[line] = static_cast<Scalar>(best);
+        });
+        return {std::move(y)};
+    });
+}
+
+/// Half of a dimension times the sigmoid of the other half.
+template <class Scalar>
+operator_kernel<Scalar> gated_kernel() {
+    auto const sigmoid = [](Scalar x) { return 1 / (1 + std::exp(-x)); };
+    /// Calls `visit(value, gate, result)`, the numbers of elements.
+    auto const for_each_pair = [](kernel_call const& call, shape const& dims, auto const& visit) {
+        axis_view const view(dims, axis_of(call));
+        extent const half = view.size / 2;
+        for (extent o = 0; o < view.outer; ++o)
+            for (extent n = 0; n < half * view.inner; ++n) visit(2 * o * half * view.inner + n, (2 * o + 1) * half * view.inner + n, o * half * view.inner + n);
+    };
+    return {[=](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> {
+                dense_tensor<Scalar> y(call.result_shape(0));
+                for_each_pair(call, x[0]->dims, [&](extent value, extent gate, extent to) { y[to] = (*x[0])[value] * sigmoid((*x[0])[gate]); });
+                return {std::move(y)};
+            },
+            [=](kernel_call const& call, tensor_view<Scalar> x, tensor_view<Scalar>, tensor_view<Scalar> g) {
+                dense_tensor<Scalar> dx(x[0]->dims);
+                for_each_pair(call, dx.dims, [&](extent value, extent gate, extent to) {
+                    Scalar const s = sigmoid((*x[0])[gate]);
+                    dx[value] = (*g[0])[to] * s;
+                    dx[gate] = (*g[0])[to] * (*x[0])[value] * s * (1 - s);
+                });
+                return only(std::move(dx));
+            }};
+}
+
 /// A one at each place that the operand names, among the classes that are held.
 template <class Scalar>
 operator_kernel<Scalar> one_hot_kernel() {
@@ -301,6 +346,9 @@ void add_place_kernels(kernel_table<Scalar>& table) {
     table["stack"] = stacking<Scalar>();
     table["getitem"] = table["index"] = slices_or_places<Scalar>();
     table["topk"] = largest_kernel<Scalar>();
+    table["argmax"] = place_kernel<Scalar>(true);
+    table["argmin"] = place_kernel<Scalar>(false);
+    table["glu"] = gated_kernel<Scalar>();
     table["max"] = extreme_or_places<Scalar>(std::ranges::greater{});
     table["min"] = extreme_or_places<Scalar>(std::ranges::less{});
     table["one_hot"] = one_hot_kernel<Scalar>();

@@ -276,6 +276,17 @@ void add_pointwise_kernels(kernel_table<Scalar>& table) {
     table["logical_and"] = comparison<Scalar>([](Scalar a, Scalar b) { return a != 0 && b != 0; });
     table["logical_or"] = comparison<Scalar>([](Scalar a, Scalar b) { return a != 0 || b != 0; });
     table["where"] = table["masked_fill"] = choice_kernel<Scalar>();
+    table["full_like"] = piecewise_constant<Scalar>([](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> {
+        return {dense_tensor<Scalar>(x[0]->dims, std::vector<Scalar>(x[0]->data.size(), static_cast<Scalar>(call.number("value", 0))))};
+    });
+    table["prelu"] = broadcast_kernel<Scalar>([](kernel_call const&, numbers const& e) { return e[0] > 0 ? e[0] : e[1] * e[0]; },
+                                              [](kernel_call const&, numbers const& e, Scalar g) { return e[0] > 0 ? numbers{g, 0} : numbers{g * e[1], g * e[0]}; });
+    table["addcdiv"] = broadcast_kernel<Scalar>(
+        [](kernel_call const& call, numbers const& e) { return e[0] + static_cast<Scalar>(call.number("value", 1)) * e[1] / e[2]; },
+        [](kernel_call const& call, numbers const& e, Scalar g) {
+            auto const v = static_cast<Scalar>(call.number("value", 1));
+            return numbers{g, g * v / e[2], -g * v * e[1] / (e[2] * e[2])};
+        });
     table["addcmul"] = broadcast_kernel<Scalar>(
         [](kernel_call const& call, numbers const& e) { return e[0] + static_cast<Scalar>(call.number("value", 1)) * e[1] * e[2]; },
         [](kernel_call const& call, numbers const& e, Scalar g) {

@@ -23,6 +23,8 @@ struct described_operator {
     std::string rule;
     std::vector<tensor_id> operands;
     operator_options options{};
+    /// Of the operator, where it is another one than the target's name says: `max` of two tensors is a `maximum`.
+    std::string kind{};
 };
 /// None where the catalogue has no rule for these arguments.
 using description = std::optional<described_operator>;

@@ -224,7 +224,7 @@ inline description index_select(call_view const& c) {
 /// Integers and slices, or one tensor of places beside dimensions taken whole; `absent` says whether none takes one whole too, or adds one.
 inline description index_by(call_view const& c, bool absent) {
     auto const* index = c.find(1, "index");
-    if (!index) return {};
+    if (!index) return get_item(c);
     auto const* several = index->as<literal::list>();
     literal::list const items = several ? *several : literal::list{*index};
     auto const tensors = std::ranges::count_if(items, [](literal const& i) { return i.as<literal::tensor>() != nullptr; });
@@ -283,6 +283,16 @@ inline description largest(call_view const& c) {
     extent const count = c.integer(1, "k");
     c.expect_within("k", count, 1, dims[axis]);
     return ranked(c, axis, kept_dimension::several, c.flag(3, "largest", true), count);
+}
+
+/// All of a dimension in order, and where it was.
+inline description sorted(call_view const& c) {
+    shape const& dims = c.shape_of(c.tensor(0, "input"));
+    if (c.result_count() != 2 || dims.empty() || c.flag(3, "stable", false)) return {};
+    std::size_t const axis = c.axis(c.integer(1, "dim", -1), dims.size());
+    auto op = ranked(c, axis, kept_dimension::several, c.flag(2, "descending", false), dims[axis]);
+    op.kind = "topk";
+    return op;
 }
 
 /// A one at the place that each element names, along a dimension of its own at the end.

@@ -181,6 +181,52 @@ inline description compare(call_view const& c) {
     return op;
 }
 
+/// `other - alpha * input`.
+inline description subtracted_from(call_view const& c) {
+    auto const x = c.find_tensor(0, "input"), y = c.find_tensor(1, "other");
+    auto const number = c.number(1, "other"), alpha = c.number(2, "alpha");
+    if (!x || (!y && (!number || alpha))) return {};
+    auto op = y ? description{broadcast_operator(c, {*y, *x}, "0 + 1")} : with_number(c, arithmetic::subtract, *x, *number, false);
+    if (y && alpha) op->options.attributes["alpha"] = just(*alpha);
+    op->kind = "sub";
+    return op;
+}
+
+/// `&`, `|`, `^` and `~` of truth values; of whole numbers, which they change bit by bit, there is no rule.
+inline description truth_function(call_view const& c, char const* kind, bool of_two) {
+    for (tensor_id t : c.call().operands)
+        if (c.type_of(t) != element_type::boolean) return {};
+    if (of_two && !c.find_tensor(1, "other")) return {};
+    auto op = of_two ? compare(c) : step_of(c);
+    if (op) op->kind = kind;
+    return op;
+}
+
+/// The same number everywhere, in the shape of a tensor.
+inline description filled_like(call_view const& c, std::optional<double> value) {
+    if (!value) return {};
+    auto op = step_of(c);
+    op->kind = "full_like";
+    op->options.stops_gradient = true;
+    op->options.attributes = {{"value", just(*value)}};
+    return op;
+}
+
+/// Below zero times a weight, which is one number or one for each channel.
+inline description weighted_relu(call_view const& c) {
+    tensor_id const x = c.tensor(0, "input"), weight = c.tensor(1, "weight");
+    shape const &dims = c.shape_of(x), &weights = c.shape_of(weight);
+    entries const access = numbered(dims);
+    bool const single = element_count(weights) == 1;
+    if (!single) c.expect_shape("weight", weight, {dims.size() < 2 ? 1 : dims[1]});
+    if (weights.size() > 1) return {};
+    described_operator op{rule_text({access, single ? entries(weights.size(), "1") : entries{access[1]}}, {access}), {x, weight}};
+    op.options.category = operator_class::elementwise;
+    op.options.forward = flops(2 * element_count(dims));
+    op.options.saved_operands = operand_numbers{0, 1};
+    return op;
+}
+
 /// Elements of one or the other, by a mask: linear in both together, or in the one where the other is a number zero.
 inline description choose(call_view const& c, literal const* mask, literal const* where, literal const* otherwise) {
     if (!mask || !mask->as<literal::tensor>() || !where || !otherwise) return {};
@@ -204,7 +250,7 @@ inline description choose(call_view const& c, literal const* mask, literal const
         linear = linear && number == 0;
         return true;
     };
-    if (!add(*where, "where") || !add(*otherwise, "otherwise") || operands.size() == 1) return {};
+    if (!add(*where, "where") || !add(*otherwise, "otherwise")) return {};
     auto op = broadcast_operator(c, operands, linear ? terms : "");
     op.options.saved_operands = operand_numbers{0};
     op.options.attributes = attributes;
@@ -222,6 +268,14 @@ inline description masked_fill(call_view const& c) {
 /// `x + value * a * b`: linear in the one, bilinear in the others.
 inline description add_product(call_view const& c) {
     auto op = broadcast_operator(c, {c.tensor(0, "input"), c.tensor(1, "tensor1"), c.tensor(2, "tensor2")}, "0 + 1*2");
+    op.options.saved_operands = operand_numbers{1, 2};
+    op.options.attributes["value"] = just(c.number(3, "value").value_or(1));
+    return op;
+}
+
+/// `x + value * a / b`: linear in the first two.
+inline description add_quotient(call_view const& c) {
+    auto op = broadcast_operator(c, {c.tensor(0, "input"), c.tensor(1, "tensor1"), c.tensor(2, "tensor2")}, "0 + 1");
     op.options.saved_operands = operand_numbers{1, 2};
     op.options.attributes["value"] = just(c.number(3, "value").value_or(1));
     return op;

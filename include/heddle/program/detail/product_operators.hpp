@@ -84,6 +84,41 @@ inline description matmul_added(call_view const& c) {
     return op;
 }
 
+/// Likewise of a product that has fewer dimensions: of a matrix and a vector, or of two batches of matrices, which is summed over.
+inline description product_added(call_view const& c, bool of_batches) {
+    described_operator op{{}, {c.tensor(0, "input"), tensor_of(c, 1, {"mat", "batch1"}), tensor_of(c, 2, {"vec", "batch2"})}};
+    shape const &added = c.shape_of(op.operands[0]), &x = c.shape_of(op.operands[1]), &y = c.shape_of(op.operands[2]);
+    if (x.size() != (of_batches ? 3U : 2U) || y.size() != (of_batches ? 3U : 1U) || added.size() > y.size()) return {};
+    std::string const m = entry("m", x[x.size() - 2]), k = entry("k", x.back());
+    entries left{m, k}, right{k}, result{m};
+    if (of_batches) {
+        left.insert(left.begin(), entry("b", x[0]));
+        right = {left[0], k, entry("n", y[2])};
+        result.push_back(right[2]);
+    }
+    if (added.size() > result.size()) return {};
+    entries addend(result.end() - static_cast<std::ptrdiff_t>(added.size()), result.end());
+    for (std::size_t d = 0; d < added.size(); ++d)
+        if (added[d] == 1) addend[d] = "1";
+    op.rule = rule_text({addend, left, right}, {result}, "0 + 1*2");
+    op.kind = "addmm";
+    op.options.category = operator_class::matmul;
+    op.options.attributes = {{"beta", just(c.number(3, "beta").value_or(1))}, {"alpha", just(c.number(4, "alpha").value_or(1))}};
+    return op;
+}
+
+/// Each element of a vector times each of another.
+inline description outer_product(call_view const& c) {
+    described_operator op{{}, {c.tensor(0, "input"), tensor_of(c, 1, {"vec2"})}};
+    shape const &x = c.shape_of(op.operands[0]), &y = c.shape_of(op.operands[1]);
+    if (x.size() != 1 || y.size() != 1) return {};
+    entries const rows{entry("i", x[0])}, columns{entry("j", y[0])};
+    op.rule = rule_text({rows, columns}, {{rows[0], columns[0]}}, "0*1");
+    op.kind = "einsum";
+    op.options.category = operator_class::matmul;
+    return op;
+}
+
 /// The parts of an einsum equation: one string of letters per operand, and of the result. Without
 /// `->` the result has the ellipsis, then the letters that occur once, in alphabetical order.
 inline std::pair<std::vector<std::string>, std::string> split_equation(std::string equation) {

@@ -51,13 +51,59 @@ inline description reduce_whole(call_view const& c) { return reduce_whole_at(c, 
 
 /// Of all elements, or of a dimension, where they are too.
 inline description extreme_of(call_view const& c) {
-    if (c.find_tensor(1, "other")) return {}; // of two tensors
+    bool const largest = c.call().target.ends_with("max");
+    if (c.find_tensor(1, "other")) {
+        auto op = extreme(c);
+        if (op) op->kind = largest ? "maximum" : "minimum";
+        return op;
+    }
     if (c.result_count() != 2) return reduce_whole(c);
     std::size_t const rank = c.shape_of(c.tensor(0, "input")).size();
     if (rank == 0) return {};
-    bool const keeps = c.flag(2, "keepdim", false), largest = c.call().target.ends_with("max");
+    bool const keeps = c.flag(2, "keepdim", false);
     return ranked(c, c.axis(c.integer(1, "dim"), rank), keeps ? kept_dimension::one : kept_dimension::none, largest);
 }
+/// Where the largest or smallest is, in a dimension or among all elements.
+inline description place_of_extreme(call_view const& c) {
+    tensor_id const x = c.tensor(0, "input");
+    entries from = numbered(c.shape_of(x)), to = from;
+    described_operator op{{}, {x}};
+    if (c.find(1, "dim")) {
+        std::size_t const axis = c.axis(c.integer(1, "dim"), from.size());
+        from[axis] = entry("_", c.shape_of(x)[axis]);
+        if (c.flag(2, "keepdim", false)) to[axis] = "1";
+        else to.erase(to.begin() + static_cast<std::ptrdiff_t>(axis));
+        op.options.attributes["dim"] = just(axis);
+    } else {
+        if (c.flag(2, "keepdim", false)) return {};
+        from = blocked_from(from, 0);
+        to.clear();
+    }
+    op.rule = rule_text({from}, {to});
+    op.options.category = operator_class::reduction;
+    op.options.saved_operands = operand_numbers{};
+    return op;
+}
+
+/// Half of a dimension, gated by the other half.
+inline description gated_linear(call_view const& c) {
+    tensor_id const x = c.tensor(0, "input");
+    shape dims = c.shape_of(x);
+    entries from = numbered(dims), to = from;
+    std::size_t const axis = c.axis(c.integer(1, "dim", -1), dims.size());
+    if (dims[axis] % 2 != 0) c.fail("dim", "has " + std::to_string(dims[axis]) + " places, expected an even number");
+    from[axis] = "_";
+    dims[axis] /= 2;
+    to[axis] = entry("_", dims[axis]);
+    described_operator op{rule_text({from}, {to}), {x}};
+    op.options.category = operator_class::elementwise;
+    op.options.results = {dims};
+    op.options.forward = flops(6 * element_count(dims));
+    op.options.saved_operands = operand_numbers{0};
+    op.options.attributes["dim"] = just(axis);
+    return op;
+}
+
 /// Variance and standard deviation, by default of a sample: divided by one less. Dimensions, whether it is so (or by how much less), and whether they are
 /// kept; of all elements, the second alone.
 inline description variance(call_view const& c) {

@@ -184,6 +184,32 @@ inline description permute(call_view const& c) {
     return permuted(c, x, order);
 }
 
+/// Dimensions at other places, the others in order.
+inline description move_dimensions(call_view const& c) {
+    tensor_id const x = c.tensor(0, "input");
+    std::size_t const rank = c.shape_of(x).size();
+    auto const listed = [&](std::size_t position, char const* name) {
+        std::vector<std::size_t> axes;
+        auto const* found = c.find(position, name);
+        if (found && found->as<std::int64_t>()) return std::vector{c.axis(*found->as<std::int64_t>(), rank, name)};
+        for (auto d : c.integers(position, name)) axes.push_back(c.axis(d, rank, name));
+        return axes;
+    };
+    auto const from = listed(1, "source"), to = listed(2, "destination");
+    if (from.size() != to.size() || std::set(from.begin(), from.end()).size() != from.size() || std::set(to.begin(), to.end()).size() != to.size())
+        c.fail("destination", "expected as many different dimensions as in 'source'");
+    std::vector<std::size_t> order(rank, rank), rest;
+    for (std::size_t k = 0; k < from.size(); ++k) order[to[k]] = from[k];
+    for (std::size_t d = 0; d < rank; ++d)
+        if (std::ranges::find(from, d) == from.end()) rest.push_back(d);
+    auto next = rest.begin();
+    for (auto& d : order)
+        if (d == rank) d = *next++;
+    auto op = permuted(c, x, order);
+    op->kind = "permute";
+    return op;
+}
+
 /// The new places of an expanded dimension are an index of the result alone.
 inline description expand(call_view const& c) {
     tensor_id const x = c.tensor(0, "input");
