@@ -49,15 +49,8 @@ using catalogue = std::map<std::string_view, description (*)(call_view const&)>;
         {"multi_head_attention_forward", multi_head_attention}, {"scaled_dot_product_attention", dot_product_attention},
         {"embedding", embedding},
 
-        {"addmv", [](call_view const& c) { return product_added(c, false); }}, {"addbmm", [](call_view const& c) { return product_added(c, true); }},
-        {"outer", outer_product},
-
-        {"and_", [](call_view const& c) { return truth_function(c, "logical_and", true); }}, {"or_", [](call_view const& c) { return truth_function(c, "logical_or", true); }},
-        {"xor", [](call_view const& c) { return truth_function(c, "ne", true); }}, {"invert", [](call_view const& c) { return truth_function(c, "logical_not", false); }},
         {"full_like", [](call_view const& c) { return filled_like(c, c.number(1, "fill_value")); }},
-        {"zeros_like", [](call_view const& c) { return filled_like(c, 0); }}, {"ones_like", [](call_view const& c) { return filled_like(c, 1); }},
-        {"prelu", weighted_relu}, {"glu", gated_linear}, {"addcdiv", add_quotient}, {"rsub", subtracted_from},
-        {"argmax", place_of_extreme}, {"argmin", place_of_extreme}, {"sort", sorted}, {"movedim", move_dimensions},
+        {"prelu", weighted_relu}, {"glu", gated_linear}, {"addcdiv", add_quotient}, {"argmax", place_of_extreme}, {"argmin", place_of_extreme},
         {"add", binary<arithmetic::add>}, {"sub", binary<arithmetic::subtract>}, {"mul", binary<arithmetic::multiply>},
         {"div", binary<arithmetic::divide>},
         {"neg", linear_copy}, {"clone", linear_copy}, {"detach", detached}, {"to", linear_copy},
@@ -120,6 +113,18 @@ using catalogue = std::map<std::string_view, description (*)(call_view const&)>;
         {"unbind", unbind}, {"stack", stack}, {"select", select}, {"narrow", narrow}, {"slice", slice},
         {"index_select", index_select}, {"gather", gather_elements}, {"index_add", index_add}, {"scatter_add", scatter_add},
         {"triu", triangle}, {"tril", triangle}, {"topk", largest}, {"one_hot", one_hot},
+    };
+    return table;
+}
+
+/// Calls that are always another operator of the catalogue, with other arguments.
+[[nodiscard]] inline catalogue const& torch_forms() {
+    static catalogue const table{
+        {"addmv", [](call_view const& c) { return product_added(c, false); }}, {"addbmm", [](call_view const& c) { return product_added(c, true); }},
+        {"outer", outer_product}, {"rsub", subtracted_from}, {"sort", sorted}, {"movedim", move_dimensions},
+        {"and_", [](call_view const& c) { return truth_function(c, "logical_and", true); }}, {"or_", [](call_view const& c) { return truth_function(c, "logical_or", true); }},
+        {"xor", [](call_view const& c) { return truth_function(c, "ne", true); }}, {"invert", [](call_view const& c) { return truth_function(c, "logical_not", false); }},
+        {"zeros_like", [](call_view const& c) { return filled_like(c, 0); }}, {"ones_like", [](call_view const& c) { return filled_like(c, 1); }},
     };
     return table;
 }
@@ -189,8 +194,9 @@ using variant_table = std::map<std::pair<std::string_view, std::string_view>, de
     auto const module = split_target(c.call().target).first;
     bool const is_helper = module == "heddle" || module == "models" || module == "torchvision.ops.stochastic_depth";
     if (!is_helper && !is_torch_module(module)) return {};
-    catalogue const& table = is_helper ? helper_catalogue() : torch_catalogue();
-    auto const found = table.find(kind_of(c.call().target));
+    auto const name = kind_of(c.call().target);
+    catalogue const& table = is_helper ? helper_catalogue() : torch_forms().contains(name) ? torch_forms() : torch_catalogue();
+    auto const found = table.find(name);
     return found == table.end() ? description{} : found->second(c);
 }
 

@@ -432,7 +432,7 @@ TEST_CASE("calls that cannot be are refused by name") {
 TEST_CASE("sources have other names for some operators, a program has one") {
     for (auto const& [alias, name] : detail::operator_aliases()) {
         CAPTURE(alias);
-        CHECK(detail::torch_catalogue().contains(name));
+        CHECK((detail::torch_catalogue().contains(name) != detail::torch_forms().contains(name)));
         CHECK_FALSE(detail::torch_catalogue().contains(alias));
     }
     program_builder b;
@@ -453,7 +453,7 @@ TEST_CASE("sources have other names for some operators, a program has one") {
 TEST_CASE("the page on operators names every one of them") {
     std::ifstream file("docs/reference/operators.md");
     std::string const page{std::istreambuf_iterator<char>(file), {}};
-    for (auto const* table : {&detail::torch_catalogue(), &detail::helper_catalogue()})
+    for (auto const* table : {&detail::torch_catalogue(), &detail::torch_forms(), &detail::helper_catalogue()})
         for (auto const& [kind, describe] : *table) {
             CAPTURE(kind);
             CHECK(page.find("`" + std::string(kind) + "`") != std::string::npos);

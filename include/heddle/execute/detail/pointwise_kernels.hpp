@@ -39,14 +39,14 @@ operator_kernel<Scalar> piecewise_constant(Forward forward) {
             }};
 }
 
-/// For each element of the result that of an operand which broadcasts to it: one dimension for each of the last ones, without an
-/// index where it has one place.
+/// For each element of the result that of an operand which broadcasts to it: one dimension for each of the last ones, or from the attribute
+/// `aligned_at` on, without an index where it has one place.
 [[nodiscard]] inline std::vector<extent> broadcast_places(kernel_call const& call, std::size_t operand, shape const& result) {
     auto const& access = call.rule->operands[operand];
     std::vector<extent> places{0};
-    std::size_t const first = result.size() - access.size();
+    std::size_t const first = operand > 0 && call.has("aligned_at") ? static_cast<std::size_t>(call.number("aligned_at", 0)) : result.size() - access.size();
     for (std::size_t d = 0; d < result.size(); ++d) {
-        bool const moves = d >= first && !access[d - first].empty();
+        bool const moves = d >= first && d - first < access.size() && !access[d - first].empty();
         std::vector<extent> next;
         for (auto p : places)
             for (extent n = 0; n < result[d]; ++n) next.push_back(moves ? p * result[d] + n : p);

@@ -224,6 +224,7 @@ inline description weighted_relu(call_view const& c) {
     op.options.category = operator_class::elementwise;
     op.options.forward = flops(2 * element_count(dims));
     op.options.saved_operands = operand_numbers{0, 1};
+    if (!single) op.options.attributes["aligned_at"] = just(1);
     return op;
 }
 
