@@ -83,7 +83,7 @@ using catalogue = std::map<std::string_view, description (*)(call_view const&)>;
         {"softplus", [](call_view const& c) { return function_of(c, 6, {{1, "beta", 1}, {2, "threshold", 20}}); }},
         {"hardtanh", [](call_view const& c) { return function_of(c, 2, {{1, "min_val", -1}, {2, "max_val", 1}}); }},
         {"dropout", dropout<0>}, {"dropout1d", dropout<1>}, {"dropout2d", dropout<2>}, {"dropout3d", dropout<3>},
-        {"sign", step_of}, {"floor", step_of}, {"ceil", step_of}, {"round", step_of}, {"logical_not", step_of},
+        {"sign", step_of}, {"floor", step_of}, {"ceil", step_of}, {"round", rounded}, {"logical_not", step_of},
         {"eq", compare}, {"ne", compare}, {"lt", compare}, {"le", compare}, {"gt", compare}, {"ge", compare},
         {"logical_and", compare}, {"logical_or", compare},
         {"minimum", extreme}, {"maximum", extreme}, {"where", where}, {"masked_fill", masked_fill}, {"addcmul", add_product},

@@ -143,6 +143,7 @@ TEST_CASE("calls that are another operator by another name") {
     CHECK(record({"torch.sort", {{2, 3}}, {T(0)}, {{"descending", flag(true)}}, {{2, 3}, {2, 3}}}).kind == "topk");
     auto const chosen = record({"torch.where", {{4}}, {T(0), real(1), real(0)}, {}, {{4}}, {element_type::boolean}});
     CHECK(chosen.is_known);
+    CHECK(attribute(record({"torch.full_like", {{4}}, {T(0), real(0.5)}, {}, {{4}}}), "value") == 0.5);
     CHECK_FALSE(record({"torch.ones_like", {{4}}, {T(0)}, {}, {{4}}}).is_differentiable);
     CHECK(record({"torch.nn.functional.prelu", {{2, 3}, {3}}, {T(0), T(1)}, {}, {{2, 3}}}).is_known);
     CHECK(record({"torch.nn.functional.glu", {{2, 6}}, {T(0)}, {}, {{2, 3}}}).is_known);

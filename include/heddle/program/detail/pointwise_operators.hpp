@@ -71,7 +71,8 @@ inline description clamp_at(call_view const& c, char const* bound) {
     return function_of(c, 1, {{1, bound, 0}});
 }
 /// What is constant but for jumps: truth values, whole numbers, signs.
-inline description step_of(call_view const& c) { return c.find(1, "decimals") ? description{} : unary(c, {}); }
+inline description step_of(call_view const& c) { return unary(c, {}); }
+inline description rounded(call_view const& c) { return c.find(1, "decimals") ? description{} : step_of(c); }
 /// The same elements, perhaps with another sign or of another type.
 inline description linear_copy(call_view const& c) { return unary(c, {.linear = true}); }
 /// The same elements, which the backward pass takes for constants.
