@@ -76,8 +76,9 @@ protected:
         auto const mask = is_plain(x) && random_.chance(0.5) ? compared("gt", x) : input(dims(x), element_type::boolean);
         if (kind == "masked_fill") return keep(not_plain(call(kind, {T(x), T(mask), random_.chance(0.5) ? number(0) : real(1.5)}, dims(x))));
         auto const other = random_.chance(0.5) ? T(broadcasting(x)) : random_.chance(0.5) ? number(0) : real(-0.5);
-        bool const swapped = random_.chance(0.5);
-        keep(not_plain(call(kind, {T(mask), swapped ? other : T(x), swapped ? T(x) : other}, dims(x))));
+        bool const swapped = random_.chance(0.5), method = !swapped && random_.chance(0.3);
+        if (method) return keep(not_plain(call(kind, {T(x), T(mask), other}, dims(x))));
+        keep(not_plain(call("torch." + kind, {T(mask), swapped ? other : T(x), swapped ? T(x) : other}, dims(x))));
     }
     void combine_masks(std::string const& kind) {
         auto const x = plain_operand();
