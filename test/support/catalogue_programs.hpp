@@ -46,7 +46,15 @@ private:
             add({"eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or"}, &self::compare);
             add({"minimum", "maximum"}, &self::extreme);
             add({"where", "masked_fill"}, &self::choose);
-            add({"addcmul"}, &self::add_product);
+            add({"addcmul", "addcdiv"}, &self::add_product);
+            add({"and_", "or_", "xor", "invert"}, &self::combine_masks);
+            add({"detach", "full_like", "zeros_like", "ones_like"}, &self::constant);
+            add({"prelu"}, &self::prelu);
+            add({"glu"}, &self::gate);
+            add({"rsub"}, &self::subtract_from);
+            add({"argmax", "argmin"}, &self::place_of_extreme);
+            add({"movedim"}, &self::move_dimension);
+            add({"addmv", "addbmm", "outer"}, &self::product_of_fewer);
             add({"linear"}, &self::linear);
             add({"matmul", "mm", "bmm"}, &self::matmul);
             add({"mv", "dot"}, &self::vector_product);
@@ -85,7 +93,7 @@ private:
             add({"index_select", "gather", "index"}, &self::look_up);
             add({"index_add", "scatter_add"}, &self::scatter);
             add({"triu", "tril"}, &self::triangle);
-            add({"topk"}, &self::largest);
+            add({"topk", "sort"}, &self::largest);
             add({"one_hot"}, &self::one_hot);
             add({"rnn_tanh_cell", "rnn_relu_cell", "lstm_cell", "gru_cell"}, &self::cell);
             add({"top_2_gating", "switch_gating"}, &self::gating);

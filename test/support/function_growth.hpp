@@ -76,11 +76,53 @@ protected:
         auto const mask = is_plain(x) && random_.chance(0.5) ? compared("gt", x) : input(dims(x), element_type::boolean);
         if (kind == "masked_fill") return keep(not_plain(call(kind, {T(x), T(mask), random_.chance(0.5) ? number(0) : real(1.5)}, dims(x))));
         auto const other = random_.chance(0.5) ? T(broadcasting(x)) : random_.chance(0.5) ? number(0) : real(-0.5);
-        bool const swapped = random_.chance(0.5);
-        keep(not_plain(call(kind, {T(mask), swapped ? other : T(x), swapped ? T(x) : other}, dims(x))));
+        bool const swapped = random_.chance(0.5), method = !swapped && random_.chance(0.3);
+        if (method) return keep(not_plain(call(kind, {T(x), T(mask), other}, dims(x))));
+        keep(not_plain(call("torch." + kind, {T(mask), swapped ? other : T(x), swapped ? T(x) : other}, dims(x))));
+    }
+    void combine_masks(std::string const& kind) {
+        auto const x = plain_operand();
+        std::vector<literal> masks{T(compared("gt", x))};
+        if (kind != "invert") masks.push_back(T(compared("lt", x)));
+        auto const mask = call(kind, masks, dims(x), {}, element_type::boolean);
+        keep(not_plain(call("float", {T(mask)}, dims(x), {}, element_type::float32)));
+    }
+    void constant(std::string const& kind) {
+        auto const x = operand();
+        keep(not_trained(kind == "detach" ? same(kind, x) : not_plain(kind == "full_like" ? same(kind, x, {real(0.7)}) : same(kind, x))));
+    }
+    void prelu(std::string const& kind) {
+        auto const x = operand_that([&](tensor_id t) { return rank(t) > 1 && is_plain(t); }, 2);
+        keep(not_plain(same(kind, x, {T(weight({random_.chance(0.5) ? 1 : dims(x)[1]}))})));
+    }
+    void gate(std::string const& kind) {
+        auto const x = at_least_rank(1);
+        auto const d = any_axis(x);
+        shape both = dims(x);
+        both[d] *= 2;
+        auto const halves = call("cat", {list({T(x), T(weight(dims(x)))}), axis(d, both.size())}, both);
+        keep(not_plain(call(kind, {T(halves), axis(d, both.size())}, dims(x))));
+    }
+    void subtract_from(std::string const& kind) {
+        auto const x = operand();
+        if (random_.chance(0.4)) return keep(same(kind, x, {real(0.3)}));
+        keywords named;
+        if (random_.chance(0.5)) named["alpha"] = real(0.5);
+        keep(same(kind, x, {T(broadcasting(x))}, named));
+    }
+    void place_of_extreme(std::string const& kind) {
+        auto const x = operand_that([&](tensor_id t) { return rank(t) > 0 && is_plain(t); }, 2);
+        auto const d = any_axis(x);
+        shape y = dims(x);
+        y.erase(y.begin() + static_cast<std::ptrdiff_t>(d));
+        bool const of_all = random_.chance(0.3);
+        if (of_all) y.clear();
+        auto const found = call(kind, of_all ? std::vector<literal>{T(x)} : std::vector<literal>{T(x), axis(d, rank(x))}, y, {}, element_type::int64);
+        keep(not_plain(call("float", {T(found)}, y, {}, element_type::float32)));
     }
     void add_product(std::string const& kind) {
         auto const x = operand();
+        if (kind == "addcdiv") return keep(call(kind, {T(x), T(broadcasting(x)), T(positive(broadcasting(x)))}, dims(x), {{"value", real(0.5)}}));
         keep(call(kind, {T(x), T(broadcasting(x)), T(broadcasting(x))}, dims(x), {{"value", real(0.5)}}));
     }
 
@@ -124,8 +166,9 @@ protected:
         if (keep_dims) y = kept;
         else y.erase(y.begin() + static_cast<std::ptrdiff_t>(d));
         auto const found = call_multi(kind, {T(x), axis(d, rank(x))}, {y, y}, {{"keepdim", flag(keep_dims)}}, {}, element_type::int64);
-        keep(not_plain(found[0]));
-        if (random_.chance(0.5)) return;
+        bool const looks_up = random_.chance(0.5); // then the loss may depend on the places alone
+        if (!looks_up || random_.chance(0.5)) keep(not_plain(found[0]));
+        if (!looks_up) return;
         auto const places = keep_dims ? found[1] : call("unsqueeze", {T(found[1]), axis(d, rank(x))}, kept, {}, element_type::int64);
         keep(not_plain(call("gather", {T(weight(dims(x))), axis(d, rank(x)), T(places)}, kept)));
     }

@@ -122,10 +122,29 @@ protected:
         auto const x = operand_that([&](tensor_id t) { return rank(t) > 0 && is_plain(t); }, 2);
         auto const d = any_axis(x);
         shape y = dims(x);
-        y[d] = random_.between(1, static_cast<int>(y[d]));
-        auto const found = call_multi(kind, {T(x), number(y[d]), axis(d, y.size()), flag(random_.chance(0.7))}, {y, y}, {}, {}, element_type::int64);
-        keep(not_plain(found[0]));
-        if (random_.chance(0.5)) keep(not_plain(call("gather", {T(weight(dims(x))), axis(d, y.size()), T(found[1])}, y)));
+        if (kind == "topk") y[d] = random_.between(1, static_cast<int>(y[d]));
+        literal const by = flag(random_.chance(0.7));
+        std::vector<literal> const arguments = kind == "sort" ? std::vector{T(x), axis(d, y.size()), by} : std::vector{T(x), number(y[d]), axis(d, y.size()), by};
+        auto const found = call_multi(kind, arguments, {y, y}, {}, {}, element_type::int64);
+        bool const looks_up = random_.chance(0.5); // then the loss may depend on the places alone
+        if (!looks_up || random_.chance(0.5)) keep(not_plain(found[0]));
+        if (looks_up) keep(not_plain(call("gather", {T(weight(dims(x))), axis(d, y.size()), T(found[1])}, y)));
+    }
+    void move_dimension(std::string const& kind) {
+        auto const x = at_least_rank(1);
+        auto const from = any_axis(x), to = any_axis(x);
+        shape y = dims(x);
+        y.erase(y.begin() + static_cast<std::ptrdiff_t>(from));
+        y.insert(y.begin() + static_cast<std::ptrdiff_t>(to), dims(x)[from]);
+        keep(call(kind, {T(x), axis(from, y.size()), axis(to, y.size())}, y));
+    }
+    void product_of_fewer(std::string const& kind) {
+        auto const x = of_rank(kind == "addbmm" ? 3 : 1);
+        auto const e = dims(x);
+        extent const m = size();
+        if (kind == "outer") return keep(not_plain(call(kind, {T(x), T(weight({m}))}, {e[0], m})));
+        if (kind == "addmv") return keep(not_plain(call(kind, {T(weight({m})), T(weight({m, e[0]})), T(x)}, {m}, {{"alpha", real(0.5)}})));
+        keep(not_plain(call(kind, {T(weight({m})), T(x), T(weight({e[0], e[2], m}))}, {e[1], m}, {{"beta", real(0.5)}})));
     }
     void one_hot(std::string const& kind) {
         shape y = sizes(1 + random_.below(2));

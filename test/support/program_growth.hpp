@@ -109,6 +109,10 @@ protected:
         return call(target, std::move(more), dims(x), std::move(named));
     }
     tensor_id reshaped(tensor_id x, shape const& to, std::string const& target = "reshape") { return call(target, {T(x)}, to); }
+    tensor_id not_trained(tensor_id t) {
+        trained_.erase(t);
+        return t;
+    }
     tensor_id not_plain(tensor_id t) {
         plain_.erase(t);
         return t;

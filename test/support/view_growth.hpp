@@ -105,11 +105,14 @@ protected:
     void divide(std::string const& kind) {
         auto const x = at_least_rank(1);
         auto const d = any_axis(x);
-        extent const all = dims(x)[d], piece = random_.between(1, static_cast<int>(all));
+        extent const all = dims(x)[d];
+        extent piece = random_.between(1, static_cast<int>(all));
+        if (kind == "chunk") piece = (all - 1) / ((all - 1) / piece + 1) + 1; // what torch makes of so many chunks
+        extent const count = (all - 1) / piece + 1;
         std::vector<shape> results;
-        for (extent at = 0; at < all; at += piece) {
+        for (extent n = 0; n < count; ++n) {
             results.push_back(dims(x));
-            results.back()[d] = std::min(piece, all - at);
+            results.back()[d] = kind == "tensor_split" ? all / count + (n < all % count ? 1 : 0) : std::min(piece, all - n * piece);
         }
         std::vector<std::int64_t> extents;
         for (auto const& r : results) extents.push_back(r[d]);

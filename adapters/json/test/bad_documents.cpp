@@ -158,12 +158,12 @@ TEST_CASE("models: shapes and types") {
         {"model", "/nodes/0/out/shape", "[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]",
          "nodes[0].out.shape: is an array of 65, expected at most 64 extents"},
         {"model", "/nodes/0/out/dtype", "\"float31\"", "nodes[0].out.dtype: is \"float31\", expected one of float16, bfloat16, float32"},
-        {"model", "/nodes/3/out/shape", "[8,4]", "nodes[3]: operator 'linear': result 0, dimension 1: extent 4, the rule expects 3"},
-        {"model", "/nodes/3/out/shape", "[8]", "nodes[3]: operator 'linear': result 0: has 1 dimensions, the rule expects 2"},
+        {"model", "/nodes/3/out/shape", "[8,4]", "nodes[3]: operator 'linear', result 0: has shape [8, 4], its operands and arguments give [8, 3]"},
+        {"model", "/nodes/3/out/shape", "[8]", "nodes[3]: operator 'linear', result 0: has shape [8], its operands and arguments give [8, 3]"},
         {"model", "/nodes/2/out/shape", "[3,5]", "nodes[3]: operator 'linear': operand 1, dimension 1: extent 5"},
-        {"model", "/nodes/6/out/shape", "[8,4]", "nodes[6]: operator 'log_softmax': result 0, dimension 1"},
-        {"model", "/nodes/7/out/shape", "[1]", "nodes[7]: operator 'nll_loss': result 0: has 1 dimensions, the rule expects 0"},
-        {"model", "/nodes/1/out/shape", "[7]", "nodes[7]: operator 'nll_loss': operand 1, dimension 0: extent 7"},
+        {"model", "/nodes/6/out/shape", "[8,4]", "nodes[6]: operator 'log_softmax', result 0: has shape [8, 4], its operands and arguments give [8, 3]"},
+        {"model", "/nodes/7/out/shape", "[1]", "nodes[7]: operator 'nll_loss', result 0: has shape [1], its operands and arguments give []"},
+        {"model", "/nodes/1/out/shape", "[7]", "nodes[7]: operator 'nll_loss', argument 'target': has shape [7], expected [8]"},
     });
 }
 

@@ -351,10 +351,10 @@ private:
             any |= cotangents.back() != nullptr;
         }
         if (std::ranges::none_of(results_of, [&](tensor_id t) { return indexed_.tensors[t].has_cotangent; })) return add_zeros(i);
-        if (!any) return;
         std::vector<tensor> zeros;
         zeros.reserve(cotangents.size());
-        for (std::size_t k = 0; k < cotangents.size() && inside_.is_group(); ++k) // a group exchanges what has a cotangent
+        // A group exchanges what has a cotangent; and where the loss depends on whole numbers alone, all wait for the derivatives, which are zero.
+        for (std::size_t k = 0; k < cotangents.size() && (inside_.is_group() || !any); ++k)
             if (!cotangents[k] && indexed_.tensors[results_of[k]].has_cotangent) cotangents[k] = &zeros.emplace_back(inside_.held_shape(results_of[k], i.results[k]));
         std::vector<tensor> brought_operands, brought_results, brought_cotangents;
         auto gradients = backend_.backward(call(i), whole_inside(i.op, program_.operands(i.op), i.operands, operands(i), brought_operands),

@@ -254,16 +254,14 @@ inline std::vector<shape> bind_extents(index_rule& rule, std::span<shape const> 
         solve(rule.operands, operands, "operand");
         solve(rule.results, results, "result");
     }
+    for (auto const& index : rule.indices)
+        if (index.extent == 0) throw input_error("", "the extent of index '" + index.name + "' does not follow from the shapes");
     std::vector<shape> solved;
     for (auto const& access : rule.results) {
         auto& result = solved.emplace_back();
         for (auto const& dimension : access) {
             extent product = 1;
-            for (auto i : dimension) {
-                if (rule.indices[i].extent == 0)
-                    throw input_error("", "the extent of index '" + rule.indices[i].name + "' does not follow from the shapes");
-                product *= rule.indices[i].extent;
-            }
+            for (auto i : dimension) product *= rule.indices[i].extent;
             result.push_back(product);
         }
     }

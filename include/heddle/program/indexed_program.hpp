@@ -364,7 +364,7 @@ template <single_device_program Program>
             auto& tensor = result.tensors.at(t);
             if (defined[t]) throw input_error("operator '" + op.name + "'", "computes tensor '" + tensor.info.name + "' a second time");
             defined[t] = true;
-            tensor.has_cotangent = has_cotangent && is_floating(tensor.info.type);
+            tensor.has_cotangent = has_cotangent && is_floating(tensor.info.type) && !op.work.stops_gradient;
             op.results.push_back(t);
         }
         for (std::size_t i = 0; i < rule.indices.size(); ++i) {

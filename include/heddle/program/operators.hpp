@@ -49,16 +49,13 @@ using catalogue = std::map<std::string_view, description (*)(call_view const&)>;
         {"multi_head_attention_forward", multi_head_attention}, {"scaled_dot_product_attention", dot_product_attention},
         {"embedding", embedding},
 
+        {"full_like", [](call_view const& c) { return filled_like(c, c.number(1, "fill_value")); }},
+        {"prelu", weighted_relu}, {"glu", gated_linear}, {"addcdiv", add_quotient}, {"argmax", place_of_extreme}, {"argmin", place_of_extreme},
         {"add", binary<arithmetic::add>}, {"sub", binary<arithmetic::subtract>}, {"mul", binary<arithmetic::multiply>},
         {"div", binary<arithmetic::divide>},
-        {"neg", [](call_view const& c) { return unary(c, {.linear = true}); }},
-        {"clone", [](call_view const& c) { return unary(c, {.linear = true}); }},
-        {"to", [](call_view const& c) { return unary(c, {.linear = true}); }},
-        {"float", [](call_view const& c) { return unary(c, {.linear = true}); }},
-        {"half", [](call_view const& c) { return unary(c, {.linear = true}); }},
-        {"bfloat16", [](call_view const& c) { return unary(c, {.linear = true}); }},
-        {"double", [](call_view const& c) { return unary(c, {.linear = true}); }},
-        {"type_as", [](call_view const& c) { return unary(c, {.linear = true}); }},
+        {"neg", linear_copy}, {"clone", linear_copy}, {"detach", detached}, {"to", linear_copy},
+        {"float", linear_copy}, {"half", linear_copy}, {"bfloat16", linear_copy}, {"double", linear_copy},
+        {"type_as", linear_copy},
         {"contiguous", [](call_view const& c) { return unary(c, {.linear = true, .is_view = true}); }},
         {"relu", [](call_view const& c) { return unary(c, {.saves_result = true}); }},
         {"tanh", [](call_view const& c) { return unary(c, {.saves_result = true, .flops_per_element = 8}); }},
@@ -86,7 +83,7 @@ using catalogue = std::map<std::string_view, description (*)(call_view const&)>;
         {"softplus", [](call_view const& c) { return function_of(c, 6, {{1, "beta", 1}, {2, "threshold", 20}}); }},
         {"hardtanh", [](call_view const& c) { return function_of(c, 2, {{1, "min_val", -1}, {2, "max_val", 1}}); }},
         {"dropout", dropout<0>}, {"dropout1d", dropout<1>}, {"dropout2d", dropout<2>}, {"dropout3d", dropout<3>},
-        {"sign", step_of}, {"floor", step_of}, {"ceil", step_of}, {"round", step_of}, {"logical_not", step_of},
+        {"sign", step_of}, {"floor", step_of}, {"ceil", step_of}, {"round", rounded}, {"logical_not", step_of},
         {"eq", compare}, {"ne", compare}, {"lt", compare}, {"le", compare}, {"gt", compare}, {"ge", compare},
         {"logical_and", compare}, {"logical_or", compare},
         {"minimum", extreme}, {"maximum", extreme}, {"where", where}, {"masked_fill", masked_fill}, {"addcmul", add_product},
@@ -107,8 +104,8 @@ using catalogue = std::map<std::string_view, description (*)(call_view const&)>;
         {"rnn_tanh_cell", rnn_cell}, {"rnn_relu_cell", rnn_cell}, {"lstm_cell", lstm_cell}, {"gru_cell", gru_cell},
 
         {"transpose", transpose}, {"permute", permute}, {"t", reversed}, {"getattr", attribute},
-        {"reshape", reshape}, {"view", reshape}, {"flatten", reshape}, {"unflatten", reshape},
-        {"squeeze", reshape}, {"unsqueeze", reshape}, {"view_as", reshape}, {"reshape_as", reshape},
+        {"reshape", reshape_to}, {"view", reshape_to}, {"flatten", reshape}, {"unflatten", reshape},
+        {"squeeze", squeeze}, {"unsqueeze", unsqueeze}, {"view_as", reshape_like}, {"reshape_as", reshape_like},
         {"expand", expand}, {"expand_as", expand}, {"tile", repeat},
         {"cat", concatenate}, {"split", divide}, {"chunk", divide}, {"split_with_sizes", divide}, {"tensor_split", divide},
         {"getitem", get_item_at}, {"index", index_list},
@@ -120,10 +117,27 @@ using catalogue = std::map<std::string_view, description (*)(call_view const&)>;
     return table;
 }
 
+/// Calls that are always another operator of the catalogue, with other arguments.
+[[nodiscard]] inline catalogue const& torch_forms() {
+    static catalogue const table{
+        {"addmv", [](call_view const& c) { return product_added(c, false); }}, {"addbmm", [](call_view const& c) { return product_added(c, true); }},
+        {"outer", outer_product}, {"rsub", subtracted_from}, {"sort", sorted}, {"movedim", move_dimensions},
+        {"and_", [](call_view const& c) { return truth_function(c, "logical_and", true); }}, {"or_", [](call_view const& c) { return truth_function(c, "logical_or", true); }},
+        {"xor", [](call_view const& c) { return truth_function(c, "ne", true); }}, {"invert", [](call_view const& c) { return truth_function(c, "logical_not", false); }},
+        {"zeros_like", [](call_view const& c) { return filled_like(c, 0); }}, {"ones_like", [](call_view const& c) { return filled_like(c, 1); }},
+    };
+    return table;
+}
+
 /// Other names of operators in the catalogue: sources differ in which they use. A program has the catalogue's.
 [[nodiscard]] inline std::map<std::string_view, std::string_view> const& operator_aliases() {
     static std::map<std::string_view, std::string_view> const table{
         {"truediv", "div"}, {"multiply", "mul"}, {"concat", "cat"}, {"log_sigmoid", "logsigmoid"}, {"swapaxes", "transpose"}, {"swapdims", "transpose"},
+        {"true_divide", "div"}, {"divide", "div"}, {"subtract", "sub"}, {"negative", "neg"}, {"absolute", "abs"}, {"clip", "clamp"}, {"broadcast_to", "expand"},
+        {"ravel", "reshape"}, {"concatenate", "cat"}, {"greater", "gt"}, {"greater_equal", "ge"}, {"less", "lt"}, {"less_equal", "le"}, {"not_equal", "ne"},
+        {"long", "to"}, {"int", "to"}, {"bool", "to"}, {"moveaxis", "movedim"}, {"ger", "outer"},
+        {"bitwise_and", "and_"}, {"bitwise_or", "or_"}, {"bitwise_xor", "xor"}, {"bitwise_not", "invert"},
+        {"__and__", "and_"}, {"__or__", "or_"}, {"__xor__", "xor"}, {"__invert__", "invert"}, {"logical_xor", "xor"},
     };
     return table;
 }
@@ -138,10 +152,12 @@ using catalogue = std::map<std::string_view, description (*)(call_view const&)>;
     return table;
 }
 
-/// Other readings of an operator, by its name and theirs. `per_shard`: each device's part of the batch has moments of its own, as in data
-/// parallelism without synchronised norms; what is computed then depends on how the batch is cut.
-[[nodiscard]] inline std::map<std::pair<std::string_view, std::string_view>, description (*)(call_view const&)> const& rule_variants() {
-    static std::map<std::pair<std::string_view, std::string_view>, description (*)(call_view const&)> const table{
+/// Other readings of an operator, by its name and theirs.
+using variant_table = std::map<std::pair<std::string_view, std::string_view>, description (*)(call_view const&)>;
+/// `per_shard`: each device's part of the batch has moments of its own, as in data parallelism without synchronised norms; what is computed then depends
+/// on how the batch is cut.
+[[nodiscard]] inline variant_table const& rule_variants() {
+    static variant_table const table{
         {{"batch_norm", "per_shard"}, batch_norm_per_shard},
     };
     return table;
@@ -178,9 +194,27 @@ using catalogue = std::map<std::string_view, description (*)(call_view const&)>;
     auto const module = split_target(c.call().target).first;
     bool const is_helper = module == "heddle" || module == "models" || module == "torchvision.ops.stochastic_depth";
     if (!is_helper && !is_torch_module(module)) return {};
-    catalogue const& table = is_helper ? helper_catalogue() : torch_catalogue();
-    auto const found = table.find(kind_of(c.call().target));
+    auto const name = kind_of(c.call().target);
+    catalogue const& table = is_helper ? helper_catalogue() : torch_forms().contains(name) ? torch_forms() : torch_catalogue();
+    auto const found = table.find(name);
     return found == table.end() ? description{} : found->second(c);
+}
+
+/// Shapes of results must follow from the operands and arguments: a call that states others contradicts itself.
+inline void check_results(call_view const& c, index_rule rule, described_operator const& op) {
+    std::vector<shape> operands;
+    for (tensor_id t : op.operands) operands.push_back(c.shape_of(t));
+    std::vector<shape> expected;
+    try {
+        expected = bind_extents(rule, operands, op.options.results, op.options.extents);
+    } catch (input_error const& e) {
+        throw input_error("operator '" + c.call().name + "'", e.what());
+    }
+    c.expect_results(expected.size());
+    for (std::size_t r = 0; r < expected.size(); ++r)
+        if (auto const& stated = c.call().results[r].shape; stated != expected[r])
+            throw input_error("operator '" + c.call().name + "', result " + std::to_string(r),
+                              "has shape " + to_text(stated) + ", its operands and arguments give " + to_text(expected[r]));
 }
 
 /// One operation per element touched: all that is known of an operator without products.
@@ -238,6 +272,7 @@ inline added_call add_call(program_builder& builder, traced_call const& call, ru
     detail::call_view const view(call, builder);
     auto const complete = [&](operator_options options) {
         options.name = call.name;
+        options.results.clear();
         for (auto const& r : call.results) {
             options.results.push_back(r.shape);
             options.result_types.push_back(r.type);
@@ -249,7 +284,10 @@ inline added_call add_call(program_builder& builder, traced_call const& call, ru
     if (user != rules.end() && !variant) return {detail::add_foreign(builder, view, &user->second, complete({})), true};
     auto described = variant ? variant(view) : detail::describe(view);
     if (!described) return {detail::add_foreign(builder, view, nullptr, complete({})), false};
-    return {builder.apply_multi(detail::kind_of(call.target), parse_index_rule(described->rule), std::move(described->operands), complete(std::move(described->options))), true};
+    auto rule = parse_index_rule(described->rule);
+    detail::check_results(view, rule, *described);
+    auto const kind = described->kind.empty() ? std::string(detail::kind_of(call.target)) : described->kind;
+    return {builder.apply_multi(kind, std::move(rule), std::move(described->operands), complete(std::move(described->options))), true};
 }
 
 /// Checks a rule of the user's without an operator. *Throws* `input_error` if it is neither an index rule nor a variant of the target's rule.

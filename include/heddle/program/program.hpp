@@ -123,6 +123,8 @@ struct operator_options {
     std::vector<std::uint8_t> saved_results{};
     std::vector<std::uint8_t> sparse_operands{};
     bool is_view = false;
+    /// See `operator_work`.
+    bool stops_gradient = false;
     operator_attributes attributes{};
 };
 
@@ -176,20 +178,23 @@ public:
             auto const result_type = r < options.result_types.size() ? options.result_types[r] : type;
             op.results.push_back(add_tensor({results.size() == 1 ? op.name : op.name + "." + std::to_string(r),
                                              std::move(results[r]), result_type, tensor_role::value, false}));
-            differentiable_.back() = differentiated && is_floating(result_type);
+            differentiable_.back() = differentiated && is_floating(result_type) && !options.stops_gradient;
         }
         program_.operators_.push_back(op);
         return std::move(op.results);
     }
 
     [[nodiscard]] tensor_info const& tensor(tensor_id t) const { return program_.tensors_.at(t); }
+    /// Whether there is a derivative with respect to it: a trained parameter, or a value that depends on one.
+    [[nodiscard]] bool is_differentiable(tensor_id t) const { return differentiable_.at(t); }
 
     /// The program with this loss. Operators the loss does not depend on are left out.
-    /// Throws `input_error` if the loss is not a scalar that depends on a trained parameter.
+    /// Throws `input_error` if the loss is not a scalar that an operator computes and that depends on a trained parameter.
     [[nodiscard]] program finish(tensor_id loss) {
         auto const& info = program_.tensors_.at(loss);
         if (info.elements() != 1)
             throw input_error("loss '" + info.name + "'", "has " + std::to_string(info.elements()) + " elements, expected one");
+        if (info.role != tensor_role::value) throw input_error("loss '" + info.name + "'", "is an input or parameter, expected the result of an operator");
         if (!differentiable_[loss])
             throw input_error("loss '" + info.name + "'", "depends on no trained parameter");
         return without_dead_code(loss);
@@ -216,6 +221,7 @@ private:
         operator_work work;
         work.category = options.category;
         work.is_view = options.is_view;
+        work.stops_gradient = options.stops_gradient;
         work.extra_saved = options.extra_saved;
         work.sparse_operands = options.sparse_operands;
         work.saved_results = options.saved_results;
@@ -233,7 +239,7 @@ private:
                 if (std::ranges::any_of(term, [&](auto other) { return other != k && is_differentiable(other); })) factors.push_back(k);
         }
         std::ranges::sort(factors);
-        bool const differentiated = std::ranges::any_of(op.operands, [&](tensor_id t) { return static_cast<bool>(differentiable_[t]); });
+        bool const differentiated = !options.stops_gradient && std::ranges::any_of(op.operands, [&](tensor_id t) { return static_cast<bool>(differentiable_[t]); });
         work.forward = options.is_view ? flops(0) : options.forward.value_or(flops((product ? 2 : 1) * points));
         work.backward = !differentiated || options.is_view ? flops(0)
                         : options.backward ? *options.backward

@@ -88,6 +88,8 @@ struct operator_work {
     operator_class category = operator_class::other;
     /// A view moves no data and launches nothing.
     bool is_view = false;
+    /// Its results are constants to the backward pass (`detach`).
+    bool stops_gradient = false;
 };
 
 } // namespace heddle

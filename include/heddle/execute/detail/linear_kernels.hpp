@@ -78,6 +78,8 @@ operator_kernel<Scalar> reshape_kernel() {
 /// Copies lines of an axis between a tensor and a piece of it that begins at `at`, into or out of the piece.
 template <class Scalar, class Whole>
 void copy_piece(Whole& whole, axis_view const& w, dense_tensor<Scalar>& piece, extent size, extent at, bool into_piece) {
+    if (at < 0 || at + size > w.size || piece.elements() != w.lines() * size)
+        throw input_error("", "has a piece of " + std::to_string(size) + " places from " + std::to_string(at) + " on, expected it in " + std::to_string(w.size) + " places");
     for (extent o = 0; o < w.outer; ++o)
         for (extent n = 0; n < size * w.inner; ++n) {
             auto& a = whole[(o * w.size + at) * w.inner + n];
@@ -149,6 +151,8 @@ void for_each_picked(kernel_call const& call, shape const& dims, Visitor&& visit
     for (std::size_t d = dims.size(); d-- > 0; stride *= dims[d]) {
         box[d] = count[d] == 0 ? dims[d] : static_cast<extent>(count[d]);
         strides[d] = stride * static_cast<extent>(step[d]);
+        if (dims[d] > 0 && (start[d] < 0 || step[d] < 1 || start[d] + static_cast<double>(box[d] - 1) * step[d] >= static_cast<double>(dims[d])))
+            call.fail("takes " + std::to_string(box[d]) + " places of " + std::to_string(dims[d]) + " in dimension " + std::to_string(d));
         first += stride * static_cast<extent>(start[d]);
     }
     if (stride == 0) return;
@@ -217,14 +221,15 @@ void add_linear_kernels(kernel_table<Scalar>& table) {
     table["neg"] = from_rule<Scalar>([](kernel_call const&) { return numbers{-1}; });
     for (char const* kind : {"clone", "contiguous", "to", "type_as", "float", "double", "half", "bfloat16"})
         table[kind] = {[plain](kernel_call const& call, tensor_view<Scalar> x) {
-                           if (!call.flag("truncate")) return plain.forward(call, x);
+                           if (!call.flag("truncate") && !call.flag("to_truth")) return plain.forward(call, x);
                            auto y = *x[0];
-                           for (auto& e : y.data) e = std::trunc(e);
+                           for (auto& e : y.data) e = call.flag("to_truth") ? Scalar(e != 0) : std::trunc(e);
                            return tensors<Scalar>{std::move(y)};
                        },
                        [plain](kernel_call const& call, tensor_view<Scalar> x, tensor_view<Scalar> y, tensor_view<Scalar> g) {
-                           return call.flag("truncate") ? only(dense_tensor<Scalar>(x[0]->dims)) : plain.backward(call, x, y, g);
+                           return call.flag("truncate") || call.flag("to_truth") ? only(dense_tensor<Scalar>(x[0]->dims)) : plain.backward(call, x, y, g);
                        }};
+    table["detach"] = {plain.forward, [](kernel_call const&, tensor_view<Scalar> x, tensor_view<Scalar>, tensor_view<Scalar>) { return only(dense_tensor<Scalar>(x[0]->dims)); }};
     table["mean"] = from_rule<Scalar>([](kernel_call const& call) {
         double points = 1;
         for (auto const& index : call.rule->indices)

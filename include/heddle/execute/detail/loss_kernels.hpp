@@ -62,7 +62,10 @@ private:
         bool const target_is_cut = std::ranges::any_of(call_.operands[1], [](auto const& p) { return p.has_value(); });
         auto const numbers = whole_numbers(whole, held);
         auto const& held_classes = call_.operands[0][axis_];
+        if (target.elements() != (target_is_cut ? view.lines() : count_elements(whole)))
+            call_.fail("has " + std::to_string(target.elements()) + " targets, expected " + std::to_string(target_is_cut ? view.lines() : count_elements(whole)));
         extent const classes = call_.whole_shape(call_.rule->operands[0])[axis_];
+        if (weight_ && weight_->elements() != classes) call_.fail("has " + std::to_string(weight_->elements()) + " class weights, expected " + std::to_string(classes));
         Scalar const smooth = smoothing_ / static_cast<Scalar>(classes);
         Scalar all_weights = 0;
         for (extent c = 0; c < classes; ++c) all_weights += class_weight(c);

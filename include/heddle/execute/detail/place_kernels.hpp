@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/execute/detail/linear_kernels.hpp>
+#include <heddle/execute/detail/pointwise_kernels.hpp>
 #include <heddle/execute/detail/reduction_kernels.hpp>
 
 namespace heddle::detail {
@@ -13,9 +14,11 @@ using place_maps = std::vector<std::vector<extent>>;
 
 /// Calls `visit(from, to)` for each element that is copied, and `visit(-1, to)` for each that is not.
 template <class Visitor>
-void for_each_mapped(shape const& from, place_maps const& maps, Visitor&& visit) {
+void for_each_mapped(kernel_call const& call, shape const& from, place_maps const& maps, Visitor&& visit) {
     std::vector<extent> sources{0};
     for (std::size_t d = 0; d < maps.size(); ++d) {
+        for (auto place : maps[d])
+            if (place >= from[d]) call.fail("copies place " + std::to_string(place) + " of " + std::to_string(from[d]) + " in dimension " + std::to_string(d));
         std::vector<extent> next;
         for (auto s : sources)
             for (auto place : maps[d]) next.push_back(s < 0 || place < 0 ? -1 : s * from[d] + place);
@@ -40,12 +43,12 @@ template <class Scalar, class Maps>
 operator_kernel<Scalar> mapped_kernel(Maps maps_of) {
     return {[=](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> {
                 dense_tensor<Scalar> y(call.result_shape(0), static_cast<Scalar>(call.number("value", 0)));
-                for_each_mapped(x[0]->dims, maps_of(call, x[0]->dims, y.dims), [&](extent from, extent to) { if (from >= 0) y[to] = (*x[0])[from]; });
+                for_each_mapped(call, x[0]->dims, maps_of(call, x[0]->dims, y.dims), [&](extent from, extent to) { if (from >= 0) y[to] = (*x[0])[from]; });
                 return {std::move(y)};
             },
             [=](kernel_call const& call, tensor_view<Scalar> x, tensor_view<Scalar>, tensor_view<Scalar> g) {
                 dense_tensor<Scalar> dx(x[0]->dims);
-                for_each_mapped(dx.dims, maps_of(call, dx.dims, g[0]->dims), [&](extent from, extent to) { if (from >= 0) dx[from] += (*g[0])[to]; });
+                for_each_mapped(call, dx.dims, maps_of(call, dx.dims, g[0]->dims), [&](extent from, extent to) { if (from >= 0) dx[from] += (*g[0])[to]; });
                 return only(std::move(dx));
             }};
 }
@@ -97,6 +100,7 @@ operator_kernel<Scalar> unbinding() {
     return {[](kernel_call const& call, tensor_view<Scalar> x) {
                 tensors<Scalar> result;
                 axis_view const view(x[0]->dims, axis_of(call));
+                if (view.size != static_cast<extent>(call.results.size())) call.fail("has " + std::to_string(call.results.size()) + " results, expected " + std::to_string(view.size));
                 for (std::size_t r = 0; r < call.results.size(); ++r) {
                     auto& y = result.emplace_back(call.result_shape(r));
                     view.for_each_line([&](extent first, extent line) { y[line] = (*x[0])[first + static_cast<extent>(r) * view.inner]; });
@@ -211,6 +215,7 @@ operator_kernel<Scalar> largest_kernel() {
                 axis_view const from(x[0]->dims, axis_of(call));
                 extent const count = from.lines() == 0 ? 0 : y[0].elements() / from.lines();
                 bool const largest = call.flag("largest", true);
+                if (count > from.size) call.fail("takes " + std::to_string(count) + " of " + std::to_string(from.size) + " places");
                 from.for_each_line([&](extent first, extent line) {
                     auto places = every_place(from.size);
                     auto const value = [&](extent place) { return (*x[0])[first + place * from.inner]; };
@@ -234,6 +239,50 @@ operator_kernel<Scalar> largest_kernel() {
 template <class Scalar, class Compare>
 operator_kernel<Scalar> extreme_or_places(Compare before) {
     return chosen<Scalar>([](kernel_call const& call, tensor_view<Scalar>) { return call.results.size() > 1 ? 1U : 0U; }, {extreme_kernel<Scalar>(before), largest_kernel<Scalar>()});
+}
+
+/// Where the largest or smallest of a dimension is, or of all elements; of equals the first.
+template <class Scalar>
+operator_kernel<Scalar> place_kernel(bool largest) {
+    return piecewise_constant<Scalar>([=](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> {
+        dense_tensor<Scalar> y(call.result_shape(0));
+        axis_view const view = call.has("dim") ? axis_view(x[0]->dims, axis_of(call)) : axis_view({x[0]->elements()}, 0);
+        view.for_each_line([&](extent first, extent line) {
+            extent best = 0;
+            auto const value = [&](extent place) { return (*x[0])[first + place * view.inner]; };
+            for (extent place = 1; place < view.size; ++place)
+                if (largest ? value(place) > value(best) : value(place) < value(best)) best = place;
+            y[line] = static_cast<Scalar>(best);
+        });
+        return {std::move(y)};
+    });
+}
+
+/// Half of a dimension times the sigmoid of the other half.
+template <class Scalar>
+operator_kernel<Scalar> gated_kernel() {
+    auto const sigmoid = [](Scalar x) { return 1 / (1 + std::exp(-x)); };
+    /// Calls `visit(value, gate, result)`, the numbers of elements.
+    auto const for_each_pair = [](kernel_call const& call, shape const& dims, auto const& visit) {
+        axis_view const view(dims, axis_of(call));
+        extent const half = view.size / 2;
+        for (extent o = 0; o < view.outer; ++o)
+            for (extent n = 0; n < half * view.inner; ++n) visit(2 * o * half * view.inner + n, (2 * o + 1) * half * view.inner + n, o * half * view.inner + n);
+    };
+    return {[=](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> {
+                dense_tensor<Scalar> y(call.result_shape(0));
+                for_each_pair(call, x[0]->dims, [&](extent value, extent gate, extent to) { y[to] = (*x[0])[value] * sigmoid((*x[0])[gate]); });
+                return {std::move(y)};
+            },
+            [=](kernel_call const& call, tensor_view<Scalar> x, tensor_view<Scalar>, tensor_view<Scalar> g) {
+                dense_tensor<Scalar> dx(x[0]->dims);
+                for_each_pair(call, dx.dims, [&](extent value, extent gate, extent to) {
+                    Scalar const s = sigmoid((*x[0])[gate]);
+                    dx[value] = (*g[0])[to] * s;
+                    dx[gate] = (*g[0])[to] * (*x[0])[value] * s * (1 - s);
+                });
+                return only(std::move(dx));
+            }};
 }
 
 /// A one at each place that the operand names, among the classes that are held.
@@ -297,6 +346,9 @@ void add_place_kernels(kernel_table<Scalar>& table) {
     table["stack"] = stacking<Scalar>();
     table["getitem"] = table["index"] = slices_or_places<Scalar>();
     table["topk"] = largest_kernel<Scalar>();
+    table["argmax"] = place_kernel<Scalar>(true);
+    table["argmin"] = place_kernel<Scalar>(false);
+    table["glu"] = gated_kernel<Scalar>();
     table["max"] = extreme_or_places<Scalar>(std::ranges::greater{});
     table["min"] = extreme_or_places<Scalar>(std::ranges::less{});
     table["one_hot"] = one_hot_kernel<Scalar>();

@@ -39,14 +39,14 @@ operator_kernel<Scalar> piecewise_constant(Forward forward) {
             }};
 }
 
-/// For each element of the result that of an operand which broadcasts to it: one dimension for each of the last ones, without an
-/// index where it has one place.
+/// For each element of the result that of an operand which broadcasts to it: one dimension for each of the last ones, or from the attribute
+/// `aligned_at` on, without an index where it has one place.
 [[nodiscard]] inline std::vector<extent> broadcast_places(kernel_call const& call, std::size_t operand, shape const& result) {
     auto const& access = call.rule->operands[operand];
     std::vector<extent> places{0};
-    std::size_t const first = result.size() - access.size();
+    std::size_t const first = operand > 0 && call.has("aligned_at") ? static_cast<std::size_t>(call.number("aligned_at", 0)) : result.size() - access.size();
     for (std::size_t d = 0; d < result.size(); ++d) {
-        bool const moves = d >= first && !access[d - first].empty();
+        bool const moves = d >= first && d - first < access.size() && !access[d - first].empty();
         std::vector<extent> next;
         for (auto p : places)
             for (extent n = 0; n < result[d]; ++n) next.push_back(moves ? p * result[d] + n : p);
@@ -276,6 +276,17 @@ void add_pointwise_kernels(kernel_table<Scalar>& table) {
     table["logical_and"] = comparison<Scalar>([](Scalar a, Scalar b) { return a != 0 && b != 0; });
     table["logical_or"] = comparison<Scalar>([](Scalar a, Scalar b) { return a != 0 || b != 0; });
     table["where"] = table["masked_fill"] = choice_kernel<Scalar>();
+    table["full_like"] = piecewise_constant<Scalar>([](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> {
+        return {dense_tensor<Scalar>(x[0]->dims, std::vector<Scalar>(x[0]->data.size(), static_cast<Scalar>(call.number("value", 0))))};
+    });
+    table["prelu"] = broadcast_kernel<Scalar>([](kernel_call const&, numbers const& e) { return e[0] > 0 ? e[0] : e[1] * e[0]; },
+                                              [](kernel_call const&, numbers const& e, Scalar g) { return e[0] > 0 ? numbers{g, 0} : numbers{g * e[1], g * e[0]}; });
+    table["addcdiv"] = broadcast_kernel<Scalar>(
+        [](kernel_call const& call, numbers const& e) { return e[0] + static_cast<Scalar>(call.number("value", 1)) * e[1] / e[2]; },
+        [](kernel_call const& call, numbers const& e, Scalar g) {
+            auto const v = static_cast<Scalar>(call.number("value", 1));
+            return numbers{g, g * v / e[2], -g * v * e[1] / (e[2] * e[2])};
+        });
     table["addcmul"] = broadcast_kernel<Scalar>(
         [](kernel_call const& call, numbers const& e) { return e[0] + static_cast<Scalar>(call.number("value", 1)) * e[1] * e[2]; },
         [](kernel_call const& call, numbers const& e, Scalar g) {

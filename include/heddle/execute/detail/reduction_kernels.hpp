@@ -124,7 +124,7 @@ void add_reduction_kernels(kernel_table<Scalar>& table) {
             for (auto e : x) sum += e * e;
             return std::sqrt(sum);
         },
-        [](kernel_call const&, row const& x, Scalar y, std::size_t k) { return x[k] / y; });
+        [](kernel_call const&, row const& x, Scalar y, std::size_t k) { return y == 0 ? Scalar(0) : x[k] / y; });
     table["cumsum"] = {[](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> { return {accumulated(*x[0], axis_of(call), false)}; },
                        [](kernel_call const& call, tensor_view<Scalar>, tensor_view<Scalar>, tensor_view<Scalar> g) {
                            return only(accumulated(*g[0], axis_of(call), true));

@@ -66,7 +66,7 @@ inline void set_attention_work(call_view const& c, operator_options& options) {
 /// The attention weights, where they are a second result, average over the heads and are linear
 /// in nothing: then heads are blocked.
 inline description multi_head_attention(call_view const& c) {
-    if (!is_plain_attention(c)) return {};
+    if (!is_plain_attention(c) || (c.result_count() > 1 && !c.flag(23, "average_attn_weights", true))) return {};
     extent const heads = c.integer(4, "num_heads");
     if (heads < 1) c.fail("num_heads", "is " + std::to_string(heads) + ", expected at least 1");
     shape const &q = c.shape_of(c.tensor(0, "query")), &k = c.shape_of(c.tensor(1, "key"));
@@ -92,7 +92,7 @@ inline description multi_head_attention(call_view const& c) {
     op.options.extents = {{"three", 3}, {"h", heads}};
     set_attention_work(c, op.options);
     op.options.attributes.insert(list.attributes.begin(), list.attributes.end());
-    op.options.attributes["p"] = just(c.flag(13, "training", true) ? c.number(10, "dropout_p").value_or(0) : 0);
+    op.options.attributes["p"] = just(c.flag(13, "training", true) ? c.probability(10, "dropout_p", 0) : 0);
     op.options.saved_operands = std::vector<std::uint8_t>{0, 1, 2, 3, static_cast<std::uint8_t>(std::stoi(weight))};
     return op;
 }
@@ -135,7 +135,7 @@ inline description dot_product_attention(call_view const& c) {
     op.options.extra_saved = bytes(scores * element_size(c.type_of(op.operands[0])));
     op.options.saved_operands = std::vector<std::uint8_t>{0, 1, 2};
     if (op.operands.size() > 3) op.options.saved_operands->push_back(3);
-    op.options.attributes["p"] = just(c.number(4, "dropout_p").value_or(0));
+    op.options.attributes["p"] = just(c.probability(4, "dropout_p", 0));
     op.options.attributes["is_causal"] = just(c.flag(5, "is_causal", false));
     if (auto const scale = c.number(6, "scale")) op.options.attributes["scale"] = just(*scale);
     return op;

@@ -7,6 +7,7 @@
 #include <heddle/program/traced_call.hpp>
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -16,14 +17,23 @@
 
 namespace heddle::detail {
 
-/// An operator about to be added; its name, result shapes and result type come from the call.
+/// An operator about to be added; its name and result types come from the call. `options.results` has the shapes of the results, as they follow from the
+/// operands and arguments, where the rule and `options.extents` leave an extent open; the call's own must agree.
 struct described_operator {
     std::string rule;
     std::vector<tensor_id> operands;
     operator_options options{};
+    /// Of the operator, where it is another one than the target's name says: `max` of two tensors is a `maximum`.
+    std::string kind{};
 };
 /// None where the catalogue has no rule for these arguments.
 using description = std::optional<described_operator>;
+
+[[nodiscard]] inline std::string to_text(shape const& dims) {
+    std::string text = "[";
+    for (std::size_t d = 0; d < dims.size(); ++d) text += (d ? ", " : "") + std::to_string(dims[d]);
+    return text + "]";
+}
 
 /// The arguments of a call to a builder's tensors.
 class call_view : public call_arguments {
@@ -32,10 +42,35 @@ public:
 
     [[nodiscard]] shape const& shape_of(tensor_id t) const { return builder_->tensor(t).shape; }
     [[nodiscard]] element_type type_of(tensor_id t) const { return builder_->tensor(t).type; }
+    [[nodiscard]] bool is_differentiable(tensor_id t) const { return builder_->is_differentiable(t); }
     [[nodiscard]] std::size_t result_count() const { return call().results.size(); }
     [[nodiscard]] shape const& result_shape() const {
         if (call().results.empty()) throw input_error("operator '" + call().name + "'", "has no result that is a tensor");
         return call().results.front().shape;
+    }
+
+    // What must hold of arguments; these throw `input_error`.
+
+    void expect_within(std::string_view name, std::int64_t value, std::int64_t least, std::int64_t most) const {
+        if (value < least || value > most)
+            fail(name, "is " + std::to_string(value) + ", expected " + (least > most ? "nothing" : std::to_string(least) + " to " + std::to_string(most)));
+    }
+    void expect_shape(std::string_view name, tensor_id t, shape const& expected) const {
+        if (shape_of(t) != expected) fail(name, "has shape " + to_text(shape_of(t)) + ", expected " + to_text(expected));
+    }
+    void expect_results(std::size_t count) const {
+        if (result_count() != count)
+            throw input_error("operator '" + call().name + "'", "has " + std::to_string(result_count()) + " results, expected " + std::to_string(count));
+    }
+    /// An index from the start, or from the end if negative, as one from the start.
+    [[nodiscard]] extent place(std::string_view name, std::int64_t index, extent size) const {
+        expect_within(name, index, -size, size - 1);
+        return index < 0 ? index + size : index;
+    }
+    [[nodiscard]] double probability(std::size_t position, std::string_view name, double absent) const {
+        double const p = number(position, name).value_or(absent);
+        if (!(p >= 0 && p <= 1)) fail(name, "is " + std::to_string(p) + ", expected 0 to 1");
+        return p;
     }
 
 private:
@@ -98,6 +133,39 @@ using entries = std::vector<std::string>;
     if (result.size() == 1) result.resize(rank, result.front());
     if (!result.empty() && result.size() != rank) c.fail(name, "expected one integer or " + std::to_string(rank));
     return result;
+}
+
+/// Where windows lie along one dimension.
+struct window_line {
+    extent size = 1, stride = 1, padding = 0, dilation = 1;
+
+    /// Places of an operand from the first to the last of a window.
+    [[nodiscard]] extent reach() const { return dilation * (size - 1) + 1; }
+    /// How many windows there are on so many places: those that fit, or with `ceil` also one that overhangs and begins before the end.
+    [[nodiscard]] extent count(extent places, bool ceil = false) const {
+        extent const rest = places + 2 * padding - reach();
+        if (rest < 0) return 0;
+        extent const fit = rest / stride + 1;
+        return ceil && rest % stride != 0 && fit * stride < places + padding ? fit + 1 : fit;
+    }
+};
+
+/// The windows of these sides, which have to be numbers of 31 bits, so that no place overflows; absent ones are those of `window_line`.
+[[nodiscard]] inline std::vector<window_line> window_lines(call_view const& c, std::vector<double> const& sizes, std::vector<double> const& strides,
+                                                           std::vector<double> const& paddings, std::vector<double> const& dilations) {
+    constexpr double most = std::numeric_limits<std::int32_t>::max();
+    std::vector<window_line> lines(sizes.size());
+    auto const set = [&](std::string_view name, std::vector<double> const& values, extent window_line::*side, double least) {
+        for (std::size_t d = 0; d < values.size(); ++d) {
+            c.expect_within(name, static_cast<std::int64_t>(std::clamp(values[d], -most, most + 1)), static_cast<std::int64_t>(least), static_cast<std::int64_t>(most));
+            lines[d].*side = static_cast<extent>(values[d]);
+        }
+    };
+    set("kernel_size", sizes, &window_line::size, 1);
+    set("stride", strides, &window_line::stride, 1);
+    set("padding", paddings, &window_line::padding, 0);
+    set("dilation", dilations, &window_line::dilation, 1);
+    return lines;
 }
 
 /// A number, or a flag as 0 or 1, as an attribute's value.

@@ -19,6 +19,15 @@ struct loss_indices {
     }
 };
 
+/// Whether a loss is asked for in a form that torch has given up, or in one that there is not, which its reduction does not say.
+inline bool has_other_reduction(call_view const& c, std::string const& reduction) {
+    auto const is_given = [&](char const* name) {
+        auto const found = c.call().keywords.find(name);
+        return found != c.call().keywords.end() && !found->second.is_none();
+    };
+    return is_given("size_average") || is_given("reduce") || (reduction != "mean" && reduction != "sum" && reduction != "none" && reduction != "batchmean");
+}
+
 /// Negative log-likelihood of labels, `log_probabilities` given, or of scores (cross-entropy).
 ///
 /// A mean divides by the number of targets that count, which are known only from all of them: the
@@ -28,11 +37,17 @@ inline description classification_loss(call_view const& c, bool log_probabilitie
     described_operator op{{}, {c.tensor(0, "input"), c.tensor(1, "target")}};
     shape const &scores = c.shape_of(op.operands[0]), &target = c.shape_of(op.operands[1]);
     std::string const reduction = c.text(6, "reduction", "mean");
-    if (scores.empty()) return {};
+    if (scores.empty() || has_other_reduction(c, reduction)) return {};
     bool const labels = target.size() + 1 == scores.size(), mean = reduction == "mean";
+    if (labels) { // the rule does not tie what stays whole to the scores
+        shape expected = scores;
+        expected.erase(expected.begin() + (scores.size() > 1 ? 1 : 0));
+        c.expect_shape("target", op.operands[1], expected);
+    }
     loss_indices const indices(scores, !labels ? "!c" : log_probabilities ? "c" : "~~c");
     std::vector<entries> operands{indices.scores, !labels ? indices.scores : mean ? blocked(target) : indices.target};
     if (auto const weight = c.find_tensor(2, "weight")) {
+        c.expect_shape("weight", *weight, {scores[scores.size() > 1 ? 1 : 0]});
         op.operands.push_back(*weight);
         operands.push_back(blocked(c.shape_of(*weight)));
         name_operand(op, "weight");
@@ -58,7 +73,7 @@ inline description paired_loss(call_view const& c, std::size_t reduction_positio
     described_operator op{{}, {c.tensor(0, "input"), c.tensor(1, "target")}};
     shape const& dims = c.shape_of(op.operands[0]);
     std::string const reduction = c.text(reduction_position, "reduction", "mean");
-    if (dims != c.shape_of(op.operands[1]) || (weights > 0 && c.find_tensor(weights, "weight"))) return {};
+    if (has_other_reduction(c, reduction) || dims != c.shape_of(op.operands[1]) || (weights > 0 && c.find_tensor(weights, "weight"))) return {};
     entries const access = numbered(dims);
     op.rule = rule_text({access, access}, {reduction == "none" ? access : entries{}});
     op.options.category = operator_class::reduction;

@@ -86,7 +86,9 @@ inline double rounding_of(element_type type) {
 inline description trailing_norm(call_view const& c, bool centred) {
     auto norm = norm_of(c);
     std::size_t const rank = norm.access.size(), normalised = c.integers(1, "normalized_shape").size();
-    if (normalised == 0 || normalised > rank) return {};
+    shape const& dims = c.shape_of(norm.op.operands[0]);
+    if (auto const sizes = c.integers(1, "normalized_shape"); normalised == 0 || normalised > rank || !std::ranges::equal(sizes, shape(dims.end() - static_cast<std::ptrdiff_t>(normalised), dims.end())))
+        c.fail("normalized_shape", "is " + to_text(shape(sizes.begin(), sizes.end())) + ", expected the last of " + to_text(dims));
     std::vector<bool> is_normalised(rank);
     std::fill(is_normalised.end() - static_cast<std::ptrdiff_t>(normalised), is_normalised.end(), true);
     norm.parameters.assign(norm.access.end() - static_cast<std::ptrdiff_t>(normalised), norm.access.end());

@@ -8,6 +8,7 @@
 
 #include <array>
 #include <cmath>
+#include <limits>
 
 namespace heddle::detail {
 
@@ -22,11 +23,18 @@ inline described_operator copy_of(call_view const& c, std::vector<tensor_id> ope
 /// Copies of a whole tensor side by side: the copies are an index of the result alone.
 inline description repeat(call_view const& c) {
     tensor_id const x = c.tensor(0, "input");
-    shape const &dims = c.shape_of(x), &target = c.result_shape();
+    shape const& dims = c.shape_of(x);
+    shape target = c.result_shape();
     if (target.size() < dims.size()) return {};
+    auto const times = c.integers(1, c.find(1, "dims") ? "dims" : "repeats");
+    for (std::size_t d = 0; d < target.size() && !times.empty(); ++d) {
+        auto const from_end = [&](auto const& list) { return d + list.size() < target.size() ? 1 : list[d + list.size() - target.size()]; };
+        extent const copies = from_end(times);
+        c.expect_within("repeats", copies, 1, target[d]);
+        target[d] = from_end(dims) * copies;
+    }
     entries const from = numbered(dims);
     entries to;
-    described_operator op;
     index_extents extents;
     for (std::size_t d = 0; d < target.size(); ++d) {
         std::string const copies = "r" + std::to_string(d);
@@ -35,13 +43,10 @@ inline description repeat(call_view const& c) {
         std::string const place = is_new ? "1" : from[d + dims.size() - target.size()];
         if (target[d] % size != 0) return {};
         if (target[d] == size) to.push_back(place);
-        else if (place == "1") to.push_back(copies);
-        else {
-            to.push_back("(" + copies + " " + place + ")");
-            extents[copies] = target[d] / size;
-        }
+        else to.push_back(place == "1" ? copies : "(" + copies + " " + place + ")");
+        if (target[d] != size) extents[copies] = target[d] / size;
     }
-    op = copy_of(c, {x}, {from}, to);
+    auto op = copy_of(c, {x}, {from}, to);
     op.options.extents = extents;
     return op;
 }
@@ -64,15 +69,17 @@ inline description repeat_interleave(call_view const& c) {
 }
 
 /// Dimensions whose places move are blocked.
-inline described_operator moved(call_view const& c, tensor_id x, std::vector<bool> const& moves, bool linear = true) {
-    shape const &dims = c.shape_of(x), &result = c.result_shape();
+inline described_operator moved(call_view const& c, tensor_id x, std::vector<bool> const& moves, shape const& result, bool linear = true) {
+    shape const& dims = c.shape_of(x);
     entries from = numbered(dims), to = from;
     for (std::size_t d = 0; d < dims.size(); ++d)
         if (moves[d]) {
             from[d] = entry("_", dims[d]);
-            to[d] = d < result.size() ? entry("_", result[d]) : "_";
+            to[d] = entry("_", result[d]);
         }
-    return copy_of(c, {x}, {from}, to, linear ? "0" : "");
+    auto op = copy_of(c, {x}, {from}, to, linear ? "0" : "");
+    op.options.results = {result};
+    return op;
 }
 
 inline std::vector<bool> flags_of(std::vector<double> const& dims, std::size_t rank) {
@@ -103,7 +110,7 @@ inline description roll(call_view const& c) {
     std::vector<double> dims;
     for (auto d : integers_at(c, 2, "dims")) dims.push_back(static_cast<double>(c.axis(static_cast<std::int64_t>(d), rank, "dims")));
     if (dims.empty() || dims.size() != shifts.size()) return {}; // of the flattened tensor
-    auto op = moved(c, x, flags_of(dims, rank));
+    auto op = moved(c, x, flags_of(dims, rank), c.shape_of(x));
     op.options.attributes = {{"dims", dims}, {"shifts", shifts}};
     return op;
 }
@@ -112,7 +119,7 @@ inline description flip(call_view const& c) {
     tensor_id const x = c.tensor(0, "input");
     std::size_t const rank = c.shape_of(x).size();
     auto const dims = axes(c, 1, rank);
-    auto op = moved(c, x, flags_of(dims, rank));
+    auto op = moved(c, x, flags_of(dims, rank), c.shape_of(x));
     op.options.attributes["dims"] = dims;
     return op;
 }
@@ -128,13 +135,18 @@ inline description padding(call_view const& c) {
     if (mode == modes.end()) return {};
     std::vector<double> pad(2 * rank);
     std::vector<bool> moves(rank);
+    shape result = c.shape_of(x);
     for (std::size_t s = 0; s < sides.size(); ++s) {
         std::size_t const d = rank - 1 - s / 2;
+        extent const size = c.shape_of(x)[d];
+        if (*mode == "circular" && sides[s] < 0) return {};
+        c.expect_within("pad", sides[s], -size, *mode == "reflect" ? size - 1 : *mode == "circular" ? size : std::numeric_limits<std::int32_t>::max());
         pad[2 * d + s % 2] = static_cast<double>(sides[s]);
+        result[d] += sides[s];
         if (sides[s] != 0) moves[d] = true;
     }
     double const value = c.number(3, "value").value_or(0);
-    auto op = moved(c, x, moves, mode != modes.begin() || value == 0);
+    auto op = moved(c, x, moves, result, mode != modes.begin() || value == 0);
     op.options.attributes = {{"pad", pad}, {"mode", just(mode - modes.begin())}, {"value", just(value)}};
     return op;
 }
@@ -147,6 +159,7 @@ inline description unbind(call_view const& c) {
     entries to = from;
     to.erase(to.begin() + static_cast<std::ptrdiff_t>(axis));
     from[axis] = entry("_", c.shape_of(x)[axis]);
+    c.expect_results(static_cast<std::size_t>(c.shape_of(x)[axis]));
     described_operator op{rule_text({from}, std::vector<entries>(c.result_count(), to), "0"), {x}};
     op.options.attributes["dim"] = just(axis);
     op.options.is_view = true;
@@ -163,44 +176,11 @@ inline description stack(call_view const& c) {
     for (auto t : operands)
         if (c.shape_of(t) != dims) return {};
     auto op = copy_of(c, operands, from, to, all_terms(operands.size(), " + "));
+    shape result = dims;
+    result.insert(result.begin() + static_cast<std::ptrdiff_t>(axis), static_cast<extent>(operands.size()));
+    op.options.results = {result};
     op.options.attributes["dim"] = just(axis);
     return op;
-}
-
-/// One place of a dimension, or places from a start on: as an index would pick them.
-inline described_operator picked(call_view const& c, tensor_id x, std::size_t axis, extent start, extent step, bool keeps) {
-    shape const &dims = c.shape_of(x), &result = c.result_shape();
-    if (start < 0) start += dims[axis];
-    extent const count = keeps ? axis < result.size() ? result[axis] : 1 : 1;
-    bool const whole = keeps && count == dims[axis];
-    entries from = numbered(dims), to = from;
-    if (!keeps) to.erase(to.begin() + static_cast<std::ptrdiff_t>(axis));
-    if (!whole) {
-        from[axis] = entry("_", dims[axis]);
-        if (keeps) to[axis] = entry("_", count);
-    }
-    described_operator op = view_of(x, from, to);
-    std::vector<double> starts(dims.size()), steps(dims.size(), 1), counts(dims.size());
-    if (!whole) {
-        starts[axis] = static_cast<double>(std::clamp<extent>(start, 0, dims[axis]));
-        steps[axis] = static_cast<double>(step);
-        counts[axis] = static_cast<double>(count);
-    }
-    op.options.attributes = {{"start", starts}, {"step", steps}, {"count", counts}};
-    return op;
-}
-inline description select(call_view const& c) {
-    tensor_id const x = c.tensor(0, "input");
-    return picked(c, x, c.axis(c.integer(1, "dim"), c.shape_of(x).size()), c.integer(2, "index"), 1, false);
-}
-inline description narrow(call_view const& c) {
-    tensor_id const x = c.tensor(0, "input");
-    return picked(c, x, c.axis(c.integer(1, "dim"), c.shape_of(x).size()), c.integer(2, "start"), 1, true);
-}
-inline description slice(call_view const& c) {
-    tensor_id const x = c.tensor(0, "input");
-    std::size_t const rank = c.shape_of(x).size();
-    return picked(c, x, c.axis(c.integer(1, "dim", 0), rank), c.integer(2, "start", 0), c.integer(4, "step", 1), true);
 }
 
 /// What a mask of some dimensions picks takes their place, as long as the result says: what is picked from and by is whole.
@@ -208,12 +188,15 @@ inline description slices_of_mask(call_view const& c, tensor_id x, std::size_t a
     shape const &dims = c.shape_of(x), &places = c.shape_of(mask), &result = c.result_shape();
     std::size_t const count = places.size();
     if (count == 0 || axis + count > dims.size() || result.size() + count != dims.size() + 1) return {};
-    entries from = numbered(dims), to = from;
     auto const first = static_cast<std::ptrdiff_t>(axis);
+    c.expect_shape("index", mask, {dims.begin() + first, dims.begin() + first + static_cast<std::ptrdiff_t>(count)});
+    c.expect_within("index", result[axis], 1, static_cast<std::int64_t>(element_count(places)));
+    entries from = numbered(dims), to = from;
     for (std::size_t d = 0; d < count; ++d) from[axis + d] = entry("_", dims[axis + d]);
     to.erase(to.begin() + first + 1, to.begin() + first + static_cast<std::ptrdiff_t>(count));
     to[axis] = entry("_", result[axis]);
     auto op = copy_of(c, {x, mask}, {from, blocked(places)}, to);
+    op.options.results = {result};
     op.options.saved_operands = operand_numbers{1};
     op.options.attributes = {{"dim", just(axis)}, {"is_mask", just(true)}};
     return op;
@@ -241,7 +224,7 @@ inline description index_select(call_view const& c) {
 /// Integers and slices, or one tensor of places beside dimensions taken whole; `absent` says whether none takes one whole too, or adds one.
 inline description index_by(call_view const& c, bool absent) {
     auto const* index = c.find(1, "index");
-    if (!index) return {};
+    if (!index) return get_item(c);
     auto const* several = index->as<literal::list>();
     literal::list const items = several ? *several : literal::list{*index};
     auto const tensors = std::ranges::count_if(items, [](literal const& i) { return i.as<literal::tensor>() != nullptr; });
@@ -273,17 +256,21 @@ inline description index_list(call_view const& c) { return index_by(c, true); }
 enum class kept_dimension { several, one, none };
 
 /// The largest or smallest of a dimension, and where they are.
-inline described_operator ranked(call_view const& c, std::size_t axis, kept_dimension kept, bool largest) {
+inline described_operator ranked(call_view const& c, std::size_t axis, kept_dimension kept, bool largest, extent count = 1) {
     tensor_id const x = c.tensor(0, "input");
     shape const& dims = c.shape_of(x);
+    shape result = dims;
+    result[axis] = count;
+    if (kept == kept_dimension::none) result.erase(result.begin() + static_cast<std::ptrdiff_t>(axis));
     entries from = numbered(dims), to = from;
     from[axis] = entry("_", dims[axis]);
     if (kept == kept_dimension::none) to.erase(to.begin() + static_cast<std::ptrdiff_t>(axis));
-    else to[axis] = kept == kept_dimension::one ? "1" : entry("_", c.result_shape()[axis]);
+    else to[axis] = kept == kept_dimension::one ? "1" : entry("_", count);
     described_operator op{rule_text({from}, {to, to}), {x}};
+    op.options.results = {result, result};
     op.options.category = operator_class::reduction;
     op.options.forward = flops(element_count(dims) * (kept == kept_dimension::several ? std::log2(static_cast<double>(dims[axis]) + 1) : 1));
-    op.options.backward = flops(element_count(c.result_shape()));
+    op.options.backward = flops(element_count(result));
     op.options.saved_operands = operand_numbers{};
     op.options.saved_results = {1};
     op.options.attributes = {{"dim", just(axis)}, {"largest", just(largest)}};
@@ -294,8 +281,18 @@ inline description largest(call_view const& c) {
     if (c.result_count() != 2 || dims.empty()) return {};
     std::size_t const axis = c.axis(c.integer(2, "dim", -1), dims.size());
     extent const count = c.integer(1, "k");
-    if (count < 1 || count > dims[axis]) c.fail("k", "is " + std::to_string(count) + ", expected at least 1 and at most " + std::to_string(dims[axis]));
-    return ranked(c, axis, kept_dimension::several, c.flag(3, "largest", true));
+    c.expect_within("k", count, 1, dims[axis]);
+    return ranked(c, axis, kept_dimension::several, c.flag(3, "largest", true), count);
+}
+
+/// All of a dimension in order, and where it was.
+inline description sorted(call_view const& c) {
+    shape const& dims = c.shape_of(c.tensor(0, "input"));
+    if (c.result_count() != 2 || dims.empty() || c.flag(3, "stable", false)) return {};
+    std::size_t const axis = c.axis(c.integer(1, "dim", -1), dims.size());
+    auto op = ranked(c, axis, kept_dimension::several, c.flag(2, "descending", false), dims[axis]);
+    op.kind = "topk";
+    return op;
 }
 
 /// A one at the place that each element names, along a dimension of its own at the end.
@@ -305,7 +302,9 @@ inline description one_hot(call_view const& c) {
     entries const from = numbered(c.shape_of(x));
     entries to = from;
     to.push_back(entry("classes", c.result_shape().back()));
+    auto const classes = c.integer(1, "num_classes", -1); // else what the result says
     auto op = copy_of(c, {x}, {from}, to, "");
+    op.options.extents = {{"classes", classes < 0 ? c.result_shape().back() : classes}};
     op.options.saved_operands = operand_numbers{};
     return op;
 }
@@ -340,6 +339,7 @@ inline description scattered(call_view const& c, bool for_each_element) {
     to[axis] = entry("_", dims[axis]);
     access[axis] = entry("j", from[axis]);
     auto op = copy_of(c, {x, index, source}, {to, for_each_element ? access : entries{access[axis]}, access}, to, "0 + 2");
+    op.options.results = {dims};
     op.options.forward = flops(element_count(from));
     op.options.saved_operands = operand_numbers{1};
     op.options.attributes["dim"] = just(axis);

@@ -30,7 +30,7 @@ inline description unary(call_view const& c, unary_traits const& traits) {
     if (auto const form = c.call().keywords.find("approximate"); form != c.call().keywords.end())
         op.options.attributes["approximate"] = just(c.text(1, "approximate", "none") == "tanh");
     if (is_floating(c.type_of(x)) && !c.call().results.empty() && !is_floating(c.call().results.front().type))
-        op.options.attributes["truncate"] = just(true);
+        op.options.attributes[c.call().results.front().type == element_type::boolean ? "to_truth" : "truncate"] = just(true);
     return op;
 }
 
@@ -72,6 +72,15 @@ inline description clamp_at(call_view const& c, char const* bound) {
 }
 /// What is constant but for jumps: truth values, whole numbers, signs.
 inline description step_of(call_view const& c) { return unary(c, {}); }
+inline description rounded(call_view const& c) { return c.find(1, "decimals") ? description{} : step_of(c); }
+/// The same elements, perhaps with another sign or of another type.
+inline description linear_copy(call_view const& c) { return unary(c, {.linear = true}); }
+/// The same elements, which the backward pass takes for constants.
+inline description detached(call_view const& c) {
+    auto op = unary(c, {.linear = true, .is_view = true});
+    op->options.stops_gradient = true;
+    return op;
+}
 
 /// Zeros by a mask that is drawn for the first `drawn` dimensions of the whole tensor, so the same on every device: linear.
 inline described_operator drop(call_view const& c, double p, bool training, std::size_t drawn) {
@@ -88,11 +97,11 @@ template <std::size_t Rank>
 description dropout(call_view const& c) {
     std::size_t const rank = c.shape_of(c.tensor(0, "input")).size();
     if (Rank > 0 && rank != Rank + 2) return {};
-    return drop(c, c.number(1, "p").value_or(0.5), c.flag(2, "training", true), Rank > 0 ? 2 : rank);
+    return drop(c, c.probability(1, "p", 0.5), c.flag(2, "training", true), Rank > 0 ? 2 : rank);
 }
 /// A branch that is dropped for whole samples, or for the batch.
 inline description stochastic_depth(call_view const& c) {
-    return drop(c, c.number(1, "p").value_or(0), c.flag(3, "training", true), c.text(2, "mode", "row") == "row" ? 1 : 0);
+    return drop(c, c.probability(1, "p", 0), c.flag(3, "training", true), c.text(2, "mode", "row") == "row" ? 1 : 0);
 }
 
 /// The shape several tensors broadcast to.
@@ -173,10 +182,58 @@ inline description compare(call_view const& c) {
     return op;
 }
 
+/// `other - alpha * input`.
+inline description subtracted_from(call_view const& c) {
+    auto const x = c.find_tensor(0, "input"), y = c.find_tensor(1, "other");
+    auto const number = c.number(1, "other"), alpha = c.number(2, "alpha");
+    if (!x || (!y && (!number || alpha))) return {};
+    auto op = y ? description{broadcast_operator(c, {*y, *x}, "0 + 1")} : with_number(c, arithmetic::subtract, *x, *number, false);
+    if (y && alpha) op->options.attributes["alpha"] = just(*alpha);
+    op->kind = "sub";
+    return op;
+}
+
+/// `&`, `|`, `^` and `~` of truth values; of whole numbers, which they change bit by bit, there is no rule.
+inline description truth_function(call_view const& c, char const* kind, bool of_two) {
+    for (tensor_id t : c.call().operands)
+        if (c.type_of(t) != element_type::boolean) return {};
+    if (of_two && !c.find_tensor(1, "other")) return {};
+    auto op = of_two ? compare(c) : step_of(c);
+    if (op) op->kind = kind;
+    return op;
+}
+
+/// The same number everywhere, in the shape of a tensor.
+inline description filled_like(call_view const& c, std::optional<double> value) {
+    if (!value) return {};
+    auto op = step_of(c);
+    op->kind = "full_like";
+    op->options.stops_gradient = true;
+    op->options.attributes = {{"value", just(*value)}};
+    return op;
+}
+
+/// Below zero times a weight, which is one number or one for each channel.
+inline description weighted_relu(call_view const& c) {
+    tensor_id const x = c.tensor(0, "input"), weight = c.tensor(1, "weight");
+    shape const &dims = c.shape_of(x), &weights = c.shape_of(weight);
+    entries const access = numbered(dims);
+    bool const single = element_count(weights) == 1;
+    if (!single) c.expect_shape("weight", weight, {dims.size() < 2 ? 1 : dims[1]});
+    if (weights.size() > 1) return {};
+    described_operator op{rule_text({access, single ? entries(weights.size(), "1") : entries{access[1]}}, {access}), {x, weight}};
+    op.options.category = operator_class::elementwise;
+    op.options.forward = flops(2 * element_count(dims));
+    op.options.saved_operands = operand_numbers{0, 1};
+    if (!single) op.options.attributes["aligned_at"] = just(1);
+    return op;
+}
+
 /// Elements of one or the other, by a mask: linear in both together, or in the one where the other is a number zero.
 inline description choose(call_view const& c, literal const* mask, literal const* where, literal const* otherwise) {
     if (!mask || !mask->as<literal::tensor>() || !where || !otherwise) return {};
     std::vector<tensor_id> operands{mask->as<literal::tensor>()->id};
+    if (is_floating(c.type_of(operands[0]))) c.fail("condition", "is of a floating-point type, expected truth values");
     operator_attributes attributes;
     bool linear = true;
     std::string terms;
@@ -195,14 +252,16 @@ inline description choose(call_view const& c, literal const* mask, literal const
         linear = linear && number == 0;
         return true;
     };
-    if (!add(*where, "where") || !add(*otherwise, "otherwise") || operands.size() == 1) return {};
+    if (!add(*where, "where") || !add(*otherwise, "otherwise")) return {};
     auto op = broadcast_operator(c, operands, linear ? terms : "");
     op.options.saved_operands = operand_numbers{0};
     op.options.attributes = attributes;
     return op;
 }
+/// As a method, of a tensor where a condition holds.
 inline description where(call_view const& c) {
-    return choose(c, c.find(0, "condition"), c.find(1, "input"), c.find(2, "other"));
+    bool const method = c.call().target == "where";
+    return choose(c, c.find(method ? 1 : 0, "condition"), c.find(method ? 0 : 1, c.call().keywords.contains("self") ? "self" : "input"), c.find(2, "other"));
 }
 inline description masked_fill(call_view const& c) {
     return choose(c, c.find(1, "mask"), c.find(2, "value"), c.find(0, "input"));
@@ -211,6 +270,14 @@ inline description masked_fill(call_view const& c) {
 /// `x + value * a * b`: linear in the one, bilinear in the others.
 inline description add_product(call_view const& c) {
     auto op = broadcast_operator(c, {c.tensor(0, "input"), c.tensor(1, "tensor1"), c.tensor(2, "tensor2")}, "0 + 1*2");
+    op.options.saved_operands = operand_numbers{1, 2};
+    op.options.attributes["value"] = just(c.number(3, "value").value_or(1));
+    return op;
+}
+
+/// `x + value * a / b`: linear in the first two.
+inline description add_quotient(call_view const& c) {
+    auto op = broadcast_operator(c, {c.tensor(0, "input"), c.tensor(1, "tensor1"), c.tensor(2, "tensor2")}, "0 + 1");
     op.options.saved_operands = operand_numbers{1, 2};
     op.options.attributes["value"] = just(c.number(3, "value").value_or(1));
     return op;

@@ -7,6 +7,7 @@
 
 #include <cctype>
 #include <map>
+#include <set>
 
 namespace heddle::detail {
 
@@ -83,6 +84,41 @@ inline description matmul_added(call_view const& c) {
     return op;
 }
 
+/// Likewise of a product that has fewer dimensions: of a matrix and a vector, or of two batches of matrices, which is summed over.
+inline description product_added(call_view const& c, bool of_batches) {
+    described_operator op{{}, {c.tensor(0, "input"), tensor_of(c, 1, {"mat", "batch1"}), tensor_of(c, 2, {"vec", "batch2"})}};
+    shape const &added = c.shape_of(op.operands[0]), &x = c.shape_of(op.operands[1]), &y = c.shape_of(op.operands[2]);
+    if (x.size() != (of_batches ? 3U : 2U) || y.size() != (of_batches ? 3U : 1U) || added.size() > y.size()) return {};
+    std::string const m = entry("m", x[x.size() - 2]), k = entry("k", x.back());
+    entries left{m, k}, right{k}, result{m};
+    if (of_batches) {
+        left.insert(left.begin(), entry("b", x[0]));
+        right = {left[0], k, entry("n", y[2])};
+        result.push_back(right[2]);
+    }
+    if (added.size() > result.size()) return {};
+    entries addend(result.end() - static_cast<std::ptrdiff_t>(added.size()), result.end());
+    for (std::size_t d = 0; d < added.size(); ++d)
+        if (added[d] == 1) addend[d] = "1";
+    op.rule = rule_text({addend, left, right}, {result}, "0 + 1*2");
+    op.kind = "addmm";
+    op.options.category = operator_class::matmul;
+    op.options.attributes = {{"beta", just(c.number(3, "beta").value_or(1))}, {"alpha", just(c.number(4, "alpha").value_or(1))}};
+    return op;
+}
+
+/// Each element of a vector times each of another.
+inline description outer_product(call_view const& c) {
+    described_operator op{{}, {c.tensor(0, "input"), tensor_of(c, 1, {"vec2"})}};
+    shape const &x = c.shape_of(op.operands[0]), &y = c.shape_of(op.operands[1]);
+    if (x.size() != 1 || y.size() != 1) return {};
+    entries const rows{entry("i", x[0])}, columns{entry("j", y[0])};
+    op.rule = rule_text({rows, columns}, {{rows[0], columns[0]}}, "0*1");
+    op.kind = "einsum";
+    op.options.category = operator_class::matmul;
+    return op;
+}
+
 /// The parts of an einsum equation: one string of letters per operand, and of the result. Without
 /// `->` the result has the ellipsis, then the letters that occur once, in alphabetical order.
 inline std::pair<std::vector<std::string>, std::string> split_equation(std::string equation) {
@@ -140,6 +176,28 @@ inline std::string einsum_equation(call_view const& c) {
     return arguments.size() % 2 == 0 ? equation : equation + "->" + einsum_letters(c, arguments.back());
 }
 
+/// The work of a product of several operands: of two at a time, in order, summed over what neither the result nor a later one has.
+inline void set_pairwise_work(call_view const& c, described_operator& op, std::vector<entries> const& operands, entries const& result, std::map<std::string, extent> const& extents) {
+    std::set<std::string> held(operands.front().begin(), operands.front().end());
+    double forward = 0, backward = 0;
+    bool differentiated = c.is_differentiable(op.operands.front());
+    for (std::size_t k = 1; k < operands.size(); ++k) {
+        held.insert(operands[k].begin(), operands[k].end());
+        double points = 1;
+        for (auto const& index : held) points *= index == "1" ? 1 : static_cast<double>(extents.at(index));
+        bool const other = c.is_differentiable(op.operands[k]);
+        forward += 2 * points;
+        backward += 2 * points * ((differentiated ? 1 : 0) + (other ? 1 : 0));
+        differentiated |= other;
+        std::erase_if(held, [&](std::string const& index) {
+            auto const has = [&](entries const& access) { return std::ranges::find(access, index) != access.end(); };
+            return !has(result) && std::none_of(operands.begin() + static_cast<std::ptrdiff_t>(k) + 1, operands.end(), has);
+        });
+    }
+    op.options.forward = flops(forward);
+    op.options.backward = flops(backward);
+}
+
 inline description einsum(call_view const& c) {
     auto const [letters, result_letters] = split_equation(einsum_equation(c));
     described_operator op{{}, c.call().operands};
@@ -165,8 +223,19 @@ inline description einsum(call_view const& c) {
         index = entry(index, extents[index]);
     }
     op.rule = rule_text(operands, {result}, all_terms(op.operands.size(), "*"));
+    if (op.operands.size() > 2) set_pairwise_work(c, op, operands, result, extents);
     op.options.category = op.operands.size() > 1 ? operator_class::matmul : operator_class::reduction;
     return op;
+}
+
+/// Where the windows of a convolution lie, by the attributes of its operator.
+inline std::vector<window_line> convolution_windows(call_view const& c, described_operator const& op, std::size_t rank) {
+    shape const& weight = c.shape_of(op.operands[1]);
+    auto const numbers = [&](char const* name) {
+        auto const found = op.options.attributes.find(name);
+        return found == op.options.attributes.end() ? std::vector<double>{} : found->second;
+    };
+    return window_lines(c, {weight.end() - static_cast<std::ptrdiff_t>(rank), weight.end()}, numbers("stride"), numbers("padding"), numbers("dilation"));
 }
 
 /// A convolution over windows of `rank` dimensions, or its adjoint, in which each input element adds a window to the output. There may be no batch.
@@ -176,8 +245,8 @@ inline description windows_product(call_view const& c, std::size_t rank, bool ad
     bool const batched = input.size() == rank + 2;
     if (weight.size() != rank + 2 || input.size() + 1 < weight.size() || input.size() > weight.size() || output.size() != input.size()) return {};
     extent const groups = c.integer(6, "groups", 1);
-    if (groups < 1) c.fail("groups", "is " + std::to_string(groups) + ", expected at least 1");
     std::size_t const channels = batched ? 1 : 0;
+    c.expect_within("groups", groups, 1, input[channels]);
     extent const in = adjoint ? weight[0] : weight[1] * groups, out = adjoint ? weight[1] * groups : weight[0];
     if (in != input[channels])
         c.fail("weight", "takes " + std::to_string(in) + " channels in " + std::to_string(groups) + " groups, the input has " + std::to_string(input[channels]));
@@ -206,20 +275,35 @@ description convolution(call_view const& c) {
     if (!op) return {};
     auto& attributes = op->options.attributes;
     auto const* padding = c.find(4, "padding");
-    if (!padding || !padding->as<std::string>()) {
-        attributes["padding"] = sides(c, 4, "padding", Rank);
-    } else if (*padding->as<std::string>() == "same") { // what an odd total leaves over is at the end
-        for (std::size_t d = 0; d < Rank; ++d) {
-            extent const dilation = attributes["dilation"].empty() ? 1 : static_cast<extent>(attributes["dilation"][d]);
-            attributes["padding"].push_back(static_cast<double>(dilation * (c.shape_of(op->operands[1])[d + 2] - 1) / 2));
-        }
+    bool const by_name = padding && padding->as<std::string>(), same = by_name && *padding->as<std::string>() == "same";
+    if (!by_name) attributes["padding"] = sides(c, 4, "padding", Rank);
+    auto lines = convolution_windows(c, *op, Rank);
+    shape result = c.result_shape();
+    for (std::size_t d = 0; d < Rank; ++d) {
+        extent const places = c.shape_of(op->operands[0])[result.size() - Rank + d];
+        if (same) attributes["padding"].push_back(static_cast<double>((lines[d].reach() - 1) / 2)); // what an odd total leaves over is at the end
+        result[result.size() - Rank + d] = same ? places : lines[d].count(places);
+        if (same && lines[d].stride != 1) c.fail("padding", "is 'same' with stride " + std::to_string(lines[d].stride) + ", expected stride 1");
     }
+    op->options.results = {result};
     return op;
 }
 template <std::size_t Rank>
 description convolution_transpose(call_view const& c) {
     auto op = windows_product(c, Rank, true);
-    if (op) op->options.attributes["padding"] = sides(c, 4, "padding", Rank);
+    if (!op) return {};
+    op->options.attributes["padding"] = sides(c, 4, "padding", Rank);
+    auto const lines = convolution_windows(c, *op, Rank);
+    auto more = sides(c, 5, "output_padding", Rank);
+    more.resize(Rank);
+    shape result = c.result_shape();
+    for (std::size_t d = 0; d < Rank; ++d) {
+        auto const& line = lines[d];
+        extent const added = static_cast<extent>(more[d]), places = c.shape_of(op->operands[0])[result.size() - Rank + d];
+        c.expect_within("output_padding", added, 0, std::max(line.stride, line.dilation) - 1);
+        result[result.size() - Rank + d] = (places - 1) * line.stride - 2 * line.padding + line.reach() + added;
+    }
+    op->options.results = {result};
     return op;
 }
 
@@ -235,8 +319,7 @@ inline description embedding(call_view const& c) {
     op.options.saved_operands = std::vector<std::uint8_t>{0};
     op.options.sparse_operands = {1};
     if (c.find(2, "padding_idx")) {
-        auto const padding = c.integer(2, "padding_idx");
-        op.options.attributes["padding_idx"] = just(padding < 0 ? padding + table[0] : padding);
+        op.options.attributes["padding_idx"] = just(c.place("padding_idx", c.integer(2, "padding_idx"), table[0]));
     }
     return op;
 }
@@ -251,6 +334,8 @@ inline description gating(call_view const& c) {
     std::string const b = entry("b", tokens[0]);
     std::vector<entries> const results(2, entries{b, "_", "_", "_"});
     op.rule = rule_text({{b, "_", "_"}, {"_", "_"}}, results);
+    if (c.result_shape().empty()) return {};
+    op.options.results.assign(2, {tokens[0], tokens[1], gate[1], c.result_shape().back()}); // how many slots there are is the model's to say
     double const scores = element_count(tokens) / static_cast<double>(tokens[2]) * static_cast<double>(gate[1]);
     op.options.forward = flops(2 * scores * static_cast<double>(tokens[2]) + 2 * element_count(c.result_shape()));
     op.options.backward = 2 * *op.options.forward;

@@ -5,8 +5,10 @@
 
 #include <heddle/program/detail/described_operator.hpp>
 
+#include <limits>
 #include <numeric>
 #include <set>
+#include <utility>
 
 namespace heddle::detail {
 
@@ -83,15 +85,51 @@ private:
     int number_ = 0;
 };
 
+/// The result has these sizes, of which -1 may be any.
+inline void expect_sizes(call_view const& c, std::size_t position, std::string_view name) {
+    auto const* found = c.find(position, name);
+    auto const* list = found ? found->as<literal::list>() : nullptr;
+    if (!found || (list && !std::ranges::all_of(*list, [](literal const& l) { return l.as<std::int64_t>() != nullptr; }))) return;
+    auto const sizes = c.integers(position, name);
+    shape const& stated = c.result_shape();
+    if (!sizes.empty() && !std::ranges::equal(sizes, stated, [](std::int64_t size, extent e) { return size == -1 || size == e; }))
+        c.fail(name, "is " + to_text(shape(sizes.begin(), sizes.end())) + ", the result has shape " + to_text(stated));
+}
+
 /// Any change of shape that keeps the elements in order.
 inline description reshape(call_view const& c) {
     tensor_id const x = c.tensor(0, "input");
     shape const &from = c.shape_of(x), &to = c.result_shape();
-    if (element_count(from) != element_count(to)) c.fail("input", "has another number of elements than the result");
+    if (element_count(from) != element_count(to))
+        c.fail("input", "has shape " + to_text(from) + ", another number of elements than the result of shape " + to_text(to));
     regrouping const groups(from, to);
     described_operator op = view_of(x, groups.from, groups.to);
     op.options.extents = groups.extents;
     return op;
+}
+
+inline description reshape_to(call_view const& c) {
+    expect_sizes(c, 1, c.find(1, "shape") ? "shape" : "size");
+    return reshape(c);
+}
+inline description reshape_like(call_view const& c) {
+    if (c.shape_of(c.tensor(1, "other")) != c.result_shape()) c.fail("other", "has another shape than the result, " + to_text(c.result_shape()));
+    return reshape(c);
+}
+
+/// Adds a dimension of one element, or leaves such dimensions out.
+inline description unsqueeze(call_view const& c) {
+    shape dims = c.shape_of(c.tensor(0, "input"));
+    if (c.find(1, "dim")) {
+        dims.insert(dims.begin() + static_cast<std::ptrdiff_t>(c.axis(c.integer(1, "dim"), dims.size() + 1)), 1);
+        if (dims != c.result_shape()) c.fail("dim", "gives shape " + to_text(dims) + ", the result has " + to_text(c.result_shape()));
+    }
+    return reshape(c);
+}
+inline description squeeze(call_view const& c) {
+    shape const& dims = c.shape_of(c.tensor(0, "input"));
+    for (auto d : c.integers(1, "dim")) static_cast<void>(c.axis(d, dims.size()));
+    return reshape(c);
 }
 
 inline description permuted(call_view const& c, tensor_id x, std::vector<std::size_t> const& order) {
@@ -128,7 +166,11 @@ inline description reversed(call_view const& c) {
 inline description attribute(call_view const& c) {
     std::string const name = c.text(1, "name", "");
     std::size_t const rank = c.shape_of(c.tensor(0, "input")).size();
-    return name == "T" || (name == "mT" && rank == 2) ? reversed(c) : description{};
+    if (name == "T" || (name == "mT" && rank == 2)) return reversed(c);
+    if (name != "mT" || rank < 2) return {};
+    auto order = identity_order(rank);
+    std::swap(order[rank - 1], order[rank - 2]);
+    return permuted(c, c.tensor(0, "input"), order);
 }
 
 inline description permute(call_view const& c) {
@@ -142,92 +184,239 @@ inline description permute(call_view const& c) {
     return permuted(c, x, order);
 }
 
+/// Dimensions at other places, the others in order.
+inline description move_dimensions(call_view const& c) {
+    tensor_id const x = c.tensor(0, "input");
+    std::size_t const rank = c.shape_of(x).size();
+    auto const listed = [&](std::size_t position, char const* name) {
+        std::vector<std::size_t> axes;
+        auto const* found = c.find(position, name);
+        if (found && found->as<std::int64_t>()) return std::vector{c.axis(*found->as<std::int64_t>(), rank, name)};
+        for (auto d : c.integers(position, name)) axes.push_back(c.axis(d, rank, name));
+        return axes;
+    };
+    auto const from = listed(1, "source"), to = listed(2, "destination");
+    if (from.size() != to.size() || std::set(from.begin(), from.end()).size() != from.size() || std::set(to.begin(), to.end()).size() != to.size())
+        c.fail("destination", "expected as many different dimensions as in 'source'");
+    std::vector<std::size_t> order(rank, rank), rest;
+    for (std::size_t k = 0; k < from.size(); ++k) order[to[k]] = from[k];
+    for (std::size_t d = 0; d < rank; ++d)
+        if (std::ranges::find(from, d) == from.end()) rest.push_back(d);
+    auto next = rest.begin();
+    for (auto& d : order)
+        if (d == rank) d = *next++;
+    auto op = permuted(c, x, order);
+    op->kind = "permute";
+    return op;
+}
+
 /// The new places of an expanded dimension are an index of the result alone.
 inline description expand(call_view const& c) {
     tensor_id const x = c.tensor(0, "input");
     shape const &dims = c.shape_of(x), &target = c.result_shape();
     if (target.size() < dims.size()) return {};
+    expect_sizes(c, 1, "size");
+    if (auto const other = c.find_tensor(1, "other")) c.expect_shape("other", *other, target);
     entries const to = numbered(target);
     entries from(to.end() - static_cast<std::ptrdiff_t>(dims.size()), to.end());
     for (std::size_t d = 0; d < dims.size(); ++d)
         if (dims[d] == 1) from[d] = "1";
-    return view_of(x, from, to);
+    auto op = view_of(x, from, to);
+    op.options.results = {target};
+    return op;
 }
 
 /// Concatenation is linear in all its operands together.
 inline description concatenate(call_view const& c) {
     described_operator op{{}, c.call().operands};
     if (op.operands.empty()) return {};
-    std::size_t const rank = c.shape_of(op.operands.front()).size();
-    std::size_t const axis = c.axis(c.integer(1, "dim", 0), rank);
-    std::vector<entries> operands;
+    shape const& first = c.shape_of(op.operands.front());
+    std::size_t const axis = c.axis(c.integer(1, "dim", 0), first.size());
+    entries access = numbered(first);
+    access[axis] = "_";
+    shape whole = first;
+    whole[axis] = 0;
     for (tensor_id t : op.operands) {
-        operands.push_back(numbered(c.shape_of(t)));
-        if (operands.back().size() != rank) return {};
-        operands.back()[axis] = "_";
+        shape alike = c.shape_of(t);
+        if (alike.size() != first.size()) return {};
+        whole[axis] += std::exchange(alike[axis], first[axis]);
+        if (alike != first)
+            c.fail("tensors", "has shapes " + to_text(first) + " and " + to_text(c.shape_of(t)) + ", expected them alike in all dimensions but " + std::to_string(axis));
     }
-    op.rule = rule_text(operands, {operands.front()}, all_terms(operands.size(), " + "));
-    op.options.forward = flops(element_count(c.result_shape()));
+    op.rule = rule_text(std::vector<entries>(op.operands.size(), access), {access}, all_terms(op.operands.size(), " + "));
+    op.options.results = {whole};
+    op.options.forward = flops(element_count(whole));
     op.options.attributes["dim"] = just(axis);
     return op;
 }
 
-/// `split`, `chunk`: several results along one blocked dimension.
+/// How long pieces of a dimension are: `split` and `chunk` by a length, `tensor_split` as evenly as they can be, or as a list says.
+inline std::vector<extent> piece_lengths(call_view const& c, extent whole) {
+    literal const* sizes = nullptr;
+    for (char const* name : {"split_size_or_sections", "split_size", "split_sizes", "chunks", "sections", "indices", "indices_or_sections"})
+        if (sizes = c.find(1, name); sizes) break;
+    if (!sizes) c.fail("split_size_or_sections", "expected an integer or a list of them");
+    bool const evenly = c.call().target.ends_with("tensor_split"), chunks = c.call().target.ends_with("chunk");
+    std::vector<extent> lengths;
+    auto const number = [&](literal const& l) {
+        if (!l.as<std::int64_t>()) c.fail("split_size_or_sections", "expected integers");
+        return *l.as<std::int64_t>();
+    };
+    if (auto const* list = sizes->as<literal::list>()) {
+        extent at = 0;
+        for (auto const& item : *list) {
+            lengths.push_back(evenly ? number(item) - at : number(item));
+            at += lengths.back();
+            c.expect_within("split_size_or_sections", at, 0, whole);
+        }
+        if (evenly) lengths.push_back(whole - at);
+        else c.expect_within("split_size_or_sections", at, whole, whole);
+        return lengths;
+    }
+    extent const n = number(*sizes);
+    c.expect_within("split_size_or_sections", n, 1, std::numeric_limits<extent>::max());
+    c.expect_within("split_size_or_sections", static_cast<std::int64_t>(c.result_count()), 1, whole); // there is no piece of nothing
+    if (evenly) {
+        c.expect_results(static_cast<std::size_t>(n));
+        for (extent k = 0; k < n; ++k) lengths.push_back(whole / n + (k < whole % n ? 1 : 0));
+        return lengths;
+    }
+    extent const length = chunks ? (whole - 1) / n + 1 : n;
+    c.expect_results(static_cast<std::size_t>((whole - 1) / length + 1));
+    for (extent at = 0; at < whole; at += std::min(length, whole - at)) lengths.push_back(std::min(length, whole - at));
+    return lengths;
+}
+
+/// Several results along one blocked dimension.
 inline description divide(call_view const& c) {
-    tensor_id const x = c.tensor(0, "input");
-    entries access = numbered(c.shape_of(x));
+    tensor_id const x = c.tensor(0, c.call().keywords.contains("tensor") ? "tensor" : "input"); // as torch.functional.split has it
+    shape const& dims = c.shape_of(x);
+    entries access = numbered(dims);
     std::size_t const axis = c.axis(c.integer(2, "dim", 0), access.size());
     access[axis] = "_";
     described_operator op{rule_text({access}, std::vector<entries>(c.result_count(), access), "0"), {x}};
+    for (extent length : piece_lengths(c, dims[axis])) op.options.results.emplace_back(dims)[axis] = length;
+    c.expect_results(op.options.results.size());
     op.options.attributes["dim"] = just(axis);
     op.options.is_view = true;
     return op;
 }
 
-/// Integers and slices. A dimension they take whole keeps its index, any other is blocked.
+/// What integers and slices take of a tensor, dimension by dimension: one that is taken whole keeps its index, any other is blocked.
+class slicing {
+public:
+    slicing(call_view const& c, tensor_id x) : call_(c), x_(x), dims_(c.shape_of(x)), indices_(numbered(dims_)) {}
+
+    /// Dimensions that nothing has been said of yet.
+    [[nodiscard]] std::size_t left() const { return dims_.size() - from_.size(); }
+    [[nodiscard]] std::size_t result_rank() const { return to_.size(); }
+
+    void keep() {
+        to_.push_back(indices_[from_.size()]);
+        result_.push_back(size());
+        take(to_.back(), 0, 1, 0);
+    }
+    void keep(std::size_t count) {
+        while (count-- > 0) keep();
+    }
+    /// A dimension of its own.
+    void insert() {
+        to_.emplace_back("1");
+        result_.push_back(1);
+    }
+    void pick(std::string_view name, std::int64_t index) { take(entry("_", size()), call_.place(name, index, size()), 1, 1); }
+    /// *Precondition:* `count` places from `start` on are there.
+    void run(extent start, extent count, extent step) {
+        if (count == size()) return keep();
+        to_.push_back(entry("_", count));
+        result_.push_back(count);
+        take("_", start, step, count);
+    }
+    void range(std::string_view name, literal::slice const& s) {
+        auto const bound = [&](std::int64_t at) { return std::clamp<extent>(at < 0 ? at + size() : at, 0, size()); };
+        extent const start = bound(s.start.value_or(0)), stop = bound(s.stop.value_or(size())), step = s.step.value_or(1);
+        if (step < 1) call_.fail(name, "has step " + std::to_string(step) + ", expected at least 1");
+        if (stop <= start) call_.fail(name, "takes places " + std::to_string(start) + " to " + std::to_string(stop) + ", expected at least one");
+        run(start, (stop - start - 1) / step + 1, step);
+    }
+
+    [[nodiscard]] described_operator finish() const {
+        auto op = view_of(x_, from_, to_);
+        op.options.results = {result_};
+        op.options.attributes = {{"start", start_}, {"step", step_}, {"count", count_}};
+        return op;
+    }
+
+private:
+    [[nodiscard]] extent size() const { return dims_[from_.size()]; }
+    void take(std::string access, extent start, extent step, extent count) {
+        from_.push_back(std::move(access));
+        start_.push_back(static_cast<double>(start));
+        step_.push_back(static_cast<double>(step));
+        count_.push_back(static_cast<double>(count));
+    }
+
+    call_view const& call_;
+    tensor_id x_;
+    shape const& dims_;
+    entries indices_, from_{}, to_{};
+    shape result_{};
+    std::vector<double> start_{}, step_{}, count_{}; // by dimension; a count of zero takes all of it
+};
+
+/// Integers and slices.
 inline description get_item(call_view const& c) {
     tensor_id const x = c.tensor(0, "input");
     auto const* index = c.find(1, "index");
+    literal const absent{};
+    if (!index && c.call().arguments.size() > 1) index = &absent; // x[None]
     if (!index) return {};
     auto const* several = index->as<literal::list>();
     literal::list const items = several ? *several : literal::list{*index};
-    auto const kept = std::ranges::count_if(items, [](literal const& i) { return !i.is_none() && !i.as<literal::ellipsis>(); });
-    entries from, to;
-    std::vector<double> start, step, count; // by dimension; a count of zero takes all of it
-    entries const dims = numbered(c.shape_of(x));
-    if (static_cast<std::size_t>(kept) > dims.size()) return {};
-    auto const keep = [&] {
-        to.push_back(dims[from.size()]);
-        from.push_back(to.back());
-        start.push_back(0);
-        step.push_back(1);
-        count.push_back(0);
-    };
-    auto const place = [&](std::int64_t at) {
-        extent const size = c.shape_of(x)[from.size() - 1];
-        return static_cast<double>(std::clamp<extent>(at < 0 ? at + size : at, 0, size));
-    };
+    auto const kept = static_cast<std::size_t>(std::ranges::count_if(items, [](literal const& i) { return !i.is_none() && !i.as<literal::ellipsis>(); }));
+    std::size_t const rank = c.shape_of(x).size();
+    if (kept > rank) c.fail("index", "is of " + std::to_string(kept) + " dimensions, there are " + std::to_string(rank));
+    slicing slices(c, x);
     for (auto const& item : items) {
-        auto const* slice = item.as<literal::slice>();
-        if (item.is_none()) to.emplace_back("1");
-        else if (item.as<literal::ellipsis>()) for (auto n = dims.size() - static_cast<std::size_t>(kept); n > 0; --n) keep();
-        else if (slice && slice->is_whole()) keep();
-        else if (slice || item.as<std::int64_t>()) { from.emplace_back("_"); if (slice) to.emplace_back("_"); }
+        if (item.is_none()) slices.insert();
+        else if (item.as<literal::ellipsis>()) slices.keep(std::min(rank - kept, slices.left()));
+        else if (slices.left() == 0) return {};
+        else if (auto const* slice = item.as<literal::slice>()) slices.range("index", *slice);
+        else if (auto const* at = item.as<std::int64_t>()) slices.pick("index", *at);
         else return {};
-        if (from.size() > dims.size()) return {};
-        if (start.size() == from.size()) continue;
-        start.push_back(place(slice ? slice->start.value_or(0) : *item.as<std::int64_t>()));
-        step.push_back(slice ? static_cast<double>(slice->step.value_or(1)) : 1);
-        count.push_back(slice && to.size() <= c.result_shape().size() ? static_cast<double>(c.result_shape()[to.size() - 1]) : 1);
+        if (slices.result_rank() > c.result_shape().size()) return {}; // a list of integers picks elements
     }
-    while (from.size() < dims.size()) keep();
-    shape const& result = c.result_shape();
-    if (to.size() != result.size()) return {}; // a list of integers picks elements
-    for (std::size_t d = 0; d < to.size(); ++d)
-        if (to[d] == "_") to[d] = entry("_", result[d]);
-    described_operator op = view_of(x, from, to);
-    op.options.attributes = {{"start", start}, {"step", step}, {"count", count}};
-    return op;
+    slices.keep(slices.left());
+    return slices.result_rank() == c.result_shape().size() ? description{slices.finish()} : description{};
+}
+/// One place of a dimension, or places from a start on: as an index would pick them.
+template <class Take>
+description slice_axis(call_view const& c, std::int64_t dimension, Take take) {
+    tensor_id const x = c.tensor(0, "input");
+    std::size_t const axis = c.axis(dimension, c.shape_of(x).size());
+    slicing slices(c, x);
+    slices.keep(axis);
+    take(slices, c.shape_of(x)[axis]);
+    slices.keep(slices.left());
+    return slices.finish();
+}
+inline description select(call_view const& c) {
+    return slice_axis(c, c.integer(1, "dim"), [&](slicing& s, extent) { s.pick("index", c.integer(2, "index")); });
+}
+inline description narrow(call_view const& c) {
+    return slice_axis(c, c.integer(1, "dim"), [&](slicing& s, extent size) {
+        auto start = c.integer(2, "start");
+        c.expect_within("start", start, -size, size);
+        if (start < 0) start += size;
+        auto const length = c.integer(3, "length");
+        c.expect_within("length", length, 1, size - start);
+        s.run(start, length, 1);
+    });
+}
+inline description slice(call_view const& c) {
+    return slice_axis(c, c.integer(1, "dim", 0), [&](slicing& s, extent size) {
+        s.range("end", {c.integer(2, "start", 0), c.integer(3, "end", size), c.integer(4, "step", 1)});
+    });
 }
 
 /// Puts a class token before each sequence.
@@ -238,6 +427,7 @@ inline description append_class_token(call_view const& c) {
     entries access = numbered(x);
     access[1] = "_";
     op.rule = rule_text({access, {"1", "1", access[2]}}, {access}, "0 + 1");
+    op.options.results = {{x[0], x[1] + 1, x[2]}};
     op.options.forward = flops(element_count(c.result_shape()));
     return op;
 }
