@@ -174,7 +174,7 @@ inline description concatenate(call_view const& c) {
 
 /// `split`, `chunk`: several results along one blocked dimension.
 inline description divide(call_view const& c) {
-    tensor_id const x = c.tensor(0, "input");
+    tensor_id const x = c.tensor(0, c.call().keywords.contains("tensor") ? "tensor" : "input"); // as torch.functional.split has it
     entries access = numbered(c.shape_of(x));
     std::size_t const axis = c.axis(c.integer(2, "dim", 0), access.size());
     access[axis] = "_";
