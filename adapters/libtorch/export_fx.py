@@ -138,9 +138,15 @@ def describe_node(tracer, node, number):
             "kwargs": kwargs, "out": describe_value(tracer.values[node]), **entry}
 
 
+ELEMENT_TYPES = {getattr(torch, name): name for name in ("float16", "bfloat16", "float32", "float64", "int8", "int32", "int64", "bool")}
+ELEMENT_TYPES[torch.uint8] = "int8"  # of the same size
+
+
 def describe_value(value):
     if isinstance(value, torch.Tensor):
-        return {"kind": "tensor", "shape": list(value.shape), "dtype": str(value.dtype).removeprefix("torch.")}
+        if value.dtype not in ELEMENT_TYPES:
+            raise ExportError(f"a tensor has elements of type {str(value.dtype).removeprefix('torch.')}, which a model file cannot hold")
+        return {"kind": "tensor", "shape": list(value.shape), "dtype": ELEMENT_TYPES[value.dtype]}
     if isinstance(value, (tuple, list)):
         return {"kind": "tuple", "items": [describe_value(item) for item in value]}
     return {"kind": "value", "value": value}

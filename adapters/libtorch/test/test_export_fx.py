@@ -354,6 +354,11 @@ class Export(ModelCase):
         model = self.export_function(lambda self, x: (x * torch.arange(4.0) + self.count).sum())
         self.assertEqual([node["target"] for node in model["nodes"] if node["op"] == "buffer"], ["constant_0", "count"])
 
+    def test_element_types(self):
+        model = export_fx.export(function_module(lambda self, x: (x.float() * self.weight).sum()), {"x": torch.zeros(4, dtype=torch.uint8)})
+        self.assertEqual(model["nodes"][0]["out"]["dtype"], "int8")
+        self.assert_error("elements of type int16, which a model file cannot hold", lambda self, x: (x.to(torch.int16) * self.weight).sum())
+
     def test_data_dependent_control_flow(self):
         def forward(self, x):
             h = self.linear(x)
