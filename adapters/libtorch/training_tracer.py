@@ -405,6 +405,15 @@ def _one_hot_shape(tensor, num_classes=-1):
     return torch.empty((*tensor.shape, num_classes), dtype=torch.int64, device="meta")
 
 
+def _repeat_interleave_shape(input, repeats, dim=None, *, output_size=None):
+    if isinstance(repeats, torch.Tensor) and output_size is None:
+        raise ExportError("repeat_interleave needs output_size here: it depends on the contents of a tensor")
+    shape = [input.numel()] if dim is None else list(input.shape)
+    axis = dim or 0
+    shape[axis] = shape[axis] * repeats if output_size is None else output_size
+    return input.new_empty(shape)
+
+
 def _normalize(input, p=2.0, dim=1, eps=1e-12, out=None):
     return input.div(input.norm(p, dim, keepdim=True).clamp_min(eps).expand_as(input))
 
@@ -424,6 +433,8 @@ META_SHAPES = {
     torch.nn.functional.nll_loss: _loss_shape,
     torch.nn.functional.cross_entropy: _loss_shape,
     torch.nn.functional.one_hot: _one_hot_shape,
+    torch.repeat_interleave: _repeat_interleave_shape,
+    "repeat_interleave": _repeat_interleave_shape,
 }
 
 

@@ -350,6 +350,11 @@ class Export(ModelCase):
         self.assertEqual(calls(model), ["operator.mul", "operator.add", "operator.add", "sum"])
         self.assertEqual([node["out"]["dtype"] for node in model["nodes"] if node["op"] == "buffer"], ["float32", "float32", "int64"])
 
+    def test_repeated_elements_need_no_contents(self):
+        model = self.export_function(lambda self, x: (x.repeat_interleave(2, 1).sum() + torch.repeat_interleave(x, 3).sum()))
+        self.assertEqual([node["out"]["shape"] for node in model["nodes"] if "repeat_interleave" in node["target"]], [[8, 8], [96]])
+        self.assert_error("depends on the contents", lambda self, x: x.repeat_interleave(torch.arange(8), 0).sum())
+
     def test_constants_are_buffers(self):
         model = self.export_function(lambda self, x: (x * torch.arange(4.0) + self.count).sum())
         self.assertEqual([node["target"] for node in model["nodes"] if node["op"] == "buffer"], ["constant_0", "count"])
