@@ -83,7 +83,8 @@ private:
             for (std::size_t k = 0; k < program_.operands(o).size(); ++k)
                 for (auto r : program_.results(o)) {
                     operand(o, k).take_over(wanted_[r]);
-                    if (wanted_[r].ones && program_.tensor(program_.operands(o)[k]).elements() == program_.tensor(r).elements()) operand(o, k).ones = wanted_[r].ones;
+                    bool const same = program_.tensor(program_.operands(o)[k]).elements() == program_.tensor(r).elements();
+                    if (same && wanted_[r].ones) operand(o, k).ones = wanted_[r].ones;
                 }
         else if (kind == "embedding") operand(o, 0).restrict_to(operand_shape(o, 1)[0]);
         else if (among({"nll_loss", "nll", "cross_entropy"})) label(o);

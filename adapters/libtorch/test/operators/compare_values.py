@@ -55,7 +55,8 @@ TABLE = sum((
     row("embedding", [(7, 3, 2)], (7, 4), padding_idx=-1, by=["input", "weight"]),
     row("max_pool2d avg_pool2d", (2, 3, 6, 6), kernel_size=3, stride=2, padding=1), row("adaptive_avg_pool2d", (2, 3, 5, 6), output_size=2),
     row("cross_entropy", X, [(4, 3)], by=["input", "target"]), row("nll_loss", X, [(4, 3)], by=["input", "target"]),
-    row("cross_entropy", X, [(4, 3)], weight=None, size_average=None, ignore_index=2, reduce=None, reduction="sum", label_smoothing=0.1, by=["input", "target"]),
+    row("cross_entropy", X, [(4, 3)], weight=None, size_average=None, ignore_index=2, reduce=None, reduction="sum", label_smoothing=0.1,
+        by=["input", "target"]),
     row("mse_loss l1_loss smooth_l1_loss kl_div", X, X, size_average=None, reduce=None, reduction="sum", by=["input", "target"]),
     row("huber_loss", X, X, reduction="sum", delta=0.3, by=["input", "target"]),
     row("binary_cross_entropy_with_logits", X, X, by=["input", "target"]),
@@ -66,8 +67,10 @@ TABLE = sum((
     row("split", (3, 6), split_size_or_sections=2, dim=-1, by=["tensor"]), row("split", (3, 6), split_size_or_sections=[1, 5], dim=1, by=["tensor"]),
     row("chunk", (3, 6), chunks=3, dim=1), row("unbind", X, dim=1), row("select", X, dim=1, index=-2), row("narrow", X, dim=1, start=1, length=2),
     row("index_select", X, dim=1, index=[(4, 5)]), row("gather", X, dim=1, index=[(4, 3, 2)]), row("triu tril", X, diagonal=1),
-    row("index_add", X, dim=1, index=[(4, 5)], source=(3, 5)), row("scatter_add", X, dim=1, index=[(4, 3, 2)], src=(3, 2)), row("addcmul", X, X, X, value=0.5, by=["input", "tensor1", "tensor2"]),
-    row("baddbmm", (2, 3, 5), (2, 3, 4), (2, 4, 5), beta=0.5, alpha=2.0, by=["input", "batch1", "batch2"]), row("expand", X, size=[2, -1, 4]),
+    row("index_add", X, dim=1, index=[(4, 5)], source=(3, 5)), row("scatter_add", X, dim=1, index=[(4, 3, 2)], src=(3, 2)),
+    row("addcmul", X, X, X, value=0.5, by=["input", "tensor1", "tensor2"]),
+    row("baddbmm", (2, 3, 5), (2, 3, 4), (2, 4, 5), beta=0.5, alpha=2.0, by=["input", "batch1", "batch2"]),
+    row("expand", X, size=[2, -1, 4]),
 ), [])
 
 

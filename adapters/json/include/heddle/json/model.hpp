@@ -285,7 +285,8 @@ private:
         auto const inputs = read_inputs(node, args);
         if (results.empty()) return std::make_shared<literal>(std::move(yielded));
         std::string const target = node.at("target").name();
-        if (target == "operator.getitem" && args.positional.size() == 2 && args.positional[0].as<literal::list>() && node.at("args").item(0).value().is_object())
+        bool const is_of_list = target == "operator.getitem" && args.positional.size() == 2 && args.positional[0].as<literal::list>();
+        if (is_of_list && node.at("args").item(0).value().is_object()) // the node itself, not a list of nodes
             return take_item(node, yields_[inputs.front()], args.positional[1], results);
         traced_call call{node.at("name").text(), target, std::move(args.positional), std::move(args.keywords), {}, std::move(results)};
         for (auto id : inputs) collect_tensors(*yields_[id], call.operands);
