@@ -39,7 +39,7 @@ try:
     import torch
 
     import training_tracer
-    from training_tracer import ExportError, TrainingTracer, display_name, first_line
+    from training_tracer import ExportError, KnownContents, TrainingTracer, display_name, first_line
 except ImportError as error:
     if __name__ == "__main__":
         sys.exit(f"export_fx: this script needs PyTorch: {error}")
@@ -59,7 +59,8 @@ def export(module, inputs, name=None):
     Raises ExportError. The module and its tensors are not changed, its own training mode is kept."""
     tracer = TrainingTracer(inputs)
     try:
-        graph = tracer.trace(module)
+        with KnownContents(tracer):
+            graph = tracer.trace(module)
         nodes = describe(tracer, graph)
     except Exception as error:
         raise ExportError(one_line(tracer, error)) from error

@@ -110,10 +110,6 @@ class TrainingTracer(torch.fx.Tracer):
         self.versions = {}  # storage on the meta device -> (number of in-place changes, what was changed last, to what)
         self.written = {}  # storage of a real tensor into which traced values were written -> that tensor
 
-    def trace(self, root, concrete_args=None):
-        with KnownContents(self):
-            return super().trace(root, concrete_args)
-
     # What torch.fx calls.
 
     def create_args_for_root(self, root_fn, is_module, concrete_args=None):
