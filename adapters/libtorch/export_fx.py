@@ -39,7 +39,7 @@ try:
     import torch
 
     import training_tracer
-    from training_tracer import ExportError, TrainingTracer, display_name, first_line
+    from training_tracer import ExportError, KnownContents, TrainingTracer, display_name, first_line
 except ImportError as error:
     if __name__ == "__main__":
         sys.exit(f"export_fx: this script needs PyTorch: {error}")
@@ -59,7 +59,8 @@ def export(module, inputs, name=None):
     Raises ExportError. The module and its tensors are not changed, its own training mode is kept."""
     tracer = TrainingTracer(inputs)
     try:
-        graph = tracer.trace(module)
+        with KnownContents(tracer):
+            graph = tracer.trace(module)
         nodes = describe(tracer, graph)
     except Exception as error:
         raise ExportError(one_line(tracer, error)) from error
@@ -138,9 +139,15 @@ def describe_node(tracer, node, number):
             "kwargs": kwargs, "out": describe_value(tracer.values[node]), **entry}
 
 
+ELEMENT_TYPES = {getattr(torch, name): name for name in ("float16", "bfloat16", "float32", "float64", "int8", "int32", "int64", "bool")}
+ELEMENT_TYPES[torch.uint8] = "int8"  # of the same size
+
+
 def describe_value(value):
     if isinstance(value, torch.Tensor):
-        return {"kind": "tensor", "shape": list(value.shape), "dtype": str(value.dtype).removeprefix("torch.")}
+        if value.dtype not in ELEMENT_TYPES:
+            raise ExportError(f"a tensor has elements of type {str(value.dtype).removeprefix('torch.')}, which a model file cannot hold")
+        return {"kind": "tensor", "shape": list(value.shape), "dtype": ELEMENT_TYPES[value.dtype]}
     if isinstance(value, (tuple, list)):
         return {"kind": "tuple", "items": [describe_value(item) for item in value]}
     return {"kind": "value", "value": value}

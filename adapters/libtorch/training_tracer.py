@@ -18,6 +18,10 @@ class ExportError(Exception):
     """The module cannot be exported; the text is one line that says what is wrong and where."""
 
 
+INDEX_ASSIGNMENT = "a tensor is changed by assignment to an index; use torch.where, torch.cat or masked_fill"
+WRITTEN = "a tensor made in forward, or a view of it, is read after a traced value was written into it in place; write y = y + value"
+
+
 class TracedValue(torch.fx.Proxy):
     """A proxy that knows its value on the meta device, so that everything but tensor contents is concrete."""
 
@@ -56,7 +60,7 @@ class TracedValue(torch.fx.Proxy):
         return (self[i] for i in range(len(self)))
 
     def __setitem__(self, index, value):
-        raise ExportError("a tensor is changed by assignment to an index; use torch.where, torch.cat or masked_fill")
+        raise ExportError(INDEX_ASSIGNMENT)
 
     def _needs_contents(self):
         raise ExportError("the contents of a tensor are needed as a Python value (data-dependent control flow)")
@@ -66,13 +70,31 @@ class TracedValue(torch.fx.Proxy):
 
 def _in_place(name):
     def operation(self, other):
-        return self.tracer.replace(self, getattr(self, f"__{name}__")(other))
+        result = getattr(self, f"__{name}__")(other)
+        return self.tracer.replace(self, result if result.value.dtype == self.value.dtype else result.to(self.value.dtype))
 
     return operation
 
 
-for _name in ("add", "sub", "mul", "truediv", "floordiv", "pow", "matmul"):
+for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor"):
     setattr(TracedValue, f"__i{_name}__", _in_place(_name))
+
+
+class KnownContents(torch.overrides.TorchFunctionMode):
+    """Refuses to read a tensor made in forward once traced values were written into it: its contents are no longer known."""
+
+    READERS = ("item", "tolist", "numpy", "__bool__", "__int__", "__float__", "__index__", "__contains__")
+
+    def __init__(self, tracer):
+        super().__init__()
+        self.tracer = tracer
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        reads = function.__name__ in self.READERS or any(isinstance(item, torch.Tensor) for item in flat(result))
+        if reads and any(self.tracer.is_written(item) for item in flat((*args, *(kwargs or {}).values()))):
+            raise ExportError(WRITTEN)
+        return result
 
 
 class TrainingTracer(torch.fx.Tracer):
@@ -86,7 +108,8 @@ class TrainingTracer(torch.fx.Tracer):
         self.sources = {}  # parameter or buffer node -> (kind, requires_grad)
         self.rules = {}  # exported target -> index rule
         self.known = {}  # id of a real tensor -> (the tensor, its proxy)
-        self.versions = {}  # id of a meta tensor that others may be views of -> (it, number of in-place changes, what was changed last, to what)
+        self.versions = {}  # storage on the meta device -> (number of in-place changes, what was changed last, to what)
+        self.written = {}  # storage of a real tensor into which traced values were written -> that tensor
 
     def trace(self, root, concrete_args=None):
         # A helper of release 2 that takes nothing but tensors, before the function that uses it is seen.
@@ -153,8 +176,15 @@ class TrainingTracer(torch.fx.Tracer):
         kwargs.pop("device", None)
         if kind == "call_function" and target.__module__.startswith("torchvision.models."):
             return target(*args, **kwargs)  # wrapped against tracers that do not know sizes
-        if kind == "call_method" and target in ("new_zeros", "new_ones", "new_full"):  # contents are known
-            return getattr(torch.empty(0, dtype=args[0].value.dtype), target)(*args[1:], **kwargs)
+        if kind == "call_function" and is_in_place(target) and hasattr(torch.Tensor, target.__name__):
+            kind, target, args = "call_method", target.__name__, args or (kwargs.pop("input"),)
+        if target == "__setitem__":
+            raise ExportError(INDEX_ASSIGNMENT)
+        if target in KNOWN_CONTENTS:
+            like, *rest = args or (kwargs.pop("input"),)
+            if isinstance(like, TracedValue) and not any(isinstance(a, TracedValue) for a in (*rest, *kwargs.values())):
+                like = torch.empty((), dtype=like.value.dtype).expand(like.value.shape)
+                return getattr(like, target)(*rest, **kwargs) if kind == "call_method" else target(like, *rest, **kwargs)
         if target is operator.getitem and isinstance(args[0], TracedValue):
             slices = single_slices(args[1], args[0].value.dim())
             if len(slices) > 1:
@@ -174,13 +204,11 @@ class TrainingTracer(torch.fx.Tracer):
             return value
 
         changed = None
-        if kind == "call_method" and is_in_place(target):
-            changed, target = args[0], target[:-1]
-            if not callable(getattr(torch.Tensor, target, None)):
-                raise ExportError(f"the in-place method {target}_ has no counterpart that returns a new tensor")
-        elif kind == "call_method" and value is args[0].value or target is operator.getitem and is_whole(args[0], value):
+        if is_in_place(target):
+            changed, target = args[0] if args else kwargs["input"], new_tensor_by(target)
+        elif kind == "call_method" and value is getattr(args[0], "value", None) or target is operator.getitem and is_whole(args[0], value):
             return args[0]
-        elif kind == "call_function":
+        if kind == "call_function":
             args, kwargs = normalised(target, args, kwargs)
             kwargs.pop("device", None)
             if kwargs.get("inplace") is True:
@@ -198,6 +226,8 @@ class TrainingTracer(torch.fx.Tracer):
     def source(self, tensor):
         """The proxy of a parameter, a buffer or a constant: one for each tensor object."""
         if id(tensor) not in self.known:
+            if self.is_written(tensor):
+                raise ExportError(WRITTEN)
             kind, path = self.names.get(id(tensor), ("buffer", self.tensor_attrs.get(tensor)))
             if isinstance(tensor, torch.nn.Parameter) and kind != "parameter":
                 raise ExportError("a parameter is used that is not registered in the module")
@@ -226,11 +256,9 @@ class TrainingTracer(torch.fx.Tracer):
             with torch.no_grad():
                 if target in META_SHAPES:
                     return META_SHAPES[target](*args, **kwargs)
-                if kind == "call_function":
-                    result = target(*args, **kwargs)
-                else:
-                    receiver = args[0].clone() if is_in_place(target) else args[0]
-                    result = getattr(receiver, target)(*args[1:], **kwargs)
+                if is_in_place(target) and args:
+                    args = (args[0][...], *args[1:])  # a view, which may be given another shape
+                result = target(*args, **kwargs) if kind == "call_function" else getattr(args[0], target)(*args[1:], **kwargs)
         except ExportError:
             raise
         except Exception as error:
@@ -246,38 +274,61 @@ class TrainingTracer(torch.fx.Tracer):
         return tuple(result) if isinstance(result, list) else result
 
     # In-place changes. The file knows values, not storage: the changed tensor's proxy goes over to the new value. Another
-    # name for the same storage goes over, when it is used, where what was changed is a slice of it; else that is an error.
+    # name for the same storage goes over, when it is used, where both are the same elements in the same order or what was
+    # changed is a slice of it; else that is an error, as it is for a name that autograd does not know for one (detach, data).
 
     def storage_version(self, value):
-        if not isinstance(value, torch.Tensor):
-            return 0
-        return self.versions.get(id(root_of(value)), (value, 0))[1]
+        return self.versions.get(storage_of(value), (0,))[0] if isinstance(value, torch.Tensor) else 0
 
-    def replace(self, proxy, result):
-        if not isinstance(proxy, TracedValue):
-            return result
-        root = root_of(proxy.value)
-        self.versions[id(root)] = (root, self.storage_version(proxy.value) + 1, proxy.value, result)
-        proxy.node, proxy.value = result.node, result.value
-        proxy.version = self.storage_version(result.value)
+    def is_written(self, item):
+        return bool(self.written) and isinstance(item, torch.Tensor) and storage_of(item) in self.written
+
+    def replace(self, changed, result):
+        proxy = changed if isinstance(changed, TracedValue) else self.source(changed)
+        if proxy is not changed:
+            self.written[storage_of(changed)] = changed
+        proxy.node, before = result.node, proxy.value
+        if storage_of(before) == storage_of(result.value):
+            proxy.value = result.value
+            if (before.shape, before.stride()) != (result.value.shape, result.value.stride()):
+                return proxy  # the view alone, as by unsqueeze_
+        self.versions[storage_of(before)] = (self.storage_version(before) + 1, before, result)
+        proxy.version, result.version = self.storage_version(before), self.storage_version(result.value)
         return proxy
 
     def check_current(self, proxy):
         version = self.storage_version(proxy.value)
         if proxy.version == version:
             return
-        _, _, changed, value = self.versions[id(root_of(proxy.value))]
-        found = slice_in(changed, proxy.value) if version == proxy.version + 1 else None
+        _, changed, new = self.versions[storage_of(proxy.value)]
+        changed_once, proxy.version = version == proxy.version + 1, version
+        found = self.value_through(proxy, changed, new, changed_once) if root_of(changed) is root_of(proxy.value) else None
         if found is None:
             raise ExportError(f"'{proxy.node.name}' shares its storage with a tensor that was changed in place since")
-        proxy.version = version
+        proxy.node = found.node
+
+    def value_through(self, proxy, changed, new, changed_once):
+        """What a tensor holds since another name for its storage was changed to `new`; None where that is not known."""
+        value, same_start = proxy.value, changed.storage_offset() == proxy.value.storage_offset()
+        if same_start and (changed.shape, changed.stride()) == (value.shape, value.stride()):
+            return new
+        if same_start and changed.is_contiguous() and value.is_contiguous() and changed.numel() == value.numel():
+            return new.reshape(value.shape)
+        found = slice_in(changed, value) if changed_once else None
+        if found is None:
+            return None
         axis, first, end = found
-        before, after = (proxy[(*[slice(None)] * axis, part)] for part in (slice(0, first), slice(end, proxy.value.shape[axis])))
-        proxy.node = torch.cat([piece for piece in (before, value, after) if piece.value.shape[axis] > 0], axis).node
+        before, after = (proxy[(*[slice(None)] * axis, part)] for part in (slice(0, first), slice(end, value.shape[axis])))
+        return torch.cat([piece for piece in (before, new, after) if piece.value.shape[axis] > 0], axis)
 
 
 def on_meta(tensor):
     return tensor.detach().to("meta").requires_grad_(tensor.requires_grad)
+
+
+def storage_of(tensor):
+    """The same for tensors that share their elements."""
+    return (tensor.untyped_storage() if hasattr(tensor, "untyped_storage") else tensor.storage())._cdata
 
 
 def root_of(tensor):
@@ -308,8 +359,20 @@ def slice_in(part, whole):
     return (axes[0], first, end) if rest == 0 and 0 <= first < end <= whole.shape[axes[0]] else None
 
 
-def is_in_place(method):
-    return re.search("[^_]_$", method) is not None
+def is_in_place(target):
+    if isinstance(target, types.BuiltinFunctionType) and target.__module__ != "_operator":
+        target = target.__name__
+    return isinstance(target, str) and re.search("[^_]_$", target) is not None
+
+
+def new_tensor_by(target):
+    """The operator that returns a new tensor where this one changes its first argument."""
+    name = target if isinstance(target, str) else target.__name__
+    home = torch.Tensor if isinstance(target, str) else torch.nn.functional if target.__module__ == "torch._C._nn" else torch
+    plain = getattr(home, name[:-1], None)
+    if not callable(plain):
+        raise ExportError(f"{name}, which works in place, has no counterpart that returns a new tensor")
+    return name[:-1] if isinstance(target, str) else plain
 
 
 def is_tuple(x):
@@ -345,6 +408,15 @@ def _one_hot_shape(tensor, num_classes=-1):
     return torch.empty((*tensor.shape, num_classes), dtype=torch.int64, device="meta")
 
 
+def _repeat_interleave_shape(input, repeats, dim=None, *, output_size=None):
+    if isinstance(repeats, torch.Tensor) and output_size is None:
+        raise ExportError("repeat_interleave needs output_size here: it depends on the contents of a tensor")
+    shape = [input.numel()] if dim is None else list(input.shape)
+    axis = dim or 0
+    shape[axis] = shape[axis] * repeats if output_size is None else output_size
+    return input.new_empty(shape)
+
+
 def _normalize(input, p=2.0, dim=1, eps=1e-12, out=None):
     return input.div(input.norm(p, dim, keepdim=True).clamp_min(eps).expand_as(input))
 
@@ -356,11 +428,16 @@ def _swapaxes(input, axis0, axis1):
 # Functions written out in others, as ATen does.
 COMPOSITES = {torch.nn.functional.normalize: _normalize, torch.swapaxes: _swapaxes}
 
+# What makes a tensor whose contents are known while tracing.
+KNOWN_CONTENTS = ("new_zeros", "new_ones", "new_full", torch.zeros_like, torch.ones_like, torch.full_like)
+
 # Operators without a shape function of their own on the meta device in some supported release.
 META_SHAPES = {
     torch.nn.functional.nll_loss: _loss_shape,
     torch.nn.functional.cross_entropy: _loss_shape,
     torch.nn.functional.one_hot: _one_hot_shape,
+    torch.repeat_interleave: _repeat_interleave_shape,
+    "repeat_interleave": _repeat_interleave_shape,
 }
 
 

@@ -56,6 +56,8 @@ int run_model(model_arguments const& arguments) {
     print(std::cout, summary);
     if (!model.missing_rules.empty()) std::cout << "\nWithout a rule, computed in full on every device\n";
     for (auto const& m : model.missing_rules) std::cout << "  " << m.calls << " x " << m.target << '\n';
+    if (!model.missing_rules.empty())
+        std::cout << "give each a rule under its name in the file's 'rules': {\"" << model.missing_rules.front().target << "\": \"(b s) -> (b s)\"}, if it works on elements alone\n";
     return done;
 }
 

@@ -461,7 +461,7 @@ class CommandLine(unittest.TestCase):
         self.assertEqual(json.loads(run("model", path, "--json").stdout)["without_rule"], [{"target": "mine.gelu", "calls": len(renamed)}])
         text = run("model", path)
         self.assertEqual((text.returncode, text.stderr), (0, ""))
-        for fragment in ("Operators (Gflop)", "trained parameters", "Repeated blocks", "Atoms", f"{len(renamed)} x mine.gelu"):
+        for fragment in ("Operators (Gflop)", "trained parameters", "Repeated blocks", "Atoms", f"{len(renamed)} x mine.gelu", "in the file's 'rules': {\"mine.gelu\": "):
             self.assertIn(fragment, text.stdout)
         self.refused(run("model", self.path / "absent.json"), "absent.json")
 

@@ -213,6 +213,25 @@ TEST_CASE("models: tuples and their items") {
                                            {"id":1,"name":"output","op":"output","target":"output","inputs":[0],"args":[{"node":0}]}]})").find("expected a node that yields a tensor") != std::string::npos);
 }
 
+TEST_CASE("references to long lists are counted with what they hold") {
+    auto const list = [](std::size_t size, std::string const& item) {
+        std::string text = "[" + item;
+        for (std::size_t i = 1; i < size; ++i) text += "," + item;
+        return text + "]";
+    };
+    auto const with_list = [&](std::string const& value, std::size_t references) {
+        return R"({"nodes":[{"id":0,"name":"v","op":"call_function","target":"f","inputs":[],"out":{"kind":"value","value":)" + value + "}}," +
+               R"({"id":1,"name":"w","op":"parameter","target":"w","inputs":[],"out":{"kind":"tensor","shape":[],"dtype":"float32"}},)" +
+               R"({"id":2,"name":"y","op":"call_function","target":"torch.relu","inputs":[1)" + (references ? "," + list(references, "0").substr(1, 2 * references - 1) : "") +
+               R"(],"args":[{"node":1}],"kwargs":{"many":)" + (references ? list(references, R"({"node":0})") : "[]") + R"(},"out":{"kind":"tensor","shape":[],"dtype":"float32"}},)" +
+               R"({"id":3,"name":"output","op":"output","target":"output","inputs":[2],"args":[{"node":2}]}]})";
+    };
+    CHECK(message_of("model", with_list(list(4096, "0"), 0)) == "nothing thrown");
+    CHECK(message_of("model", with_list("[" + list(4096, "0") + "]", 0)).find("nodes[0].out.value: ") != std::string::npos); // nested ones are counted
+    CHECK(message_of("model", with_list(list(4000, "0"), 16)) == "nothing thrown");
+    CHECK(message_of("model", with_list(list(4000, "0"), 17)).find("nodes[2].kwargs.many[16].node: is one of more than 65536 items") != std::string::npos);
+}
+
 TEST_CASE("clusters") {
     check_all({
         {"cluster", "/device_types", "", "lacks the field 'device_types'"},

@@ -19,8 +19,10 @@ literal whole(std::int64_t i) { return {i}; }
 TEST_CASE("names of ATen become those of functionals") {
     auto const call = functional_call_of("aten::embedding", {{"weight", whole(1)}, {"indices", whole(2)}, {"padding_idx", whole(-1)}}, 2);
     CHECK(call.target == "torch.embedding");
-    CHECK(call.keyword_order == std::vector<std::string>{"input", "weight", "padding_idx"});
+    CHECK(call.keyword_order == std::vector<std::string>{"input", "weight"}); // -1 is none for ATen, the last row for the functional
     CHECK(*call.keywords.at("input").as<std::int64_t>() == 2);
+    auto const padded = functional_call_of("aten::embedding", {{"weight", whole(1)}, {"indices", whole(2)}, {"padding_idx", whole(3)}}, 2);
+    CHECK(*padded.keywords.at("padding_idx").as<std::int64_t>() == 3);
     CHECK(functional_call_of("aten::add_", {{"self", whole(1)}, {"other", whole(2)}, {"alpha", whole(1)}}, 1).keyword_order == std::vector<std::string>{"input", "other"});
     CHECK(functional_call_of("aten::relu_", {{"self", whole(1)}}, 1).target == "torch.relu");
     CHECK(functional_call_of("aten::rsub", {{"self", whole(1)}, {"other", whole(2)}}, 1).keywords.at("input").as<std::int64_t>()[0] == 2);

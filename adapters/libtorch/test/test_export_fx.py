@@ -210,14 +210,94 @@ class Export(ModelCase):
         self.assertEqual(model["nodes"][-2]["inputs"], [model["nodes"][-3]["id"]])
         self.assertEqual([node["out"]["shape"] for node in model["nodes"][-4:-2]], [[8, 4], [1, 8, 4]])
 
-    def test_a_stale_view_is_an_error(self):
+    def test_functions_that_work_in_place(self):
+        def forward(self, x):
+            y, z, h = x * 2, x * 3, x * 4
+            torch.relu_(y)
+            F.elu_(z, 0.5)
+            F.hardtanh_(h, -2.0, 2.0)
+            torch.sigmoid_(input=h)
+            torch.zero_(z)
+            return (y + z + h).sum()
+
+        model = self.export_function(forward)
+        functions = ["relu", "torch.nn.functional.elu", "torch.nn.functional.hardtanh", "sigmoid"]
+        self.assertEqual(calls(model), ["operator.mul"] * 2 + functions[:1] + functions[2:] + ["operator.add"] * 2 + ["sum"])
+        self.assertEqual(calls(self.export_function(lambda self, x: F.elu_(x * 2, 0.5).sum())), ["operator.mul", functions[1], "sum"])
+
+    def test_another_name_for_what_was_changed(self):
         def forward(self, x):
             y = x * 2
-            view = y.view(-1)
+            flat, all_of_it = y.view(-1), y[...]
+            torch.sigmoid_(flat)
+            all_of_it.add_(1)
+            flat.relu_()
+            return y.sum() + flat.sum()
+
+        model = self.export_function(forward)
+        self.assertEqual(calls(model), ["operator.mul", "view", "sigmoid", "reshape", "add", "reshape", "relu", "reshape", "sum", "sum", "operator.add"])
+        whole, flat = (node["inputs"][0] for node in model["nodes"] if node["target"] == "sum")
+        self.assertEqual([calls({"nodes": [model["nodes"][n]]}) for n in (whole, flat)], [["reshape"], ["relu"]])
+
+    def test_names_that_are_not_followed(self):
+        def transposed(self, x):
+            y = x * 2
+            view = y.t()
             y.add_(1)
             return view.sum()
 
-        self.assert_error("changed in place", forward)
+        def detached(self, x):
+            y = x * 2
+            y.detach().mul_(0)
+            return (y * y).sum()
+
+        def data(self, x):
+            y = x * 2
+            y.data.mul_(2)
+            return y.sum()
+
+        for forward in (transposed, detached, data):
+            with self.subTest(forward.__name__):
+                self.assert_error("changed in place", forward)
+
+    def test_traced_values_written_into_a_tensor_made_in_forward(self):
+        def added(self, x):
+            y = torch.zeros(8, 4).to(x.dtype)
+            y += self.linear(x)
+            return y.sum()
+
+        self.assertEqual(calls(self.export_function(added)), ["torch.nn.functional.linear", "add", "sum"])
+
+        def known_by_name(self, x):
+            y = torch.zeros(8, 4)
+            y.add_(x)
+            return (x * y).sum()
+
+        model = self.export_function(known_by_name)
+        self.assertEqual(calls(model), ["add", "operator.mul", "sum"])
+        self.assertEqual(model["nodes"][3]["inputs"], [0, 2])
+
+        def lost(self, x):
+            y = torch.zeros(8, 4)
+            y.add_(x)
+            return y.sum()
+
+        def lost_view(self, x):
+            y = torch.zeros(8, 4)
+            row = y[0]
+            y.add_(x)
+            return (x + row).sum()
+
+        for forward in (lost, lost_view):
+            with self.subTest(forward.__name__):
+                self.assert_error("a traced value was written", forward)
+
+        def by_index(self, x):
+            y = torch.zeros(8, 4)
+            y[1:] = x[1:]
+            return y.sum()
+
+        self.assert_error("assignment to an index", by_index)
 
     def test_a_slice_changed_in_place(self):
         def forward(self, x):
@@ -261,9 +341,28 @@ class Export(ModelCase):
         self.assertEqual(calls(model), ["operator.add", "sum"])
         self.assertEqual([node["out"]["shape"] for node in model["nodes"] if node["op"] == "buffer"], [[1, 4]])
 
+        def like_others(self, x):
+            mask = torch.zeros_like(x)
+            mask[:, 2:] = 1
+            return (x * mask + torch.full_like(input=x, fill_value=2) + torch.ones_like(x, dtype=torch.int64)).sum()
+
+        model = self.export_function(like_others)
+        self.assertEqual(calls(model), ["operator.mul", "operator.add", "operator.add", "sum"])
+        self.assertEqual([node["out"]["dtype"] for node in model["nodes"] if node["op"] == "buffer"], ["float32", "float32", "int64"])
+
+    def test_repeated_elements_need_no_contents(self):
+        model = self.export_function(lambda self, x: (x.repeat_interleave(2, 1).sum() + torch.repeat_interleave(x, 3).sum()))
+        self.assertEqual([node["out"]["shape"] for node in model["nodes"] if "repeat_interleave" in node["target"]], [[8, 8], [96]])
+        self.assert_error("depends on the contents", lambda self, x: x.repeat_interleave(torch.arange(8), 0).sum())
+
     def test_constants_are_buffers(self):
         model = self.export_function(lambda self, x: (x * torch.arange(4.0) + self.count).sum())
         self.assertEqual([node["target"] for node in model["nodes"] if node["op"] == "buffer"], ["constant_0", "count"])
+
+    def test_element_types(self):
+        model = export_fx.export(function_module(lambda self, x: (x.float() * self.weight).sum()), {"x": torch.zeros(4, dtype=torch.uint8)})
+        self.assertEqual(model["nodes"][0]["out"]["dtype"], "int8")
+        self.assert_error("elements of type int16, which a model file cannot hold", lambda self, x: (x.to(torch.int16) * self.weight).sum())
 
     def test_data_dependent_control_flow(self):
         def forward(self, x):

@@ -216,6 +216,31 @@ TEST_CASE("resizing by a factor that does not divide evenly") {
     }
 }
 
+TEST_CASE("convolutions without a batch") {
+    auto const p = libtorch::trace(module_of("    return torch.conv2d(x, self.weight, None, [2, 1], [1, 0]).sum()\n", {6, 4, 3, 3}), {numbers({4, 33, 40})}).program;
+    CHECK(p.tensor(p.results(0)[0]).shape == shape{6, 17, 38});
+}
+
+TEST_CASE("contents known while tracing, of the shape of others") {
+    auto const p = traced("    mask = torch.zeros_like(x)\n    mask[:, 2:] = 1\n    return (x * mask * self.weight + torch.full_like(x, 2.0) + torch.ones_like(x)).sum()\n").program;
+    CHECK(kinds(p) == "mul mul add add sum");
+    CHECK(find_source(p, "constant_0").shape == shape{8, 4});
+}
+
+TEST_CASE("traced values written into a tensor known while tracing") {
+    auto const p = traced("    y = torch.zeros([8, 4])\n    y.add_(x * self.weight)\n    return y.sum()\n").program;
+    CHECK(kinds(p) == "mul add sum");
+    CHECK(p.operands(2)[0] == p.results(1)[0]);
+    CHECK(error_of("    y = torch.zeros([8, 4])\n    row = y[0]\n    y.add_(x * self.weight)\n    return row.sum()\n").find("forward: a tensor is used that shares") == 0);
+    CHECK(error_of("    y = torch.zeros([8, 4])\n    row = y[0]\n    row.add_(self.weight)\n    return y.sum()\n").find("forward: a tensor is used that shares") == 0);
+}
+
+TEST_CASE("an embedding without padding") {
+    auto const m = module_of("    return torch.embedding(self.weight, x).sum()\n", {11, 4});
+    auto const p = libtorch::trace(m, {at::zeros({8}, at::kLong)}).program;
+    CHECK_FALSE(p.attributes(0).contains("padding_idx"));
+}
+
 TEST_CASE("bad input is refused in a sentence") {
     CHECK(error_of("    return x * self.weight\n") == "loss 'mul': has 32 elements, expected one");
     CHECK(error_of("    return x, x\n").find("forward: returns a Tuple, expected one tensor") == 0);

@@ -10,8 +10,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <numeric>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace heddle {
@@ -34,6 +36,8 @@ struct wanted_values {
     std::optional<number_range> range{};
     /// Of truth values, whether those that are set take part; elsewhere those that are not.
     bool takes_part = false;
+    /// Of a mask that elements are taken by, how many are set.
+    std::optional<extent> ones{};
     /// Terms that one element of a result adds up.
     extent fan_in = 1;
 
@@ -77,7 +81,11 @@ private:
         };
         if (program_.work(o).is_view || among({"cat", "stack", "clone", "to", "repeat", "tile", "repeat_interleave", "roll", "flip"}))
             for (std::size_t k = 0; k < program_.operands(o).size(); ++k)
-                for (auto r : program_.results(o)) operand(o, k).take_over(wanted_[r]);
+                for (auto r : program_.results(o)) {
+                    operand(o, k).take_over(wanted_[r]);
+                    bool const same = program_.tensor(program_.operands(o)[k]).elements() == program_.tensor(r).elements();
+                    if (same && wanted_[r].ones) operand(o, k).ones = wanted_[r].ones;
+                }
         else if (kind == "embedding") operand(o, 0).restrict_to(operand_shape(o, 1)[0]);
         else if (among({"nll_loss", "nll", "cross_entropy"})) label(o);
         else if (among({"sqrt", "log", "rsqrt", "log1p", "log2", "reciprocal", "pow"})) operand(o, 0).restrict_to(positive_range);
@@ -96,7 +104,8 @@ private:
     /// The second operand holds places of the first one's dimension.
     void places(operator_id o) {
         auto const axis = attribute(o, "dim");
-        if (axis && program_.operands(o).size() > 1) operand(o, 1).restrict_to(operand_shape(o, 0)[static_cast<std::size_t>(*axis)]);
+        if (axis && attribute(o, "is_mask")) operand(o, 1).ones = program_.tensor(program_.results(o)[0]).shape[static_cast<std::size_t>(*axis)];
+        else if (axis && program_.operands(o).size() > 1) operand(o, 1).restrict_to(operand_shape(o, 0)[static_cast<std::size_t>(*axis)]);
     }
 
     void label(operator_id o) {
@@ -144,6 +153,15 @@ template <class Scalar>
     return static_cast<Scalar>(range * (2 * u - 1));
 }
 
+/// Sets as many elements of a mask as are wanted, anywhere, and no others.
+template <class Scalar>
+void set_ones(dense_tensor<Scalar>& mask, extent ones, random_key key) {
+    std::vector<extent> order(static_cast<std::size_t>(mask.elements()));
+    std::iota(order.begin(), order.end(), extent{0});
+    std::ranges::sort(order, {}, [&](extent n) { return std::pair(random_unit(key, static_cast<std::uint64_t>(n)), n); });
+    for (extent n : order) mask[n] = Scalar(ones-- > 0);
+}
+
 } // namespace detail
 
 /// Random values of every source, the same for a seed whoever draws them.
@@ -152,8 +170,9 @@ template <class Scalar>
 /// stacks of products neither explode nor vanish (He et al. 2015). What must be positive is in [0.5, 1.5), a probability in [0.1, 0.9), its
 /// logarithm in [-2, -0.1). Integers are below the size of what their users look up in, also through views and copies; of labels that
 /// may be ignored an eighth is, but never the first, for a mean over none is no number. A quarter of a mask is set, or where what is set takes
-/// part the other three, but never so the first place of a line, for attention to nothing is no number either.
-/// *Complexity.* Linear in the sources' elements and the program.
+/// part the other three, but never so the first place of a line, for attention to nothing is no number either; of a mask that elements are
+/// taken by, as many as the result has. What a program computes places or masks from is not known to be that: see `heddle verify`.
+/// *Complexity.* Linear in the sources' elements and the program; masks that elements are taken by are sorted.
 template <class Scalar>
 [[nodiscard]] source_values<Scalar> random_sources(program const& p, std::uint64_t seed) {
     detail::value_requests const requests(p);
@@ -166,6 +185,7 @@ template <class Scalar>
         auto& value = sources.emplace(t, dense_tensor<Scalar>(info.shape)).first->second;
         extent const line = info.shape.empty() ? 1 : info.shape.back();
         for (extent n = 0; n < value.elements(); ++n) value[n] = detail::random_element<Scalar>(info, requests.of(t), line, key, n);
+        if (auto const ones = requests.of(t).ones; ones && info.type == element_type::boolean) detail::set_ones(value, *ones, key);
     }
     return sources;
 }

@@ -246,11 +246,20 @@ inline void check_results(call_view const& c, index_rule rule, described_operato
     return result;
 }
 
+/// What the catalogue says of a call that a user's rule describes; nothing where it refuses these arguments.
+[[nodiscard]] inline description describe_if_allowed(call_view const& c) {
+    try {
+        return describe(c);
+    } catch (input_error const&) {
+        return {};
+    }
+}
+
 /// Without a description of these arguments a kernel of the same name may compute something else: the attribute
 /// `unknown_arguments` says so.
 inline std::vector<tensor_id> add_foreign(program_builder& builder, call_view const& c, std::string const* text, operator_options options) {
     index_rule rule = foreign_rule(c, text);
-    if (auto described = describe(c); described && described->operands == c.call().operands) options.attributes = described->options.attributes;
+    if (auto described = describe_if_allowed(c); described && described->operands == c.call().operands) options.attributes = described->options.attributes;
     else options.attributes["unknown_arguments"] = just(true);
     bool const product = std::ranges::any_of(rule.terms, [](auto const& term) { return term.size() > 1; });
     if (!product) options.forward = touched_elements(c);

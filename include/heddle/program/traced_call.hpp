@@ -55,6 +55,13 @@ struct traced_call {
     std::vector<result> results{};
 };
 
+/// Adds the tensors of an argument, in the order they were written.
+inline void collect_tensors(literal const& value, std::vector<tensor_id>& tensors) {
+    if (auto const* tensor = value.as<literal::tensor>()) tensors.push_back(tensor->id);
+    if (auto const* list = value.as<literal::list>())
+        for (auto const& item : *list) collect_tensors(item, tensors);
+}
+
 /// Arguments by position or keyword, whichever way they were given.
 ///
 /// *Throws* `input_error` naming the argument that is missing or of the wrong type.

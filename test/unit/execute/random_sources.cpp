@@ -71,6 +71,24 @@ TEST_CASE("integers are within what they look up in, through views") {
     for (std::uint64_t seed = 0; seed < 200; ++seed) CHECK(random_sources<double>(p, seed).at(target)[0] >= 0);
 }
 
+TEST_CASE("a mask that elements are taken by has as many ones as the result has places, through views") {
+    program_builder builder;
+    auto const x = builder.parameter("x", {12, 3}), mask = builder.input("mask", {4, 3}, element_type::boolean);
+    auto const flat = builder.apply("reshape", "(a b) -> ((a b)); 0", {mask}, view());
+    operator_options taken;
+    taken.results = {{5, 3}};
+    taken.result_types = {element_type::float32};
+    taken.attributes = {{"dim", {0}}, {"is_mask", {1}}};
+    auto const rows = builder.apply_multi("getitem", parse_index_rule("(_ d), (_) -> (_ d); 0"), {x, flat}, taken).front();
+    auto const p = builder.finish(builder.apply("sum", "(a d) -> (); 0", {rows}));
+    for (std::uint64_t seed = 0; seed < 20; ++seed) {
+        auto const sources = random_sources<double>(p, seed);
+        CHECK(std::ranges::count(sources.at(mask).data, 1.0) == 5);
+        CHECK(std::ranges::count(sources.at(mask).data, 0.0) == 7);
+    }
+    CHECK(std::isfinite(run_single_device(p, random_sources<double>(p, 1), test::kernels()).loss));
+}
+
 TEST_CASE("masks leave something in every line; variances are positive") {
     program_builder builder;
     auto const mask = builder.buffer("mask", {64, 8}, element_type::boolean), variance = builder.buffer("variance", {50});

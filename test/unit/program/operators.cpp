@@ -394,6 +394,8 @@ TEST_CASE("concatenation and its reverse block the axis alone") {
     auto const chunks = add({"chunk", {{8, 6}}, {T(0), number(2)}, {{"dim", number(-1)}}, {{8, 3}, {8, 3}}});
     CHECK(chunks.loops == "8 0:0 -> 0:0 1:0\n");
     CHECK(terms(chunks.rule) == "0");
+    one_call const split{"torch.functional.split", {{8, 6}}, {}, {{"tensor", T(0)}, {"split_size_or_sections", number(3)}, {"dim", number(-1)}}, {{8, 3}, {8, 3}}};
+    CHECK(add(split).loops == chunks.loops);
 }
 
 TEST_CASE("a target without a rule is blocked, one with a user's rule is not") {
@@ -414,6 +416,8 @@ TEST_CASE("a target without a rule is blocked, one with a user's rule is not") {
     one_call const relu{"torch.relu", {{8, 4}}, {T(0)}, {}, {{8, 4}}};
     CHECK(add(relu, {{"torch.relu", "(b _) -> (b _)"}}).loops == "8 0:0 -> 0:0\n"); // goes before the library's
     CHECK(message_of(relu, {{"torch.relu", "(b) -> (b)"}}).find("operator 'op': operand 0") != std::string::npos);
+    one_call const odd{"torch.nn.functional.dropout", {{8}}, {T(0)}, {{"training", number(1)}}, {{8}}};
+    CHECK(add(odd, {{"torch.nn.functional.dropout", "(b) -> (b)"}}).loops == "8 0:0 -> 0:0\n"); // nor is the library's asked
     CHECK_FALSE(add({"models.linear", {{8, 4}, {3, 4}}, {T(0), T(1)}, {}, {{8, 3}}}).is_known); // not torch's
 }
 

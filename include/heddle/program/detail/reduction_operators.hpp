@@ -260,7 +260,6 @@ inline description interpolate(call_view const& c) {
     op.options.attributes["align_corners"] = just(c.flag(4, "align_corners", false));
     if (auto factors = c.numbers(2, "scale_factor"); !factors.empty() && !c.flag(5, "recompute_scale_factor", false)) {
         if (factors.size() == 1) factors.resize(dims.size() - 2, factors.front());
-        if (factors.size() != dims.size() - 2) c.fail("scale_factor", "expected one number or " + std::to_string(dims.size() - 2));
         op.options.attributes["factors"] = std::move(factors);
     }
     return op;

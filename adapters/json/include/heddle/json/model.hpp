@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <memory>
 #include <set>
 #include <string>
 #include <string_view>
@@ -33,6 +34,15 @@ inline constexpr double most_elements = 1125899906842624.0; // 2^50, exact in a 
 inline constexpr std::size_t most_dimensions = 64;
 inline constexpr std::size_t most_results = 255;
 inline constexpr std::size_t most_arguments = 4096;
+inline constexpr std::size_t most_items = 65536; // among the arguments of a call, with what the nodes named there hold
+
+/// How many literals there are in one, itself included.
+[[nodiscard]] inline std::size_t item_count(literal const& value) {
+    std::size_t count = 1;
+    if (auto const* list = value.as<literal::list>())
+        for (auto const& item : *list) count += item_count(item);
+    return count;
+}
 
 inline shape read_shape(element const& e) {
     if (e.size() > most_dimensions) e.expected("at most " + std::to_string(most_dimensions) + " extents");
@@ -74,12 +84,19 @@ public:
     }
 
 private:
-    /// The arguments of a node as they are read, with the nodes they name.
+    /// The nodes that literals name, and how many literals there are, nested ones and those of the nodes included.
+    struct usage {
+        std::vector<std::uint32_t> nodes;
+        std::size_t items = 0;
+    };
+    /// The arguments of a node as they are read.
     struct arguments {
         std::vector<literal> positional;
         std::map<std::string, literal, std::less<>> keywords;
         std::vector<std::uint32_t> nodes;
     };
+    /// What a node yields; the item of a tuple is shared with it.
+    using yield = std::shared_ptr<literal const>;
 
     void read_rules(element const& rules) {
         for (auto const& [target, text] : rules.fields()) {
@@ -115,7 +132,7 @@ private:
         auto const op = node.at("op");
         std::string const kind = op.text();
         if (kind == "call_function" || kind == "call_method") yields_.push_back(read_call(node));
-        else if (kind == "placeholder" || kind == "parameter" || kind == "buffer") yields_.push_back(read_source(node, kind));
+        else if (kind == "placeholder" || kind == "parameter" || kind == "buffer") yields_.push_back(std::make_shared<literal>(read_source(node, kind)));
         else if (kind == "output") op.fail("is \"output\" before the last node");
         else op.expected("placeholder, parameter, buffer, call_function, call_method or output");
     }
@@ -140,15 +157,21 @@ private:
 
     // Arguments.
 
-    [[nodiscard]] literal const& yield_of(element const& id, std::vector<std::uint32_t>& used) const {
-        auto const number = static_cast<std::uint32_t>(id.integer(0, std::numeric_limits<std::int32_t>::max()));
-        if (number >= yields_.size()) id.expected("the id of an earlier node");
-        if (used.size() == most_arguments) id.fail("is one of more than " + std::to_string(most_arguments) + " nodes among the arguments");
-        used.push_back(number);
-        return yields_[number];
+    static void count(element const& e, usage& used, std::size_t items) {
+        used.items += items;
+        if (used.items > most_items) e.fail("is one of more than " + std::to_string(most_items) + " items among the arguments");
     }
 
-    [[nodiscard]] literal read_slice(element const& slice, std::vector<std::uint32_t>& used) const {
+    [[nodiscard]] literal const& yield_of(element const& id, usage& used) const {
+        auto const number = static_cast<std::uint32_t>(id.integer(0, std::numeric_limits<std::int32_t>::max()));
+        if (number >= yields_.size()) id.expected("the id of an earlier node");
+        if (used.nodes.size() == most_arguments) id.fail("is one of more than " + std::to_string(most_arguments) + " nodes among the arguments");
+        used.nodes.push_back(number);
+        count(id, used, item_count(*yields_[number]));
+        return *yields_[number];
+    }
+
+    [[nodiscard]] literal read_slice(element const& slice, usage& used) const {
         if (slice.size() != 3) slice.expected("[start, stop, step]");
         literal::slice result;
         std::optional<std::int64_t>* const parts[] = {&result.start, &result.stop, &result.step};
@@ -160,7 +183,7 @@ private:
         return {result};
     }
 
-    [[nodiscard]] literal read_object(element const& e, std::vector<std::uint32_t>& used) const {
+    [[nodiscard]] literal read_object(element const& e, usage& used) const {
         if (e.value().size() == 1) {
             if (auto const id = e.find("node")) return yield_of(*id, used);
             if (auto const slice = e.find("slice")) return read_slice(*slice, used);
@@ -170,7 +193,7 @@ private:
         e.expected("{\"node\": id}, {\"slice\": [...]}, {\"ellipsis\": true} or {\"float\": \"inf\"}");
     }
 
-    [[nodiscard]] literal read_literal(element const& e, std::vector<std::uint32_t>& used) const {
+    [[nodiscard]] literal read_literal(element const& e, usage& used) const {
         auto const& value = e.value();
         if (value.is_null()) return {};
         if (value.is_boolean()) return {value.get<bool>()};
@@ -179,15 +202,18 @@ private:
         if (value.is_string()) return {e.text()};
         if (value.is_object()) return read_object(e, used);
         literal::list items;
+        count(e, used, e.size());
         e.for_each([&](element const& item) { items.push_back(read_literal(item, used)); });
         return {std::move(items)};
     }
 
     [[nodiscard]] arguments read_arguments(element const& node) const {
         arguments result;
-        if (auto const args = node.find("args")) args->for_each([&](element const& item) { result.positional.push_back(read_literal(item, result.nodes)); });
+        usage used;
+        if (auto const args = node.find("args")) args->for_each([&](element const& item) { result.positional.push_back(read_literal(item, used)); });
         if (auto const kwargs = node.find("kwargs"))
-            for (auto const& [key, item] : kwargs->fields()) result.keywords.emplace(key, read_literal(item, result.nodes));
+            for (auto const& [key, item] : kwargs->fields()) result.keywords.emplace(key, read_literal(item, used));
+        result.nodes = std::move(used.nodes);
         std::ranges::sort(result.nodes);
         return result;
     }
@@ -199,12 +225,6 @@ private:
         std::ranges::sort(sorted);
         if (sorted != args.nodes) inputs.fail("are not the nodes among args and kwargs");
         return ids;
-    }
-
-    static void collect_tensors(literal const& value, std::vector<tensor_id>& tensors) {
-        if (auto const* tensor = value.as<literal::tensor>()) tensors.push_back(tensor->id);
-        if (auto const* list = value.as<literal::list>())
-            for (auto const& item : *list) collect_tensors(item, tensors);
     }
 
     // Calls.
@@ -226,12 +246,11 @@ private:
         }
         if (text != "value" && text != "size") kind.expected("\"tensor\", \"tuple\", \"value\" or \"size\"");
         auto const value = out.at("value");
-        std::vector<std::uint32_t> used;
-        bool const is_list = value.value().is_array();
-        if (text == "size" && !is_list) value.expected("an array of integers");
-        if (is_list && value.size() > most_arguments) value.expected("at most " + std::to_string(most_arguments) + " items");
+        if (text == "size" && !value.value().is_array()) value.expected("an array of integers");
+        usage used;
         literal result = read_literal(value, used);
-        if (!used.empty()) value.fail("names a node, expected a constant");
+        if (used.items > most_arguments) value.expected("at most " + std::to_string(most_arguments) + " items, those of lists in it included");
+        if (!used.nodes.empty()) value.fail("names a node, expected a constant");
         return result;
     }
 
@@ -242,11 +261,12 @@ private:
     }
 
     /// An item of a tuple, which is no operator; checks that `out` describes it.
-    [[nodiscard]] literal take_item(element const& node, literal::list const& tuple, literal const& index, std::vector<traced_call::result> const& declared) const {
+    [[nodiscard]] yield take_item(element const& node, yield const& tuple, literal const& index, std::vector<traced_call::result> const& declared) const {
+        auto const& items = *tuple->as<literal::list>();
         auto const* number = index.as<std::int64_t>();
-        auto const size = static_cast<std::int64_t>(tuple.size());
+        auto const size = static_cast<std::int64_t>(items.size());
         if (!number || *number < -size || *number >= size) node.fail("takes an item that its tuple of " + std::to_string(size) + " has not");
-        literal const& item = tuple[static_cast<std::size_t>(*number < 0 ? *number + size : *number)];
+        literal const& item = items[static_cast<std::size_t>(*number < 0 ? *number + size : *number)];
         std::vector<tensor_id> tensors;
         collect_tensors(item, tensors);
         bool same = tensors.size() == declared.size();
@@ -255,22 +275,23 @@ private:
             same = info.shape == declared[i].shape && info.type == declared[i].type;
         }
         if (!same) node.at("out").fail("is not the item that the tuple has there");
-        return item;
+        return {tuple, &item};
     }
 
-    literal read_call(element const& node) {
+    yield read_call(element const& node) {
         std::vector<traced_call::result> results;
         literal yielded = read_out(node.at("out"), results);
         arguments args = read_arguments(node);
         auto const inputs = read_inputs(node, args);
-        if (results.empty()) return yielded;
+        if (results.empty()) return std::make_shared<literal>(std::move(yielded));
         std::string const target = node.at("target").name();
-        if (target == "operator.getitem" && args.positional.size() == 2)
-            if (auto const* tuple = args.positional[0].as<literal::list>()) return take_item(node, *tuple, args.positional[1], results);
+        bool const is_of_list = target == "operator.getitem" && args.positional.size() == 2 && args.positional[0].as<literal::list>();
+        if (is_of_list && node.at("args").item(0).value().is_object()) // the node itself, not a list of nodes
+            return take_item(node, yields_[inputs.front()], args.positional[1], results);
         traced_call call{node.at("name").text(), target, std::move(args.positional), std::move(args.keywords), {}, std::move(results)};
-        for (auto id : inputs) collect_tensors(yields_[id], call.operands);
+        for (auto id : inputs) collect_tensors(*yields_[id], call.operands);
         renumber(yielded, add(node, call));
-        return yielded;
+        return std::make_shared<literal>(std::move(yielded));
     }
 
     std::vector<tensor_id> add(element const& node, traced_call const& call) {
@@ -287,7 +308,7 @@ private:
         auto const inputs = node.at("inputs");
         auto const ids = inputs.numbers_below(yields_.size());
         if (ids.empty()) inputs.expected("the loss");
-        auto const* loss = yields_[ids.front()].as<literal::tensor>();
+        auto const* loss = yields_[ids.front()]->as<literal::tensor>();
         if (!loss || !recorder_.builder.tensor(loss->id).shape.empty()) inputs.item(0).expected("a node that yields a tensor of shape [], the loss");
         try {
             return recorder_.builder.finish(loss->id);
@@ -298,7 +319,7 @@ private:
 
     document const& file_;
     call_recorder recorder_;
-    std::vector<literal> yields_;
+    std::vector<yield> yields_;
     std::set<std::string> names_;
 };
 

@@ -139,6 +139,8 @@ struct functional_call {
         std::swap(arguments[0].value, arguments[1].value);
         name = "sub";
     }
+    if (name == "embedding" && integer_of(arguments, "padding_idx", -1) < 0) // none, where the functional would count from the end
+        std::erase_if(arguments, [](auto const& a) { return a.name == "padding_idx"; });
     auto const form = functional_forms().find(name);
     call.target = "torch." + std::string(form == functional_forms().end() ? name : form->second.target);
     if (form != functional_forms().end()) {

@@ -62,7 +62,7 @@ public:
         traced_call traced;
         traced.name = unique_name(call.target);
         traced.target = std::move(call.target);
-        for (auto const& name : call.keyword_order) collect(call.keywords.at(name), traced.operands);
+        for (auto const& name : call.keyword_order) collect_tensors(call.keywords.at(name), traced.operands);
         traced.keywords = std::move(call.keywords);
         for (auto const& t : results) traced.results.push_back({shape_of(t), element_type_of(t, traced.name)});
         return recorder_.add(traced);
@@ -78,12 +78,6 @@ private:
         std::string name = (path_.empty() ? "" : path_ + ".") + std::string(target.substr(target.rfind('.') + 1));
         if (auto const again = names_[name]++; again > 0) name += "_" + std::to_string(again);
         return name;
-    }
-
-    static void collect(literal const& value, std::vector<tensor_id>& tensors) {
-        if (auto const* tensor = value.as<literal::tensor>()) tensors.push_back(tensor->id);
-        if (auto const* list = value.as<literal::list>())
-            for (auto const& item : *list) collect(item, tensors);
     }
 
     // Control.
@@ -183,7 +177,8 @@ private:
 
     std::vector<c10::IValue> apply(torch::jit::Node const& node, std::vector<c10::IValue> arguments) {
         auto const fail = [&](std::string const& problem) { throw input_error(place(), std::string(node.kind().toQualString()) + " " + problem); };
-        if (makes_constant(node)) arguments[0] = at::empty({0}, arguments[0].toTensor().options().device(at::kCPU));
+        for (auto& a : arguments) a = with_each_tensor(a, [&](auto const& t) { return values_.current(t, place()); });
+        if (makes_constant(node)) arguments[0] = at::empty({}, arguments[0].toTensor().options().device(at::kCPU)).expand(arguments[0].toTensor().sizes());
         bool const traced = std::ranges::any_of(tensors_in(arguments), [](auto const& t) { return t.is_meta(); });
         if (traced && needs_contents(node)) fail("needs the contents of a tensor (data-dependent control flow or shape)");
         auto const stand_in = [&](at::Tensor const& t) { return t.is_meta() || t.dim() == 0 ? t : trial_ ? without_data(t) : values_.stand_in_for_constant(t); };

@@ -51,8 +51,10 @@ namespace heddle::libtorch::detail {
 [[nodiscard]] inline bool needs_contents(torch::jit::Node const& node) {
     return is_among(node, {"aten::Bool", "aten::Int", "aten::Float", "aten::item", "aten::IntImplicit", "aten::FloatImplicit", "aten::ScalarImplicit", "aten::nonzero", "aten::masked_select"});
 }
-/// Whether the result has nothing of its first argument but the type: its contents are known.
-[[nodiscard]] inline bool makes_constant(torch::jit::Node const& node) { return is_among(node, {"aten::new_zeros", "aten::new_ones", "aten::new_full"}); }
+/// Whether the result has nothing of its first argument but type and shape: its contents are known.
+[[nodiscard]] inline bool makes_constant(torch::jit::Node const& node) {
+    return is_among(node, {"aten::new_zeros", "aten::new_ones", "aten::new_full", "aten::zeros_like", "aten::ones_like", "aten::full_like"});
+}
 /// Whether it sets all elements to one number.
 [[nodiscard]] inline bool makes_same(torch::jit::Node const& node) { return is_among(node, {"aten::zero_", "aten::fill_"}); }
 

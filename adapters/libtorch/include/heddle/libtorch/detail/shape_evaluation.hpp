@@ -39,14 +39,16 @@ template <class Function>
     return value;
 }
 
-/// The shape of a convolution, of which not every release can tell without computing it.
+/// The shape of a convolution, with a batch or without, of which not every release can tell without computing it.
 [[nodiscard]] inline std::vector<std::int64_t> convolution_shape(at::Tensor const& input, at::Tensor const& weight, std::vector<std::int64_t> const& stride,
                                                                  std::vector<std::int64_t> const& padding, std::vector<std::int64_t> const& dilation) {
-    std::vector<std::int64_t> shape{input.size(0), weight.size(0)};
+    bool const batched = input.dim() == weight.dim();
+    std::vector<std::int64_t> shape{weight.size(0)};
+    if (batched) shape.insert(shape.begin(), input.size(0));
     auto const of = [](std::vector<std::int64_t> const& list, std::size_t d) { return list.size() == 1 ? list[0] : list.at(d); };
-    for (std::size_t d = 0; d + 2 < static_cast<std::size_t>(input.dim()); ++d) {
+    for (std::size_t d = 0; d + 2 < static_cast<std::size_t>(weight.dim()); ++d) {
         auto const axis = static_cast<std::int64_t>(d) + 2;
-        shape.push_back((input.size(axis) + 2 * of(padding, d) - of(dilation, d) * (weight.size(axis) - 1) - 1) / of(stride, d) + 1);
+        shape.push_back((input.size(axis - (batched ? 0 : 1)) + 2 * of(padding, d) - of(dilation, d) * (weight.size(axis) - 1) - 1) / of(stride, d) + 1);
     }
     return shape;
 }
@@ -61,7 +63,7 @@ template <class Function>
     auto const *input = argument("input"), *weight = argument("weight"), *stride = argument("stride"), *padding = argument("padding"),
                *dilation = argument("dilation"), *transposed = argument("transposed");
     bool const plain = input && weight && stride && padding && dilation && padding->isIntList() && !(transposed && transposed->toBool());
-    if (!plain || !input->isTensor() || input->toTensor().dim() < 3) return false;
+    if (!plain || !input->isTensor() || weight->toTensor().dim() < 3) return false;
     auto const shape = convolution_shape(input->toTensor(), weight->toTensor(), stride->toIntVector(), padding->toIntVector(), dilation->toIntVector());
     at::Tensor result = at::empty(shape, input->toTensor().options().device(at::kMeta));
     stack.assign({std::move(result)});

@@ -113,6 +113,15 @@ public:
         return made.second;
     }
 
+    /// A tensor whose contents are known while tracing is its stand-in once a traced one was written into it.
+    /// *Throws* `input_error` for another one that shares its storage.
+    [[nodiscard]] at::Tensor current(at::Tensor const& t, std::string const& place) const {
+        auto const written = written_constants_.find(t.has_storage() ? t.storage().unsafeGetStorageImpl() : nullptr);
+        if (written == written_constants_.end()) return t;
+        if (written->second != t.unsafeGetTensorImpl()) throw input_error(place, shared_storage);
+        return constants_.at(t.unsafeGetTensorImpl()).second;
+    }
+
     [[nodiscard]] bool is_traced(at::Tensor const& t) const {
         return held_.contains(t.unsafeGetTensorImpl()) || sources_.contains(t.unsafeGetTensorImpl());
     }
@@ -126,6 +135,8 @@ public:
         ++writes.count;
         writes.last = t;
         define(t, id);
+        for (auto const& [constant, made] : constants_)
+            if (made.second.is_same(t)) written_constants_.emplace(made.first.storage().unsafeGetStorageImpl(), constant);
     }
 
     /// The tensor of the program that `t` holds. *Throws* `input_error` if part of it was changed under another name.
@@ -137,6 +148,8 @@ public:
     }
 
 private:
+    static constexpr char const* shared_storage = "a tensor is used that shares some of its elements with one that was changed in place since; use torch.where, torch.cat or a clone";
+
     struct held {
         at::Tensor stand_in; // alive, so that no other tensor gets its address
         tensor_id id = 0;
@@ -172,7 +185,7 @@ private:
         } else if (slice && old.writes + 1 == writes.count) {
             define(t, with_slice(t, old.id, *slice, new_value, place));
         } else {
-            throw input_error(place, "a tensor is used that shares some of its elements with one that was changed in place since; use torch.where, torch.cat or a clone");
+            throw input_error(place, shared_storage);
         }
         return held_.at(t.unsafeGetTensorImpl()).id;
     }
@@ -209,6 +222,7 @@ private:
     std::unordered_map<module_sources::source const*, at::Tensor> stand_ins_;
     std::unordered_map<c10::TensorImpl const*, module_sources::source const*> sources_;
     std::unordered_map<c10::TensorImpl const*, std::pair<at::Tensor, at::Tensor>> constants_;
+    std::unordered_map<c10::StorageImpl const*, c10::TensorImpl const*> written_constants_;
     std::unordered_map<c10::TensorImpl const*, held> held_;
     std::unordered_map<c10::StorageImpl const*, write_record> writes_;
     std::size_t added_ = 0;

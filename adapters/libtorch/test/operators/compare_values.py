@@ -1,0 +1,188 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSL-1.0
+"""Compares operators with PyTorch: value and gradients of each, called as a function, as a method and by keywords.
+
+    compare_values.py EVALUATE [NAME...]
+
+Each operator of the table below is exported by export_fx.py in every form that PyTorch has for it and run by EVALUATE with the same values."""
+
+import json
+import subprocess
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[4]
+sys.path.insert(0, str(ROOT / "adapters" / "libtorch"))
+
+try:
+    import torch
+    import torch.nn.functional as F
+except ImportError:
+    sys.exit(77)
+
+import export_fx
+
+TOLERANCE = 1e-8
+
+
+def row(names, *operands, **arguments):
+    """Operators of these names, on tensors of these shapes, with these arguments in the order of the signature; `by` names the operands.
+    Elements are in [0.5, 1.5); [(bound, *shape)] is a tensor of integers below the bound."""
+    by = arguments.pop("by", "input other".split())
+    return [(name, operands, dict(arguments), by) for name in names.split()]
+
+
+X = (3, 4)
+TABLE = sum((
+    row("relu tanh sigmoid exp sqrt log rsqrt reciprocal expm1 log1p log2 sin cos erf abs square neg sign floor ceil round clone", X),
+    row("gelu silu relu6 hardsigmoid hardswish mish selu logsigmoid softsign tanhshrink", X),
+    row("leaky_relu", X, negative_slope=0.3), row("elu celu", X, alpha=0.7), row("softplus", X, beta=2.0, threshold=2.5),
+    row("hardtanh", X, min_val=0.7, max_val=1.2), row("clamp", X, min=0.7, max=1.2), row("clamp_min", X, min=0.9), row("clamp_max", X, max=0.9),
+    row("pow", X, exponent=2.5),
+    row("add sub mul div maximum minimum", X, (4,)), row("add sub", X, X, alpha=2.0), row("mul div", X, other=2.5),
+    row("softmax log_softmax cumsum", X, dim=-1), row("layer_norm", X, normalized_shape=[4]), row("group_norm", (2, 4, 3), num_groups=2),
+    row("sum mean amax amin logsumexp", (2, 3, 4), dim=[0, -1], keepdim=True), row("sum mean prod", X), row("prod", X, dim=1, keepdim=True),
+    row("max min", X), row("max min", X, dim=1, keepdim=True), row("topk", X, k=2, dim=1), row("norm", X, p=2, dim=1, keepdim=True),
+    row("matmul", (2, 3, 4), (4, 5)), row("mm", X, (4, 5), by=["input", "mat2"]), row("bmm", (2, 3, 4), (2, 4, 5), by=["input", "mat2"]),
+    row("mv", X, (4,), by=["input", "vec"]), row("dot", (4,), (4,), by=["input", "tensor"]), row("linear", X, (5, 4), (5,), by=["input", "weight", "bias"]),
+    row("addmm", (3, 5), X, (4, 5), beta=0.5, alpha=2.0, by=["input", "mat1", "mat2"]),
+    row("conv1d", (2, 4, 6), (6, 2, 3), (6,), stride=2, padding=1, dilation=1, groups=2, by=["input", "weight", "bias"]),
+    row("conv2d", (2, 4, 6, 5), (6, 2, 3, 2), (6,), stride=[2, 1], padding=1, dilation=1, groups=2, by=["input", "weight", "bias"]),
+    row("conv_transpose2d", (2, 4, 3, 3), (4, 2, 3, 2), (4,), stride=2, padding=1, output_padding=0, groups=2, by=["input", "weight", "bias"]),
+    row("embedding", [(7, 3, 2)], (7, 4), by=["input", "weight"]), row("embedding", [(7, 3, 2)], (7, 4), padding_idx=2, by=["input", "weight"]),
+    row("embedding", [(7, 3, 2)], (7, 4), padding_idx=-1, by=["input", "weight"]),
+    row("max_pool2d avg_pool2d", (2, 3, 6, 6), kernel_size=3, stride=2, padding=1), row("adaptive_avg_pool2d", (2, 3, 5, 6), output_size=2),
+    row("cross_entropy", X, [(4, 3)], by=["input", "target"]), row("nll_loss", X, [(4, 3)], by=["input", "target"]),
+    row("cross_entropy", X, [(4, 3)], weight=None, size_average=None, ignore_index=2, reduce=None, reduction="sum", label_smoothing=0.1,
+        by=["input", "target"]),
+    row("mse_loss l1_loss smooth_l1_loss kl_div", X, X, size_average=None, reduce=None, reduction="sum", by=["input", "target"]),
+    row("huber_loss", X, X, reduction="sum", delta=0.3, by=["input", "target"]),
+    row("binary_cross_entropy_with_logits", X, X, by=["input", "target"]),
+    row("transpose", (2, 3, 4), dim0=0, dim1=-1), row("permute", (2, 3, 4), dims=[2, 0, 1]), row("t", X), row("reshape", X, shape=[2, -1]),
+    row("flatten", (2, 3, 4), start_dim=1), row("unflatten", X, dim=1, sizes=[2, 2]), row("squeeze", (3, 1, 4), dim=1), row("unsqueeze", X, dim=-1),
+    row("tile", X, dims=[2, 3]), row("repeat_interleave", X, repeats=2, dim=1), row("roll", X, shifts=1, dims=1), row("flip", X, dims=[1]),
+    row("pad", X, pad=[1, 2], mode="constant", value=1.5),
+    row("split", (3, 6), split_size_or_sections=2, dim=-1, by=["tensor"]), row("split", (3, 6), split_size_or_sections=[1, 5], dim=1, by=["tensor"]),
+    row("chunk", (3, 6), chunks=3, dim=1), row("unbind", X, dim=1), row("select", X, dim=1, index=-2), row("narrow", X, dim=1, start=1, length=2),
+    row("index_select", X, dim=1, index=[(4, 5)]), row("gather", X, dim=1, index=[(4, 3, 2)]), row("triu tril", X, diagonal=1),
+    row("index_add", X, dim=1, index=[(4, 5)], source=(3, 5)), row("scatter_add", X, dim=1, index=[(4, 3, 2)], src=(3, 2)),
+    row("addcmul", X, X, X, value=0.5, by=["input", "tensor1", "tensor2"]),
+    row("baddbmm", (2, 3, 5), (2, 3, 4), (2, 4, 5), beta=0.5, alpha=2.0, by=["input", "batch1", "batch2"]),
+    row("expand", X, size=[2, -1, 4]),
+), [])
+
+
+class Operator(torch.nn.Module):
+    """The weighted sum of what a call yields, and of its squares."""
+
+    def __init__(self, call, tensors, integers):
+        super().__init__()
+        self.call, self.count = call, len(tensors) + len(integers)
+        for name, value in tensors.items():
+            setattr(self, name, torch.nn.Parameter(value))
+        for name, value in integers.items():
+            self.register_buffer(name, value)
+        with torch.no_grad():
+            for i, part in enumerate(self.parts()):
+                self.register_buffer(f"factor_{i}", torch.rand(part.shape, dtype=part.dtype))
+
+    def parts(self):
+        result = self.call([getattr(self, f"operand_{i}") for i in range(self.count)])
+        is_one = isinstance(getattr(result, "value", result), torch.Tensor)  # what a traced value stands for
+        return [part for part in ([result] if is_one else result) if part.is_floating_point()]
+
+    def forward(self):
+        return sum(((part + part * part * 0.5) * getattr(self, f"factor_{i}")).sum() for i, part in enumerate(self.parts()))
+
+
+def drawn(operand):
+    return torch.randint(0, operand[0][0], operand[0][1:]) if isinstance(operand, list) else torch.rand(operand, dtype=torch.float64) + 0.5
+
+
+def is_tensor(argument):
+    return isinstance(argument, tuple) or isinstance(argument, list) and len(argument) == 1 and isinstance(argument[0], tuple)
+
+
+def forms(name, first, arguments, by):
+    """Every way to write a call: (how, what makes it of the list of tensors). The first tensors are operands, the others arguments."""
+    def full(tensors):
+        rest = iter(tensors[first:])
+        return {key: next(rest) if is_tensor(value) else value for key, value in arguments.items()}
+
+    functions = {f"{home.__name__}.{name}": getattr(home, name) for home in (torch, F) if getattr(getattr(home, name, None), "__doc__", None)}
+    for shown, function in functions.items():
+        yield shown, lambda t, f=function: f(*t[:first], *full(t).values())
+        yield shown + " with named arguments", lambda t, f=function: f(*t[:first], **full(t))
+        yield shown + " by keywords", lambda t, f=function: f(**dict(zip(by, t[:first])), **full(t))
+    if hasattr(torch.Tensor, name):
+        yield "." + name, lambda t: getattr(t[0], name)(*t[1:first], *full(t).values())
+        yield "." + name + " with named arguments", lambda t: getattr(t[0], name)(*t[1:first], **full(t))
+
+
+def numbers(tensor):
+    return tensor.detach().double().flatten().tolist()
+
+
+def export(name, operands, arguments, by, folder):
+    """What EVALUATE is to read for each form, with what it is to answer."""
+    torch.manual_seed(1)
+    values = [drawn(operand) for operand in [*operands, *filter(is_tensor, arguments.values())]]
+    tensors, integers = ({f"operand_{i}": v for i, v in enumerate(values) if v.is_floating_point() == floating} for floating in (True, False))
+    for shown, call in forms(name, len(operands), arguments, by):
+        try:
+            module = Operator(call, tensors, integers)
+        except (TypeError, RuntimeError):
+            continue  # not one of PyTorch's forms
+        loss = module()
+        loss.backward()
+        expected = {"loss": loss.item(), "gradients": {key: numbers(p.grad) for key, p in module.named_parameters() if p.grad is not None}}
+        stem = folder / str(len(list(folder.iterdir())))
+        try:
+            export_fx.write(export_fx.export(module, {}, name), f"{stem}.json")
+        except export_fx.ExportError as error:
+            yield shown, None, str(error)
+            continue
+        Path(f"{stem}.values").write_text(json.dumps({key: numbers(t) for key, t in [*module.named_parameters(), *module.named_buffers()]}))
+        yield shown, f"{stem}.json {stem}.values\n", expected
+
+
+def difference(found, expected):
+    if "error" in found:
+        return found["error"]
+    pairs = [("the loss", [found["loss"]], [expected["loss"]])]
+    pairs += [(f"the gradient of {key}", found["gradients"].get(key, [0.0] * len(of)), of) for key, of in expected["gradients"].items()]
+    for what, ours, theirs in pairs:
+        if any(a is None or not abs(a - b) <= TOLERANCE * max(1.0, *map(abs, theirs)) for a, b in zip(ours, theirs)):
+            return f"{what} is {ours}, expected {theirs}"
+    return None
+
+
+def main(evaluate, only):
+    warnings.simplefilter("ignore")
+    failures, count = [], 0
+    with tempfile.TemporaryDirectory() as folder:
+        cases = []
+        for name, operands, arguments, by in TABLE:
+            if not only or name in only:
+                found = list(export(name, operands, arguments, by, Path(folder)))
+                if not found:
+                    failures.append(f"{name} {arguments}: PyTorch has no such form")
+                cases += [(f"{shown} {arguments}", line, expected) for shown, line, expected in found]
+        failures += [f"{shown}: {error}" for shown, line, error in cases if line is None]
+        cases = [case for case in cases if case[1] is not None]
+        answers = subprocess.run([evaluate], input="".join(line for _, line, _ in cases), capture_output=True, text=True).stdout.splitlines()
+        if len(answers) != len(cases):
+            failures.append(f"{cases[len(answers)][0]}: the evaluation ended here")
+        for (shown, _, expected), answer in zip(cases, answers):
+            count += 1
+            problem = difference(json.loads(answer), expected)
+            if problem:
+                failures.append(f"{shown}: {problem}")
+    print(*failures, f"{count} calls compared, {len(failures)} differ", sep="\n")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], sys.argv[2:]))

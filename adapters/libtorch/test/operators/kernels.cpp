@@ -1,0 +1,4 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <heddle/execute/eigen_kernels.hpp>
+
+template class heddle::eigen_kernels<double>;
