@@ -68,7 +68,7 @@ TABLE = sum((
     row("chunk", (3, 6), chunks=3, dim=1), row("unbind", X, dim=1), row("select", X, dim=1, index=-2), row("narrow", X, dim=1, start=1, length=2),
     row("index_select", X, dim=1, index=[(4, 5)]), row("gather", X, dim=1, index=[(4, 3, 2)]), row("triu tril", X, diagonal=1),
     row("index_add", X, dim=1, index=[(4, 5)], source=(3, 5)), row("scatter_add", X, dim=1, index=[(4, 3, 2)], src=(3, 2)),
-    row("addcmul", X, X, X, value=0.5, by=["input", "tensor1", "tensor2"]),
+    row("index_add", X, dim=1, index=[(4, 5)], source=(3, 5), alpha=1), row("addcmul", X, X, X, value=0.5, by=["input", "tensor1", "tensor2"]),
     row("baddbmm", (2, 3, 5), (2, 3, 4), (2, 4, 5), beta=0.5, alpha=2.0, by=["input", "batch1", "batch2"]),
     row("expand", X, size=[2, -1, 4]),
 ), [])

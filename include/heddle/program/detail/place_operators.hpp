@@ -331,7 +331,8 @@ inline description scattered(call_view const& c, bool for_each_element) {
     tensor_id const x = c.tensor(0, "input"), index = c.tensor(2, "index"), source = c.tensor(3, for_each_element ? "src" : "source");
     shape const &dims = c.shape_of(x), &from = c.shape_of(source);
     std::size_t const axis = c.axis(c.integer(1, "dim"), dims.size());
-    if (from.size() != dims.size() || c.find(4, "alpha")) return {};
+    bool const is_scaled = c.find(4, "alpha") && c.number(4, "alpha") != 1.0;
+    if (from.size() != dims.size() || is_scaled) return {};
     for (std::size_t d = 0; d < dims.size(); ++d)
         if (d != axis && dims[d] != from[d]) return {};
     if (c.shape_of(index) != (for_each_element ? from : shape{from[axis]})) return {};
