@@ -32,6 +32,15 @@ struct path_cost {
     std::vector<double> memory;
 };
 
+/// What the first moves of a program cost.
+template <class Accumulator>
+struct cost_label {
+    typename Accumulator::label time;
+    /// Bytes per class that stay, and the most that come and go.
+    per_class memory;
+    double buffer = 0;
+};
+
 /// Weights that turn the costs of a move into one number.
 struct multipliers {
     relaxation_weights time;
@@ -101,12 +110,15 @@ public:
         if constexpr (std::constructible_from<Accumulator, std::size_t, training_options>) return Accumulator(model_.class_count(), training_);
         else return Accumulator(model_.class_count());
     }
-    /// Adds a move to a label of time.
+    /// Adds a move to what the moves before it cost.
     template <class Accumulator>
-    void extend(Accumulator const& clock, typename Accumulator::label& label, std::size_t level, cut_space::action a) const {
-        if constexpr (requires { clock.close(label); })
-            if (space_.moves()[a].begins_stage) clock.close(label);
-        for (auto i : instructions_of(a)) clock.extend(label, instruction(space_.operator_of(level, a), i));
+    void extend(Accumulator const& clock, cost_label<Accumulator>& label, std::size_t level, cut_space::action a) const {
+        if constexpr (requires { clock.close(label.time); })
+            if (space_.moves()[a].begins_stage) clock.close(label.time);
+        for (auto i : instructions_of(a)) clock.extend(label.time, instruction(space_.operator_of(level, a), i));
+        label.buffer = std::max(label.buffer, buffer(level, a));
+        auto const stays = memory(level, a);
+        for (std::size_t k = 0; k < label.memory.size(); ++k) label.memory[k] += stays[k];
     }
     [[nodiscard]] std::span<std::uint32_t const> instructions_of(cut_space::action a) const {
         auto const& list = space_.moves()[a].instructions;
@@ -166,35 +178,20 @@ public:
         return sum;
     }
 
-    /// What the first moves of a program cost: so many levels of it.
+    /// What no moves cost.
     template <class Accumulator>
-    struct progress {
-        std::size_t level = 0;
-        typename Accumulator::label time;
-        std::vector<double> memory;
-        double buffer = 0;
-    };
+    [[nodiscard]] cost_label<Accumulator> start(Accumulator const& clock) const { return {clock.initial(), per_class(model_.class_count(), 0.0), 0}; }
+    /// The cost of a program of which the moves of so many levels are made, and the rest given.
     template <class Accumulator>
-    [[nodiscard]] progress<Accumulator> start() const {
-        return {0, clock<Accumulator>().initial(), std::vector<double>(model_.class_count())};
-    }
-    template <class Accumulator>
-    void advance(Accumulator const& clock, progress<Accumulator>& p, cut_space::action a) const {
-        extend(clock, p.time, p.level, a);
-        p.buffer = std::max(p.buffer, buffer(p.level, a));
-        auto const stays = memory(p.level++, a);
-        for (std::size_t k = 0; k < p.memory.size(); ++k) p.memory[k] += stays[k];
-    }
-    /// The cost of a program of which some moves are made, and the rest given.
-    template <class Accumulator>
-    [[nodiscard]] path_cost evaluate(progress<Accumulator> p, move_list const& rest) const {
+    [[nodiscard]] path_cost evaluate(cost_label<Accumulator> made, std::size_t level, std::span<cut_space::action const> rest) const {
         auto const clock = this->clock<Accumulator>();
-        for (auto a : rest) advance(clock, p, a);
-        for (auto& memory : p.memory) memory += p.buffer;
-        return {clock.total(p.time), std::move(p.memory)};
+        for (auto a : rest) extend(clock, made, level++, a);
+        path_cost result{clock.total(made.time), {made.memory.begin(), made.memory.end()}};
+        for (auto& memory : result.memory) memory += made.buffer;
+        return result;
     }
     template <class Accumulator = serial>
-    [[nodiscard]] path_cost evaluate(move_list const& path) const { return evaluate(start<Accumulator>(), path); }
+    [[nodiscard]] path_cost evaluate(move_list const& path) const { return evaluate(start(clock<Accumulator>()), 0, path); }
 
     [[nodiscard]] bool fits(path_cost const& cost) const {
         for (std::size_t k = 0; k < cost.memory.size(); ++k)
@@ -394,11 +391,7 @@ class priced_graph_problem {
 public:
     using state = search::graph_node;
     using action = cut_space::action;
-    struct label {
-        typename Accumulator::label time;
-        per_class memory;
-        double buffer = 0;
-    };
+    using label = cost_label<Accumulator>;
 
     /// `memory_matters`: whether two labels are also compared by memory. Without it the search is exact as
     /// long as it finds nothing above `least_without_memory()`; else it may miss a program that fits.
@@ -408,7 +401,7 @@ public:
     }
 
     [[nodiscard]] std::pair<state, label> initial() const {
-        return {{}, {clock_.initial(), per_class(priced_.model().class_count(), 0.0), 0}};
+        return {{}, priced_.start(clock_)};
     }
     [[nodiscard]] std::size_t level(state s) const { return s.level; }
     [[nodiscard]] bool is_goal(state s) const { return s.level + 1 == priced_.graph().level_count(); }
@@ -458,10 +451,7 @@ public:
             for (action const a : graph.bundle(bundle)) {
                 if (!is_wanted(bound_over([&](relaxation const& r) { return priced_.weighted(r.weights, s.level, a) + r.paths.to_goal(there); }))) continue;
                 label next = l;
-                priced_.extend(clock_, next.time, s.level, a);
-                next.buffer = std::max(next.buffer, priced_.buffer(s.level, a));
-                auto const memory = priced_.memory(s.level, a);
-                for (std::size_t k = 0; k < next.memory.size(); ++k) next.memory[k] += memory[k];
+                priced_.extend(clock_, next, s.level, a);
                 visit(a, there, std::move(next));
             }
         }

@@ -149,11 +149,12 @@ private:
     struct traced_program {
         move_list path;
         std::vector<search::graph_node> states;
-        std::vector<priced_graph::progress<Accumulator>> costs;
-        traced_program(priced_graph const& priced, move_list p) : path(std::move(p)), states(search::states_along(priced.graph(), path)), costs{priced.template start<Accumulator>()} {
+        std::vector<cost_label<Accumulator>> costs;
+        traced_program(priced_graph const& priced, move_list p) : path(std::move(p)), states(search::states_along(priced.graph(), path)) {
             auto const clock = priced.template clock<Accumulator>();
             costs.reserve(path.size() + 1);
-            for (auto a : path) priced.advance(clock, costs.emplace_back(costs.back()), a);
+            costs.push_back(priced.start(clock));
+            for (std::size_t level = 0; level < path.size(); ++level) priced.extend(clock, costs.emplace_back(costs.back()), level, path[level]);
         }
     };
     /// Tries levels evenly far apart, then those around the best of them.
@@ -162,7 +163,7 @@ private:
         std::size_t best = 0, stride = std::max<std::size_t>(1, first.path.size() / 16);
         auto const attempt = [&](std::size_t level) {
             auto const moves = search::follow(priced_.graph(), rest, first.states[level]);
-            auto const cost = priced_.evaluate(first.costs[level], moves);
+            auto const cost = priced_.evaluate(first.costs[level], level, moves);
             if (!priced_.fits(cost) || cost.seconds >= least) return;
             least = cost.seconds;
             best = level;

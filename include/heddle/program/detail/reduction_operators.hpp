@@ -229,19 +229,22 @@ description adaptive_max_pool(call_view const& c) {
     return op;
 }
 
+/// By dimension, by how much it is resized; none where a size is given.
+inline std::vector<double> resize_factors(call_view const& c, std::size_t rank) {
+    auto factors = c.numbers(2, "scale_factor");
+    if (factors.size() == 1) factors.resize(rank, factors.front());
+    if (!factors.empty() && factors.size() != rank) c.fail("scale_factor", "expected one number or " + std::to_string(rank));
+    return factors;
+}
+
 /// The sizes that are given, or that factors give, rounded down.
-inline shape resized_dimensions(call_view const& c, std::size_t rank) {
+inline shape resized_dimensions(call_view const& c, std::vector<double> const& factors, std::size_t rank) {
     if (c.find(1, "size")) return adaptive_windows(c, rank, "size");
     shape const& stated = c.result_shape();
     shape result(stated.end() - static_cast<std::ptrdiff_t>(rank), stated.end());
-    auto const* factors = c.find(2, "scale_factor");
-    auto const* list = factors ? factors->as<literal::list>() : nullptr;
-    if (list && list->size() != rank) c.fail("scale_factor", "expected one number or " + std::to_string(rank));
-    for (std::size_t d = 0; factors && d < rank; ++d) {
-        literal const& factor = list ? (*list)[d] : *factors;
-        double const by = factor.as<double>() ? *factor.as<double>() : factor.as<std::int64_t>() ? static_cast<double>(*factor.as<std::int64_t>()) : 0;
-        double const size = std::floor(by * static_cast<double>(pooled_dimensions(c, rank)[d]));
-        if (!(size >= 1 && size <= std::numeric_limits<std::int32_t>::max())) c.fail("scale_factor", "is " + std::to_string(by) + ", which leaves no size");
+    for (std::size_t d = 0; d < factors.size(); ++d) {
+        double const size = std::floor(factors[d] * static_cast<double>(pooled_dimensions(c, rank)[d]));
+        if (!(size >= 1 && size <= std::numeric_limits<std::int32_t>::max())) c.fail("scale_factor", "is " + std::to_string(factors[d]) + ", which leaves no size");
         result[d] = static_cast<extent>(size);
     }
     return result;
@@ -255,13 +258,11 @@ inline description interpolate(call_view const& c) {
     int const neighbours = mode == "nearest" ? 1 : mode == "linear" || mode == "bilinear" || mode == "trilinear" ? 2 : mode == "bicubic" ? 4 : 0;
     if (dims.size() < 3 || c.result_shape().size() != dims.size() || neighbours == 0) return {};
     if (c.flag(6, "antialias", false)) return {};
-    auto op = pool(c, resized_dimensions(c, dims.size() - 2), true, std::pow(neighbours, dims.size() - 2));
+    auto factors = resize_factors(c, dims.size() - 2);
+    auto op = pool(c, resized_dimensions(c, factors, dims.size() - 2), true, std::pow(neighbours, dims.size() - 2));
     op.options.attributes["neighbours"] = just(neighbours);
     op.options.attributes["align_corners"] = just(c.flag(4, "align_corners", false));
-    if (auto factors = c.numbers(2, "scale_factor"); !factors.empty() && !c.flag(5, "recompute_scale_factor", false)) {
-        if (factors.size() == 1) factors.resize(dims.size() - 2, factors.front());
-        op.options.attributes["factors"] = std::move(factors);
-    }
+    if (!factors.empty() && !c.flag(5, "recompute_scale_factor", false)) op.options.attributes["factors"] = std::move(factors);
     return op;
 }
 
