@@ -131,9 +131,11 @@ void begin_stages_at_parameters(plan& p) {
     }
 }
 
-iteration predicted(plan const& p, cluster const& c, timeline const& t) {
+/// Both systems end an iteration with a barrier, as the last kernels of their traces say: NCCL's is an all-reduce of one byte, and may `wait` for the last rank.
+iteration predicted(plan const& p, cluster const& c, timeline const& t, seconds wait = {}) {
     iteration result;
     auto const model = per_device_model(c, main_type(p));
+    double const barrier = (model.model(collective::all_reduce).time(bytes(1)) + wait).value;
     for (auto const& e : t.events) {
         if (e.device != 0 || e.transfer || e.when == timeline_event::phase::update) continue;
         auto const& s = p.steps[e.step].step;
@@ -148,7 +150,8 @@ iteration predicted(plan const& p, cluster const& c, timeline const& t) {
     if (p.provenance.training.copies_gradients) // back, before the update: the traces count it with the collectives
         for (auto const& s : p.steps)
             if (!s.step.deferred_transfers.empty()) both.communication += 2 * s.step.deferred_transfers[0].size.value / model.bandwidth(0);
-    result.wall = t.total;
+    both.communication += barrier;
+    result.wall = t.total + barrier;
     result.compute = both.compute, result.communication = both.communication, result.ratio = both.ratio();
     return result;
 }
@@ -181,12 +184,12 @@ int main() {
     auto ours = turns.best<duplex>().what;
     begin_stages_at_parameters(ours);
     double const slower = interference(folder, "ours"), slower_collectives = collective_interference(folder, "ours");
-    double const wait = wait_for_ranks(folder, "ours");
-    simulation_options const as_run{.slower_work = slower, .slower_collectives = slower_collectives, .wait = seconds(wait), .copies_parts = true, .in_place = true, .between_kernels = true};
-    print("ours", predicted(ours, c, simulate(ours, c, as_run)), measured(folder, "ours"));
+    seconds const wait(wait_for_ranks(folder, "ours"));
+    simulation_options const as_run{.slower_work = slower, .slower_collectives = slower_collectives, .wait = wait, .copies_parts = true, .in_place = true, .between_kernels = true};
+    print("ours", predicted(ours, c, simulate(ours, c, as_run), wait), measured(folder, "ours"));
     training_options const as_trained{.optimizer_bytes_per_element = 0, .overlaps_gradients = true, .copies_gradients = true};
     bench::strategy_search const whole(model.program, c, as_trained, [](indexed_program const& p) { return data_parallel(p, parameter_storage::replicated); });
     auto const ddp = whole.best<overlapped>().what;
     print("ddp", predicted(ddp, c, run_serial(ddp, c)), measured(folder, "ddp"));
-    std::printf("kernels of ours beside collectives: %.3f times as long, collectives beside kernels: %.3f; a collective waits for %.0f us\n", slower, slower_collectives, wait * 1e6);
+    std::printf("kernels of ours beside collectives: %.3f times as long, collectives beside kernels: %.3f; a collective waits for %.0f us\n", slower, slower_collectives, wait.value * 1e6);
 }

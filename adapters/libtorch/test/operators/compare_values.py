@@ -43,7 +43,7 @@ TABLE = sum((
     row("pow", X, exponent=2.5),
     row("add sub mul div maximum minimum", X, (4,)), row("add sub", X, X, alpha=2.0), row("mul div", X, other=2.5),
     row("softmax log_softmax cumsum", X, dim=-1), row("layer_norm", X, normalized_shape=[4]), row("group_norm", (2, 4, 3), num_groups=2),
-    row("sum mean amax amin logsumexp", (2, 3, 4), dim=[0, -1], keepdim=True), row("sum mean prod", X), row("prod", X, dim=1, keepdim=True),
+    row("sum mean amax amin logsumexp", (2, 3, 4), dim=[0, -1], keepdim=True), row("sum mean prod", X), row("prod", X, dim=1, keepdim=True), row("var std", (2, 3, 4), dim=1, unbiased=False, keepdim=True), row("var std", (2, 3, 4), dim=[0, 2], unbiased=True),
     row("max min", X), row("max min", X, dim=1, keepdim=True), row("topk", X, k=2, dim=1), row("norm", X, p=2, dim=1, keepdim=True),
     row("matmul", (2, 3, 4), (4, 5)), row("mm", X, (4, 5), by=["input", "mat2"]), row("bmm", (2, 3, 4), (2, 4, 5), by=["input", "mat2"]),
     row("mv", X, (4,), by=["input", "vec"]), row("dot", (4,), (4,), by=["input", "tensor"]), row("linear", X, (5, 4), (5,), by=["input", "weight", "bias"]),
