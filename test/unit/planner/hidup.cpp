@@ -222,8 +222,11 @@ TEST_CASE("a beam that finds nothing better than what there is has ended the sea
         auto const c = test::random_cluster(random, {.most_types = 2, .most_devices = 3});
         CAPTURE(seed);
         searched const s(index_program(p), c, 100);
-        auto const best = synthesise<duplex>(*s.priced, {.engine = search_engine::pareto_dp, .search = {}});
-        auto const narrow = synthesise<duplex>(*s.priced, {.engine = search_engine::pareto_dp, .beam = 1, .search = {}, .start = best.path});
+        synthesis_options options{.engine = search_engine::pareto_dp, .search = {}};
+        auto const best = synthesise<duplex>(*s.priced, options);
+        options.beam = 1;
+        options.start = best.path;
+        auto const narrow = synthesise<duplex>(*s.priced, options);
         CHECK(narrow.cost.seconds == best.cost.seconds);
         CHECK(narrow.which_limit == search::limit_kind::none);
         CHECK(narrow.status != search::status::limit);
