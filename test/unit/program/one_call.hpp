@@ -34,14 +34,20 @@ struct outcome {
     indexed_program indexed{};
 };
 
-inline outcome add(one_call const& c, rule_table const& rules = {}) {
-    program_builder b;
+/// As a graph source has it, of parameters that are added to the program.
+inline traced_call traced(one_call const& c, program_builder& b) {
     traced_call call{"op", c.target, c.arguments, c.keywords, {}, {}};
     for (std::size_t k = 0; k < c.operands.size(); ++k) {
         auto const type = k < c.operand_types.size() ? c.operand_types[k] : element_type::float32;
         call.operands.push_back(b.parameter("w" + std::to_string(k), c.operands[k], type, is_floating(type)));
     }
     for (auto const& s : c.results) call.results.push_back({s, c.result_type});
+    return call;
+}
+
+inline outcome add(one_call const& c, rule_table const& rules = {}) {
+    program_builder b;
+    traced_call const call = traced(c, b);
     auto const added = add_call(b, call, rules);
     std::vector<tensor_id> sums;
     for (auto t : added.results) {

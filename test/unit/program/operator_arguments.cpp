@@ -21,13 +21,7 @@ struct recorded {
 };
 recorded record(one_call const& c) {
     program_builder b;
-    traced_call call{"op", c.target, c.arguments, c.keywords, {}, {}};
-    for (std::size_t k = 0; k < c.operands.size(); ++k) {
-        auto const type = k < c.operand_types.size() ? c.operand_types[k] : element_type::float32;
-        call.operands.push_back(b.parameter("w" + std::to_string(k), c.operands[k], type, is_floating(type)));
-    }
-    for (auto const& s : c.results) call.results.push_back({s, c.result_type});
-    auto const added = add_call(b, call);
+    auto const added = add_call(b, traced(c, b));
     std::vector<detail::entries> const all{detail::numbered(c.results.front())};
     auto const sum = b.apply("sum", detail::rule_text(all, {{}}, "0"), {added.results.front()});
     auto const other = b.apply("sum", "(i) -> (); 0", {b.parameter("z", {2})});
