@@ -59,7 +59,8 @@ inline description repeat_interleave(call_view const& c) {
     if (!times || !times->as<std::int64_t>() || !c.find(2, "dim")) return {};
     std::size_t const axis = c.axis(c.integer(2, "dim"), dims.size());
     extent const count = *times->as<std::int64_t>();
-    if (count < 1) return {};
+    if (count < 1 || c.result_shape().size() != dims.size()) return {};
+    c.expect_within("repeats", count, 1, c.result_shape()[axis]);
     entries const from = numbered(dims);
     entries to = from;
     if (count > 1) to[axis] = to[axis] == "1" ? "r" : "(" + to[axis] + " r)";
