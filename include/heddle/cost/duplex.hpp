@@ -141,7 +141,7 @@ public:
     /// any more is what `(1 - q) (N + f + p)` is above it, if it is. Adding to f raises this by `(1 - q) - (n - q) = w`, adding to p by 1 - q, and
     /// `close` puts it into the slots: so no step lowers the bound.
     [[nodiscard]] double relaxed(label const& l, relaxation_weights const& w, std::size_t) const {
-        double sum = l.refresh + w.again() * (l.forward.again + l.backward.again) + least();
+        double sum = l.refresh + w.again() * (l.forward.again + l.backward.again) + 2 * count_ * turn_;
         for (std::size_t k = 0; k < w.clock.size(); ++k)
             sum += w.clock[k] * (count_ * (w.forward.work * l.forward.work[k] + w.backward.work * l.backward.work[k]) + l.update[k]);
         auto const add = [&](side const& s, direction_weights const& d) {
@@ -153,9 +153,6 @@ public:
         add(l.backward, w.backward);
         return sum;
     }
-
-    /// Seconds of every program: of turning, once in either direction.
-    [[nodiscard]] double least() const { return 2 * count_ * turn_; }
 
 private:
     void close(side& s) const {

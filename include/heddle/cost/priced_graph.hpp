@@ -349,7 +349,7 @@ private:
             }
             for (auto const& [t, f] : move.saved)
                 for (std::size_t k = 0; k < classes; ++k)
-                    memory_[at + k] += (space_.program().tensors[t].is_parameter() ? 1 : training_.micro_batches) * cost_model::at(model_.on_member(held_bytes(space_.program().tensors[t], f), k), f.is_shard() ? here(share_ref{t, f.factor()})[k] : 1);
+                    memory_[at + k] += cost_model::at(model_.on_member(saved_bytes(space_.program().tensors[t], f, training_.micro_batches), k), f.is_shard() ? here(share_ref{t, f.factor()})[k] : 1);
             p.buffer = momentary.most();
             p.gradients_wait = gradients_follow_work(move.instructions, steps);
         }

@@ -113,14 +113,10 @@ private:
     [[nodiscard]] auto const& values(tensor_id t) const { return part_of(t).values; }
     [[nodiscard]] auto& cotangents(tensor_id t) { return part_of(t).cotangents; }
 
-    /// Finds the batch of the whole program. *Throws* `input_error` if its factors are others than those of a part.
+    /// Finds the batch of the whole program, whose factors are those of a part, see `micro_batch_of`.
     void divide() {
         whole_ = index_program(program_, plan_.segments);
         batch_.emplace(batch_factors(*whole_));
-        for (tensor_id t = 0; t < whole_->tensors.size(); ++t)
-            if (whole_->tensors[t].factors.size() != indexed_.tensors[t].factors.size()) throw input_error("tensor '" + program_.tensor(t).name + "'", "has other factors in a micro-batch than in the whole batch");
-        for (operator_id o = 0; o < whole_->operators.size(); ++o)
-            if (whole_->operators[o].loops.size() != indexed_.operators[o].loops.size()) throw input_error("operator '" + program_.name(o) + "'", "has other loops in a micro-batch than in the whole batch");
     }
     [[nodiscard]] indexed_program const& whole() const { return whole_ ? *whole_ : indexed_; }
     /// Places of the batch before this micro-batch, of `extent` in all.

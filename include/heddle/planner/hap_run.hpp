@@ -142,6 +142,10 @@ private:
         return {space_, graph, steps_, model, shares, options_.training};
     }
     [[nodiscard]] priced_graph price(ratio_table const& ratios) const { return price(graph_, model_, ratios); }
+    /// Classes are devices here, at the plan's own shares.
+    [[nodiscard]] priced_graph price_as_planned(cost_model const& per_device) const {
+        return {space_, graph_, steps_, per_device, integral_shares(space_.program(), best_->ratios, best_->cuts), options_.training};
+    }
 
     /// Prices a pair on integral shares and keeps it if it is the best so far.
     std::optional<double> consider(std::string origin, move_list const& path, ratio_table const& ratios) {
@@ -328,9 +332,7 @@ private:
             if (!problem.stages.empty() && solves(solver_, problem)) return as_table(solve(problem, ratios.front()));
         }
         auto problem = make_ratio_problem(steps, saved, model_, proportional_.front(), ratios.size(), segment_of);
-        if (ratios.size() == 1) {
-            return as_table(solve(problem.segments.front(), ratios.front()));
-        }
+        if (ratios.size() == 1) return as_table(solve(problem.segments.front(), ratios.front()));
         if constexpr (segmented_ratio_solver<Solver>) {
             auto solution = solver_.solve(problem);
             if (solution.feasible) return std::move(solution.ratios);
@@ -372,7 +374,7 @@ private:
         auto const model = per_device_model(cluster_, main_type(space_.program()));
         for (int left = 4;; --left) {
             if (memory_binds_) widen(); // a bound that prices memory is for programs of the graph alone
-            priced_graph const priced(space_, graph_, steps_, model, integral_shares(space_.program(), best_->ratios, best_->cuts), options_.training);
+            auto const priced = price_as_planned(model);
             options.start = best_path_;
             if (search_proves && weights_) options.weights = per_device(*weights_);
             auto const found = search_proves ? search_while_it_pays(priced, options) : synthesise_within_time(priced, options);
@@ -423,10 +425,9 @@ private:
     /// At the plan's own shares.
     synthesis_result synthesise_per_device(synthesis_options options) {
         auto const model = per_device_model(cluster_, main_type(space_.program()));
-        priced_graph const priced(space_, graph_, steps_, model, integral_shares(space_.program(), best_->ratios, best_->cuts), options_.training);
         if (weights_) options.weights = per_device(*weights_);
         options.start = best_path_;
-        auto found = synthesise_within_time(priced, std::move(options));
+        auto found = synthesise_within_time(price_as_planned(model), std::move(options));
         if (found.which_limit != search::limit_kind::none) which_limit_ = found.which_limit;
         return found;
     }
