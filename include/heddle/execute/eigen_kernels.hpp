@@ -13,6 +13,7 @@
 #include <heddle/execute/detail/pointwise_kernels.hpp>
 #include <heddle/execute/detail/pool_kernels.hpp>
 #include <heddle/execute/detail/reduction_kernels.hpp>
+#include <heddle/execute/detail/routing_kernels.hpp>
 #include <heddle/execute/detail/window_kernels.hpp>
 
 #include <string_view>
@@ -96,6 +97,7 @@ eigen_kernels<Scalar>::eigen_kernels() {
     detail::add_pool_kernels(table_);
     detail::add_attention_kernels(table_);
     detail::add_lookup_kernels(table_);
+    detail::add_routing_kernels(table_);
 }
 
 static_assert(kernel_backend<eigen_kernels<float>, float> && kernel_backend<eigen_kernels<double>, double>);

@@ -8,13 +8,16 @@
 
 #include <heddle/program/detail/attention_operators.hpp>
 #include <heddle/program/detail/cell_operators.hpp>
+#include <heddle/program/detail/lookup_operators.hpp>
 #include <heddle/program/detail/loss_operators.hpp>
 #include <heddle/program/detail/norm_operators.hpp>
+#include <heddle/program/detail/piece_operators.hpp>
 #include <heddle/program/detail/place_operators.hpp>
 #include <heddle/program/detail/pointwise_operators.hpp>
 #include <heddle/program/detail/product_operators.hpp>
 #include <heddle/program/detail/reduction_operators.hpp>
 #include <heddle/program/detail/view_operators.hpp>
+#include <heddle/program/detail/window_operators.hpp>
 
 #include <array>
 #include <map>

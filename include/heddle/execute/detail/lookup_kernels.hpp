@@ -1,11 +1,169 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Kernels that look up or choose: embedding, routing.
+/// @brief Kernels that choose among elements, or move them by places held in a tensor.
 #pragma once
 
-#include <heddle/execute/detail/norm_kernels.hpp>
+#include <heddle/execute/detail/place_kernels.hpp>
 
 namespace heddle::detail {
+
+/// Elements (outer, place, inner) at the places that a tensor of indices holds: one index for all (`index_select`), or one for each
+/// (`gather`, as many along the axis as the result has). Calls `visit(in the tensor, in the picked elements)`.
+template <class Scalar, class Visitor>
+void for_each_indexed(kernel_call const& call, shape const& dims, dense_tensor<Scalar> const& index, bool for_each_element, Visitor&& visit) {
+    axis_view const view(dims, axis_of(call));
+    extent const count = !for_each_element ? index.elements() : view.lines() == 0 ? 0 : index.elements() / view.lines();
+    for (extent o = 0; o < view.outer; ++o)
+        for (extent k = 0; k < count; ++k)
+            for (extent i = 0; i < view.inner; ++i) {
+                extent const at = (o * count + k) * view.inner + i;
+                auto place = static_cast<extent>(index[for_each_element ? at : k]);
+                if (place < -view.size || place >= view.size) call.fail("has index " + std::to_string(place) + " into " + std::to_string(view.size) + " places");
+                if (place < 0) place += view.size;
+                visit((o * view.size + place) * view.inner + i, at);
+            }
+}
+
+template <class Scalar>
+operator_kernel<Scalar> index_kernel(bool for_each_element) {
+    return {[=](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> {
+                dense_tensor<Scalar> y(call.result_shape(0));
+                for_each_indexed(call, x[0]->dims, *x[1], for_each_element, [&](extent from, extent to) { y[to] = (*x[0])[from]; });
+                return {std::move(y)};
+            },
+            [=](kernel_call const& call, tensor_view<Scalar> x, tensor_view<Scalar>, tensor_view<Scalar> g) {
+                gradients<Scalar> result(2);
+                result[0] = dense_tensor<Scalar>(x[0]->dims);
+                for_each_indexed(call, x[0]->dims, *x[1], for_each_element, [&](extent from, extent to) { (*result[0])[from] += (*g[0])[to]; });
+                return result;
+            }};
+}
+
+/// Calls `visit(in the tensor, in the picked elements)` for what a mask of some of the dimensions has ones at.
+template <class Scalar, class Visitor>
+void for_each_unmasked(kernel_call const& call, shape const& dims, dense_tensor<Scalar> const& mask, extent count, Visitor&& visit) {
+    axis_view const view(dims, axis_of(call), mask.dims.size());
+    std::vector<extent> places;
+    for (extent p = 0; p < view.size; ++p)
+        if (mask[p] != 0) places.push_back(p);
+    if (static_cast<extent>(places.size()) != count) call.fail("has a mask of " + std::to_string(places.size()) + " ones, the result has " + std::to_string(count) + " places");
+    for (extent o = 0; o < view.outer; ++o)
+        for (extent k = 0; k < count; ++k)
+            for (extent i = 0; i < view.inner; ++i) visit((o * view.size + places[static_cast<std::size_t>(k)]) * view.inner + i, (o * count + k) * view.inner + i);
+}
+template <class Scalar>
+operator_kernel<Scalar> mask_kernel() {
+    return {[](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> {
+                dense_tensor<Scalar> y(call.result_shape(0));
+                for_each_unmasked(call, x[0]->dims, *x[1], y.dims[axis_of(call)], [&](extent from, extent to) { y[to] = (*x[0])[from]; });
+                return {std::move(y)};
+            },
+            [](kernel_call const& call, tensor_view<Scalar> x, tensor_view<Scalar>, tensor_view<Scalar> g) {
+                dense_tensor<Scalar> dx(x[0]->dims);
+                for_each_unmasked(call, dx.dims, *x[1], g[0]->dims[axis_of(call)], [&](extent from, extent to) { dx[from] = (*g[0])[to]; });
+                return only(std::move(dx), 2);
+            }};
+}
+
+/// The kernel that `choose(call, operands)` says.
+template <class Scalar, class Choice>
+operator_kernel<Scalar> chosen(Choice choose, std::vector<operator_kernel<Scalar>> kernels) {
+    return {[=](kernel_call const& call, tensor_view<Scalar> x) { return kernels[choose(call, x)].forward(call, x); },
+            [=](kernel_call const& call, tensor_view<Scalar> x, tensor_view<Scalar> y, tensor_view<Scalar> g) { return kernels[choose(call, x)].backward(call, x, y, g); }};
+}
+
+/// Of one operand what slices pick, with a second one the places that it holds or has ones at.
+template <class Scalar>
+operator_kernel<Scalar> slices_or_places() {
+    return chosen<Scalar>([](kernel_call const& call, tensor_view<Scalar> x) { return x.size() < 2 ? 0U : call.flag("is_mask") ? 2U : 1U; },
+                          {picking<Scalar>(), index_kernel<Scalar>(false), mask_kernel<Scalar>()});
+}
+
+/// The largest or smallest of a dimension in order, the first of equals first; the second result is where they are.
+template <class Scalar>
+operator_kernel<Scalar> largest_kernel() {
+    return {[](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> {
+                tensors<Scalar> y{dense_tensor<Scalar>(call.result_shape(0)), dense_tensor<Scalar>(call.result_shape(1))};
+                axis_view const from(x[0]->dims, axis_of(call));
+                extent const count = from.lines() == 0 ? 0 : y[0].elements() / from.lines();
+                bool const largest = call.flag("largest", true);
+                if (count > from.size) call.fail("takes " + std::to_string(count) + " of " + std::to_string(from.size) + " places");
+                from.for_each_line([&](extent first, extent line) {
+                    auto places = every_place(from.size);
+                    auto const value = [&](extent place) { return (*x[0])[first + place * from.inner]; };
+                    std::ranges::sort(places, [&](extent a, extent b) { return value(a) == value(b) ? a < b : (value(a) > value(b)) == largest; });
+                    for (extent k = 0; k < count; ++k) {
+                        extent const at = (line / from.inner * count + k) * from.inner + line % from.inner;
+                        y[0][at] = value(places[static_cast<std::size_t>(k)]);
+                        y[1][at] = static_cast<Scalar>(places[static_cast<std::size_t>(k)]);
+                    }
+                });
+                return y;
+            },
+            [](kernel_call const& call, tensor_view<Scalar> x, tensor_view<Scalar> y, tensor_view<Scalar> g) {
+                dense_tensor<Scalar> dx(x[0]->dims);
+                for_each_indexed(call, dx.dims, *y[1], true, [&](extent from, extent to) { dx[from] += (*g[0])[to]; });
+                return only(std::move(dx));
+            }};
+}
+
+/// Of all elements or of dimensions; with a second result for places, of one.
+template <class Scalar, class Compare>
+operator_kernel<Scalar> extreme_or_places(Compare before) {
+    return chosen<Scalar>([](kernel_call const& call, tensor_view<Scalar>) { return call.results.size() > 1 ? 1U : 0U; }, {extreme_kernel<Scalar>(before), largest_kernel<Scalar>()});
+}
+
+/// Where the largest or smallest of a dimension is, or of all elements; of equals the first.
+template <class Scalar>
+operator_kernel<Scalar> place_kernel(bool largest) {
+    return piecewise_constant<Scalar>([=](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> {
+        dense_tensor<Scalar> y(call.result_shape(0));
+        axis_view const view = call.has("dim") ? axis_view(x[0]->dims, axis_of(call)) : axis_view({x[0]->elements()}, 0);
+        view.for_each_line([&](extent first, extent line) {
+            extent best = 0;
+            auto const value = [&](extent place) { return (*x[0])[first + place * view.inner]; };
+            for (extent place = 1; place < view.size; ++place)
+                if (largest ? value(place) > value(best) : value(place) < value(best)) best = place;
+            y[line] = static_cast<Scalar>(best);
+        });
+        return {std::move(y)};
+    });
+}
+
+/// A one at each place that the operand names, among the classes that are held.
+template <class Scalar>
+operator_kernel<Scalar> one_hot_kernel() {
+    return {[](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> {
+                dense_tensor<Scalar> y(call.result_shape(0));
+                extent const classes = call.whole_shape(call.rule->results[0]).back();
+                auto const& held = call.results[0].back();
+                extent const width = y.dims.back();
+                for (extent n = 0; n < x[0]->elements(); ++n) {
+                    auto const c = static_cast<extent>((*x[0])[n]);
+                    if (c < 0 || c >= classes) call.fail("has class " + std::to_string(c) + " of " + std::to_string(classes));
+                    for (extent place = 0; place < width; ++place) y[n * width + place] = (held ? (*held)[static_cast<std::size_t>(place)] : place) == c;
+                }
+                return {std::move(y)};
+            },
+            [](kernel_call const&, tensor_view<Scalar>, tensor_view<Scalar>, tensor_view<Scalar>) { return gradients<Scalar>(1); }};
+}
+
+/// The first operand plus elements of the third, added at the places that the second holds.
+template <class Scalar>
+operator_kernel<Scalar> scatter_kernel(bool for_each_element) {
+    return {[=](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> {
+                auto y = *x[0];
+                for_each_indexed(call, y.dims, *x[1], for_each_element, [&](extent to, extent from) { y[to] += (*x[2])[from]; });
+                return {std::move(y)};
+            },
+            [=](kernel_call const& call, tensor_view<Scalar> x, tensor_view<Scalar>, tensor_view<Scalar> g) {
+                gradients<Scalar> result(3);
+                result[0] = *g[0];
+                result[2] = dense_tensor<Scalar>(x[2]->dims);
+                for_each_indexed(call, g[0]->dims, *x[1], for_each_element, [&](extent to, extent from) { (*result[2])[from] = (*g[0])[to]; });
+                return result;
+            }};
+}
 
 /// Calls `visit(id number, row)` for every id whose row of the table this rank holds.
 template <class Scalar, class Visitor>
@@ -40,105 +198,20 @@ operator_kernel<Scalar> embedding_kernel() {
             }};
 }
 
-/// Routes each token to the one or two experts of largest probability, first come first served.
-///
-/// Of two, the weights are normalised to sum to one, and all second choices come after the first choices. Every
-/// expert has `capacity` slots in each batch row; a token that finds none is dropped by that expert. The combine mask
-/// holds the weight in the token's slot, the dispatch mask a one. The choice has no derivative: gradients
-/// flow through the combine weights alone.
-template <class Scalar>
-class routing {
-public:
-    struct choice { extent row, expert, slot; int rank; };
-
-    routing(dense_tensor<Scalar> const& tokens, dense_tensor<Scalar> const& gate, int choices, shape const& masks)
-        : experts_(gate.dims[1]), probabilities(shape{tokens.dims[0] * tokens.dims[1], gate.dims[1]}), choices_(choices), masks_(masks) {
-        extent const rows = probabilities.dims[0], width = gate.dims[0], length = tokens.dims[1];
-        if (rows == 0) return;
-        matrix_map<Scalar>(probabilities.data.data(), rows, experts_).noalias() =
-            const_matrix_map<Scalar>(tokens.data.data(), rows, width) * const_matrix_map<Scalar>(gate.data.data(), width, experts_);
-        axis_view const lines(probabilities.dims, 1);
-        probabilities = softmax_of({}, std::move(probabilities), lines, false);
-        for (extent b = 0; b < tokens.dims[0]; ++b) {
-            std::vector<extent> used(static_cast<std::size_t>(experts_));
-            for (int rank = 0; rank < std::min<extent>(choices_, experts_); ++rank)
-                for (extent row = b * length; row < (b + 1) * length; ++row) {
-                    extent const expert = best(row, rank == 0 ? -1 : best(row, -1));
-                    if (extent const slot = used[static_cast<std::size_t>(expert)]++; slot < masks[3]) taken.push_back({row, expert, slot, rank});
-                }
-        }
-    }
-
-    [[nodiscard]] extent place(choice const& c) const { return (c.row * experts_ + c.expert) * masks_[3] + c.slot; }
-    [[nodiscard]] Scalar weight(choice const& c) const { return p(c.row, c.expert) / (choices_ == 1 ? Scalar(1) : sum(c.row)); }
-    /// Adds the cotangents of probabilities, given that of a choice's weight.
-    void backward(choice const& c, Scalar g, dense_tensor<Scalar>& to) const {
-        to[c.row * experts_ + c.expert] += choices_ == 1 ? g : g / sum(c.row);
-        if (choices_ == 1) return;
-        extent const first = best(c.row, -1), second = best(c.row, first);
-        Scalar const shared = -g * p(c.row, c.expert) / (sum(c.row) * sum(c.row));
-        to[c.row * experts_ + first] += shared;
-        if (experts_ > 1) to[c.row * experts_ + second] += shared;
-    }
-
-private:
-    [[nodiscard]] Scalar p(extent row, extent expert) const { return probabilities[row * experts_ + expert]; }
-    /// The likeliest expert but one; the first of equals.
-    [[nodiscard]] extent best(extent row, extent but) const {
-        extent found = -1;
-        for (extent e = 0; e < experts_; ++e)
-            if (e != but && (found < 0 || p(row, e) > p(row, found))) found = e;
-        return found;
-    }
-    [[nodiscard]] Scalar sum(extent row) const {
-        extent const first = best(row, -1);
-        return p(row, first) + (experts_ > 1 ? p(row, best(row, first)) : Scalar(0));
-    }
-
-    extent experts_;
-
-public:
-    dense_tensor<Scalar> probabilities;
-    std::vector<choice> taken;
-
-private:
-    int choices_;
-    shape masks_;
-};
-
-/// Results are the dispatch and the combine mask.
-template <class Scalar>
-operator_kernel<Scalar> routing_kernel(int choices) {
-    return {[=](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> {
-                dense_tensor<Scalar> dispatch(call.result_shape(0)), combine(call.result_shape(1));
-                routing<Scalar> const r(*x[0], *x[1], choices, dispatch.dims);
-                for (auto const& c : r.taken) {
-                    dispatch[r.place(c)] = 1;
-                    combine[r.place(c)] = r.weight(c);
-                }
-                return {std::move(dispatch), std::move(combine)};
-            },
-            [=](kernel_call const& call, tensor_view<Scalar> x, tensor_view<Scalar>, tensor_view<Scalar> g) {
-                routing<Scalar> const r(*x[0], *x[1], choices, call.result_shape(0));
-                dense_tensor<Scalar> scores(r.probabilities.dims);
-                for (auto const& c : r.taken) r.backward(c, (*g[1])[r.place(c)], scores);
-                axis_view const lines(scores.dims, 1);
-                scores = softmax_adjoint({}, r.probabilities, std::move(scores), lines, false);
-                gradients<Scalar> result{dense_tensor<Scalar>(x[0]->dims), dense_tensor<Scalar>(x[1]->dims)};
-                extent const rows = scores.dims[0], experts = scores.dims[1], width = x[1]->dims[0];
-                if (rows == 0) return result;
-                const_matrix_map<Scalar> const ds(scores.data.data(), rows, experts);
-                matrix_map<Scalar>(result[0]->data.data(), rows, width).noalias() = ds * const_matrix_map<Scalar>(x[1]->data.data(), width, experts).transpose();
-                matrix_map<Scalar>(result[1]->data.data(), width, experts).noalias() = const_matrix_map<Scalar>(x[0]->data.data(), rows, width).transpose() * ds;
-                return result;
-            }};
-}
-
 template <class Scalar>
 void add_lookup_kernels(kernel_table<Scalar>& table) {
     table["embedding"] = embedding_kernel<Scalar>();
-    table["top_2_gating"] = routing_kernel<Scalar>(2);
-    table["switch_gating"] = routing_kernel<Scalar>(1);
+    table["getitem"] = table["index"] = slices_or_places<Scalar>();
+    table["topk"] = largest_kernel<Scalar>();
+    table["argmax"] = place_kernel<Scalar>(true);
+    table["argmin"] = place_kernel<Scalar>(false);
+    table["max"] = extreme_or_places<Scalar>(std::ranges::greater{});
+    table["min"] = extreme_or_places<Scalar>(std::ranges::less{});
+    table["one_hot"] = one_hot_kernel<Scalar>();
+    table["index_select"] = index_kernel<Scalar>(false);
+    table["gather"] = index_kernel<Scalar>(true);
+    table["index_add"] = scatter_kernel<Scalar>(false);
+    table["scatter_add"] = scatter_kernel<Scalar>(true);
 }
 
 } // namespace heddle::detail

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Kernels that move elements by their places, or by places held in a tensor, or choose among elements.
+/// @brief Kernels that move or drop elements by their places.
 #pragma once
 
 #include <heddle/execute/detail/linear_kernels.hpp>
@@ -135,129 +135,6 @@ operator_kernel<Scalar> stacking() {
             }};
 }
 
-/// Elements (outer, place, inner) at the places that a tensor of indices holds: one index for all (`index_select`), or one for each
-/// (`gather`, as many along the axis as the result has). Calls `visit(in the tensor, in the picked elements)`.
-template <class Scalar, class Visitor>
-void for_each_indexed(kernel_call const& call, shape const& dims, dense_tensor<Scalar> const& index, bool for_each_element, Visitor&& visit) {
-    axis_view const view(dims, axis_of(call));
-    extent const count = !for_each_element ? index.elements() : view.lines() == 0 ? 0 : index.elements() / view.lines();
-    for (extent o = 0; o < view.outer; ++o)
-        for (extent k = 0; k < count; ++k)
-            for (extent i = 0; i < view.inner; ++i) {
-                extent const at = (o * count + k) * view.inner + i;
-                auto place = static_cast<extent>(index[for_each_element ? at : k]);
-                if (place < -view.size || place >= view.size) call.fail("has index " + std::to_string(place) + " into " + std::to_string(view.size) + " places");
-                if (place < 0) place += view.size;
-                visit((o * view.size + place) * view.inner + i, at);
-            }
-}
-
-template <class Scalar>
-operator_kernel<Scalar> index_kernel(bool for_each_element) {
-    return {[=](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> {
-                dense_tensor<Scalar> y(call.result_shape(0));
-                for_each_indexed(call, x[0]->dims, *x[1], for_each_element, [&](extent from, extent to) { y[to] = (*x[0])[from]; });
-                return {std::move(y)};
-            },
-            [=](kernel_call const& call, tensor_view<Scalar> x, tensor_view<Scalar>, tensor_view<Scalar> g) {
-                gradients<Scalar> result(2);
-                result[0] = dense_tensor<Scalar>(x[0]->dims);
-                for_each_indexed(call, x[0]->dims, *x[1], for_each_element, [&](extent from, extent to) { (*result[0])[from] += (*g[0])[to]; });
-                return result;
-            }};
-}
-
-/// Calls `visit(in the tensor, in the picked elements)` for what a mask of some of the dimensions has ones at.
-template <class Scalar, class Visitor>
-void for_each_unmasked(kernel_call const& call, shape const& dims, dense_tensor<Scalar> const& mask, extent count, Visitor&& visit) {
-    axis_view const view(dims, axis_of(call), mask.dims.size());
-    std::vector<extent> places;
-    for (extent p = 0; p < view.size; ++p)
-        if (mask[p] != 0) places.push_back(p);
-    if (static_cast<extent>(places.size()) != count) call.fail("has a mask of " + std::to_string(places.size()) + " ones, the result has " + std::to_string(count) + " places");
-    for (extent o = 0; o < view.outer; ++o)
-        for (extent k = 0; k < count; ++k)
-            for (extent i = 0; i < view.inner; ++i) visit((o * view.size + places[static_cast<std::size_t>(k)]) * view.inner + i, (o * count + k) * view.inner + i);
-}
-template <class Scalar>
-operator_kernel<Scalar> mask_kernel() {
-    return {[](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> {
-                dense_tensor<Scalar> y(call.result_shape(0));
-                for_each_unmasked(call, x[0]->dims, *x[1], y.dims[axis_of(call)], [&](extent from, extent to) { y[to] = (*x[0])[from]; });
-                return {std::move(y)};
-            },
-            [](kernel_call const& call, tensor_view<Scalar> x, tensor_view<Scalar>, tensor_view<Scalar> g) {
-                dense_tensor<Scalar> dx(x[0]->dims);
-                for_each_unmasked(call, dx.dims, *x[1], g[0]->dims[axis_of(call)], [&](extent from, extent to) { dx[from] = (*g[0])[to]; });
-                return only(std::move(dx), 2);
-            }};
-}
-
-/// The kernel that `choose(call, operands)` says.
-template <class Scalar, class Choice>
-operator_kernel<Scalar> chosen(Choice choose, std::vector<operator_kernel<Scalar>> kernels) {
-    return {[=](kernel_call const& call, tensor_view<Scalar> x) { return kernels[choose(call, x)].forward(call, x); },
-            [=](kernel_call const& call, tensor_view<Scalar> x, tensor_view<Scalar> y, tensor_view<Scalar> g) { return kernels[choose(call, x)].backward(call, x, y, g); }};
-}
-
-/// Of one operand what slices pick, with a second one the places that it holds or has ones at.
-template <class Scalar>
-operator_kernel<Scalar> slices_or_places() {
-    return chosen<Scalar>([](kernel_call const& call, tensor_view<Scalar> x) { return x.size() < 2 ? 0U : call.flag("is_mask") ? 2U : 1U; },
-                          {picking<Scalar>(), index_kernel<Scalar>(false), mask_kernel<Scalar>()});
-}
-
-/// The largest or smallest of a dimension in order, the first of equals first; the second result is where they are.
-template <class Scalar>
-operator_kernel<Scalar> largest_kernel() {
-    return {[](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> {
-                tensors<Scalar> y{dense_tensor<Scalar>(call.result_shape(0)), dense_tensor<Scalar>(call.result_shape(1))};
-                axis_view const from(x[0]->dims, axis_of(call));
-                extent const count = from.lines() == 0 ? 0 : y[0].elements() / from.lines();
-                bool const largest = call.flag("largest", true);
-                if (count > from.size) call.fail("takes " + std::to_string(count) + " of " + std::to_string(from.size) + " places");
-                from.for_each_line([&](extent first, extent line) {
-                    auto places = every_place(from.size);
-                    auto const value = [&](extent place) { return (*x[0])[first + place * from.inner]; };
-                    std::ranges::sort(places, [&](extent a, extent b) { return value(a) == value(b) ? a < b : (value(a) > value(b)) == largest; });
-                    for (extent k = 0; k < count; ++k) {
-                        extent const at = (line / from.inner * count + k) * from.inner + line % from.inner;
-                        y[0][at] = value(places[static_cast<std::size_t>(k)]);
-                        y[1][at] = static_cast<Scalar>(places[static_cast<std::size_t>(k)]);
-                    }
-                });
-                return y;
-            },
-            [](kernel_call const& call, tensor_view<Scalar> x, tensor_view<Scalar> y, tensor_view<Scalar> g) {
-                dense_tensor<Scalar> dx(x[0]->dims);
-                for_each_indexed(call, dx.dims, *y[1], true, [&](extent from, extent to) { dx[from] += (*g[0])[to]; });
-                return only(std::move(dx));
-            }};
-}
-
-/// Of all elements or of dimensions; with a second result for places, of one.
-template <class Scalar, class Compare>
-operator_kernel<Scalar> extreme_or_places(Compare before) {
-    return chosen<Scalar>([](kernel_call const& call, tensor_view<Scalar>) { return call.results.size() > 1 ? 1U : 0U; }, {extreme_kernel<Scalar>(before), largest_kernel<Scalar>()});
-}
-
-/// Where the largest or smallest of a dimension is, or of all elements; of equals the first.
-template <class Scalar>
-operator_kernel<Scalar> place_kernel(bool largest) {
-    return piecewise_constant<Scalar>([=](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> {
-        dense_tensor<Scalar> y(call.result_shape(0));
-        axis_view const view = call.has("dim") ? axis_view(x[0]->dims, axis_of(call)) : axis_view({x[0]->elements()}, 0);
-        view.for_each_line([&](extent first, extent line) {
-            extent best = 0;
-            auto const value = [&](extent place) { return (*x[0])[first + place * view.inner]; };
-            for (extent place = 1; place < view.size; ++place)
-                if (largest ? value(place) > value(best) : value(place) < value(best)) best = place;
-            y[line] = static_cast<Scalar>(best);
-        });
-        return {std::move(y)};
-    });
-}
-
 /// Half of a dimension times the sigmoid of the other half.
 template <class Scalar>
 operator_kernel<Scalar> gated_kernel() {
@@ -285,41 +162,6 @@ operator_kernel<Scalar> gated_kernel() {
             }};
 }
 
-/// A one at each place that the operand names, among the classes that are held.
-template <class Scalar>
-operator_kernel<Scalar> one_hot_kernel() {
-    return {[](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> {
-                dense_tensor<Scalar> y(call.result_shape(0));
-                extent const classes = call.whole_shape(call.rule->results[0]).back();
-                auto const& held = call.results[0].back();
-                extent const width = y.dims.back();
-                for (extent n = 0; n < x[0]->elements(); ++n) {
-                    auto const c = static_cast<extent>((*x[0])[n]);
-                    if (c < 0 || c >= classes) call.fail("has class " + std::to_string(c) + " of " + std::to_string(classes));
-                    for (extent place = 0; place < width; ++place) y[n * width + place] = (held ? (*held)[static_cast<std::size_t>(place)] : place) == c;
-                }
-                return {std::move(y)};
-            },
-            [](kernel_call const&, tensor_view<Scalar>, tensor_view<Scalar>, tensor_view<Scalar>) { return gradients<Scalar>(1); }};
-}
-
-/// The first operand plus elements of the third, added at the places that the second holds.
-template <class Scalar>
-operator_kernel<Scalar> scatter_kernel(bool for_each_element) {
-    return {[=](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> {
-                auto y = *x[0];
-                for_each_indexed(call, y.dims, *x[1], for_each_element, [&](extent to, extent from) { y[to] += (*x[2])[from]; });
-                return {std::move(y)};
-            },
-            [=](kernel_call const& call, tensor_view<Scalar> x, tensor_view<Scalar>, tensor_view<Scalar> g) {
-                gradients<Scalar> result(3);
-                result[0] = *g[0];
-                result[2] = dense_tensor<Scalar>(x[2]->dims);
-                for_each_indexed(call, g[0]->dims, *x[1], for_each_element, [&](extent to, extent from) { (*result[2])[from] = (*g[0])[to]; });
-                return result;
-            }};
-}
-
 /// Zero on one side of a diagonal of the last two dimensions.
 template <class Scalar>
 operator_kernel<Scalar> triangle_kernel(bool upper) {
@@ -344,18 +186,7 @@ void add_place_kernels(kernel_table<Scalar>& table) {
     table["pad"] = mapped_kernel<Scalar>(padded);
     table["unbind"] = unbinding<Scalar>();
     table["stack"] = stacking<Scalar>();
-    table["getitem"] = table["index"] = slices_or_places<Scalar>();
-    table["topk"] = largest_kernel<Scalar>();
-    table["argmax"] = place_kernel<Scalar>(true);
-    table["argmin"] = place_kernel<Scalar>(false);
     table["glu"] = gated_kernel<Scalar>();
-    table["max"] = extreme_or_places<Scalar>(std::ranges::greater{});
-    table["min"] = extreme_or_places<Scalar>(std::ranges::less{});
-    table["one_hot"] = one_hot_kernel<Scalar>();
-    table["index_select"] = index_kernel<Scalar>(false);
-    table["gather"] = index_kernel<Scalar>(true);
-    table["index_add"] = scatter_kernel<Scalar>(false);
-    table["scatter_add"] = scatter_kernel<Scalar>(true);
     table["triu"] = triangle_kernel<Scalar>(true);
     table["tril"] = triangle_kernel<Scalar>(false);
 }

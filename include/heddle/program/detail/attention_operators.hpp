@@ -93,7 +93,7 @@ inline description multi_head_attention(call_view const& c) {
     set_attention_work(c, op.options);
     op.options.attributes.insert(list.attributes.begin(), list.attributes.end());
     op.options.attributes["p"] = just(c.flag(13, "training", true) ? c.probability(10, "dropout_p", 0) : 0);
-    op.options.saved_operands = std::vector<std::uint8_t>{0, 1, 2, 3, static_cast<std::uint8_t>(std::stoi(weight))};
+    op.options.saved_operands = operand_numbers{0, 1, 2, 3, static_cast<std::uint8_t>(std::stoi(weight))};
     return op;
 }
 
@@ -133,7 +133,7 @@ inline description dot_product_attention(call_view const& c) {
     op.options.forward = flops(2 * scores * static_cast<double>(q.back() + v.back()));
     op.options.backward = 2 * *op.options.forward;
     op.options.extra_saved = bytes(scores * element_size(c.type_of(op.operands[0])));
-    op.options.saved_operands = std::vector<std::uint8_t>{0, 1, 2};
+    op.options.saved_operands = operand_numbers{0, 1, 2};
     if (op.operands.size() > 3) op.options.saved_operands->push_back(3);
     op.options.attributes["p"] = just(c.probability(4, "dropout_p", 0));
     op.options.attributes["is_causal"] = just(c.flag(5, "is_causal", false));

@@ -7,7 +7,6 @@
 #include <heddle/program/traced_call.hpp>
 
 #include <algorithm>
-#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -28,6 +27,8 @@ struct described_operator {
 };
 /// None where the catalogue has no rule for these arguments.
 using description = std::optional<described_operator>;
+
+using operand_numbers = std::vector<std::uint8_t>;
 
 [[nodiscard]] inline std::string to_text(shape const& dims) {
     std::string text = "[";
@@ -133,39 +134,6 @@ using entries = std::vector<std::string>;
     if (result.size() == 1) result.resize(rank, result.front());
     if (!result.empty() && result.size() != rank) c.fail(name, "expected one integer or " + std::to_string(rank));
     return result;
-}
-
-/// Where windows lie along one dimension.
-struct window_line {
-    extent size = 1, stride = 1, padding = 0, dilation = 1;
-
-    /// Places of an operand from the first to the last of a window.
-    [[nodiscard]] extent reach() const { return dilation * (size - 1) + 1; }
-    /// How many windows there are on so many places: those that fit, or with `ceil` also one that overhangs and begins before the end.
-    [[nodiscard]] extent count(extent places, bool ceil = false) const {
-        extent const rest = places + 2 * padding - reach();
-        if (rest < 0) return 0;
-        extent const fit = rest / stride + 1;
-        return ceil && rest % stride != 0 && fit * stride < places + padding ? fit + 1 : fit;
-    }
-};
-
-/// The windows of these sides, which have to be numbers of 31 bits, so that no place overflows; absent ones are those of `window_line`.
-[[nodiscard]] inline std::vector<window_line> window_lines(call_view const& c, std::vector<double> const& sizes, std::vector<double> const& strides,
-                                                           std::vector<double> const& paddings, std::vector<double> const& dilations) {
-    constexpr double most = std::numeric_limits<std::int32_t>::max();
-    std::vector<window_line> lines(sizes.size());
-    auto const set = [&](std::string_view name, std::vector<double> const& values, extent window_line::*side, double least) {
-        for (std::size_t d = 0; d < values.size(); ++d) {
-            c.expect_within(name, static_cast<std::int64_t>(std::clamp(values[d], -most, most + 1)), static_cast<std::int64_t>(least), static_cast<std::int64_t>(most));
-            lines[d].*side = static_cast<extent>(values[d]);
-        }
-    };
-    set("kernel_size", sizes, &window_line::size, 1);
-    set("stride", strides, &window_line::stride, 1);
-    set("padding", paddings, &window_line::padding, 0);
-    set("dilation", dilations, &window_line::dilation, 1);
-    return lines;
 }
 
 /// A number, or a flag as 0 or 1, as an attribute's value.

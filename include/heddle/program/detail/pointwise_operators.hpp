@@ -7,8 +7,6 @@
 
 namespace heddle::detail {
 
-using operand_numbers = std::vector<std::uint8_t>;
-
 /// What is particular to a function of one tensor, element by element.
 struct unary_traits {
     bool linear = false;

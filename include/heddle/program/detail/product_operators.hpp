@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Catalogue entries of matrix products, convolutions, embedding and routing.
+/// @brief Catalogue entries of matrix products.
 #pragma once
 
 #include <heddle/program/detail/described_operator.hpp>
@@ -225,122 +225,6 @@ inline description einsum(call_view const& c) {
     op.rule = rule_text(operands, {result}, all_terms(op.operands.size(), "*"));
     if (op.operands.size() > 2) set_pairwise_work(c, op, operands, result, extents);
     op.options.category = op.operands.size() > 1 ? operator_class::matmul : operator_class::reduction;
-    return op;
-}
-
-/// Where the windows of a convolution lie, by the attributes of its operator.
-inline std::vector<window_line> convolution_windows(call_view const& c, described_operator const& op, std::size_t rank) {
-    shape const& weight = c.shape_of(op.operands[1]);
-    auto const numbers = [&](char const* name) {
-        auto const found = op.options.attributes.find(name);
-        return found == op.options.attributes.end() ? std::vector<double>{} : found->second;
-    };
-    return window_lines(c, {weight.end() - static_cast<std::ptrdiff_t>(rank), weight.end()}, numbers("stride"), numbers("padding"), numbers("dilation"));
-}
-
-/// A convolution over windows of `rank` dimensions, or its adjoint, in which each input element adds a window to the output. There may be no batch.
-inline description windows_product(call_view const& c, std::size_t rank, bool adjoint) {
-    described_operator op{{}, {c.tensor(0, "input"), c.tensor(1, "weight")}};
-    shape const &input = c.shape_of(op.operands[0]), &weight = c.shape_of(op.operands[1]), &output = c.result_shape();
-    bool const batched = input.size() == rank + 2;
-    if (weight.size() != rank + 2 || input.size() + 1 < weight.size() || input.size() > weight.size() || output.size() != input.size()) return {};
-    extent const groups = c.integer(6, "groups", 1);
-    std::size_t const channels = batched ? 1 : 0;
-    c.expect_within("groups", groups, 1, input[channels]);
-    extent const in = adjoint ? weight[0] : weight[1] * groups, out = adjoint ? weight[1] * groups : weight[0];
-    if (in != input[channels])
-        c.fail("weight", "takes " + std::to_string(in) + " channels in " + std::to_string(groups) + " groups, the input has " + std::to_string(input[channels]));
-    entries x = blocked(input), w = blocked(weight), result = blocked(output);
-    if (batched) x[0] = result[0] = entry("b", input[0]);
-    x[channels] = groups > 1 ? "(g i)" : entry("i", in);
-    result[channels] = groups > 1 ? "(g o)" : entry("o", out);
-    w[0] = adjoint ? x[channels] : result[channels];
-    w[1] = adjoint ? entry("o", weight[1]) : entry("i", weight[1]);
-    std::vector<entries> operands{x, w};
-    if (auto const bias = c.find_tensor(2, "bias")) {
-        op.operands.push_back(*bias);
-        operands.push_back({result[channels]});
-    }
-    op.rule = rule_text(operands, {result}, operands.size() == 3 ? "0*1 + 2" : "0*1");
-    op.options.category = operator_class::convolution;
-    op.options.attributes = {{"stride", sides(c, 3, "stride", rank)}, {"dilation", sides(c, adjoint ? 7 : 5, "dilation", rank)}, {"groups", just(groups)}};
-    if (groups > 1) op.options.extents = {{"g", groups}};
-    op.options.forward = flops(2 * element_count(adjoint ? input : output) * element_count(weight) / static_cast<double>(weight[0]));
-    return op;
-}
-
-template <std::size_t Rank>
-description convolution(call_view const& c) {
-    auto op = windows_product(c, Rank, false);
-    if (!op) return {};
-    auto& attributes = op->options.attributes;
-    auto const* padding = c.find(4, "padding");
-    bool const by_name = padding && padding->as<std::string>(), same = by_name && *padding->as<std::string>() == "same";
-    if (!by_name) attributes["padding"] = sides(c, 4, "padding", Rank);
-    auto lines = convolution_windows(c, *op, Rank);
-    shape result = c.result_shape();
-    for (std::size_t d = 0; d < Rank; ++d) {
-        extent const places = c.shape_of(op->operands[0])[result.size() - Rank + d];
-        if (same) attributes["padding"].push_back(static_cast<double>((lines[d].reach() - 1) / 2)); // what an odd total leaves over is at the end
-        result[result.size() - Rank + d] = same ? places : lines[d].count(places);
-        if (same && lines[d].stride != 1) c.fail("padding", "is 'same' with stride " + std::to_string(lines[d].stride) + ", expected stride 1");
-    }
-    op->options.results = {result};
-    return op;
-}
-template <std::size_t Rank>
-description convolution_transpose(call_view const& c) {
-    auto op = windows_product(c, Rank, true);
-    if (!op) return {};
-    op->options.attributes["padding"] = sides(c, 4, "padding", Rank);
-    auto const lines = convolution_windows(c, *op, Rank);
-    auto more = sides(c, 5, "output_padding", Rank);
-    more.resize(Rank);
-    shape result = c.result_shape();
-    for (std::size_t d = 0; d < Rank; ++d) {
-        auto const& line = lines[d];
-        extent const added = static_cast<extent>(more[d]), places = c.shape_of(op->operands[0])[result.size() - Rank + d];
-        c.expect_within("output_padding", added, 0, std::max(line.stride, line.dilation) - 1);
-        result[result.size() - Rank + d] = (places - 1) * line.stride - 2 * line.padding + line.reach() + added;
-    }
-    op->options.results = {result};
-    return op;
-}
-
-inline description embedding(call_view const& c) {
-    described_operator op{{}, {c.tensor(0, "input"), c.tensor(1, "weight")}};
-    shape const &ids = c.shape_of(op.operands[0]), &table = c.shape_of(op.operands[1]);
-    // Scaling by frequency counts an id in the whole batch.
-    if (table.size() != 2 || c.find(3, "max_norm") || c.flag(5, "scale_grad_by_freq", false)) return {};
-    entries result = numbered(ids);
-    result.push_back(entry("d", table[1]));
-    op.rule = rule_text({numbered(ids), {entry("v", table[0]), result.back()}}, {result}, "1");
-    op.options.forward = flops(element_count(ids) * static_cast<double>(table[1]));
-    op.options.saved_operands = std::vector<std::uint8_t>{0};
-    op.options.sparse_operands = {1};
-    if (c.find(2, "padding_idx")) {
-        op.options.attributes["padding_idx"] = just(c.place("padding_idx", c.integer(2, "padding_idx"), table[0]));
-    }
-    return op;
-}
-
-/// Dispatch and combine masks (batch, sequence, expert, slot). A batch row has slots of its own, so
-/// the batch alone is parallel.
-inline description gating(call_view const& c) {
-    described_operator op{{}, c.call().operands};
-    if (op.operands.size() != 2 || c.result_count() != 2) return {};
-    shape const &tokens = c.shape_of(op.operands[0]), &gate = c.shape_of(op.operands[1]);
-    if (tokens.size() != 3 || gate.size() != 2) return {};
-    std::string const b = entry("b", tokens[0]);
-    std::vector<entries> const results(2, entries{b, "_", "_", "_"});
-    op.rule = rule_text({{b, "_", "_"}, {"_", "_"}}, results);
-    if (c.result_shape().empty()) return {};
-    op.options.results.assign(2, {tokens[0], tokens[1], gate[1], c.result_shape().back()}); // how many slots there are is the model's to say
-    double const scores = element_count(tokens) / static_cast<double>(tokens[2]) * static_cast<double>(gate[1]);
-    op.options.forward = flops(2 * scores * static_cast<double>(tokens[2]) + 2 * element_count(c.result_shape()));
-    op.options.backward = 2 * *op.options.forward;
-    op.options.saved_operands = std::vector<std::uint8_t>{0, 1};
-    op.options.extra_saved = bytes(2 * scores * element_size(c.type_of(op.operands[0])));
     return op;
 }
 

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief Catalogue entries that pick and scatter elements by places held in tensors, and route tokens.
+#pragma once
+
+#include <heddle/program/detail/piece_operators.hpp>
+
+#include <cmath>
+
+namespace heddle::detail {
+
+/// What a mask of some dimensions picks takes their place, as long as the result says: what is picked from and by is whole.
+inline description slices_of_mask(call_view const& c, tensor_id x, std::size_t axis, tensor_id mask) {
+    shape const &dims = c.shape_of(x), &places = c.shape_of(mask), &result = c.result_shape();
+    std::size_t const count = places.size();
+    if (count == 0 || axis + count > dims.size() || result.size() + count != dims.size() + 1) return {};
+    auto const first = static_cast<std::ptrdiff_t>(axis);
+    c.expect_shape("index", mask, {dims.begin() + first, dims.begin() + first + static_cast<std::ptrdiff_t>(count)});
+    c.expect_within("index", result[axis], 1, static_cast<std::int64_t>(element_count(places)));
+    entries from = numbered(dims), to = from;
+    for (std::size_t d = 0; d < count; ++d) from[axis + d] = entry("_", dims[axis + d]);
+    to.erase(to.begin() + first + 1, to.begin() + first + static_cast<std::ptrdiff_t>(count));
+    to[axis] = entry("_", result[axis]);
+    auto op = copy_of(c, {x, mask}, {from, blocked(places)}, to);
+    op.options.results = {result};
+    op.options.saved_operands = operand_numbers{1};
+    op.options.attributes = {{"dim", just(axis)}, {"is_mask", just(true)}};
+    return op;
+}
+
+/// Whole slices at the places that a tensor holds, whose dimensions take the place of the one they are of: parallel along them.
+inline description slices_at(call_view const& c, tensor_id x, std::size_t axis, tensor_id index) {
+    if (c.type_of(index) == element_type::boolean) return slices_of_mask(c, x, axis, index);
+    if (is_floating(c.type_of(index))) return {};
+    entries from = numbered(c.shape_of(x)), to = from;
+    entries const places = numbered(c.shape_of(index), "j");
+    to.erase(to.begin() + static_cast<std::ptrdiff_t>(axis));
+    to.insert(to.begin() + static_cast<std::ptrdiff_t>(axis), places.begin(), places.end());
+    from[axis] = entry("_", c.shape_of(x)[axis]);
+    auto op = copy_of(c, {x, index}, {from, places}, to);
+    op.options.saved_operands = operand_numbers{1};
+    op.options.attributes["dim"] = just(axis);
+    return op;
+}
+inline description index_select(call_view const& c) {
+    tensor_id const x = c.tensor(0, "input"), index = c.tensor(2, "index");
+    if (c.shape_of(index).size() != 1) return {};
+    return slices_at(c, x, c.axis(c.integer(1, "dim"), c.shape_of(x).size()), index);
+}
+/// Integers and slices, or one tensor of places beside dimensions taken whole; `absent` says whether none takes one whole too, or adds one.
+inline description index_by(call_view const& c, bool absent) {
+    auto const* index = c.find(1, "index");
+    if (!index) return get_item(c);
+    auto const* several = index->as<literal::list>();
+    literal::list const items = several ? *several : literal::list{*index};
+    auto const tensors = std::ranges::count_if(items, [](literal const& i) { return i.as<literal::tensor>() != nullptr; });
+    if (tensors == 0 && !absent) return get_item(c);
+    if (tensors != 1) return {};
+    tensor_id const x = c.tensor(0, "input");
+    std::size_t const rank = c.shape_of(x).size();
+    std::size_t next = 0, axis = rank;
+    tensor_id places = 0;
+    for (std::size_t n = 0; n < items.size(); ++n) {
+        auto const* slice = items[n].as<literal::slice>();
+        if (auto const* t = items[n].as<literal::tensor>()) {
+            axis = next++;
+            places = t->id;
+        } else if (items[n].as<literal::ellipsis>() && items.size() <= rank + 1) {
+            next = rank + n + 1 - items.size();
+        } else if ((slice && slice->is_whole()) || (absent && items[n].is_none())) {
+            ++next;
+        } else {
+            return {};
+        }
+    }
+    return axis < rank && next <= rank ? slices_at(c, x, axis, places) : description{};
+}
+inline description get_item_at(call_view const& c) { return index_by(c, false); }
+inline description index_list(call_view const& c) { return index_by(c, true); }
+
+/// What is left of a dimension from which elements are picked.
+enum class kept_dimension { several, one, none };
+
+/// The largest or smallest of a dimension, and where they are.
+inline described_operator ranked(call_view const& c, std::size_t axis, kept_dimension kept, bool largest, extent count = 1) {
+    tensor_id const x = c.tensor(0, "input");
+    shape const& dims = c.shape_of(x);
+    shape result = dims;
+    result[axis] = count;
+    if (kept == kept_dimension::none) result.erase(result.begin() + static_cast<std::ptrdiff_t>(axis));
+    entries from = numbered(dims), to = from;
+    from[axis] = entry("_", dims[axis]);
+    if (kept == kept_dimension::none) to.erase(to.begin() + static_cast<std::ptrdiff_t>(axis));
+    else to[axis] = kept == kept_dimension::one ? "1" : entry("_", count);
+    described_operator op{rule_text({from}, {to, to}), {x}};
+    op.options.results = {result, result};
+    op.options.category = operator_class::reduction;
+    op.options.forward = flops(element_count(dims) * (kept == kept_dimension::several ? std::log2(static_cast<double>(dims[axis]) + 1) : 1));
+    op.options.backward = flops(element_count(result));
+    op.options.saved_operands = operand_numbers{};
+    op.options.saved_results = {1};
+    op.options.attributes = {{"dim", just(axis)}, {"largest", just(largest)}};
+    return op;
+}
+inline description largest(call_view const& c) {
+    shape const& dims = c.shape_of(c.tensor(0, "input"));
+    if (c.result_count() != 2 || dims.empty()) return {};
+    std::size_t const axis = c.axis(c.integer(2, "dim", -1), dims.size());
+    extent const count = c.integer(1, "k");
+    c.expect_within("k", count, 1, dims[axis]);
+    return ranked(c, axis, kept_dimension::several, c.flag(3, "largest", true), count);
+}
+
+/// All of a dimension in order, and where it was.
+inline description sorted(call_view const& c) {
+    shape const& dims = c.shape_of(c.tensor(0, "input"));
+    if (c.result_count() != 2 || dims.empty() || c.flag(3, "stable", false)) return {};
+    std::size_t const axis = c.axis(c.integer(1, "dim", -1), dims.size());
+    auto op = ranked(c, axis, kept_dimension::several, c.flag(2, "descending", false), dims[axis]);
+    op.kind = "topk";
+    return op;
+}
+
+/// A one at the place that each element names, along a dimension of its own at the end.
+inline description one_hot(call_view const& c) {
+    tensor_id const x = c.tensor(0, "input");
+    if (c.result_shape().size() != c.shape_of(x).size() + 1) return {};
+    entries const from = numbered(c.shape_of(x));
+    entries to = from;
+    to.push_back(entry("classes", c.result_shape().back()));
+    auto const classes = c.integer(1, "num_classes", -1); // else what the result says
+    auto op = copy_of(c, {x}, {from}, to, "");
+    op.options.extents = {{"classes", classes < 0 ? c.result_shape().back() : classes}};
+    op.options.saved_operands = operand_numbers{};
+    return op;
+}
+
+/// Elements at a place each, along a dimension; the others must be whole.
+inline description gather_elements(call_view const& c) {
+    tensor_id const x = c.tensor(0, "input"), index = c.tensor(2, "index");
+    shape const &dims = c.shape_of(x), &places = c.shape_of(index);
+    std::size_t const axis = c.axis(c.integer(1, "dim"), dims.size());
+    if (places.size() != dims.size()) return {};
+    entries from = numbered(dims), to = from;
+    for (std::size_t d = 0; d < dims.size(); ++d)
+        if (d != axis && dims[d] != places[d]) return {};
+    from[axis] = entry("_", dims[axis]);
+    to[axis] = entry("j", places[axis]);
+    auto op = copy_of(c, {x, index}, {from, to}, to);
+    op.options.saved_operands = operand_numbers{1};
+    op.options.attributes["dim"] = just(axis);
+    return op;
+}
+
+/// The first operand plus slices, or elements, of the third at the places of the second: a sum over the places.
+inline description scattered(call_view const& c, bool for_each_element) {
+    tensor_id const x = c.tensor(0, "input"), index = c.tensor(2, "index"), source = c.tensor(3, for_each_element ? "src" : "source");
+    shape const &dims = c.shape_of(x), &from = c.shape_of(source);
+    std::size_t const axis = c.axis(c.integer(1, "dim"), dims.size());
+    bool const is_scaled = c.find(4, "alpha") && c.number(4, "alpha") != 1.0;
+    if (from.size() != dims.size() || is_scaled) return {};
+    for (std::size_t d = 0; d < dims.size(); ++d)
+        if (d != axis && dims[d] != from[d]) return {};
+    if (c.shape_of(index) != (for_each_element ? from : shape{from[axis]})) return {};
+    entries to = numbered(dims), access = to;
+    to[axis] = entry("_", dims[axis]);
+    access[axis] = entry("j", from[axis]);
+    auto op = copy_of(c, {x, index, source}, {to, for_each_element ? access : entries{access[axis]}, access}, to, "0 + 2");
+    op.options.results = {dims};
+    op.options.forward = flops(element_count(from));
+    op.options.saved_operands = operand_numbers{1};
+    op.options.attributes["dim"] = just(axis);
+    return op;
+}
+inline description index_add(call_view const& c) { return scattered(c, false); }
+inline description scatter_add(call_view const& c) { return scattered(c, true); }
+
+inline description embedding(call_view const& c) {
+    described_operator op{{}, {c.tensor(0, "input"), c.tensor(1, "weight")}};
+    shape const &ids = c.shape_of(op.operands[0]), &table = c.shape_of(op.operands[1]);
+    // Scaling by frequency counts an id in the whole batch.
+    if (table.size() != 2 || c.find(3, "max_norm") || c.flag(5, "scale_grad_by_freq", false)) return {};
+    entries result = numbered(ids);
+    result.push_back(entry("d", table[1]));
+    op.rule = rule_text({numbered(ids), {entry("v", table[0]), result.back()}}, {result}, "1");
+    op.options.forward = flops(element_count(ids) * static_cast<double>(table[1]));
+    op.options.saved_operands = operand_numbers{0};
+    op.options.sparse_operands = {1};
+    if (c.find(2, "padding_idx")) {
+        op.options.attributes["padding_idx"] = just(c.place("padding_idx", c.integer(2, "padding_idx"), table[0]));
+    }
+    return op;
+}
+
+/// Dispatch and combine masks (batch, sequence, expert, slot). A batch row has slots of its own, so
+/// the batch alone is parallel.
+inline description gating(call_view const& c) {
+    described_operator op{{}, c.call().operands};
+    if (op.operands.size() != 2 || c.result_count() != 2) return {};
+    shape const &tokens = c.shape_of(op.operands[0]), &gate = c.shape_of(op.operands[1]);
+    if (tokens.size() != 3 || gate.size() != 2) return {};
+    std::string const b = entry("b", tokens[0]);
+    std::vector<entries> const results(2, entries{b, "_", "_", "_"});
+    op.rule = rule_text({{b, "_", "_"}, {"_", "_"}}, results);
+    if (c.result_shape().empty()) return {};
+    op.options.results.assign(2, {tokens[0], tokens[1], gate[1], c.result_shape().back()}); // how many slots there are is the model's to say
+    double const scores = element_count(tokens) / static_cast<double>(tokens[2]) * static_cast<double>(gate[1]);
+    op.options.forward = flops(2 * scores * static_cast<double>(tokens[2]) + 2 * element_count(c.result_shape()));
+    op.options.backward = 2 * *op.options.forward;
+    op.options.saved_operands = operand_numbers{0, 1};
+    op.options.extra_saved = bytes(2 * scores * element_size(c.type_of(op.operands[0])));
+    return op;
+}
+
+} // namespace heddle::detail

@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief Catalogue entries that take tensors apart and put them together.
+#pragma once
+
+#include <heddle/program/detail/view_operators.hpp>
+
+#include <limits>
+#include <utility>
+
+namespace heddle::detail {
+
+/// Concatenation is linear in all its operands together.
+inline description concatenate(call_view const& c) {
+    described_operator op{{}, c.call().operands};
+    if (op.operands.empty()) return {};
+    shape const& first = c.shape_of(op.operands.front());
+    std::size_t const axis = c.axis(c.integer(1, "dim", 0), first.size());
+    entries access = numbered(first);
+    access[axis] = "_";
+    shape whole = first;
+    whole[axis] = 0;
+    for (tensor_id t : op.operands) {
+        shape alike = c.shape_of(t);
+        if (alike.size() != first.size()) return {};
+        whole[axis] += std::exchange(alike[axis], first[axis]);
+        if (alike != first)
+            c.fail("tensors", "has shapes " + to_text(first) + " and " + to_text(c.shape_of(t)) + ", expected them alike in all dimensions but " + std::to_string(axis));
+    }
+    op.rule = rule_text(std::vector<entries>(op.operands.size(), access), {access}, all_terms(op.operands.size(), " + "));
+    op.options.results = {whole};
+    op.options.forward = flops(element_count(whole));
+    op.options.attributes["dim"] = just(axis);
+    return op;
+}
+
+/// How long pieces of a dimension are: `split` and `chunk` by a length, `tensor_split` as evenly as they can be, or as a list says.
+inline std::vector<extent> piece_lengths(call_view const& c, extent whole) {
+    literal const* sizes = nullptr;
+    for (char const* name : {"split_size_or_sections", "split_size", "split_sizes", "chunks", "sections", "indices", "indices_or_sections"})
+        if (sizes = c.find(1, name); sizes) break;
+    if (!sizes) c.fail("split_size_or_sections", "expected an integer or a list of them");
+    bool const evenly = c.call().target.ends_with("tensor_split"), chunks = c.call().target.ends_with("chunk");
+    std::vector<extent> lengths;
+    auto const number = [&](literal const& l) {
+        if (!l.as<std::int64_t>()) c.fail("split_size_or_sections", "expected integers");
+        return *l.as<std::int64_t>();
+    };
+    if (auto const* list = sizes->as<literal::list>()) {
+        extent at = 0;
+        for (auto const& item : *list) {
+            lengths.push_back(evenly ? number(item) - at : number(item));
+            at += lengths.back();
+            c.expect_within("split_size_or_sections", at, 0, whole);
+        }
+        if (evenly) lengths.push_back(whole - at);
+        else c.expect_within("split_size_or_sections", at, whole, whole);
+        return lengths;
+    }
+    extent const n = number(*sizes);
+    c.expect_within("split_size_or_sections", n, 1, std::numeric_limits<extent>::max());
+    c.expect_within("split_size_or_sections", static_cast<std::int64_t>(c.result_count()), 1, whole); // there is no piece of nothing
+    if (evenly) {
+        c.expect_results(static_cast<std::size_t>(n));
+        for (extent k = 0; k < n; ++k) lengths.push_back(whole / n + (k < whole % n ? 1 : 0));
+        return lengths;
+    }
+    extent const length = chunks ? (whole - 1) / n + 1 : n;
+    c.expect_results(static_cast<std::size_t>((whole - 1) / length + 1));
+    for (extent at = 0; at < whole; at += std::min(length, whole - at)) lengths.push_back(std::min(length, whole - at));
+    return lengths;
+}
+
+/// Several results along one blocked dimension.
+inline description divide(call_view const& c) {
+    tensor_id const x = c.tensor(0, c.call().keywords.contains("tensor") ? "tensor" : "input"); // as torch.functional.split has it
+    shape const& dims = c.shape_of(x);
+    entries access = numbered(dims);
+    std::size_t const axis = c.axis(c.integer(2, "dim", 0), access.size());
+    access[axis] = "_";
+    described_operator op{rule_text({access}, std::vector<entries>(c.result_count(), access), "0"), {x}};
+    for (extent length : piece_lengths(c, dims[axis])) op.options.results.emplace_back(dims)[axis] = length;
+    c.expect_results(op.options.results.size());
+    op.options.attributes["dim"] = just(axis);
+    op.options.is_view = true;
+    return op;
+}
+
+/// What integers and slices take of a tensor, dimension by dimension: one that is taken whole keeps its index, any other is blocked.
+class slicing {
+public:
+    slicing(call_view const& c, tensor_id x) : call_(c), x_(x), dims_(c.shape_of(x)), indices_(numbered(dims_)) {}
+
+    /// Dimensions that nothing has been said of yet.
+    [[nodiscard]] std::size_t left() const { return dims_.size() - from_.size(); }
+    [[nodiscard]] std::size_t result_rank() const { return to_.size(); }
+
+    void keep() {
+        to_.push_back(indices_[from_.size()]);
+        result_.push_back(size());
+        take(to_.back(), 0, 1, 0);
+    }
+    void keep(std::size_t count) {
+        while (count-- > 0) keep();
+    }
+    /// A dimension of its own.
+    void insert() {
+        to_.emplace_back("1");
+        result_.push_back(1);
+    }
+    void pick(std::string_view name, std::int64_t index) { take(entry("_", size()), call_.place(name, index, size()), 1, 1); }
+    /// *Precondition:* `count` places from `start` on are there.
+    void run(extent start, extent count, extent step) {
+        if (count == size()) return keep();
+        to_.push_back(entry("_", count));
+        result_.push_back(count);
+        take("_", start, step, count);
+    }
+    void range(std::string_view name, literal::slice const& s) {
+        auto const bound = [&](std::int64_t at) { return std::clamp<extent>(at < 0 ? at + size() : at, 0, size()); };
+        extent const start = bound(s.start.value_or(0)), stop = bound(s.stop.value_or(size())), step = s.step.value_or(1);
+        if (step < 1) call_.fail(name, "has step " + std::to_string(step) + ", expected at least 1");
+        if (stop <= start) call_.fail(name, "takes places " + std::to_string(start) + " to " + std::to_string(stop) + ", expected at least one");
+        run(start, (stop - start - 1) / step + 1, step);
+    }
+
+    [[nodiscard]] described_operator finish() const {
+        auto op = view_of(x_, from_, to_);
+        op.options.results = {result_};
+        op.options.attributes = {{"start", start_}, {"step", step_}, {"count", count_}};
+        return op;
+    }
+
+private:
+    [[nodiscard]] extent size() const { return dims_[from_.size()]; }
+    void take(std::string access, extent start, extent step, extent count) {
+        from_.push_back(std::move(access));
+        start_.push_back(static_cast<double>(start));
+        step_.push_back(static_cast<double>(step));
+        count_.push_back(static_cast<double>(count));
+    }
+
+    call_view const& call_;
+    tensor_id x_;
+    shape const& dims_;
+    entries indices_, from_{}, to_{};
+    shape result_{};
+    std::vector<double> start_{}, step_{}, count_{}; // by dimension; a count of zero takes all of it
+};
+
+/// Integers and slices.
+inline description get_item(call_view const& c) {
+    tensor_id const x = c.tensor(0, "input");
+    auto const* index = c.find(1, "index");
+    literal const absent{};
+    if (!index && c.call().arguments.size() > 1) index = &absent; // x[None]
+    if (!index) return {};
+    auto const* several = index->as<literal::list>();
+    literal::list const items = several ? *several : literal::list{*index};
+    auto const kept = static_cast<std::size_t>(std::ranges::count_if(items, [](literal const& i) { return !i.is_none() && !i.as<literal::ellipsis>(); }));
+    std::size_t const rank = c.shape_of(x).size();
+    if (kept > rank) c.fail("index", "is of " + std::to_string(kept) + " dimensions, there are " + std::to_string(rank));
+    slicing slices(c, x);
+    for (auto const& item : items) {
+        if (item.is_none()) slices.insert();
+        else if (item.as<literal::ellipsis>()) slices.keep(std::min(rank - kept, slices.left()));
+        else if (slices.left() == 0) return {};
+        else if (auto const* slice = item.as<literal::slice>()) slices.range("index", *slice);
+        else if (auto const* at = item.as<std::int64_t>()) slices.pick("index", *at);
+        else return {};
+        if (slices.result_rank() > c.result_shape().size()) return {}; // a list of integers picks elements
+    }
+    slices.keep(slices.left());
+    return slices.result_rank() == c.result_shape().size() ? description{slices.finish()} : description{};
+}
+/// One place of a dimension, or places from a start on: as an index would pick them.
+template <class Take>
+description slice_axis(call_view const& c, std::int64_t dimension, Take take) {
+    tensor_id const x = c.tensor(0, "input");
+    std::size_t const axis = c.axis(dimension, c.shape_of(x).size());
+    slicing slices(c, x);
+    slices.keep(axis);
+    take(slices, c.shape_of(x)[axis]);
+    slices.keep(slices.left());
+    return slices.finish();
+}
+inline description select(call_view const& c) {
+    return slice_axis(c, c.integer(1, "dim"), [&](slicing& s, extent) { s.pick("index", c.integer(2, "index")); });
+}
+inline description narrow(call_view const& c) {
+    return slice_axis(c, c.integer(1, "dim"), [&](slicing& s, extent size) {
+        auto start = c.integer(2, "start");
+        c.expect_within("start", start, -size, size);
+        if (start < 0) start += size;
+        auto const length = c.integer(3, "length");
+        c.expect_within("length", length, 1, size - start);
+        s.run(start, length, 1);
+    });
+}
+inline description slice(call_view const& c) {
+    return slice_axis(c, c.integer(1, "dim", 0), [&](slicing& s, extent size) {
+        s.range("end", {c.integer(2, "start", 0), c.integer(3, "end", size), c.integer(4, "step", 1)});
+    });
+}
+
+/// Every slice along a dimension as a result of its own.
+inline description unbind(call_view const& c) {
+    tensor_id const x = c.tensor(0, "input");
+    entries from = numbered(c.shape_of(x));
+    std::size_t const axis = c.axis(c.integer(1, "dim", 0), from.size());
+    entries to = from;
+    to.erase(to.begin() + static_cast<std::ptrdiff_t>(axis));
+    from[axis] = entry("_", c.shape_of(x)[axis]);
+    c.expect_results(static_cast<std::size_t>(c.shape_of(x)[axis]));
+    described_operator op{rule_text({from}, std::vector<entries>(c.result_count(), to), "0"), {x}};
+    op.options.attributes["dim"] = just(axis);
+    op.options.is_view = true;
+    return op;
+}
+inline description stack(call_view const& c) {
+    auto const& operands = c.call().operands;
+    if (operands.empty()) return {};
+    shape const& dims = c.shape_of(operands.front());
+    std::size_t const axis = c.axis(c.integer(1, "dim", 0), dims.size() + 1);
+    entries to = numbered(dims);
+    std::vector<entries> const from(operands.size(), to);
+    to.insert(to.begin() + static_cast<std::ptrdiff_t>(axis), entry("_", static_cast<extent>(operands.size())));
+    for (auto t : operands)
+        if (c.shape_of(t) != dims) return {};
+    auto op = copy_of(c, operands, from, to, all_terms(operands.size(), " + "));
+    shape result = dims;
+    result.insert(result.begin() + static_cast<std::ptrdiff_t>(axis), static_cast<extent>(operands.size()));
+    op.options.results = {result};
+    op.options.attributes["dim"] = just(axis);
+    return op;
+}
+
+/// Puts a class token before each sequence.
+inline description append_class_token(call_view const& c) {
+    described_operator op{{}, {c.tensor(0, "x"), c.tensor(1, "cls_token")}};
+    shape const &x = c.shape_of(op.operands[0]), &token = c.shape_of(op.operands[1]);
+    if (x.size() != 3 || token != shape{1, 1, x[2]}) return {};
+    entries access = numbered(x);
+    access[1] = "_";
+    op.rule = rule_text({access, {"1", "1", access[2]}}, {access}, "0 + 1");
+    op.options.results = {{x[0], x[1] + 1, x[2]}};
+    op.options.forward = flops(element_count(c.result_shape()));
+    return op;
+}
+
+inline description get_class_token(call_view const& c) {
+    tensor_id const x = c.tensor(0, "x");
+    entries access = numbered(c.shape_of(x));
+    if (access.size() != 3) return {};
+    access[1] = "_";
+    return view_of(x, access, {access[0], access[2]});
+}
+
+} // namespace heddle::detail
