@@ -119,6 +119,7 @@
 #include <heddle/pipeline/template_subsets.hpp>
 
 #include <heddle/planner/amp.hpp>
+#include <heddle/planner/balance_program.hpp>
 #include <heddle/planner/baselines.hpp>
 #include <heddle/planner/device_types.hpp>
 #include <heddle/planner/ditto.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief The serial execution of a program's steps, event by event.
+/// @brief What devices do in an iteration, event by event, and how much of it at once; of serial execution.
 #pragma once
 
 #include <heddle/cost/cost_model.hpp>
@@ -32,6 +32,35 @@ struct timeline {
     std::vector<timeline_event> events;
     double total = 0;
 };
+
+/// Seconds in which a device computes, in which it communicates, and in which it does both.
+struct overlap {
+    double compute = 0, communication = 0, both = 0;
+    /// Of the shorter one, the part beside the other.
+    [[nodiscard]] double ratio() const { return both > 0 ? both / std::min(compute, communication) : 0; }
+};
+
+[[nodiscard]] inline overlap overlap_of(timeline const& t, std::size_t device) {
+    std::vector<std::pair<double, int>> moments; // 1 and -1: computation begins and ends; 2 and -2: communication
+    for (auto const& e : t.events) {
+        if (e.device != device) continue;
+        int const kind = e.transfer ? 2 : 1;
+        moments.push_back({e.start, kind});
+        moments.push_back({e.start + e.duration, -kind});
+    }
+    std::ranges::sort(moments);
+    overlap result;
+    int computes = 0, communicates = 0;
+    double before = 0;
+    for (auto const& [now, kind] : moments) {
+        if (computes > 0) result.compute += now - before;
+        if (communicates > 0) result.communication += now - before;
+        if (computes > 0 && communicates > 0) result.both += now - before;
+        (kind == 1 || kind == -1 ? computes : communicates) += kind > 0 ? 1 : -1;
+        before = now;
+    }
+    return result;
+}
 
 /// Runs steps forward, their adjoints backward, the deferred collectives and the update, each device on
 /// its own clock; a collective starts when the last device reaches it. Deferred ones follow the backward pass or, overlapped,

@@ -349,33 +349,4 @@ private:
     return run(model.class_count(), training.micro_batches, training.turn.value, options).run(stages, updates, refreshes);
 }
 
-/// Seconds in which a device computes, in which it communicates, and in which it does both.
-struct overlap {
-    double compute = 0, communication = 0, both = 0;
-    /// Of the shorter one, the part beside the other.
-    [[nodiscard]] double ratio() const { return both > 0 ? both / std::min(compute, communication) : 0; }
-};
-
-[[nodiscard]] inline overlap overlap_of(timeline const& t, std::size_t device) {
-    std::vector<std::pair<double, int>> moments; // 1 and -1: computation begins and ends; 2 and -2: communication
-    for (auto const& e : t.events) {
-        if (e.device != device) continue;
-        int const kind = e.transfer ? 2 : 1;
-        moments.push_back({e.start, kind});
-        moments.push_back({e.start + e.duration, -kind});
-    }
-    std::ranges::sort(moments);
-    overlap result;
-    int computes = 0, communicates = 0;
-    double before = 0;
-    for (auto const& [now, kind] : moments) {
-        if (computes > 0) result.compute += now - before;
-        if (communicates > 0) result.communication += now - before;
-        if (computes > 0 && communicates > 0) result.both += now - before;
-        (kind == 1 || kind == -1 ? computes : communicates) += kind > 0 ? 1 : -1;
-        before = now;
-    }
-    return result;
-}
-
 } // namespace heddle

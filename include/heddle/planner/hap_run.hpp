@@ -5,17 +5,14 @@
 /// HAP (EuroSys '24), sections 3 to 5.
 #pragma once
 
-#include <heddle/balance/curved_ratio_problem.hpp>
-#include <heddle/balance/interleaved_ratio_problem.hpp>
-#include <heddle/balance/segmented_ratio_problem.hpp>
 #include <heddle/cost/duplex.hpp>
 #include <heddle/cost/overlapped.hpp>
+#include <heddle/planner/balance_program.hpp>
 #include <heddle/planner/baselines.hpp>
 #include <heddle/planner/device_types.hpp>
 #include <heddle/planner/global_bound.hpp>
 #include <heddle/planner/memory_reason.hpp>
 #include <heddle/planner/pins.hpp>
-#include <heddle/planner/realise.hpp>
 #include <heddle/planner/synthesis.hpp>
 #include <heddle/theory/view_conversions.hpp>
 
@@ -27,7 +24,6 @@
 #include <limits>
 #include <map>
 #include <optional>
-#include <ranges>
 #include <set>
 #include <string>
 #include <type_traits>
@@ -217,7 +213,7 @@ private:
             }
             consider(origin + ", program", *found.path, ratios);
             bool const is_new = seen.insert(*found.path).second;
-            auto const balanced = balance(*found.path, ratios);
+            auto const balanced = balance_at(*found.path, ratios);
             if (!balanced) return;
             consider(origin + ", ratios", *found.path, *balanced);
             double change = 0;
@@ -226,6 +222,10 @@ private:
             if (!is_new || change < 1e-6) return;
             ratios = *balanced;
         }
+    }
+
+    [[nodiscard]] std::optional<ratio_table> balance_at(move_list const& path, ratio_table const& ratios) {
+        return balance(path, ratios, {space_, steps_, model_, options_.training, proportional_.front()}, solver_, follows_curves_);
     }
 
     synthesis_result synthesise_within_time(priced_graph const& priced, synthesis_options options) {
@@ -278,7 +278,7 @@ private:
             auto const path = least_memory(priced, count_buffers);
             if (!path) continue;
             consider(origin + ", least memory", *path, ratios);
-            auto const balanced = balance(*path, ratios);
+            auto const balanced = balance_at(*path, ratios);
             if (!balanced) continue;
             consider(origin + ", least memory, ratios", *path, *balanced);
             return *balanced;
@@ -294,7 +294,7 @@ private:
         cost_model const model(roomy, types_.classes, main_type(space_.program()));
         auto const path = improve_bounds<Accumulator>(price(graph_, model, ratios), 6).path;
         if (!path) return;
-        auto const balanced = balance(*path, ratios);
+        auto const balanced = balance_at(*path, ratios);
         if (!balanced || !consider(start + ", memory aside, ratios", *path, *balanced)) return;
         alternate(start + ", memory aside", *balanced);
     }
@@ -309,59 +309,7 @@ private:
         auto const found = synthesise_at(ratios, options);
         if (!found.path) return;
         consider("longer search, program", *found.path, ratios);
-        if (auto const balanced = balance(*found.path, ratios)) consider("longer search, ratios", *found.path, *balanced);
-    }
-
-    /// The best ratios of a program whose shards move in the way that is best at `ratios`, by segment and type.
-    std::optional<ratio_table> balance(move_list const& path, ratio_table const& ratios) {
-        auto const& program = space_.program();
-        auto const segment_of = [&](share_ref ref) -> std::size_t { return program.tensors[ref.tensor].factors[static_cast<std::size_t>(ref.factor)].segment; };
-        segment_shares const shares(program, ratios);
-        if constexpr (interleaves) {
-            if (ratios.size() == 1) return balance_turns(path, ratios.front(), shares);
-        }
-        std::vector<step> steps;
-        std::vector<std::pair<std::size_t, holding>> saved;
-        for (auto const& s : steps_of(path, space_, steps_)) {
-            steps.push_back(model_.decided(s.step, shares));
-            for (auto const& [t, f] : s.saved)
-                saved.push_back({f.is_shard() ? segment_of({t, f.factor()}) : 0, saved_bytes(program.tensors[t], f, options_.training.micro_batches)});
-        }
-        if constexpr (curved_ratio_solver<Solver>) {
-            auto const problem = follows_curves_ ? make_curved_ratio_problem(steps, saved | std::views::values, model_, proportional_.front()) : curved_ratio_problem{};
-            if (!problem.stages.empty() && solves(solver_, problem)) return as_table(solve(problem, ratios.front()));
-        }
-        auto problem = make_ratio_problem(steps, saved, model_, proportional_.front(), ratios.size(), segment_of);
-        if (ratios.size() == 1) return as_table(solve(problem.segments.front(), ratios.front()));
-        if constexpr (segmented_ratio_solver<Solver>) {
-            auto solution = solver_.solve(problem);
-            if (solution.feasible) return std::move(solution.ratios);
-        }
-        return std::nullopt;
-    }
-
-    /// From the ratios that there are, if the solver can start from any.
-    template <class Problem>
-    ratio_solution solve(Problem const& problem, std::vector<double> const& ratios) {
-        if constexpr (requires { solver_.solve(problem, ratios); }) return solver_.solve(problem, ratios);
-        else return solver_.solve(problem);
-    }
-    /// Of one segment, if there are any.
-    static std::optional<ratio_table> as_table(ratio_solution solution) {
-        return solution.feasible ? std::optional<ratio_table>({std::move(solution.ratios)}) : std::nullopt;
-    }
-
-    /// The same of micro-batches in turn.
-    std::optional<ratio_table> balance_turns(move_list const& path, std::vector<double> const& ratios, segment_shares const& shares) {
-        std::vector<step_in_turn> steps;
-        std::vector<holding> saved;
-        for (auto const& s : steps_of(path, space_, steps_)) {
-            steps.push_back({model_.decided(s.step, shares)});
-            for (auto const& [t, f] : s.saved) saved.push_back(saved_bytes(space_.program().tensors[t], f, options_.training.micro_batches));
-        }
-        for (std::size_t level = 0, n = 0; level < path.size(); n += space_.moves()[path[level++]].instructions.size())
-            if (space_.moves()[path[level]].begins_stage) steps[n].begins_stage = true;
-        return as_table(solve(make_interleaved_ratio_problem(steps, saved, model_, proportional_.front(), options_.training, ratios), ratios));
+        if (auto const balanced = balance_at(*found.path, ratios)) consider("longer search, ratios", *found.path, *balanced);
     }
 
     /// A bound for every program at the plan's integral shares, and one at any. A better program met on the way is
@@ -394,7 +342,7 @@ private:
             best_ = std::move(p);
             best_path_ = *found.path;
             if (!search_proves) continue;
-            if (auto const balanced = balance(best_path_, best_ratios_)) consider(origin + ", ratios", move_list(best_path_), *balanced);
+            if (auto const balanced = balance_at(best_path_, best_ratios_)) consider(origin + ", ratios", move_list(best_path_), *balanced);
         }
         if (!is_complete() || !weights_) return;
         auto weights = *weights_; // of memory prices, those found and none: either is a bound
