@@ -193,6 +193,28 @@ TEST_CASE("windows, concatenations, slices and labels stay consistent") {
     CHECK(smallest == 24 * 24);
 }
 
+TEST_CASE("labels of a sequence shrink with its scores") {
+    program_builder b;
+    auto const x = b.input("x", {6, 16, 24}), target = b.input("target", {6, 16}, element_type::int64);
+    auto const scores = b.apply("linear", "(b s k), (n k) -> (b s n); 0*1", {x, b.parameter("head.weight", {40, 24})});
+    auto const rows = b.apply("view", "(b s n) -> ((b s) n); 0", {scores}, {.is_view = true});
+    auto const labels = b.apply("view", "(b s) -> ((b s)); 0", {target}, {.is_view = true});
+    operator_options mean;
+    mean.attributes = {{"ignore_index", {-100}}, {"mean", {1}}};
+    auto const p = b.finish(b.apply("cross_entropy", "(b !c), (_) -> ()", {rows, labels}, mean));
+    auto const indexed = index_program(p);
+    for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+        test::random_source random(seed);
+        CAPTURE(seed);
+        auto const plan = test::random_plan(indexed, static_cast<std::size_t>(random.between(1, 4)), random);
+        auto const small = shrink(p, plan);
+        check_shrunk(p, plan, small);
+        auto const &x_shape = named(small.program, "x").shape, &target_shape = named(small.program, "target").shape;
+        CHECK(target_shape == shape{x_shape[0], x_shape[1]});
+        CHECK(x_shape[1] < 16);
+    }
+}
+
 TEST_CASE("what is not known of an operator stays whole") {
     program_builder builder;
     auto const x = builder.parameter("x", {20, 30});

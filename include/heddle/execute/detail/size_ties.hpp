@@ -104,9 +104,12 @@ private:
         if (members.size() > 1) keep_whole(d);
         else if (!members.empty()) least_[members[0]] = std::max(least_[members[0]], size);
     }
+    /// Factor by factor, where both have the same.
     void tie(dimension a, dimension b) {
         auto const left = members_of(a), right = members_of(b);
-        if (left.size() == 1 && right.size() == 1) return tie(left[0], right[0]);
+        bool const alike = std::ranges::equal(left, right, {}, [&](auto m) { return original_[m]; }, [&](auto m) { return original_[m]; });
+        for (std::size_t n = 0; alike && n < left.size(); ++n) tie(left[n], right[n]);
+        if (alike) return;
         keep_whole(a);
         keep_whole(b);
     }
