@@ -137,7 +137,7 @@ inline std::vector<program_summary::atoms_of_classes> atoms_of(indexed_program c
         s.activations += indexed.tensors[t].info.size();
     };
     for (operator_id o = 0; o < p.operator_count(); ++o) {
-        auto const& work = p.work(o);
+        auto const& work = indexed.operators[o].work;
         auto& kind = kinds.try_emplace(p.kind(o), program_summary::operators_of_kind{p.kind(o), 0, {}, {}}).first->second;
         ++kind.count;
         kind.forward += work.forward;

@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <ranges>
 #include <span>
 #include <string>
 #include <utility>
@@ -53,7 +54,7 @@ struct indexed_tensor {
     std::uint32_t uses = 0;
     /// Of each factor, whether shards along it are contiguous in memory; a view's result lies where its operand does.
     std::vector<bool> is_contiguous;
-    /// Depends on a trained parameter, so the backward pass has a cotangent of it.
+    /// Depends on a trained parameter and the loss on it, both by operators that are differentiated: the backward pass has a cotangent of it.
     bool has_cotangent = false;
     /// The factor that device groups cut among their devices, or `no_factor`: each has it all; see `split_inside`.
     factor_number inside = no_factor;
@@ -313,6 +314,23 @@ inline void place_results(indexed_operator const& op, std::vector<indexed_tensor
         }
 }
 
+/// Leaves no backward pass to what the loss does not depend on, but perhaps by operators that are not differentiated.
+inline void keep_backward_of_loss(indexed_program& p) {
+    std::vector<bool> reaches(p.tensors.size());
+    reaches[p.loss] = true;
+    for (auto& op : p.operators | std::views::reverse) {
+        if (std::ranges::any_of(op.results, [&](tensor_id t) { return reaches[t] && p.tensors[t].has_cotangent; })) {
+            for (tensor_id t : op.operands) reaches[t] = true;
+            continue;
+        }
+        op.work.backward = {};
+        op.work.extra_saved = {};
+        op.work.saved_operands.clear();
+        op.work.saved_results.clear();
+    }
+    for (tensor_id t = 0; t < p.tensors.size(); ++t) p.tensors[t].has_cotangent = p.tensors[t].has_cotangent && reaches[t];
+}
+
 } // namespace detail
 
 /// Refines a program's factorisations and collects what later modules need.
@@ -393,6 +411,7 @@ template <single_device_program Program>
         }
     }
     for (auto const& op : result.operators) detail::place_results(op, result.tensors);
+    detail::keep_backward_of_loss(result);
     return result;
 }
 

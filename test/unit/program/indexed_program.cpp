@@ -32,6 +32,20 @@ TEST_CASE("a dimension without ties is one factor; an extent of one is none") {
     CHECK(p.tensors[p.loss].has_cotangent);
 }
 
+TEST_CASE("only what the loss is differentiated by has a backward pass") {
+    program_builder b;
+    auto const x = b.parameter("x", {4}), encoder = b.parameter("encoder", {4});
+    auto const code = b.apply("mul", "(i), (i) -> (i); 0*1", {x, encoder});
+    auto const target = b.apply("detach", "(i) -> (i); 0", {code}, {.is_view = true, .stops_gradient = true});
+    auto const p = index_program(b.finish(b.apply("dot", "(i), (i) -> (); 0*1", {x, target})));
+    CHECK(p.tensors[x].has_cotangent);
+    for (auto t : {encoder, code, target}) CHECK_FALSE(p.tensors[t].has_cotangent);
+    CHECK(p.operators[0].work.forward.value > 0);
+    CHECK(p.operators[0].work.backward.value == 0);
+    CHECK(p.operators[0].work.saved_operands.empty());
+    CHECK(p.operators[2].work.saved_operands == std::vector<std::uint8_t>{1});
+}
+
 TEST_CASE("flatten passes its factors on to the weight behind it") {
     program_builder b;
     auto const x = b.parameter("x", {2, 3, 5, 7});
