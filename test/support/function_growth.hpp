@@ -24,8 +24,8 @@ protected:
 
     void smooth_function(std::string const& kind) {
         auto x = operand();
-        if (among(kind, {"rsqrt", "reciprocal", "log1p", "log2", "pow"})) x = positive(x);
-        if (kind == "expm1") x = same("tanh", x);
+        if (among(kind, {"rsqrt", "reciprocal", "log1p", "log2", "log10", "pow"})) x = positive(x);
+        if (among(kind, {"expm1", "exp2", "sinh", "cosh", "tan"})) x = same("tanh", x);
         if (kind == "pow") return keep(same(kind, x, {random_.of(std::vector<literal>{number(2), real(0.5), real(-1)})}));
         keep(same(kind, x));
     }
@@ -37,6 +37,8 @@ protected:
         if (among(kind, {"elu", "celu"}) && random_.chance(0.5)) named["alpha"] = real(0.7);
         if (kind == "softplus" && random_.chance(0.5)) named = {{"beta", real(2)}, {"threshold", real(0.5)}};
         if (kind == "hardtanh" && random_.chance(0.5)) named = {{"min_val", real(-0.3)}, {"max_val", real(0.6)}};
+        if (among(kind, {"softshrink", "hardshrink"}) && random_.chance(0.5)) named["lambd"] = real(0.1);
+        if (kind == "threshold") named = {{"threshold", real(0.1)}, {"value", real(-0.4)}};
         if (kind == "clamp") named[random_.chance(0.5) ? "min" : "max"] = real(0.1);
         keep(not_plain(kind.starts_with("clamp_") ? same(kind, x, {real(0.1)}) : same(kind, x, {}, named)));
     }
@@ -67,9 +69,9 @@ protected:
         auto const x = plain_operand();
         keep(not_plain(call("float", {T(compared(kind, x))}, dims(x), {}, element_type::float32)));
     }
-    void extreme(std::string const& kind) {
-        auto const x = plain_operand();
-        keep(not_plain(call(kind, {T(x), T(broadcasting(x))}, dims(x))));
+    void function_of_two(std::string const& kind) {
+        auto const x = plain_operand(), y = broadcasting(x);
+        keep(not_plain(call(kind, {T(x), T(kind == "atan2" ? positive(y) : y)}, dims(x))));
     }
     void choose(std::string const& kind) {
         auto const x = operand();
@@ -120,8 +122,9 @@ protected:
         auto const found = call(kind, of_all ? std::vector<literal>{T(x)} : std::vector<literal>{T(x), axis(d, rank(x))}, y, {}, element_type::int64);
         keep(not_plain(call("float", {T(found)}, y, {}, element_type::float32)));
     }
-    void add_product(std::string const& kind) {
+    void function_of_three(std::string const& kind) {
         auto const x = operand();
+        if (kind == "lerp") return keep(call(kind, {T(x), T(broadcasting(x)), random_.chance(0.5) ? T(broadcasting(x)) : real(0.3)}, dims(x)));
         if (kind == "addcdiv") return keep(call(kind, {T(x), T(broadcasting(x)), T(positive(broadcasting(x)))}, dims(x), {{"value", real(0.5)}}));
         keep(call(kind, {T(x), T(broadcasting(x)), T(broadcasting(x))}, dims(x), {{"value", real(0.5)}}));
     }

@@ -5,7 +5,9 @@
 
 #include <heddle/search/mix_bits.hpp>
 
+#include <cmath>
 #include <cstdint>
+#include <numbers>
 
 namespace heddle {
 
@@ -32,6 +34,11 @@ struct random_key {
 /// What dropout multiplies element `n` by: zero with probability `p`, else what keeps the mean.
 [[nodiscard]] constexpr double dropout_factor(random_key key, std::uint64_t n, double p) {
     return random_unit(key, n) < p ? 0 : 1 / (1 - p);
+}
+
+/// A number of the standard normal distribution.
+[[nodiscard]] inline double random_normal(random_key key, std::uint64_t n) {
+    return std::sqrt(-2 * std::log(1 - random_unit(key, 2 * n))) * std::cos(2 * std::numbers::pi * random_unit(key, 2 * n + 1)); // Box and Muller
 }
 
 } // namespace heddle

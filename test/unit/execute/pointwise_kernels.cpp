@@ -15,10 +15,12 @@ TEST_CASE("element-wise functions") {
 }
 
 TEST_CASE("more functions of one element") {
-    for (char const* name : {"abs", "square", "sin", "cos", "erf", "expm1"}) check({std::string("torch.") + name, {{4, 3}}, {T(0)}, {}, {{4, 3}}});
-    for (char const* name : {"relu6", "hardsigmoid", "hardswish", "mish", "selu", "logsigmoid", "log_sigmoid", "softsign", "tanhshrink", "leaky_relu", "elu", "celu", "softplus", "hardtanh"})
+    for (char const* name : {"abs", "square", "sin", "cos", "tan", "atan", "sinh", "cosh", "erf", "erfc", "expm1", "exp2"}) check({std::string("torch.") + name, {{4, 3}}, {T(0)}, {}, {{4, 3}}});
+    for (char const* name : {"relu6", "hardsigmoid", "hardswish", "mish", "selu", "logsigmoid", "log_sigmoid", "softsign", "tanhshrink", "leaky_relu", "elu", "celu", "softplus", "hardtanh", "softshrink", "hardshrink"})
         check({std::string("torch.nn.functional.") + name, {{4, 3}}, {T(0)}, {}, {{4, 3}}, {{0, {-4, 4}}}});
-    for (char const* name : {"rsqrt", "reciprocal", "log1p", "log2"}) check({std::string("torch.") + name, {{4, 3}}, {T(0)}, {}, {{4, 3}}, {{0, domain::positive()}}});
+    for (char const* name : {"rsqrt", "reciprocal", "log1p", "log2", "log10"}) check({std::string("torch.") + name, {{4, 3}}, {T(0)}, {}, {{4, 3}}, {{0, domain::positive()}}});
+    check({"torch.nn.functional.threshold", {{4, 3}}, {T(0), real(0.2), number(-1)}, {}, {{4, 3}}});
+    check({"torch.nn.functional.softshrink", {{4, 3}}, {T(0), real(0.3)}, {}, {{4, 3}}});
     check({"torch.nn.functional.leaky_relu", {{4, 3}}, {T(0), real(0.3)}, {}, {{4, 3}}});
     check({"torch.nn.functional.celu", {{4, 3}}, {T(0)}, {{"alpha", real(0.7)}}, {{4, 3}}});
     check({"torch.nn.functional.softplus", {{4, 3}}, {T(0), number(2), number(1)}, {}, {{4, 3}}});
@@ -32,12 +34,14 @@ TEST_CASE("more functions of one element") {
 }
 
 TEST_CASE("functions of several elements, broadcast") {
-    for (char const* name : {"minimum", "maximum"}) {
+    for (char const* name : {"minimum", "maximum", "atan2", "logaddexp"}) {
         check({std::string("torch.") + name, {{4, 3}, {4, 3}}, {T(0), T(1)}, {}, {{4, 3}}});
         check({std::string("torch.") + name, {{4, 3}, {3}}, {T(0), T(1)}, {}, {{4, 3}}});
         check({std::string("torch.") + name, {{4, 1, 3}, {2, 1}}, {T(0), T(1)}, {}, {{4, 2, 3}}});
     }
     check({"torch.addcmul", {{4, 3}, {4, 1}, {3}}, {T(0), T(1), T(2)}, {{"value", real(0.5)}}, {{4, 3}}});
+    check({"torch.lerp", {{4, 3}, {4, 1}}, {T(0), T(1), real(0.3)}, {}, {{4, 3}}});
+    check({"torch.lerp", {{4, 3}, {4, 3}, {3}}, {T(0), T(1), T(2)}, {}, {{4, 3}}});
     operator_case mask{"torch.where", {{4, 3}, {4, 3}, {3}}, {T(0), T(1), T(2)}, {}, {{4, 3}}, {{0, domain::boolean()}}};
     check(mask);
     check({"torch.where", {{4, 1}, {4, 3}}, {T(0), real(2), T(1)}, {}, {{4, 3}}, {{0, domain::boolean()}}});

@@ -36,11 +36,12 @@ def row(names, *operands, **arguments):
 
 X = (3, 4)
 TABLE = sum((
-    row("relu tanh sigmoid exp sqrt log rsqrt reciprocal expm1 log1p log2 sin cos erf abs square neg sign floor ceil round clone", X),
+    row("relu tanh sigmoid exp sqrt log rsqrt reciprocal expm1 log1p log2 log10 exp2 sin cos tan atan sinh cosh erf erfc trunc abs square neg sign floor ceil round clone", X),
     row("gelu silu relu6 hardsigmoid hardswish mish selu logsigmoid softsign tanhshrink", X),
     row("leaky_relu", X, negative_slope=0.3), row("elu celu", X, alpha=0.7), row("softplus", X, beta=2.0, threshold=2.5),
     row("hardtanh", X, min_val=0.7, max_val=1.2), row("clamp", X, min=0.7, max=1.2), row("clamp_min", X, min=0.9), row("clamp_max", X, max=0.9),
-    row("pow", X, exponent=2.5),
+    row("pow", X, exponent=2.5), row("softshrink hardshrink", X, lambd=0.8), row("threshold", X, threshold=0.8, value=2.0),
+    row("atan2 logaddexp", X, (4,)), row("lerp", X, (4,), weight=0.3, by=["input", "end"]), row("lerp", X, (4,), (3, 1), by=["input", "end", "weight"]),
     row("add sub mul div maximum minimum", X, (4,)), row("add sub", X, X, alpha=2.0), row("mul div", X, other=2.5),
     row("softmax log_softmax cumsum", X, dim=-1), row("layer_norm", X, normalized_shape=[4]), row("group_norm", (2, 4, 3), num_groups=2),
     row("sum mean amax amin logsumexp", (2, 3, 4), dim=[0, -1], keepdim=True), row("sum mean prod", X), row("prod", X, dim=1, keepdim=True), row("var std", (2, 3, 4), dim=1, unbiased=False, keepdim=True), row("var std", (2, 3, 4), dim=[0, 2], unbiased=True),

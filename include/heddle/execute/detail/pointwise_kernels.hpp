@@ -186,6 +186,13 @@ void add_functions(kernel_table<Scalar>& table) {
     set("log2", [](Scalar x) { return std::log2(x); }, [](Scalar x, Scalar) { return 1 / (x * std::numbers::ln2_v<Scalar>); });
     set("sin", [](Scalar x) { return std::sin(x); }, [](Scalar x, Scalar) { return std::cos(x); });
     set("cos", [](Scalar x) { return std::cos(x); }, [](Scalar x, Scalar) { return -std::sin(x); });
+    set("tan", [](Scalar x) { return std::tan(x); }, [](Scalar, Scalar y) { return 1 + y * y; });
+    set("atan", [](Scalar x) { return std::atan(x); }, [](Scalar x, Scalar) { return 1 / (1 + x * x); });
+    set("sinh", [](Scalar x) { return std::sinh(x); }, [](Scalar x, Scalar) { return std::cosh(x); });
+    set("cosh", [](Scalar x) { return std::cosh(x); }, [](Scalar x, Scalar) { return std::sinh(x); });
+    set("exp2", [](Scalar x) { return std::exp2(x); }, [](Scalar, Scalar y) { return y * std::numbers::ln2_v<Scalar>; });
+    set("log10", [](Scalar x) { return std::log10(x); }, [](Scalar x, Scalar) { return 1 / (x * std::numbers::ln10_v<Scalar>); });
+    set("erfc", [](Scalar x) { return std::erfc(x); }, [](Scalar x, Scalar) { return -2 * std::numbers::inv_sqrtpi_v<Scalar> * std::exp(-x * x); });
     set("erf", [](Scalar x) { return std::erf(x); }, [](Scalar x, Scalar) { return 2 * std::numbers::inv_sqrtpi_v<Scalar> * std::exp(-x * x); });
     set("abs", [](Scalar x) { return std::abs(x); }, [](Scalar x, Scalar) { return Scalar(x > 0 ? 1 : x < 0 ? -1 : 0); });
     set("square", [](Scalar x) { return x * x; }, [](Scalar x, Scalar) { return 2 * x; });
@@ -216,6 +223,14 @@ void add_functions(kernel_table<Scalar>& table) {
     elu("selu", [](kernel_call const&) { return Scalar(selu_alpha); }, [](kernel_call const&) { return Scalar(selu_scale); }, one);
     table["leaky_relu"] = parametric<Scalar>([=](kernel_call const& call, Scalar x) { return x > 0 ? x : number(call, "negative_slope", 0.01) * x; },
                                              [=](kernel_call const& call, Scalar x, Scalar) { return x > 0 ? Scalar(1) : number(call, "negative_slope", 0.01); });
+    auto const shrunk = [&](char const* kind, auto f) { // zero near zero
+        table[kind] = parametric<Scalar>([=](kernel_call const& call, Scalar x) { return std::abs(x) > number(call, "lambd", 0.5) ? f(x, number(call, "lambd", 0.5)) : Scalar(0); },
+                                         [=](kernel_call const& call, Scalar x, Scalar) { return Scalar(std::abs(x) > number(call, "lambd", 0.5) ? 1 : 0); });
+    };
+    shrunk("softshrink", [](Scalar x, Scalar by) { return x > 0 ? x - by : x + by; });
+    shrunk("hardshrink", [](Scalar x, Scalar) { return x; });
+    table["threshold"] = parametric<Scalar>([=](kernel_call const& call, Scalar x) { return x > number(call, "threshold", 0) ? x : number(call, "value", 0); },
+                                            [=](kernel_call const& call, Scalar x, Scalar) { return Scalar(x > number(call, "threshold", 0) ? 1 : 0); });
     table["softplus"] = parametric<Scalar>(
         [=](kernel_call const& call, Scalar x) {
             Scalar const beta = number(call, "beta", 1);
@@ -256,6 +271,7 @@ void add_pointwise_kernels(kernel_table<Scalar>& table) {
     step("sign", [](Scalar x) { return Scalar(x > 0 ? 1 : x < 0 ? -1 : 0); });
     step("floor", [](Scalar x) { return std::floor(x); });
     step("ceil", [](Scalar x) { return std::ceil(x); });
+    step("trunc", [](Scalar x) { return std::trunc(x); });
     step("round", [](Scalar x) { return std::nearbyint(x); });
     step("logical_not", [](Scalar x) { return Scalar(x == 0 ? 1 : 0); });
     auto const extreme = [&](char const* kind, auto before) { // of equals each has half the derivative
@@ -267,6 +283,21 @@ void add_pointwise_kernels(kernel_table<Scalar>& table) {
     };
     extreme("minimum", std::less<Scalar>{});
     extreme("maximum", std::greater<Scalar>{});
+    table["atan2"] = broadcast_kernel<Scalar>([](kernel_call const&, numbers const& e) { return std::atan2(e[0], e[1]); },
+                                              [](kernel_call const&, numbers const& e, Scalar g) {
+                                                  Scalar const square = e[0] * e[0] + e[1] * e[1];
+                                                  return numbers{g * e[1] / square, -g * e[0] / square};
+                                              });
+    table["logaddexp"] = broadcast_kernel<Scalar>(
+        [](kernel_call const&, numbers const& e) { return std::max(e[0], e[1]) + std::log1p(std::exp(-std::abs(e[0] - e[1]))); },
+        [](kernel_call const&, numbers const& e, Scalar g) { return numbers{g / (1 + std::exp(e[1] - e[0])), g / (1 + std::exp(e[0] - e[1]))}; });
+    auto const part = [](kernel_call const& call, numbers const& e) { return e.size() > 2 ? e[2] : static_cast<Scalar>(call.number("weight", 0)); };
+    table["lerp"] = broadcast_kernel<Scalar>([=](kernel_call const& call, numbers const& e) { return e[0] + part(call, e) * (e[1] - e[0]); },
+                                             [=](kernel_call const& call, numbers const& e, Scalar g) {
+                                                 numbers d{g * (1 - part(call, e)), g * part(call, e)};
+                                                 if (e.size() > 2) d.push_back(g * (e[1] - e[0]));
+                                                 return d;
+                                             });
     table["eq"] = comparison<Scalar>(std::equal_to<Scalar>{});
     table["ne"] = comparison<Scalar>(std::not_equal_to<Scalar>{});
     table["lt"] = comparison<Scalar>(std::less<Scalar>{});
@@ -279,6 +310,17 @@ void add_pointwise_kernels(kernel_table<Scalar>& table) {
     table["full_like"] = piecewise_constant<Scalar>([](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> {
         return {dense_tensor<Scalar>(x[0]->dims, std::vector<Scalar>(x[0]->data.size(), static_cast<Scalar>(call.number("value", 0))))};
     });
+    auto const drawn = [&](char const* kind, auto draw) {
+        table[kind] = piecewise_constant<Scalar>([=](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> {
+            auto y = *x[0];
+            auto const places = whole_numbers(call.whole_shape(call.rule->results[0]), call.results[0]);
+            for (std::size_t n = 0; n < places.size(); ++n) y.data[n] = static_cast<Scalar>(draw(call.random, static_cast<std::uint64_t>(places[n]), y.data[n]));
+            return {std::move(y)};
+        });
+    };
+    drawn("rand_like", [](random_key key, std::uint64_t n, Scalar) { return random_unit(key, n); });
+    drawn("randn_like", [](random_key key, std::uint64_t n, Scalar) { return random_normal(key, n); });
+    drawn("bernoulli", [](random_key key, std::uint64_t n, Scalar p) { return random_unit(key, n) < p ? 1 : 0; });
     table["prelu"] = broadcast_kernel<Scalar>([](kernel_call const&, numbers const& e) { return e[0] > 0 ? e[0] : e[1] * e[0]; },
                                               [](kernel_call const&, numbers const& e, Scalar g) { return e[0] > 0 ? numbers{g, 0} : numbers{g * e[1], g * e[0]}; });
     table["addcdiv"] = broadcast_kernel<Scalar>(

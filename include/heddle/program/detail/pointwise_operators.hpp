@@ -53,6 +53,11 @@ inline description power(call_view const& c) {
     if (!c.find_tensor(0, "input") || !c.number(1, "exponent")) return {};
     return function_of(c, 8, {{1, "exponent", 1}});
 }
+/// Another number for what is not above one.
+inline description threshold(call_view const& c) {
+    if (!c.number(1, "threshold") || !c.number(2, "value")) return {};
+    return function_of(c, 1, {{1, "threshold", 0}, {2, "value", 0}});
+}
 /// Between two bounds, of which either may be absent.
 inline description clamp(call_view const& c) {
     if (c.find_tensor(1, "min") || c.find_tensor(2, "max")) return {};
@@ -162,7 +167,7 @@ description binary(call_view const& c) {
 }
 
 /// The smaller or the larger of two, element by element.
-inline description extreme(call_view const& c) {
+inline description function_of_two(call_view const& c) {
     auto const x = c.find_tensor(0, "input"), y = c.find_tensor(1, "other");
     if (!x || !y) return {};
     auto op = broadcast_operator(c, {*x, *y}, "");
@@ -199,6 +204,18 @@ inline description truth_function(call_view const& c, char const* kind, bool of_
     auto op = of_two ? compare(c) : step_of(c);
     if (op) op->kind = kind;
     return op;
+}
+
+/// Random numbers in the shape of a tensor, drawn by the place in the whole: of [0, 1) or of the normal distribution.
+inline description drawn_like(call_view const& c) {
+    auto op = step_of(c);
+    op->options.stops_gradient = true;
+    return op;
+}
+/// Ones with the probabilities that a tensor holds.
+inline description drawn_by(call_view const& c) {
+    if (c.find(1, "p")) return {};
+    return drawn_like(c);
 }
 
 /// The same number everywhere, in the shape of a tensor.
@@ -278,6 +295,19 @@ inline description add_quotient(call_view const& c) {
     auto op = broadcast_operator(c, {c.tensor(0, "input"), c.tensor(1, "tensor1"), c.tensor(2, "tensor2")}, "0 + 1");
     op.options.saved_operands = operand_numbers{1, 2};
     op.options.attributes["value"] = just(c.number(3, "value").value_or(1));
+    return op;
+}
+
+/// On the way from one tensor to another, by a number or a third.
+inline description interpolated(call_view const& c) {
+    auto const weight = c.find_tensor(2, "weight");
+    auto const part = c.number(2, "weight");
+    if (!weight && !part) return {};
+    std::vector<tensor_id> operands{c.tensor(0, "input"), c.tensor(1, "end")};
+    if (weight) operands.push_back(*weight);
+    auto op = broadcast_operator(c, std::move(operands), "0 + 1");
+    op.options.saved_operands = weight ? operand_numbers{0, 1, 2} : operand_numbers{};
+    if (part) op.options.attributes["weight"] = just(*part);
     return op;
 }
 

@@ -52,7 +52,7 @@ inline description reduce_whole(call_view const& c) { return reduce_whole_at(c, 
 inline description extreme_of(call_view const& c) {
     bool const largest = c.call().target.ends_with("max");
     if (c.find_tensor(1, "other")) {
-        auto op = extreme(c);
+        auto op = function_of_two(c);
         if (op) op->kind = largest ? "maximum" : "minimum";
         return op;
     }
