@@ -146,7 +146,9 @@ private:
         auto const out = node.at("out"), out_kind = out.at("kind");
         if (out_kind.text() != "tensor") out_kind.expected("\"tensor\" for a " + kind);
         auto [dims, type] = read_tensor(out);
-        std::string name = node.at("target").name();
+        auto const target = node.at("target");
+        std::string name = target.name();
+        if (!sources_.insert(name).second) target.expected("a name that no other input, parameter or buffer has");
         if (kind == "placeholder") return {literal::tensor{recorder_.builder.input(std::move(name), std::move(dims), type)}};
         if (kind == "buffer") return {literal::tensor{recorder_.builder.buffer(std::move(name), std::move(dims), type)}};
         auto const trained = node.find("requires_grad");
@@ -320,7 +322,8 @@ private:
     document const& file_;
     call_recorder recorder_;
     std::vector<yield> yields_;
-    std::set<std::string> names_;
+    std::set<std::string> names_;   // of nodes
+    std::set<std::string> sources_; // names of inputs, parameters and buffers
 };
 
 } // namespace detail
