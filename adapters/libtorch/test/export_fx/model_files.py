@@ -34,7 +34,7 @@ class ModelCase(unittest.TestCase):
         self.assertEqual([node["op"] for node in nodes].count("output"), 1)
         self.assertEqual(nodes[-1]["op"], "output")
         self.assertEqual(nodes[-1]["out"], {"kind": "tensor", "shape": [], "dtype": "float32"})
-        sources = [(node["op"], node["target"]) for node in nodes if node["op"] in ("parameter", "buffer", "placeholder")]
+        sources = [node["target"] for node in nodes if node["op"] in ("parameter", "buffer", "placeholder")]
         self.assertEqual(len(sources), len(set(sources)))
         self.assertEqual(model["meta"]["n_nodes"], len(nodes))
 
