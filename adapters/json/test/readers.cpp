@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
+#include "documents.hpp"
+
 #include <heddle/cluster/fit.hpp>
 #include <heddle/cluster/presets.hpp>
 #include <heddle/json/cluster.hpp>
