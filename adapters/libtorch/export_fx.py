@@ -53,11 +53,11 @@ SHIPPED_DIRECTORY = Path(__file__).resolve().parents[2] / "examples" / "models"
 # --------------------------------------------------------------------------------------------------------- writing
 
 
-def export(module, inputs, name=None):
+def export(module, inputs, name=None, tracer=TrainingTracer):
     """The model file of `module` as a dict; `inputs` maps the names of forward's arguments to example tensors.
 
     Raises ExportError. The module and its tensors are not changed, its own training mode is kept."""
-    tracer = TrainingTracer(inputs)
+    tracer = tracer(inputs)
     try:
         with KnownContents(tracer):
             graph = tracer.trace(module)

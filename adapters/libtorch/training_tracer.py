@@ -3,6 +3,7 @@
 
 import functools
 import inspect
+import itertools
 import operator
 import re
 import types
@@ -29,14 +30,11 @@ class TracedValue(torch.fx.Proxy):
         super().__init__(node, tracer)
         self.value = value
         self.version = tracer.storage_version(value)
-        self.items = {}
 
     def __getattr__(self, name):
         if name.startswith("__"):
             raise AttributeError(name)
         attribute = getattr(self.value, name)
-        if isinstance(self.value, tuple):  # a named field of a result such as that of torch.max
-            return self[next(i for i, item in enumerate(self.value) if item is attribute)]
         if callable(attribute):
             return lambda *args, **kwargs: self.tracer.create_proxy("call_method", name, (self, *args), kwargs)
         if isinstance(attribute, torch.Tensor):
@@ -44,14 +42,10 @@ class TracedValue(torch.fx.Proxy):
         return attribute
 
     def __getitem__(self, index):
-        if not isinstance(self.value, tuple):
-            return self.tracer.create_proxy("call_function", operator.getitem, (self, index), {})
-        if isinstance(index, slice):
-            return tuple(self)[index]
-        index = range(len(self.value))[index]
-        if index not in self.items:
-            self.items[index] = self.tracer.item_of(self, index)
-        return self.items[index]
+        return self.tracer.create_proxy("call_function", operator.getitem, (self, index), {})
+
+    def __abs__(self):
+        return self.abs()
 
     def __len__(self):
         return len(self.value)
@@ -66,6 +60,21 @@ class TracedValue(torch.fx.Proxy):
         raise ExportError("the contents of a tensor are needed as a Python value (data-dependent control flow)")
 
     __bool__ = __int__ = __float__ = __index__ = __complex__ = _needs_contents
+
+
+class TracedTuple(tuple):
+    """The proxies of a call's several results, by number or by PyTorch's name for them (torch.max(x, 1).values)."""
+
+    def __new__(cls, node, value, items):
+        self = super().__new__(cls, items)
+        self.node, self.value = node, value
+        return self
+
+    def __getattr__(self, name):
+        if name.startswith("_"):
+            raise AttributeError(name)
+        attribute = getattr(self.value, name)
+        return self[next(i for i, item in enumerate(self.value) if item is attribute)]
 
 
 def _in_place(name):
@@ -106,6 +115,7 @@ class TrainingTracer(torch.fx.Tracer):
         self.module = ""  # dotted path of the innermost module being traced
         self.values = {}  # node -> its value on the meta device
         self.sources = {}  # parameter or buffer node -> (kind, requires_grad)
+        self.source_names = set()
         self.rules = {}  # exported target -> index rule
         self.known = {}  # id of a real tensor -> (the tensor, its proxy)
         self.versions = {}  # storage on the meta device -> (number of in-place changes, what was changed last, to what)
@@ -133,7 +143,7 @@ class TrainingTracer(torch.fx.Tracer):
         for name in order:
             value = self.inputs[name]
             if isinstance(value, torch.Tensor):
-                node = self.create_node("placeholder", name, (), {}, name)
+                node = self.create_node("placeholder", self.source_name(name), (), {}, name)
                 value = self.record(node, on_meta(value))
             elif not isinstance(value, (bool, int, float, str, type(None))):
                 raise ExportError(f"input '{name}' is a {type(value).__name__}; expected a tensor or a plain value")
@@ -157,13 +167,13 @@ class TrainingTracer(torch.fx.Tracer):
     def create_arg(self, a):
         if isinstance(a, TracedValue):
             self.check_current(a)
+        if isinstance(a, TracedTuple):
+            a = tuple(a)
         return self.source(a).node if isinstance(a, torch.Tensor) else super().create_arg(a)
 
     def create_proxy(self, kind, target, args, kwargs, name=None, type_expr=None, proxy_factory_fn=None):
         if target is torch._assert:
             return None
-        # A tuple is only ever the operand of an operator.getitem.
-        args, kwargs = (map_aggregate(a, lambda x: tuple(x) if is_tuple(x) else x) for a in (args, kwargs))
         kwargs = dict(kwargs)
         if kind == "call_method" and target in ("cpu", "cuda", "contiguous", "to"):
             # Devices and memory layouts are no part of a model.
@@ -186,6 +196,7 @@ class TrainingTracer(torch.fx.Tracer):
                 like = torch.empty((), dtype=like.value.dtype).expand(like.value.shape)
                 return getattr(like, target)(*rest, **kwargs) if kind == "call_method" else target(like, *rest, **kwargs)
         if target is operator.getitem and isinstance(args[0], TracedValue):
+            args = (args[0], with_places(args[1]))
             slices = single_slices(args[1], args[0].value.dim())
             if len(slices) > 1:
                 return functools.reduce(operator.getitem, slices, args[0])
@@ -221,7 +232,9 @@ class TrainingTracer(torch.fx.Tracer):
 
     def record(self, node, value):
         self.values[node] = value
-        return TracedValue(node, self, value)
+        if not isinstance(value, tuple):
+            return TracedValue(node, self, value)
+        return TracedTuple(node, value, [self.item_of(node, index, item) for index, item in enumerate(value)])
 
     def source(self, tensor):
         """The proxy of a parameter, a buffer or a constant: one for each tensor object."""
@@ -234,16 +247,21 @@ class TrainingTracer(torch.fx.Tracer):
             if path is None:
                 path = f"constant_{sum(kind == 'constant' for kind, _ in self.sources.values())}"
                 kind = "constant"
-            node = self.create_node("get_attr", path, (), {})
+            node = self.create_node("get_attr", self.source_name(path), (), {})
             self.sources[node] = (kind, tensor.requires_grad)
             self.known[id(tensor)] = (tensor, self.record(node, on_meta(tensor)))
         return self.known[id(tensor)][1]
 
-    def item_of(self, whole, index):
-        value = whole.value[index]
+    def source_name(self, name):
+        """A name that no other source has: a parameter may be called as an argument of forward is."""
+        unused = next(n for n in itertools.chain([name], (f"{name}_{k}" for k in itertools.count(1))) if n not in self.source_names)
+        self.source_names.add(unused)
+        return unused
+
+    def item_of(self, whole, index, value):
         if not any(isinstance(item, torch.Tensor) for item in flat(value)):
             return value
-        return self.record(self.create_node("call_function", operator.getitem, (whole.node, index), {}), value)
+        return self.record(self.create_node("call_function", operator.getitem, (whole, index), {}), value)
 
     def evaluate(self, kind, target, args, kwargs):
         def on_meta_device(a):
@@ -336,7 +354,15 @@ def root_of(tensor):
 
 
 def is_whole(of, view):
-    return isinstance(of, TracedValue) and (view.shape, view.stride()) == (of.value.shape, of.value.stride())
+    shared = isinstance(of, TracedValue) and storage_of(view) == storage_of(of.value)
+    return shared and (view.shape, view.stride()) == (of.value.shape, of.value.stride())
+
+
+def with_places(index):
+    """An index with a tensor for each list of places, which the file does not tell from a tuple."""
+    if isinstance(index, tuple):
+        return tuple(map(with_places, index))
+    return torch.tensor(index) if isinstance(index, list) and all(isinstance(i, int) for i in index) else index
 
 
 def single_slices(index, rank):
@@ -375,10 +401,6 @@ def new_tensor_by(target):
     return name[:-1] if isinstance(target, str) else plain
 
 
-def is_tuple(x):
-    return isinstance(x, TracedValue) and isinstance(x.value, tuple)
-
-
 def flat(value):
     if isinstance(value, (tuple, list)):
         for item in value:
@@ -399,7 +421,8 @@ def normalised(target, args, kwargs):
 
 
 def _loss_shape(input, target, *args, reduction="mean", **kwargs):
-    return torch.empty(target.shape if reduction == "none" else (), dtype=input.dtype, device="meta")
+    labels = (*input.shape[:1], *input.shape[2:]) if input.dim() > 1 else ()  # without the classes
+    return torch.empty(labels if reduction == "none" else (), dtype=input.dtype, device="meta")
 
 
 def _one_hot_shape(tensor, num_classes=-1):

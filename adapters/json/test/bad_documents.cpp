@@ -128,6 +128,8 @@ TEST_CASE("models: nodes") {
         {"model", "/nodes/3/op", "\"output\"", "nodes[3].op: is \"output\" before the last node"},
         {"model", "/nodes/8/op", "\"placeholder\"", "nodes[8].op: is \"placeholder\", expected \"output\" for the last node"},
         {"model", "/nodes/3/target", "null", "nodes[3].target: is null, expected a string"},
+        {"model", "/nodes/1/target", "\"x\"", "nodes[1].target: is \"x\", expected a name that no other input, parameter or buffer has"},
+        {"model", "/nodes/2/target", "\"y\"", "nodes[2].target: is \"y\", expected a name that no other input, parameter or buffer has"},
         {"model", "/nodes/0/inputs", "[0]", "nodes[0].inputs: is an array of 1, expected none for a placeholder"},
         {"model", "/nodes/3/inputs", "[0,3]", "nodes[3].inputs[1]: is 3, expected an integer below 3"},
         {"model", "/nodes/3/inputs", "[0,-2]", "nodes[3].inputs[1]: is -2, expected an integer below 3"},

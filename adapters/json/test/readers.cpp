@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
+#include "documents.hpp"
+
 #include <heddle/cluster/fit.hpp>
 #include <heddle/cluster/presets.hpp>
 #include <heddle/json/cluster.hpp>
@@ -109,6 +111,30 @@ TEST_CASE("one warning for each target without a rule; a rule may name a variant
     for (std::size_t o = 0; o < 3; ++o) CHECK(indexed.operators[o].loops.size() == 2);
     CHECK(batch_statistics(known.program) == 0);
     CHECK_THROWS_AS(with_rules(R"("torch.nn.functional.batch_norm":"per_shards")"), input_error);
+}
+
+TEST_CASE("several nodes of one buffer have names of their own") {
+    auto const with_buffer = [](std::string const& target, std::string const& op, std::string const& shape) {
+        return R"({"nodes":[
+            {"id":0,"name":"w","op":"parameter","target":"w","inputs":[],"out":{"kind":"tensor","shape":[4,6],"dtype":"float32"}},
+            {"id":1,"name":"first","op":"buffer","target":"mask","inputs":[],"out":{"kind":"tensor","shape":[4,6],"dtype":"float32"}},
+            {"id":2,"name":"a","op":"call_function","target":"torch.mul","inputs":[0,1],"args":[{"node":0},{"node":1}],"out":{"kind":"tensor","shape":[4,6],"dtype":"float32"}},
+            {"id":3,"name":"mask_1","op":")" + op + R"(","target":")" + target + R"(","inputs":[],"out":{"kind":"tensor","shape":)" + shape + R"(,"dtype":"float32"}},
+            {"id":4,"name":"b","op":"call_function","target":"torch.mul","inputs":[2,3],"args":[{"node":2},{"node":3}],"out":{"kind":"tensor","shape":[4,6],"dtype":"float32"}},
+            {"id":5,"name":"loss","op":"call_method","target":"sum","inputs":[4],"args":[{"node":4}],"out":{"kind":"tensor","shape":[],"dtype":"float32"}},
+            {"id":6,"name":"output","op":"output","target":"output","inputs":[5],"args":[{"node":5}],"out":{}}]})";
+    };
+    auto const p = json::parse_model(with_buffer("mask", "buffer", "[4,6]")).program;
+    CHECK(p.tensor(p.operands(0)[1]).name == "mask");
+    CHECK(p.tensor(p.operands(1)[1]).name == "mask_1");
+    auto const check_refused = [&](std::string const& target, std::string const& op, std::string const& shape) {
+        CHECK(test::message_of([&] { static_cast<void>(json::parse_model(with_buffer(target, op, shape))); }) ==
+              "model: nodes[3].target: is \"" + target + "\", expected a name that no other input, parameter or buffer has");
+    };
+    check_refused("mask", "buffer", "[6]");
+    check_refused("mask", "placeholder", "[4,6]");
+    check_refused("mask", "parameter", "[4,6]");
+    check_refused("w", "buffer", "[4,6]");
 }
 
 TEST_CASE("sizes, values, tuples and their items are folded") {

@@ -47,6 +47,37 @@ TEST_CASE("where as a method: of a tensor, where a condition holds") {
           "operator 'op', argument 'condition': is of a floating-point type, expected truth values");
 }
 
+TEST_CASE("places, labels and numbers of rows are integers") {
+    auto const check_refused = [](one_call c, std::string const& argument, std::size_t operand) {
+        CAPTURE(c.target);
+        c.operand_types.assign(c.operands.size(), element_type::float32);
+        std::string const place = "operator 'op', argument '" + argument + "': is of ";
+        CHECK(message_of(c) == place + "a floating-point type, expected integers");
+        c.operand_types[operand] = element_type::boolean;
+        if (c.target != "operator.getitem") CHECK(message_of(c) == place + "truth values, expected integers");
+        for (auto type : {element_type::int8, element_type::int32, element_type::int64}) {
+            c.operand_types[operand] = type;
+            CHECK(record(c).is_known);
+        }
+    };
+    check_refused({"torch.nn.functional.embedding", {{3}, {8, 4}}, {T(0), T(1)}, {}, {{3, 4}}}, "input", 0);
+    check_refused({"torch.nn.functional.one_hot", {{3}}, {T(0), number(5)}, {}, {{3, 5}}}, "input", 0);
+    check_refused({"torch.nn.functional.cross_entropy", {{8, 4}, {8}}, {T(0), T(1)}, {}, {{}}}, "target", 1);
+    check_refused({"torch.nn.functional.nll_loss", {{8, 4}, {8}}, {T(0), T(1)}, {}, {{}}}, "target", 1);
+    check_refused({"torch.index_select", {{8, 4}, {5}}, {T(0), number(0), T(1)}, {}, {{5, 4}}}, "index", 1);
+    check_refused({"torch.gather", {{8, 4}, {8, 2}}, {T(0), number(1), T(1)}, {}, {{8, 2}}}, "index", 1);
+    check_refused({"operator.getitem", {{8, 4}, {5}}, {T(0), T(1)}, {}, {{5, 4}}}, "index", 1);
+    check_refused({"index_add", {{8, 4}, {5}, {5, 4}}, {T(0), number(0), T(1), T(2)}, {}, {{8, 4}}}, "index", 1);
+    check_refused({"scatter_add", {{8, 4}, {8, 2}, {8, 2}}, {T(0), number(1), T(1), T(2)}, {}, {{8, 4}}}, "index", 1);
+}
+
+TEST_CASE("cross-entropy: a target of the scores' shape is of probabilities") {
+    one_call c{"torch.nn.functional.cross_entropy", {{8, 4}, {8, 4}}, {T(0), T(1)}, {}, {{}}};
+    CHECK(record(c).is_known);
+    c.operand_types = {element_type::float32, element_type::int64};
+    CHECK(message_of(c) == "operator 'op', argument 'target': is of no floating-point type, expected probabilities, or labels of a dimension less");
+}
+
 TEST_CASE("variance: dimensions, whether of a sample, whether they are kept") {
     auto const var = [](std::vector<literal> more, shape result, std::map<std::string, literal, std::less<>> named = {}) {
         more.insert(more.begin(), T(0));

@@ -6,25 +6,14 @@
 
 Each operator of the table below is exported by export_fx.py in every form that PyTorch has for it and run by EVALUATE with the same values."""
 
-import json
-import subprocess
+import copy
 import sys
-import tempfile
 import warnings
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[4]
-sys.path.insert(0, str(ROOT / "adapters" / "libtorch"))
-
-try:
-    import torch
-    import torch.nn.functional as F
-except ImportError:
-    sys.exit(77)
-
-import export_fx
-
-TOLERANCE = 1e-8
+import comparison
+import torch
+import torch.nn.functional as F
+from comparison import export_fx
 
 
 def row(names, *operands, **arguments):
@@ -44,7 +33,8 @@ TABLE = sum((
     row("atan2 logaddexp", X, (4,)), row("lerp", X, (4,), weight=0.3, by=["input", "end"]), row("lerp", X, (4,), (3, 1), by=["input", "end", "weight"]),
     row("add sub mul div maximum minimum", X, (4,)), row("add sub", X, X, alpha=2.0), row("mul div", X, other=2.5),
     row("softmax log_softmax cumsum", X, dim=-1), row("layer_norm", X, normalized_shape=[4]), row("group_norm", (2, 4, 3), num_groups=2),
-    row("sum mean amax amin logsumexp", (2, 3, 4), dim=[0, -1], keepdim=True), row("sum mean prod", X), row("prod", X, dim=1, keepdim=True), row("var std", (2, 3, 4), dim=1, unbiased=False, keepdim=True), row("var std", (2, 3, 4), dim=[0, 2], unbiased=True),
+    row("sum mean amax amin logsumexp", (2, 3, 4), dim=[0, -1], keepdim=True), row("sum mean prod", X), row("prod", X, dim=1, keepdim=True),
+    row("var std", (2, 3, 4), dim=1, unbiased=False, keepdim=True), row("var std", (2, 3, 4), dim=[0, 2], unbiased=True),
     row("max min", X), row("max min", X, dim=1, keepdim=True), row("topk", X, k=2, dim=1), row("norm", X, p=2, dim=1, keepdim=True),
     row("matmul", (2, 3, 4), (4, 5)), row("mm", X, (4, 5), by=["input", "mat2"]), row("bmm", (2, 3, 4), (2, 4, 5), by=["input", "mat2"]),
     row("mv", X, (4,), by=["input", "vec"]), row("dot", (4,), (4,), by=["input", "tensor"]), row("linear", X, (5, 4), (5,), by=["input", "weight", "bias"]),
@@ -75,31 +65,10 @@ TABLE = sum((
 ), [])
 
 
-class Operator(torch.nn.Module):
-    """The weighted sum of what a call yields, and of its squares."""
-
-    def __init__(self, call, tensors, integers):
-        super().__init__()
-        self.call, self.count = call, len(tensors) + len(integers)
-        for name, value in tensors.items():
-            setattr(self, name, torch.nn.Parameter(value))
-        for name, value in integers.items():
-            self.register_buffer(name, value)
-        with torch.no_grad():
-            for i, part in enumerate(self.parts()):
-                self.register_buffer(f"factor_{i}", torch.rand(part.shape, dtype=part.dtype))
-
-    def parts(self):
-        result = self.call([getattr(self, f"operand_{i}") for i in range(self.count)])
-        is_one = isinstance(getattr(result, "value", result), torch.Tensor)  # what a traced value stands for
-        return [part for part in ([result] if is_one else result) if part.is_floating_point()]
-
-    def forward(self):
-        return sum(((part + part * part * 0.5) * getattr(self, f"factor_{i}")).sum() for i, part in enumerate(self.parts()))
-
-
 def drawn(operand):
-    return torch.randint(0, operand[0][0], operand[0][1:]) if isinstance(operand, list) else torch.rand(operand, dtype=torch.float64) + 0.5
+    if isinstance(operand, list):
+        return torch.randint(0, operand[0][0], operand[0][1:])
+    return torch.nn.Parameter(torch.rand(operand, dtype=torch.float64) + 0.5)
 
 
 def is_tensor(argument):
@@ -122,67 +91,31 @@ def forms(name, first, arguments, by):
         yield "." + name + " with named arguments", lambda t: getattr(t[0], name)(*t[1:first], **full(t))
 
 
-def numbers(tensor):
-    return tensor.detach().double().flatten().tolist()
-
-
-def export(name, operands, arguments, by, folder):
-    """What EVALUATE is to read for each form, with what it is to answer."""
+def add_forms(found, name, operands, arguments, by):
+    """Adds each form to the comparison; whether there is any."""
     torch.manual_seed(1)
     values = [drawn(operand) for operand in [*operands, *filter(is_tensor, arguments.values())]]
-    tensors, integers = ({f"operand_{i}": v for i, v in enumerate(values) if v.is_floating_point() == floating} for floating in (True, False))
+    count = len(found.cases)
     for shown, call in forms(name, len(operands), arguments, by):
         try:
-            module = Operator(call, tensors, integers)
+            own = {f"operand_{i}": copy.deepcopy(v) for i, v in enumerate(values)}
+            module = comparison.Operator(lambda given, c=call: c(list(given.values())), own)
         except (TypeError, RuntimeError):
             continue  # not one of PyTorch's forms
-        loss = module()
-        loss.backward()
-        expected = {"loss": loss.item(), "gradients": {key: numbers(p.grad) for key, p in module.named_parameters() if p.grad is not None}}
-        stem = folder / str(len(list(folder.iterdir())))
-        try:
-            export_fx.write(export_fx.export(module, {}, name), f"{stem}.json")
-        except export_fx.ExportError as error:
-            yield shown, None, str(error)
-            continue
-        Path(f"{stem}.values").write_text(json.dumps({key: numbers(t) for key, t in [*module.named_parameters(), *module.named_buffers()]}))
-        yield shown, f"{stem}.json {stem}.values\n", expected
-
-
-def difference(found, expected):
-    if "error" in found:
-        return found["error"]
-    pairs = [("the loss", [found["loss"]], [expected["loss"]])]
-    pairs += [(f"the gradient of {key}", found["gradients"].get(key, [0.0] * len(of)), of) for key, of in expected["gradients"].items()]
-    for what, ours, theirs in pairs:
-        if any(a is None or not abs(a - b) <= TOLERANCE * max(1.0, *map(abs, theirs)) for a, b in zip(ours, theirs)):
-            return f"{what} is {ours}, expected {theirs}"
-    return None
+        found.add(f"{shown} {arguments}", module)
+    return len(found.cases) > count
 
 
 def main(evaluate, only):
     warnings.simplefilter("ignore")
-    failures, count = [], 0
-    with tempfile.TemporaryDirectory() as folder:
-        cases = []
-        for name, operands, arguments, by in TABLE:
-            if not only or name in only:
-                found = list(export(name, operands, arguments, by, Path(folder)))
-                if not found:
-                    failures.append(f"{name} {arguments}: PyTorch has no such form")
-                cases += [(f"{shown} {arguments}", line, expected) for shown, line, expected in found]
-        failures += [f"{shown}: {error}" for shown, line, error in cases if line is None]
-        cases = [case for case in cases if case[1] is not None]
-        answers = subprocess.run([evaluate], input="".join(line for _, line, _ in cases), capture_output=True, text=True).stdout.splitlines()
-        if len(answers) != len(cases):
-            failures.append(f"{cases[len(answers)][0]}: the evaluation ended here")
-        for (shown, _, expected), answer in zip(cases, answers):
-            count += 1
-            problem = difference(json.loads(answer), expected)
-            if problem:
-                failures.append(f"{shown}: {problem}")
-    print(*failures, f"{count} calls compared, {len(failures)} differ", sep="\n")
-    return 1 if failures else 0
+    found = comparison.Comparison(evaluate)
+    for name, operands, arguments, by in TABLE:
+        try:
+            if (not only or name in only) and not add_forms(found, name, operands, arguments, by):
+                found.failures.append(f"{name} {arguments}: PyTorch has no such form")
+        except export_fx.ExportError as error:
+            found.failures.append(f"{name} {arguments}: {error}")
+    return found.run()
 
 
 if __name__ == "__main__":

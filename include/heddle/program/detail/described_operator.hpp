@@ -59,6 +59,11 @@ public:
     void expect_shape(std::string_view name, tensor_id t, shape const& expected) const {
         if (shape_of(t) != expected) fail(name, "has shape " + to_text(shape_of(t)) + ", expected " + to_text(expected));
     }
+    /// Places, labels and numbers of rows are integers.
+    void expect_integers(std::string_view name, tensor_id t) const {
+        if (is_floating(type_of(t))) fail(name, "is of a floating-point type, expected integers");
+        if (type_of(t) == element_type::boolean) fail(name, "is of truth values, expected integers");
+    }
     void expect_results(std::size_t count) const {
         if (result_count() != count)
             throw input_error("operator '" + call().name + "'", "has " + std::to_string(result_count()) + " results, expected " + std::to_string(count));

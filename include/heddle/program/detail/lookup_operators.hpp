@@ -31,7 +31,7 @@ inline description slices_of_mask(call_view const& c, tensor_id x, std::size_t a
 /// Whole slices at the places that a tensor holds, whose dimensions take the place of the one they are of: parallel along them.
 inline description slices_at(call_view const& c, tensor_id x, std::size_t axis, tensor_id index) {
     if (c.type_of(index) == element_type::boolean) return slices_of_mask(c, x, axis, index);
-    if (is_floating(c.type_of(index))) return {};
+    c.expect_integers("index", index);
     entries from = numbered(c.shape_of(x)), to = from;
     entries const places = numbered(c.shape_of(index), "j");
     to.erase(to.begin() + static_cast<std::ptrdiff_t>(axis));
@@ -44,6 +44,7 @@ inline description slices_at(call_view const& c, tensor_id x, std::size_t axis, 
 }
 inline description index_select(call_view const& c) {
     tensor_id const x = c.tensor(0, "input"), index = c.tensor(2, "index");
+    c.expect_integers("index", index);
     if (c.shape_of(index).size() != 1) return {};
     return slices_at(c, x, c.axis(c.integer(1, "dim"), c.shape_of(x).size()), index);
 }
@@ -124,6 +125,7 @@ inline description sorted(call_view const& c) {
 /// A one at the place that each element names, along a dimension of its own at the end.
 inline description one_hot(call_view const& c) {
     tensor_id const x = c.tensor(0, "input");
+    c.expect_integers("input", x);
     if (c.result_shape().size() != c.shape_of(x).size() + 1) return {};
     entries const from = numbered(c.shape_of(x));
     entries to = from;
@@ -138,6 +140,7 @@ inline description one_hot(call_view const& c) {
 /// Elements at a place each, along a dimension; the others must be whole.
 inline description gather_elements(call_view const& c) {
     tensor_id const x = c.tensor(0, "input"), index = c.tensor(2, "index");
+    c.expect_integers("index", index);
     shape const &dims = c.shape_of(x), &places = c.shape_of(index);
     std::size_t const axis = c.axis(c.integer(1, "dim"), dims.size());
     if (places.size() != dims.size()) return {};
@@ -155,6 +158,7 @@ inline description gather_elements(call_view const& c) {
 /// The first operand plus slices, or elements, of the third at the places of the second: a sum over the places.
 inline description scattered(call_view const& c, bool for_each_element) {
     tensor_id const x = c.tensor(0, "input"), index = c.tensor(2, "index"), source = c.tensor(3, for_each_element ? "src" : "source");
+    c.expect_integers("index", index);
     shape const &dims = c.shape_of(x), &from = c.shape_of(source);
     std::size_t const axis = c.axis(c.integer(1, "dim"), dims.size());
     bool const is_scaled = c.find(4, "alpha") && c.number(4, "alpha") != 1.0;
@@ -177,6 +181,7 @@ inline description scatter_add(call_view const& c) { return scattered(c, true); 
 
 inline description embedding(call_view const& c) {
     described_operator op{{}, {c.tensor(0, "input"), c.tensor(1, "weight")}};
+    c.expect_integers("input", op.operands[0]);
     shape const &ids = c.shape_of(op.operands[0]), &table = c.shape_of(op.operands[1]);
     // Scaling by frequency counts an id in the whole batch.
     if (table.size() != 2 || c.find(3, "max_norm") || c.flag(5, "scale_grad_by_freq", false)) return {};

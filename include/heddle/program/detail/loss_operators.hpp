@@ -40,9 +40,12 @@ inline description classification_loss(call_view const& c, bool log_probabilitie
     if (scores.empty() || has_other_reduction(c, reduction)) return {};
     bool const labels = target.size() + 1 == scores.size(), mean = reduction == "mean";
     if (labels) { // the rule does not tie what stays whole to the scores
+        c.expect_integers("target", op.operands[1]);
         shape expected = scores;
         expected.erase(expected.begin() + (scores.size() > 1 ? 1 : 0));
         c.expect_shape("target", op.operands[1], expected);
+    } else if (!is_floating(c.type_of(op.operands[1]))) {
+        c.fail("target", "is of no floating-point type, expected probabilities, or labels of a dimension less");
     }
     loss_indices const indices(scores, !labels ? "!c" : log_probabilities ? "c" : "~~c");
     std::vector<entries> operands{indices.scores, !labels ? indices.scores : mean ? blocked(target) : indices.target};

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -141,18 +142,38 @@ private:
         return {read_shape(out.at("shape")), out.at("dtype").choice(element_types)};
     }
 
+    /// A name that no other source has. torch.fx has a node for each use of a buffer: the second and those after it are named after their node.
+    [[nodiscard]] std::string source_name(element const& node, std::string const& kind, traced_call::result const& tensor) const {
+        auto const target = node.at("target");
+        std::string name = target.name();
+        if (auto const known = sources_.find(name); known != sources_.end() && kind == "buffer") {
+            auto const& first = recorder_.builder.tensor(known->second);
+            if (first.role == tensor_role::buffer && first.shape == tensor.shape && first.type == tensor.type) name = node.at("name").name();
+        }
+        if (sources_.contains(name)) target.expected("a name that no other input, parameter or buffer has");
+        return name;
+    }
+
     literal read_source(element const& node, std::string const& kind) {
         if (auto const inputs = node.at("inputs"); inputs.size() != 0) inputs.expected("none for a " + kind);
         auto const out = node.at("out"), out_kind = out.at("kind");
         if (out_kind.text() != "tensor") out_kind.expected("\"tensor\" for a " + kind);
-        auto [dims, type] = read_tensor(out);
-        std::string name = node.at("target").name();
-        if (kind == "placeholder") return {literal::tensor{recorder_.builder.input(std::move(name), std::move(dims), type)}};
-        if (kind == "buffer") return {literal::tensor{recorder_.builder.buffer(std::move(name), std::move(dims), type)}};
+        auto const tensor = read_tensor(out);
+        std::string const name = source_name(node, kind, tensor);
+        tensor_id const made = add_source(node, kind, name, tensor);
+        sources_.emplace(name, made);
+        return {literal::tensor{made}};
+    }
+
+    tensor_id add_source(element const& node, std::string const& kind, std::string const& name, traced_call::result const& tensor) {
+        auto& builder = recorder_.builder;
+        if (kind == "placeholder") return builder.input(name, tensor.shape, tensor.type);
+        if (kind == "buffer") return builder.buffer(name, tensor.shape, tensor.type);
         auto const trained = node.find("requires_grad");
         bool const trainable = !trained || trained->boolean();
-        if (trainable && !is_floating(type)) node.fail("is a trained parameter of an integer type; expected a floating-point type, or requires_grad false");
-        return {literal::tensor{recorder_.builder.parameter(std::move(name), std::move(dims), type, trainable)}};
+        if (trainable && !is_floating(tensor.type))
+            node.fail("is a trained parameter of an integer type; expected a floating-point type, or requires_grad false");
+        return builder.parameter(name, tensor.shape, tensor.type, trainable);
     }
 
     // Arguments.
@@ -320,7 +341,8 @@ private:
     document const& file_;
     call_recorder recorder_;
     std::vector<yield> yields_;
-    std::set<std::string> names_;
+    std::set<std::string> names_; // of nodes
+    std::map<std::string, tensor_id> sources_; // by name
 };
 
 } // namespace detail
