@@ -38,7 +38,7 @@ protected:
         if (kind == "softplus" && random_.chance(0.5)) named = {{"beta", real(2)}, {"threshold", real(0.5)}};
         if (kind == "hardtanh" && random_.chance(0.5)) named = {{"min_val", real(-0.3)}, {"max_val", real(0.6)}};
         if (kind == "clamp") named[random_.chance(0.5) ? "min" : "max"] = real(0.1);
-        keep(not_plain(kind.starts_with("clamp_") ? same(kind, x, {real(0.1)}) : same(kind, x, {}, named)));
+        keep(not_plain(kind.starts_with("clamp_") ? same(kind, x, {real(0.1)}) : among(kind, {"floor_divide", "remainder"}) ? same(kind, x, {real(-0.7)}) : same(kind, x, {}, named)));
     }
     void drop(std::string const& kind) {
         if (kind == "stochastic_depth")
