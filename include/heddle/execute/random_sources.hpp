@@ -94,7 +94,8 @@ template <class Scalar, kernel_backend<Scalar> Backend>
         return run_single_device(p, sources, backend, seed);
     } catch (input_error const& e) {
         std::string all;
-        for (auto const& what : detail::value_requests(p).left_to_chance()) all += (all.empty() ? "" : ", and ") + what;
+        detail::value_requests const requests(p);
+        for (auto const& what : requests.left_to_chance()) all += (all.empty() ? "" : ", and ") + what;
         if (all.empty()) throw;
         throw input_error(e.what(), "no random data are known for which " + all + "; make it an input of the model, or do not run it");
     }
