@@ -41,7 +41,7 @@ TABLE = sum((
     row("leaky_relu", X, negative_slope=0.3), row("elu celu", X, alpha=0.7), row("softplus", X, beta=2.0, threshold=2.5),
     row("hardtanh", X, min_val=0.7, max_val=1.2), row("clamp", X, min=0.7, max=1.2), row("clamp_min", X, min=0.9), row("clamp_max", X, max=0.9),
     row("pow", X, exponent=2.5),
-    row("add sub mul div maximum minimum", X, (4,)), row("add sub", X, X, alpha=2.0), row("mul div", X, other=2.5), row("floor_divide remainder", X, other=0.4), row("remainder", X, other=-0.4), row("div", X, other=-0.4, rounding_mode="floor"),
+    row("add sub mul div maximum minimum", X, (4,)), row("add sub", X, X, alpha=2.0), row("mul div", X, other=2.5), row("remainder", X, other=0.4), row("remainder", X, other=-0.4), row("div", X, other=-0.4, rounding_mode="floor"),
     row("softmax log_softmax cumsum", X, dim=-1), row("layer_norm", X, normalized_shape=[4]), row("group_norm", (2, 4, 3), num_groups=2),
     row("sum mean amax amin logsumexp", (2, 3, 4), dim=[0, -1], keepdim=True), row("sum mean prod", X), row("prod", X, dim=1, keepdim=True), row("var std", (2, 3, 4), dim=1, unbiased=False, keepdim=True), row("var std", (2, 3, 4), dim=[0, 2], unbiased=True),
     row("max min", X), row("max min", X, dim=1, keepdim=True), row("topk", X, k=2, dim=1), row("norm", X, p=2, dim=1, keepdim=True),

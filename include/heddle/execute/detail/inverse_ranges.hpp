@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <optional>
@@ -76,8 +77,7 @@ using inverse_range = std::optional<number_range> (*)(number_range const&, backw
         return low < r.high && high >= r.low ? x : range{0, 0};
     };
     static std::map<std::string_view, inverse_range> const table{
-        {"cat", same}, {"stack", same}, {"clone", same}, {"to", same}, {"repeat", same}, {"tile", same}, {"repeat_interleave", same}, {"roll", same}, {"flip", same}, {"pad", same},
-        {"amax", same}, {"amin", same}, {"minimum", same}, {"maximum", same}, {"max", value}, {"min", value}, {"topk", value},
+        {"pad", same}, {"amax", same}, {"amin", same}, {"minimum", same}, {"maximum", same}, {"max", value}, {"min", value}, {"topk", value},
         {"argmax", any}, {"argmin", any}, {"full_like", any}, {"where", chosen}, {"masked_fill", chosen},
         {"getitem", first}, {"index", first}, {"index_select", first}, {"gather", first},
         {"clamp", bounded}, {"clamp_min", bounded}, {"clamp_max", bounded},
@@ -121,18 +121,22 @@ using inverse_range = std::optional<number_range> (*)(number_range const&, backw
     return table;
 }
 
-/// The same for every operator: views have the elements of their operands.
+/// Whether an operator's results have the elements of its operands.
+[[nodiscard]] inline bool is_copy(program const& p, operator_id o) {
+    constexpr std::string_view kinds[]{"cat", "stack", "clone", "to", "repeat", "tile", "repeat_interleave", "roll", "flip"};
+    return p.work(o).is_view || std::ranges::find(kinds, p.kind(o)) != std::end(kinds);
+}
+
+/// The inverse of any operator.
 [[nodiscard]] inline std::optional<number_range> inverse_of(number_range const& r, backward_step const& s) {
-    if (s.of.work(s.op).is_view) return r;
+    if (is_copy(s.of, s.op)) return r;
     auto const entry = inverse_ranges().find(s.of.kind(s.op));
     return entry == inverse_ranges().end() ? std::nullopt : entry->second(r, s);
 }
 
 /// The truth value that an operator gives for a zero and for a one, perhaps compared with a number, by kind.
 [[nodiscard]] inline std::map<std::string_view, bool (*)(double, double)> const& truth_functions() {
-    constexpr auto same = [](double x, double) { return x != 0; };
     static std::map<std::string_view, bool (*)(double, double)> const table{
-        {"cat", same}, {"stack", same}, {"clone", same}, {"to", same}, {"repeat", same}, {"tile", same}, {"repeat_interleave", same}, {"roll", same}, {"flip", same},
         {"logical_not", [](double x, double) { return x == 0; }}, {"eq", [](double x, double c) { return x == c; }}, {"ne", [](double x, double c) { return x != c; }},
         {"lt", [](double x, double c) { return x < c; }}, {"le", [](double x, double c) { return x <= c; }},
         {"gt", [](double x, double c) { return x > c; }}, {"ge", [](double x, double c) { return x >= c; }},
@@ -142,7 +146,7 @@ using inverse_range = std::optional<number_range> (*)(number_range const&, backw
 /// How many elements of the operand are ones, the others zeros, for the result to have this many; nothing if it is not known.
 [[nodiscard]] inline std::optional<extent> inverse_count(extent ones, backward_step const& s) {
     if (s.of.operands(s.op).size() > 1 || s.to().elements() != s.from().elements()) return {};
-    if (s.of.work(s.op).is_view) return ones;
+    if (is_copy(s.of, s.op)) return ones;
     auto const entry = truth_functions().find(s.of.kind(s.op));
     if (entry == truth_functions().end()) return {};
     double const number = s.attribute("number").value_or(0);

@@ -120,7 +120,7 @@ private:
         auto const positive = [&](char const* name) {
             if (auto const k = attribute(o, name)) operand(o, static_cast<std::size_t>(*k)).restrict_to(positive_range);
         };
-        if (program_.work(o).is_view || among({"cat", "stack", "clone", "to", "repeat", "tile", "repeat_interleave", "roll", "flip"}))
+        if (is_copy(program_, o))
             for (std::size_t k = 0; k < program_.operands(o).size(); ++k)
                 for (auto r : program_.results(o)) operand(o, k).take_over(wanted_[r]);
         else if (kind == "embedding") ask(program_.operands(o)[0], below(operand_shape(o, 1)[0]));
