@@ -41,7 +41,7 @@ private:
             add({"neg", "clone", "to", "type_as", "float", "double", "half", "bfloat16", "contiguous", "relu", "tanh", "sigmoid", "exp", "sqrt", "log", "gelu", "silu", "dropout"}, &self::unary);
             add({"add", "sub", "mul", "multiply", "div", "truediv"}, &self::binary);
             add({"rsqrt", "reciprocal", "expm1", "log1p", "log2", "log10", "exp2", "tan", "atan", "sinh", "cosh", "erfc", "sin", "cos", "erf", "square", "pow", "mish", "logsigmoid", "log_sigmoid", "softsign", "tanhshrink"}, &self::smooth_function);
-            add({"abs", "clamp", "clamp_min", "clamp_max", "relu6", "hardsigmoid", "hardswish", "selu", "leaky_relu", "elu", "celu", "softplus", "hardtanh", "softshrink", "hardshrink", "threshold", "sign", "floor", "ceil", "trunc", "round", "logical_not"}, &self::bent_function);
+            add({"abs", "clamp", "clamp_min", "clamp_max", "floor_divide", "remainder", "relu6", "hardsigmoid", "hardswish", "selu", "leaky_relu", "elu", "celu", "softplus", "hardtanh", "softshrink", "hardshrink", "threshold", "sign", "floor", "ceil", "trunc", "round", "logical_not"}, &self::bent_function);
             add({"dropout1d", "dropout2d", "dropout3d", "stochastic_depth"}, &self::drop);
             add({"eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or"}, &self::compare);
             add({"minimum", "maximum", "atan2", "logaddexp"}, &self::function_of_two);

@@ -40,7 +40,7 @@ protected:
         if (among(kind, {"softshrink", "hardshrink"}) && random_.chance(0.5)) named["lambd"] = real(0.1);
         if (kind == "threshold") named = {{"threshold", real(0.1)}, {"value", real(-0.4)}};
         if (kind == "clamp") named[random_.chance(0.5) ? "min" : "max"] = real(0.1);
-        keep(not_plain(kind.starts_with("clamp_") ? same(kind, x, {real(0.1)}) : same(kind, x, {}, named)));
+        keep(not_plain(kind.starts_with("clamp_") ? same(kind, x, {real(0.1)}) : among(kind, {"floor_divide", "remainder"}) ? same(kind, x, {real(-0.7)}) : same(kind, x, {}, named)));
     }
     void drop(std::string const& kind) {
         if (kind == "stochastic_depth")

@@ -194,7 +194,7 @@ template <kernel_backend<double> Backend>
             if (!backend.can_run(whole_call(p, o))) throw input_error("operator '" + p.name(o) + "'", "no kernel computes '" + p.kind(o) + "' with these arguments");
     auto const indexed = index_for(p, what);
     auto const sources = random_sources<double>(p, options.seed);
-    auto const expected = run_single_device(p, sources, backend, options.seed);
+    auto const expected = run_on_random_sources(p, sources, backend, options.seed);
     source_values<double> gradients;
     for (auto const& [t, gradient] : expected.gradients) gradients.emplace(t, gradient.second);
 

@@ -29,7 +29,7 @@ template <kernel_backend<double> Backend, pipeline_schedule Schedule = one_f_one
     auto const split = split_along_batch(indexed);
     pipeline_layout const layout(indexed, what, split);
     auto const sources = random_sources<double>(p, options.seed);
-    auto const expected = run_single_device(p, sources, backend, options.seed);
+    auto const expected = run_on_random_sources(p, sources, backend, options.seed);
 
     proof result;
     result.ranks = layout.ranks();

@@ -55,7 +55,7 @@ using catalogue = std::map<std::string_view, description (*)(call_view const&)>;
         {"full_like", [](call_view const& c) { return filled_like(c, c.number(1, "fill_value")); }},
         {"rand_like", drawn_like}, {"randn_like", drawn_like}, {"bernoulli", drawn_by}, {"prelu", weighted_relu}, {"glu", gated_linear}, {"addcdiv", add_quotient}, {"argmax", place_of_extreme}, {"argmin", place_of_extreme},
         {"add", binary<arithmetic::add>}, {"sub", binary<arithmetic::subtract>}, {"mul", binary<arithmetic::multiply>},
-        {"div", binary<arithmetic::divide>},
+        {"div", binary<arithmetic::divide>}, {"floor_divide", floored_quotient}, {"remainder", remainder},
         {"neg", linear_copy}, {"clone", linear_copy}, {"detach", detached}, {"to", linear_copy},
         {"float", linear_copy}, {"half", linear_copy}, {"bfloat16", linear_copy}, {"double", linear_copy},
         {"type_as", linear_copy},
@@ -144,7 +144,7 @@ using catalogue = std::map<std::string_view, description (*)(call_view const&)>;
         {"truediv", "div"}, {"multiply", "mul"}, {"concat", "cat"}, {"log_sigmoid", "logsigmoid"}, {"swapaxes", "transpose"}, {"swapdims", "transpose"},
         {"true_divide", "div"}, {"divide", "div"}, {"subtract", "sub"}, {"negative", "neg"}, {"absolute", "abs"}, {"clip", "clamp"}, {"broadcast_to", "expand"},
         {"ravel", "reshape"}, {"concatenate", "cat"}, {"greater", "gt"}, {"greater_equal", "ge"}, {"less", "lt"}, {"less_equal", "le"}, {"not_equal", "ne"},
-        {"long", "to"}, {"int", "to"}, {"bool", "to"}, {"moveaxis", "movedim"}, {"ger", "outer"},
+        {"floordiv", "floor_divide"}, {"mod", "remainder"}, {"long", "to"}, {"int", "to"}, {"bool", "to"}, {"moveaxis", "movedim"}, {"ger", "outer"},
         {"bitwise_and", "and_"}, {"bitwise_or", "or_"}, {"bitwise_xor", "xor"}, {"bitwise_not", "invert"},
         {"__and__", "and_"}, {"__or__", "or_"}, {"__xor__", "xor"}, {"__invert__", "invert"}, {"logical_xor", "xor"},
     };

@@ -30,6 +30,14 @@ TEST_CASE("more functions of one element") {
     operator_check const bounded({"clamp", {{40}}, {T(0), real(-0.5), real(0.25)}, {}, {{40}}}, 1);
     CHECK(std::ranges::minmax(bounded.results()[0].data).min == -0.5);
     CHECK(std::ranges::minmax(bounded.results()[0].data).max == 0.25);
+    check({"operator.mod", {{4, 3}}, {T(0), real(-0.3)}, {}, {{4, 3}}});
+    check({"torch.div", {{4, 3}}, {T(0), real(0.3)}, {{"rounding_mode", text("floor")}}, {{4, 3}}});
+    operator_check const rest({"torch.remainder", {{40}}, {T(0), real(0.25)}, {}, {{40}}}, 1);
+    CHECK(std::ranges::minmax(rest.results()[0].data).min >= 0);
+    CHECK(std::ranges::minmax(rest.results()[0].data).max < 0.25);
+    operator_check const quotient({"operator.floordiv", {{40}}, {T(0), real(0.25)}, {}, {{40}}}, 1);
+    CHECK(std::ranges::minmax(quotient.results()[0].data).min == -4);
+    CHECK(std::ranges::minmax(quotient.results()[0].data).max == 3);
     CHECK_THROWS_AS(operator_check({"torch.pow", {{4, 3}, {3}}, {T(0), T(1)}, {}, {{4, 3}}, {}, {}, true}, 1), input_error);
 }
 

@@ -32,6 +32,7 @@ TABLE = sum((
     row("pow", X, exponent=2.5), row("softshrink hardshrink", X, lambd=0.8), row("threshold", X, threshold=0.8, value=2.0),
     row("atan2 logaddexp", X, (4,)), row("lerp", X, (4,), weight=0.3, by=["input", "end"]), row("lerp", X, (4,), (3, 1), by=["input", "end", "weight"]),
     row("add sub mul div maximum minimum", X, (4,)), row("add sub", X, X, alpha=2.0), row("mul div", X, other=2.5),
+    row("remainder", X, other=0.4), row("remainder", X, other=-0.4), row("div", X, other=-0.4, rounding_mode="floor"),
     row("softmax log_softmax cumsum", X, dim=-1), row("layer_norm", X, normalized_shape=[4]), row("group_norm", (2, 4, 3), num_groups=2),
     row("sum mean amax amin logsumexp", (2, 3, 4), dim=[0, -1], keepdim=True), row("sum mean prod", X), row("prod", X, dim=1, keepdim=True),
     row("var std", (2, 3, 4), dim=1, unbiased=False, keepdim=True), row("var std", (2, 3, 4), dim=[0, 2], unbiased=True),

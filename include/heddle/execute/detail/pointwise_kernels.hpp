@@ -253,6 +253,10 @@ void add_functions(kernel_table<Scalar>& table) {
     constexpr double infinite = std::numeric_limits<double>::infinity();
     for (char const* kind : {"clamp", "clamp_min", "clamp_max"}) clamp(kind, "min", "max", -infinite, infinite);
     clamp("hardtanh", "min_val", "max_val", -1, 1);
+    auto const quotient = [=](kernel_call const& call, Scalar x) { return std::floor(x / number(call, "number", 1)); };
+    table["floor_divide"] = parametric<Scalar>(quotient, [](kernel_call const&, Scalar, Scalar) { return Scalar(0); });
+    table["remainder"] = parametric<Scalar>([=](kernel_call const& call, Scalar x) { return x - quotient(call, x) * number(call, "number", 1); },
+                                            [](kernel_call const&, Scalar, Scalar) { return Scalar(1); });
     table["gelu"] = gelu<Scalar>();
 }
 

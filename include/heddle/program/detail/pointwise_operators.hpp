@@ -27,8 +27,10 @@ inline description unary(call_view const& c, unary_traits const& traits) {
     op.options.is_view = traits.is_view;
     if (auto const form = c.call().keywords.find("approximate"); form != c.call().keywords.end())
         op.options.attributes["approximate"] = just(c.text(1, "approximate", "none") == "tanh");
-    if (is_floating(c.type_of(x)) && !c.call().results.empty() && !is_floating(c.call().results.front().type))
-        op.options.attributes[c.call().results.front().type == element_type::boolean ? "to_truth" : "truncate"] = just(true);
+    if (c.call().results.empty()) return op;
+    auto const type = c.call().results.front().type;
+    if (type == element_type::boolean && c.type_of(x) != type) op.options.attributes["to_truth"] = just(true);
+    else if (is_floating(c.type_of(x)) && !is_floating(type)) op.options.attributes["truncate"] = just(true);
     return op;
 }
 
@@ -73,6 +75,18 @@ inline description clamp_at(call_view const& c, char const* bound) {
     if (!c.number(1, bound)) return {};
     return function_of(c, 1, {{1, bound, 0}});
 }
+/// By a number other than zero, with a quotient that is rounded down.
+inline description divided_whole(call_view const& c, char const* kind) {
+    auto const x = c.find_tensor(0, "input");
+    auto const by = c.number(1, "other");
+    if (!x || c.find_tensor(1, "other") || !by || *by == 0) return {};
+    auto op = unary(c, {});
+    op->kind = kind;
+    op->options.attributes["number"] = just(*by);
+    return op;
+}
+inline description floored_quotient(call_view const& c) { return divided_whole(c, "floor_divide"); }
+inline description remainder(call_view const& c) { return divided_whole(c, "remainder"); }
 /// What is constant but for jumps: truth values, whole numbers, signs.
 inline description step_of(call_view const& c) { return unary(c, {}); }
 inline description rounded(call_view const& c) { return c.find(1, "decimals") ? description{} : step_of(c); }
@@ -153,7 +167,7 @@ inline description with_number(call_view const& c, arithmetic kind, tensor_id x,
 template <arithmetic Kind>
 description binary(call_view const& c) {
     auto const x = c.find_tensor(0, "input"), y = c.find_tensor(1, "other");
-    if (c.find(2, "rounding_mode")) return {}; // rounds: linear in nothing
+    if (c.find(2, "rounding_mode")) return c.text(2, "rounding_mode", "") == "floor" ? floored_quotient(c) : description{}; // linear in nothing
     auto const alpha = c.number(2, "alpha"); // the factor of what is added
     if (x && y) {
         auto op = broadcast_operator(c, {*x, *y}, Kind == arithmetic::multiply ? "0*1" : Kind == arithmetic::divide ? "0" : "0 + 1");

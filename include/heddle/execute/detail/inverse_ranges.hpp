@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief What integers an operator's operand may hold for its result to be in a range.
+#pragma once
+
+#include <heddle/program/program.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <limits>
+#include <map>
+#include <optional>
+#include <string_view>
+
+namespace heddle::detail {
+
+/// Numbers from `low` on that are below `high`; of integers, bounds are whole or infinite.
+struct number_range {
+    double low = -std::numeric_limits<double>::infinity(), high = std::numeric_limits<double>::infinity();
+
+    [[nodiscard]] bool is_empty() const { return !(low < high); }
+    [[nodiscard]] bool contains(number_range const& other) const { return low <= other.low && other.high <= high; }
+    friend number_range operator&(number_range const& a, number_range const& b) { return {std::max(a.low, b.low), std::min(a.high, b.high)}; }
+};
+inline constexpr number_range truth_range{0, 2};
+
+/// From a result of an operator to one of its operands.
+struct backward_step {
+    program const& of;
+    operator_id op;
+    std::size_t result, operand;
+
+    [[nodiscard]] std::optional<double> attribute(char const* name) const {
+        auto const found = of.attributes(op).find(name);
+        return found == of.attributes(op).end() || found->second.empty() ? std::nullopt : std::optional(found->second.front());
+    }
+    [[nodiscard]] tensor_info const& from() const { return of.tensor(of.results(op)[result]); }
+    [[nodiscard]] tensor_info const& to() const { return of.tensor(of.operands(op)[operand]); }
+};
+
+/// The integers x with c x in `r`.
+[[nodiscard]] inline number_range divided(number_range const& r, double c) {
+    if (c > 0) return {std::ceil(r.low / c), std::ceil(r.high / c)};
+    if (c < 0) return {std::floor(r.high / c) + 1, std::floor(r.low / c) + 1};
+    return r.low <= 0 && 0 < r.high ? number_range{} : number_range{0, 0};
+}
+/// For the sum of one integer from the first and one from the second half to be in `r`, which are as even as can be.
+[[nodiscard]] inline number_range half(number_range const& r, bool is_first) {
+    auto const of = [&](double n) { return is_first ? std::ceil(n / 2) : std::floor(n / 2); };
+    return {of(r.low), of(r.high - 1) + 1};
+}
+/// For the sum of `least` to `most` integers to be in `r`.
+[[nodiscard]] inline number_range summand(number_range const& r, double least, double most) {
+    double const last = r.high - 1;
+    return {std::ceil(r.low / (r.low > 0 ? least : most)), std::floor(last / (last > 0 ? most : least)) + 1};
+}
+
+/// Nothing if it is not known; any number, if the operand does not matter; an empty range if no operand will do.
+using inverse_range = std::optional<number_range> (*)(number_range const&, backward_step const&);
+/// By kind. An operator's result is in a range if all its operands are in their inverses. They are the largest, but for sums, whose operands have even
+/// parts of the range, for `remainder`, of which one period, and `abs`, of which the positive half is taken where there must be a choice.
+[[nodiscard]] inline std::map<std::string_view, inverse_range> const& inverse_ranges() {
+    using range = number_range;
+    using step = backward_step const&;
+    using found = std::optional<number_range>;
+    constexpr inverse_range same = [](range const& r, step) -> found { return r; };
+    constexpr inverse_range any = [](range const&, step) -> found { return range{}; };
+    constexpr inverse_range first = [](range const& r, step s) -> found { return s.operand == 0 ? r : range{}; };
+    constexpr inverse_range chosen = [](range const& r, step s) -> found { return s.operand > 0 ? r : range{}; };
+    constexpr inverse_range value = [](range const& r, step s) -> found { return s.result == 0 ? r : range{}; }; // the second result are places
+    constexpr inverse_range bounded = [](range const& r, step s) -> found {
+        double const low = s.attribute("min").value_or(range{}.low), high = s.attribute("max").value_or(range{}.high);
+        range x = r;
+        if (low >= r.low) x.low = range{}.low;
+        if (high < r.high) x.high = range{}.high;
+        return low < r.high && high >= r.low ? x : range{0, 0};
+    };
+    static std::map<std::string_view, inverse_range> const table{
+        {"pad", same}, {"amax", same}, {"amin", same}, {"minimum", same}, {"maximum", same}, {"max", value}, {"min", value}, {"topk", value},
+        {"argmax", any}, {"argmin", any}, {"full_like", any}, {"where", chosen}, {"masked_fill", chosen},
+        {"getitem", first}, {"index", first}, {"index_select", first}, {"gather", first},
+        {"clamp", bounded}, {"clamp_min", bounded}, {"clamp_max", bounded},
+        {"neg", [](range const& r, step) -> found { return divided(r, -1); }},
+        {"abs", [](range const& r, step) -> found { return r.low > 0 ? r : range{1 - r.high, r.high}; }},
+        {"add", [](range const& r, step s) -> found {
+             if (auto const c = s.attribute("number")) return range{r.low - *c, r.high - *c};
+             return s.attribute("alpha") ? found{} : half(r, s.operand == 0);
+         }},
+        {"sub", [](range const& r, step s) -> found {
+             auto const c = s.attribute("number");
+             if (c && s.attribute("number_is_first").value_or(0) != 0) return range{*c - r.high + 1, *c - r.low + 1};
+             if (c) return range{r.low + *c, r.high + *c};
+             if (s.attribute("alpha")) return {};
+             return s.operand == 0 ? half(r, true) : divided(half(r, false), -1);
+         }},
+        {"mul", [](range const& r, step s) -> found {
+             auto const c = s.attribute("number");
+             return c ? divided(r, *c) : found{};
+         }},
+        {"floor_divide", [](range const& r, step s) -> found {
+             auto const c = s.attribute("number");
+             if (!c) return {};
+             return *c > 0 ? range{std::ceil(r.low * *c), std::ceil(r.high * *c)} : range{std::floor(r.high * *c) + 1, std::floor(r.low * *c) + 1};
+         }},
+        {"remainder", [](range const& r, step s) -> found {
+             auto const c = s.attribute("number");
+             if (!c) return {};
+             range const all = *c > 0 ? range{0, *c} : range{*c + 1, 1}; // where it is what it is of
+             return r.contains(all) ? range{} : r & all;
+         }},
+        {"sum", [](range const& r, step s) -> found {
+             double const terms = static_cast<double>(s.to().elements()) / static_cast<double>(s.from().elements());
+             return summand(r, terms, terms);
+         }},
+        {"cumsum", [](range const& r, step s) -> found {
+             auto const axis = s.attribute("dim");
+             return axis ? summand(r, 1, static_cast<double>(s.to().shape[static_cast<std::size_t>(*axis)])) : found{};
+         }},
+    };
+    return table;
+}
+
+/// Whether an operator's results have the elements of its operands.
+[[nodiscard]] inline bool is_copy(program const& p, operator_id o) {
+    constexpr std::string_view kinds[]{"cat", "stack", "clone", "to", "repeat", "tile", "repeat_interleave", "roll", "flip"};
+    return p.work(o).is_view || std::ranges::find(kinds, p.kind(o)) != std::end(kinds);
+}
+
+/// The inverse of any operator.
+[[nodiscard]] inline std::optional<number_range> inverse_of(number_range const& r, backward_step const& s) {
+    if (is_copy(s.of, s.op)) return r;
+    auto const entry = inverse_ranges().find(s.of.kind(s.op));
+    return entry == inverse_ranges().end() ? std::nullopt : entry->second(r, s);
+}
+
+/// The truth value that an operator gives for a zero and for a one, perhaps compared with a number, by kind.
+[[nodiscard]] inline std::map<std::string_view, bool (*)(double, double)> const& truth_functions() {
+    static std::map<std::string_view, bool (*)(double, double)> const table{
+        {"logical_not", [](double x, double) { return x == 0; }}, {"eq", [](double x, double c) { return x == c; }}, {"ne", [](double x, double c) { return x != c; }},
+        {"lt", [](double x, double c) { return x < c; }}, {"le", [](double x, double c) { return x <= c; }},
+        {"gt", [](double x, double c) { return x > c; }}, {"ge", [](double x, double c) { return x >= c; }},
+    };
+    return table;
+}
+/// How many elements of the operand are ones, the others zeros, for the result to have this many; nothing if it is not known.
+[[nodiscard]] inline std::optional<extent> inverse_count(extent ones, backward_step const& s) {
+    if (s.of.operands(s.op).size() > 1 || s.to().elements() != s.from().elements()) return {};
+    if (is_copy(s.of, s.op)) return ones;
+    auto const entry = truth_functions().find(s.of.kind(s.op));
+    if (entry == truth_functions().end()) return {};
+    double const number = s.attribute("number").value_or(0);
+    bool const of_one = entry->second(1, number), of_zero = entry->second(0, number);
+    if (of_one == of_zero) return {};
+    return of_one ? ones : s.from().elements() - ones;
+}
+
+} // namespace heddle::detail
