@@ -398,8 +398,10 @@ def normalised(target, args, kwargs):
     return (args, kwargs) if found is None else (found.args, dict(found.kwargs))
 
 
-def _loss_shape(input, target, *args, reduction="mean", **kwargs):
-    return torch.empty(target.shape if reduction == "none" else (), dtype=input.dtype, device="meta")
+def _loss_shape(input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean", label_smoothing=0.0):
+    samples = list(input.shape)
+    samples.pop(1 if len(samples) > 1 else 0)  # the classes
+    return torch.empty(samples if reduction == "none" else (), dtype=input.dtype, device="meta")
 
 
 def _one_hot_shape(tensor, num_classes=-1):
