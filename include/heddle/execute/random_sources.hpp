@@ -89,7 +89,7 @@ private:
         else if (kind == "embedding") operand(o, 0).restrict_to(operand_shape(o, 1)[0]);
         else if (among({"nll_loss", "nll", "cross_entropy"})) label(o);
         else if (among({"sqrt", "log", "rsqrt", "log1p", "log2", "reciprocal", "pow"})) operand(o, 0).restrict_to(positive_range);
-        else if (among({"gather", "index_select", "index_add", "scatter_add", "getitem", "index"})) places(o);
+        else if (among({"gather", "index_select", "index_add", "scatter_add", "getitem", "index"})) places(o, among({"getitem", "index"}));
         else if (kind == "one_hot") operand(o, 0).restrict_to(program_.tensor(program_.results(o)[0]).shape.back());
         else if (kind == "binary_cross_entropy") operand(o, 0).restrict_to(probability_range);
         else if (kind == "kl_div") operand(o, 0).restrict_to(log_probability_range);
@@ -101,11 +101,12 @@ private:
         for (std::size_t k = 0; k < program_.operands(o).size(); ++k) count_terms(o, k);
     }
 
-    /// The second operand holds places of the first one's dimension.
-    void places(operator_id o) {
+    /// The second operand holds places of the first one's dimension; `several` after it those of the next ones.
+    void places(operator_id o, bool several) {
         auto const axis = attribute(o, "dim");
+        std::size_t const count = several ? program_.operands(o).size() : std::min<std::size_t>(program_.operands(o).size(), 2);
         if (axis && attribute(o, "is_mask")) operand(o, 1).ones = program_.tensor(program_.results(o)[0]).shape[static_cast<std::size_t>(*axis)];
-        else if (axis && program_.operands(o).size() > 1) operand(o, 1).restrict_to(operand_shape(o, 0)[static_cast<std::size_t>(*axis)]);
+        else for (std::size_t k = 1; axis && k < count; ++k) operand(o, k).restrict_to(operand_shape(o, 0).at(static_cast<std::size_t>(*axis) + k - 1));
     }
 
     void label(operator_id o) {
