@@ -251,6 +251,7 @@ private:
             bool const has_product = std::ranges::any_of(op.terms, [](auto const& term) { return term.size() > 1; });
             bool reduces = false;
             for (auto const& term : op.terms) {
+                if (term.empty()) continue;
                 tensor_id const t = op.operands[term[0]];
                 bool const repeats = !is_attention && !op.work.is_view && term.size() == 1 && program_.tensors[t].info.elements() < program_.tensors[result].info.elements();
                 if (!repeats || contains(op.work.sparse_operands, term[0])) continue;

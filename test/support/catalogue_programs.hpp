@@ -47,7 +47,7 @@ private:
             add({"minimum", "maximum", "atan2", "logaddexp"}, &self::function_of_two);
             add({"where", "masked_fill"}, &self::choose);
             add({"addcmul", "addcdiv", "lerp"}, &self::function_of_three);
-            add({"and_", "or_", "xor", "invert"}, &self::combine_masks);
+            add({"and_", "or_", "xor", "invert", "logical_xor"}, &self::combine_masks);
             add({"detach", "full_like", "zeros_like", "ones_like", "rand_like", "randn_like", "bernoulli"}, &self::constant);
             add({"prelu"}, &self::prelu);
             add({"glu"}, &self::gate);
@@ -58,6 +58,7 @@ private:
             add({"linear"}, &self::linear);
             add({"matmul", "mm", "bmm"}, &self::matmul);
             add({"mv", "dot"}, &self::vector_product);
+            add({"bilinear"}, &self::bilinear);
             add({"addmm", "baddbmm"}, &self::matmul_added);
             add({"einsum"}, &self::einsum);
             add({"conv1d", "conv2d", "conv3d"}, &self::convolution);
@@ -69,7 +70,7 @@ private:
             add({"layer_norm", "rms_norm"}, &self::layer_norm);
             add({"batch_norm"}, &self::batch_norm);
             add({"group_norm", "instance_norm"}, &self::sample_norm);
-            add({"sum", "mean", "amax", "amin", "max", "min", "prod", "logsumexp", "var", "std", "norm"}, &self::reduce);
+            add({"sum", "mean", "amax", "amin", "max", "min", "prod", "logsumexp", "var", "std", "var_mean", "std_mean", "norm"}, &self::reduce);
             add({"cumsum"}, &self::accumulate);
             add({"max_pool1d", "max_pool2d", "max_pool3d", "avg_pool1d", "avg_pool2d", "avg_pool3d"}, &self::pool);
             add({"adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d"}, &self::adaptive_pool);
@@ -213,7 +214,11 @@ private:
         if (largest) named["dilation"] = ints(sides[3]);
         else if (random_.chance(0.3)) named["divisor_override"] = number(3);
         else named["count_include_pad"] = flag(random_.chance(0.5));
-        keep(not_plain(call(kind, {T(x), ints(sides[0]), ints(sides[1]), ints(sides[2])}, y, named)));
+        std::vector<literal> const arguments{T(x), ints(sides[0]), ints(sides[1]), ints(sides[2])};
+        if (!largest || random_.chance(0.6)) return keep(not_plain(call(kind, arguments, y, named)));
+        auto const found = call_multi(kind, arguments, {y, y}, named, {}, element_type::int64);
+        keep(not_plain(found[0]));
+        keep(not_plain(call("float", {T(found[1])}, y, {}, element_type::float32)));
     }
     void adaptive_pool(std::string const& kind) {
         auto const over = static_cast<std::size_t>(kind[kind.size() - 2] - '0');
@@ -245,9 +250,9 @@ private:
         shape const result = reduction == std::string("none") ? samples : shape{};
         bool const entropy = kind == "cross_entropy";
         if (entropy && random_.chance(0.3)) named["label_smoothing"] = real(0.2);
+        if (random_.chance(0.3)) named["weight"] = T(builder_.buffer(fresh_name("class_weight"), {classes}));
         if (entropy && random_.chance(0.2)) return call(kind, {T(x), T(weight(dims(x)))}, result, named);
         if (random_.chance(0.5)) named["ignore_index"] = number(1);
-        if (random_.chance(0.3)) named["weight"] = T(builder_.buffer(fresh_name("class_weight"), {classes}));
         return call(kind, {T(x), T(input(samples, element_type::int64))}, result, named);
     }
     void squared_error(std::string const& kind) { keep(squared_error_of(kind, operand())); }

@@ -83,11 +83,20 @@ protected:
         keep(not_plain(call("torch." + kind, {T(mask), swapped ? other : T(x), swapped ? T(x) : other}, dims(x))));
     }
     void combine_masks(std::string const& kind) {
+        if (kind != "logical_xor" && random_.chance(0.5)) return combine_bits(kind);
         auto const x = plain_operand();
         std::vector<literal> masks{T(compared("gt", x))};
         if (kind != "invert") masks.push_back(T(compared("lt", x)));
         auto const mask = call(kind, masks, dims(x), {}, element_type::boolean);
         keep(not_plain(call("float", {T(mask)}, dims(x), {}, element_type::float32)));
+    }
+    /// Bits of whole numbers, counted in the loss by way of floating-point ones.
+    void combine_bits(std::string const& kind) {
+        auto const x = input(sizes(2), element_type::int64);
+        std::vector<literal> numbers{T(x)};
+        if (kind != "invert") numbers.push_back(random_.chance(0.5) ? number(3) : T(input(dims(x), element_type::int64)));
+        auto const bits = call(kind, numbers, dims(x), {}, element_type::int64);
+        keep(not_plain(call("float", {T(bits)}, dims(x), {}, element_type::float32)));
     }
     void constant(std::string const& kind) {
         auto const x = operand();
@@ -152,11 +161,15 @@ protected:
         auto const good = [&](tensor_id t) { return rank(t) > 0 && is_plain(t); };
         auto const x = sum ? at_least_rank(1) : operand_that(good, 2);
         if (among(kind, {"max", "min"})) return random_.chance(0.4) ? keep(not_plain(call(kind, {T(x)}, {}))) : extremes(kind, x);
-        bool const keep_dims = random_.chance(0.3), spread = among(kind, {"var", "std"});
+        bool const keep_dims = random_.chance(0.3), spread = among(kind, {"var", "std", "var_mean", "std_mean"});
         auto const r = some_reduced(x, keep_dims);
         keywords named{{"keepdim", flag(keep_dims)}};
         if (spread && (r.elements < 2 || random_.chance(0.5))) named["unbiased"] = flag(false);
-        if (kind == "std" && r.elements < 2) return keep(same("square", x)); // of one element there is no slope
+        if (kind.starts_with("std") && r.elements < 2) return keep(same("square", x)); // of one element there is no slope
+        if (kind.ends_with("_mean")) {
+            for (auto y : call_multi(kind, {T(x), ints(r.axes)}, {r.result, r.result}, named)) keep(not_plain(y));
+            return;
+        }
         auto const y = kind == "norm" ? call(kind, {T(x), number(2), ints(r.axes)}, r.result, named) : call(kind, {T(x), ints(r.axes)}, r.result, named);
         keep(spread ? not_plain(y) : y);
     }
@@ -196,6 +209,8 @@ protected:
         char const* reduction = random_.of(std::vector<char const*>{"mean", "sum", "none"});
         if (kind == "kl_div" && rank(x) > 0 && random_.chance(0.3)) reduction = "batchmean";
         named["reduction"] = text(reduction);
+        if (kind.starts_with("binary_cross_entropy") && random_.chance(0.4)) named["weight"] = T(broadcasting(x));
+        if (kind.ends_with("with_logits") && random_.chance(0.4)) named["pos_weight"] = T(broadcasting(x));
         keep(not_plain(call(kind, {T(x), T(wanted)}, reduction == std::string("none") ? dims(x) : shape{}, named)));
     }
 };

@@ -102,9 +102,22 @@ protected:
         if (kind == "index_select") return keep(not_plain(call(kind, {T(x), axis(d, y.size()), T(places({y[d]}))}, y)));
         shape index{y[d]};
         if (random_.chance(0.3)) index.push_back(size(3));
+        if (d + 1 < y.size() && random_.chance(0.5)) return look_up_several(kind, x, d, index);
         y.insert(y.begin() + static_cast<std::ptrdiff_t>(d) + 1, index.begin() + 1, index.end());
         std::vector<literal> items(d, kind == "index" ? none() : whole());
         items.push_back(T(places(index)));
+        keep(not_plain(call(kind, {T(x), list(items)}, y)));
+    }
+    /// Of this dimension and the next one, by tensors that broadcast to `index`.
+    void look_up_several(std::string const& kind, tensor_id x, std::size_t d, shape const& index) {
+        auto const from = dims(x);
+        shape y(from.begin(), from.begin() + static_cast<std::ptrdiff_t>(d));
+        y.insert(y.end(), index.begin(), index.end());
+        y.insert(y.end(), from.begin() + static_cast<std::ptrdiff_t>(d) + 2, from.end());
+        std::vector<literal> items(d, kind == "index" ? none() : whole());
+        items.push_back(T(places(index)));
+        items.push_back(T(places(random_.chance(0.5) ? index : shape{index.back()})));
+        if (random_.chance(0.5)) std::swap(items[d], items[d + 1]);
         keep(not_plain(call(kind, {T(x), list(items)}, y)));
     }
     void scatter(std::string const& kind) {
@@ -125,7 +138,9 @@ protected:
         if (kind == "topk") y[d] = random_.between(1, static_cast<int>(y[d]));
         literal const by = flag(random_.chance(0.7));
         std::vector<literal> const arguments = kind == "sort" ? std::vector{T(x), axis(d, y.size()), by} : std::vector{T(x), number(y[d]), axis(d, y.size()), by};
-        auto const found = call_multi(kind, arguments, {y, y}, {}, {}, element_type::int64);
+        keywords named;
+        if (kind == "sort" && random_.chance(0.5)) named["stable"] = flag(true);
+        auto const found = call_multi(kind, arguments, {y, y}, named, {}, element_type::int64);
         bool const looks_up = random_.chance(0.5); // then the loss may depend on the places alone
         if (!looks_up || random_.chance(0.5)) keep(not_plain(found[0]));
         if (looks_up) keep(not_plain(call("gather", {T(weight(dims(x))), axis(d, y.size()), T(found[1])}, y)));

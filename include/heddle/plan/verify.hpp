@@ -313,9 +313,7 @@ private:
             for (auto k : term) named[k] = true;
         for (std::size_t k = 0; k < partial.size(); ++k)
             require(named[k] || !partial[k], "operand " + std::to_string(k) + " of '" + op.name + "' enters non-linearly, but is partial");
-        auto const has_loop = [&](auto const& term) {
-            return loop && std::ranges::any_of(term, [&](auto k) { return loop->operands[k] != no_factor; });
-        };
+        auto const has_loop = [&](auto const& term) { return loop && cuts_term(op, *loop, term); };
         // An index that only operands outside the terms have is one of every term.
         bool const of_every_term = loop && std::ranges::none_of(op.terms, has_loop);
         if (!loop) require(!op.terms.empty(), "'" + op.name + "' is linear in no operand");

@@ -105,13 +105,15 @@ private:
     void check_terms(operator_id o, index_rule const& rule) {
         std::vector<bool> seen(rule.operands.size());
         for (auto const& term : rule.terms) {
-            if (term.empty()) add(operator_text(o), "has a term without an operand");
             for (auto k : term) {
                 if (k >= seen.size()) add(operator_text(o), "has a term of operand " + std::to_string(k) + ", there are " + std::to_string(seen.size()));
                 else if (seen[k]) add(operator_text(o), "has operand " + std::to_string(k) + " in its terms twice");
                 else seen[k] = true;
             }
         }
+        auto const empty = std::ranges::count_if(rule.terms, [](auto const& term) { return term.empty(); });
+        if (empty > 0 && std::ranges::find(seen, false) == seen.end()) add(operator_text(o), "has a term without an operand");
+        if (empty > 1) add(operator_text(o), "has " + std::to_string(empty) + " terms without an operand, expected one at most");
     }
 
     void check_work(operator_id o, operator_work const& work, std::size_t operands, std::size_t results) {

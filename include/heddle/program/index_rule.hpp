@@ -15,7 +15,8 @@
 ///   `log_softmax` is `(b ~~c) -> (b ~c)`, a maximum and a sum, and a sum; a batch norm is
 ///   `(~~b c ~~h ~~w) -> (~~b c ~~h ~~w)`, rows being channels.
 /// - After `;` the result as a sum of products of those operands (by number) in which it is
-///   linear. Operands not named there enter non-linearly.
+///   linear. Operands not named there enter non-linearly. A term `_` is what these make by themselves, linear in nothing:
+///   an affine operator is `(i), (j) -> (j); _ + 1`.
 #pragma once
 
 #include <heddle/base/error.hpp>
@@ -57,13 +58,14 @@ using indexed_access = std::vector<indexed_dimension>;
 /// *Axioms.* Take a set of an index's places, in ranges or strided. For a parallel index, computing with those places of
 /// every operand that has it gives those places of each result. For a reduction index, the results so computed over a
 /// partition of its places sum to the result, where every term without the index is given to one part only; such a term
-/// depends on no operand that has the index. The result is linear in each operand of a term while the others are fixed.
+/// depends on no operand that has the index. The result is linear in each operand of a term while the others are fixed. A result that depends
+/// on no operand of the terms is of the term that lists none.
 /// All of this holds for an index with statistics if those that the parts compute are of the whole rows.
 struct index_rule {
     std::vector<loop_index> indices;
     std::vector<indexed_access> operands;
     std::vector<indexed_access> results;
-    /// The result is the sum of these; each lists the operands it is multilinear in.
+    /// The result is the sum of these; each lists the operands it is multilinear in. At most one lists none: it is of the operands outside the terms.
     std::vector<std::vector<std::uint8_t>> terms;
 };
 
@@ -160,6 +162,11 @@ private:
         std::vector<bool> seen(rule_.operands.size());
         do {
             auto& term = rule_.terms.emplace_back();
+            if (accept("_")) {
+                bool const is_second = std::ranges::count_if(rule_.terms, [](auto const& t) { return t.empty(); }) > 1;
+                if (is_second) fail("one term '_' at most");
+                continue;
+            }
             do {
                 skip();
                 std::size_t number = 0;
@@ -174,6 +181,8 @@ private:
                 term.push_back(static_cast<std::uint8_t>(number));
             } while (accept("*"));
         } while (accept("+"));
+        bool const all_named = std::ranges::find(seen, false) == seen.end();
+        if (all_named && std::ranges::any_of(rule_.terms, [](auto const& t) { return t.empty(); })) fail("an operand in no term, which '_' is made of");
     }
 
     void classify() {

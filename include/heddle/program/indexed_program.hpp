@@ -87,6 +87,17 @@ struct indexed_operator {
     std::int16_t inside_loop = -1;
 };
 
+/// Whether a loop cuts a term of an operator's result: an operand that it lists has the loop or, where it lists none, one that no term lists.
+[[nodiscard]] inline bool cuts_term(indexed_operator const& op, split_loop const& loop, std::vector<std::uint8_t> const& term) {
+    auto const has_loop = [&](std::size_t k) { return loop.operands[k] != no_factor; };
+    if (!term.empty()) return std::ranges::any_of(term, has_loop);
+    for (std::size_t k = 0; k < op.operands.size(); ++k) {
+        bool const is_listed = std::ranges::any_of(op.terms, [&](auto const& other) { return std::ranges::find(other, k) != other.end(); });
+        if (!is_listed && has_loop(k)) return true;
+    }
+    return false;
+}
+
 /// Refined view of a program; owns copies of names and numbers, not of the program.
 struct indexed_program {
     std::vector<indexed_tensor> tensors;

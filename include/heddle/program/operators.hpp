@@ -101,7 +101,8 @@ using catalogue = std::map<std::string_view, description (*)(call_view const&)>;
         {"layer_norm", layer_norm}, {"rms_norm", rms_norm}, {"batch_norm", batch_norm}, {"group_norm", group_norm}, {"instance_norm", instance_norm},
 
         {"sum", reduce}, {"mean", reduce}, {"amax", reduce_whole}, {"amin", reduce_whole}, {"max", extreme_of}, {"min", extreme_of},
-        {"prod", reduce_whole}, {"logsumexp", reduce_whole}, {"var", variance}, {"std", variance}, {"norm", vector_norm}, {"cumsum", cumulative_sum},
+        {"prod", reduce_whole}, {"logsumexp", reduce_whole}, {"var", variance<1>}, {"std", variance<1>}, {"var_mean", variance<2>}, {"std_mean", variance<2>},
+        {"norm", vector_norm}, {"cumsum", cumulative_sum},
         {"max_pool1d", max_pool<1>}, {"max_pool2d", max_pool<2>}, {"max_pool3d", max_pool<3>},
         {"avg_pool1d", average_pool<1>}, {"avg_pool2d", average_pool<2>}, {"avg_pool3d", average_pool<3>},
         {"adaptive_avg_pool1d", adaptive_average_pool<1>}, {"adaptive_avg_pool2d", adaptive_average_pool<2>}, {"adaptive_avg_pool3d", adaptive_average_pool<3>},
@@ -126,13 +127,14 @@ using catalogue = std::map<std::string_view, description (*)(call_view const&)>;
     return table;
 }
 
-/// Calls that are always another operator of the catalogue, with other arguments.
+/// Calls that are another operator of the catalogue, with other arguments.
 [[nodiscard]] inline catalogue const& torch_forms() {
     static catalogue const table{
         {"addmv", [](call_view const& c) { return product_added(c, false); }}, {"addbmm", [](call_view const& c) { return product_added(c, true); }},
-        {"outer", outer_product}, {"rsub", subtracted_from}, {"sort", sorted}, {"movedim", move_dimensions},
-        {"and_", [](call_view const& c) { return truth_function(c, "logical_and", true); }}, {"or_", [](call_view const& c) { return truth_function(c, "logical_or", true); }},
-        {"xor", [](call_view const& c) { return truth_function(c, "ne", true); }}, {"invert", [](call_view const& c) { return truth_function(c, "logical_not", false); }},
+        {"outer", outer_product}, {"bilinear", bilinear}, {"rsub", subtracted_from}, {"sort", sorted}, {"movedim", move_dimensions},
+        {"and_", [](call_view const& c) { return bit_function(c, "logical_and", true); }}, {"or_", [](call_view const& c) { return bit_function(c, "logical_or", true); }},
+        {"xor", [](call_view const& c) { return bit_function(c, "ne", true); }}, {"invert", [](call_view const& c) { return bit_function(c, "logical_not", false); }},
+        {"logical_xor", [](call_view const& c) { return truth_function(c, "ne", true); }},
         {"zeros_like", [](call_view const& c) { return filled_like(c, 0); }}, {"ones_like", [](call_view const& c) { return filled_like(c, 1); }},
     };
     return table;
@@ -146,7 +148,10 @@ using catalogue = std::map<std::string_view, description (*)(call_view const&)>;
         {"ravel", "reshape"}, {"concatenate", "cat"}, {"greater", "gt"}, {"greater_equal", "ge"}, {"less", "lt"}, {"less_equal", "le"}, {"not_equal", "ne"},
         {"floordiv", "floor_divide"}, {"mod", "remainder"}, {"long", "to"}, {"int", "to"}, {"bool", "to"}, {"moveaxis", "movedim"}, {"ger", "outer"},
         {"bitwise_and", "and_"}, {"bitwise_or", "or_"}, {"bitwise_xor", "xor"}, {"bitwise_not", "invert"},
-        {"__and__", "and_"}, {"__or__", "or_"}, {"__xor__", "xor"}, {"__invert__", "invert"}, {"logical_xor", "xor"},
+        {"__and__", "and_"}, {"__or__", "or_"}, {"__xor__", "xor"}, {"__invert__", "invert"},
+        {"max_pool1d_with_indices", "max_pool1d"}, {"max_pool2d_with_indices", "max_pool2d"}, {"max_pool3d_with_indices", "max_pool3d"},
+        {"adaptive_max_pool1d_with_indices", "adaptive_max_pool1d"}, {"adaptive_max_pool2d_with_indices", "adaptive_max_pool2d"},
+        {"adaptive_max_pool3d_with_indices", "adaptive_max_pool3d"},
     };
     return table;
 }

@@ -26,7 +26,7 @@ namespace detail {
         any |= loop.results[k] != no_factor;
     }
     if (!any) return false;
-    auto const has_loop = [&](auto const& term) { return std::ranges::any_of(term, [&](auto k) { return loop.operands[k] != no_factor; }); };
+    auto const has_loop = [&](auto const& term) { return cuts_term(op, loop, term); };
     auto const with_loop = std::ranges::count_if(op.terms, has_loop);
     if (loop.is_reduction && with_loop > 0 && with_loop < std::ranges::ssize(op.terms)) return false;
     // Rows' statistics are put together row by row: in the order of the batch, if it is outermost.

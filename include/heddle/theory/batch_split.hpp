@@ -90,7 +90,10 @@ private:
         i.results.assign(op.results.size(), form::partial());
     }
     /// Of a term that every part has whole, each adds its share.
-    static void share(instruction& i, std::vector<std::uint8_t> const& term) { i.operands[term.front()] = form::partial(); }
+    void share(instruction& i, std::vector<std::uint8_t> const& term) {
+        if (term.empty()) fail(i, "needs a sum over the whole batch, so the program cannot run in micro-batches");
+        else i.operands[term.front()] = form::partial();
+    }
 
     /// The loop along which the batch is split here, or -1. One with statistics is a last resort.
     [[nodiscard]] std::int16_t find_loop(indexed_operator const& op, instruction const& i) const {
@@ -123,7 +126,7 @@ private:
         for (auto f : loop.results) i.results.push_back(f == no_factor ? form::partial() : form::shard(f));
         if (!loop.is_reduction) return;
         for (auto const& term : op.terms)
-            if (std::ranges::none_of(term, [&](auto k) { return loop.operands[k] != no_factor; })) share(i, term);
+            if (!cuts_term(op, loop, term)) share(i, term);
     }
 
     indexed_program const& program_;

@@ -121,7 +121,7 @@ private:
         instruction i{instruction::kind::compute, 0, {}, {}, number, std::move(operands), std::move(results), loop};
         if (std::ranges::find(result, i) == result.end()) result.push_back(std::move(i));
     };
-    // Chooses one operand of each listed term to be partial, in all combinations.
+    // Chooses one operand of each listed term to be partial, in all combinations: none where one of them has no operand.
     auto const emit_partial = [&](auto& self, std::vector<std::size_t> const& terms, std::size_t at, form_list& operands,
                                   form_list const& results, std::int16_t loop) -> void {
         if (result.size() >= most) return;
@@ -154,7 +154,7 @@ private:
         }
         std::vector<std::size_t> lacking;
         for (std::size_t t = 0; t < op.terms.size(); ++t)
-            if (std::ranges::none_of(op.terms[t], [&](auto k) { return loop.operands[k] != no_factor; })) lacking.push_back(t);
+            if (!cuts_term(op, loop, op.terms[t])) lacking.push_back(t);
         // Where no term has the index, an operand outside them has it, and it is an index of every term.
         if (lacking.size() == op.terms.size()) lacking.clear();
         emit_partial(emit_partial, lacking, 0, operands, results, static_cast<std::int16_t>(l));

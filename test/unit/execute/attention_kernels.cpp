@@ -52,6 +52,7 @@ TEST_CASE("multi-head attention: batch, heads, bias") {
     check(attention({.in_bias = false, .out_bias = false, .heads = 1}));
     check(attention({.heads = 4, .size = 1}));
     check(attention({.with_weights = true}));
+    check(attention({.out_bias = false, .with_weights = true}));
 }
 
 TEST_CASE("multi-head attention: masks and dropout") {

@@ -58,6 +58,9 @@ TEST_CASE("cross-entropy: smoothing and probabilities") {
         check(probable);
         probable.keywords["label_smoothing"] = real(0.2);
         check(probable);
+        probable.operands.push_back({4});
+        probable.keywords["weight"] = T(2);
+        check(probable);
     }
 }
 
@@ -102,6 +105,19 @@ TEST_CASE("losses of elements and their targets") {
         auto probable = pair("binary_cross_entropy");
         probable.domains = {{0, {0.1, 0.9}}, {1, {0, 1}}};
         check(probable);
+        for (auto c : {probable, pair("binary_cross_entropy_with_logits")})
+            for (shape const& weight : {shape{4, 3}, shape{3}, shape{4, 1}}) {
+                c.operands.resize(2);
+                c.operands.push_back(weight);
+                c.keywords["weight"] = T(2);
+                check(c);
+            }
+        auto positive = pair("binary_cross_entropy_with_logits");
+        positive.operands.push_back({4, 1});
+        positive.operands.push_back({3});
+        positive.keywords["weight"] = T(2);
+        positive.keywords["pos_weight"] = T(3);
+        check(positive);
         auto divergence = pair("kl_div");
         divergence.domains = {{1, {0.1, 1}}};
         check(divergence);

@@ -70,6 +70,17 @@ TEST_CASE("indexing by a tensor of places") {
     check({"operator.getitem", {{4, 3, 2}, {5, 2}}, {T(0), T(1)}, {}, {{5, 2, 3, 2}}, {{1, domain::below(4)}}});
     check({"operator.getitem", {{4, 3, 2}, {5}}, {T(0), list({{literal::ellipsis{}}, T(1)})}, {}, {{4, 3, 5}}, {{1, domain::below(2)}}});
     check({"torch.index", {{4, 3, 2}, {5}}, {T(0), list({none(), T(1)})}, {}, {{4, 5, 2}}, {{1, domain::below(3)}}});
+    operator_case pairs{"operator.getitem", {{4, 3, 2}, {5}, {6, 1}}, {T(0), list({T(1), T(2)})}, {}, {{6, 5, 2}}, {{1, domain::below(4)}, {2, domain::below(3)}}};
+    check(pairs);
+    operator_check picked(pairs, 1);
+    auto const &all = picked.operands()[0], &rows = picked.operands()[1], &columns = picked.operands()[2];
+    for (extent a = 0; a < 6; ++a)
+        for (extent b = 0; b < 5; ++b) CHECK(picked.results()[0][(a * 5 + b) * 2 + 1] == all[(static_cast<extent>(rows[b]) * 3 + static_cast<extent>(columns[a])) * 2 + 1]);
+    pairs.domains[2] = {-3, 0, element_type::int64}; // counted from the end
+    check(pairs);
+    pairs.domains[2] = {3, 4, element_type::int64};
+    CHECK_THROWS_WITH_AS(operator_check(pairs, 1), "operator 'op': has index 3 into 3 places", input_error);
+    check({"operator.getitem", {{2, 4, 3}, {5}, {5}}, {T(0), list({whole(), T(1), T(2)})}, {}, {{2, 5}}, {{1, domain::below(4)}, {2, domain::below(3)}}});
     operator_case negative{"operator.getitem", {{3}, {1}}, {T(0), T(1)}, {}, {{1}}, {{1, {-1, 0, element_type::int64}}}};
     operator_check last(negative, 1);
     CHECK(last.results()[0][0] == last.operands()[0][2]);

@@ -127,6 +127,8 @@ TEST_CASE("sources are where their users are functions at all") {
     use("torch.index_select", {T(table), test::number(0), T(ids)}, {60, 3}, {table, ids});
     auto const around = add_call(builder, {"around", "torch.roll", {T(rolled), test::number(1), test::number(0)}, {}, {rolled}, {{{60}, element_type::int64}}}).results[0];
     use("operator.getitem", {T(table), test::list({test::whole(), T(around)})}, {5, 60}, {table, around});
+    auto const rows = builder.input("rows", {60}, element_type::int64), columns = builder.input("columns", {60}, element_type::int64);
+    use("operator.getitem", {T(table), test::list({T(rows), T(columns)})}, {60}, {table, rows, columns});
     auto const q = builder.parameter("q", {8, 4}), mask = builder.input("mask", {8, 8}, element_type::boolean);
     use("torch.nn.functional.scaled_dot_product_attention", {T(q), T(q), T(q), T(mask)}, {8, 4}, {q, q, q, mask});
     auto const classes = builder.input("classes", {60}, element_type::int64);
@@ -145,6 +147,8 @@ TEST_CASE("sources are where their users are functions at all") {
         CHECK(all_in(of_name(sources, "logarithm"), -2, 0));
         CHECK(all_in(of_name(sources, "ids"), 0, 5));
         CHECK(all_in(of_name(sources, "rolled"), 0, 3));
+        CHECK(all_in(of_name(sources, "rows"), 0, 5));
+        CHECK(all_in(of_name(sources, "columns"), 0, 3));
         CHECK(all_in(of_name(sources, "classes"), 0, 4));
         auto const allowed = of_name(sources, "mask");
         CHECK(std::ranges::count(allowed.data, 1.0) > 32);

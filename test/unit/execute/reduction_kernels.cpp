@@ -13,6 +13,14 @@ TEST_CASE("reductions that are no sums") {
         check({target, {{4, 3, 5}}, {T(0), number(1)}, {}, {{4, 5}}});
         check({target, {{4, 3, 5}}, {T(0), ints({0, -1})}, {{"keepdim", flag(true)}}, {{1, 3, 1}}});
     }
+    for (char const* target : {"torch.var_mean", "torch.std_mean"}) {
+        check({target, {{4, 3, 5}}, {T(0), number(1)}, {}, {{4, 5}, {4, 5}}});
+        check({target, {{4, 3, 5}}, {T(0), ints({0, -1})}, {{"keepdim", flag(true)}, {"correction", number(0)}}, {{1, 3, 1}, {1, 3, 1}}});
+    }
+    operator_check both({"torch.var_mean", {{2}}, {T(0)}, {}, {{}, {}}}, 1);
+    auto const pair = both.operands()[0].data;
+    CHECK(both.results()[0][0] == doctest::Approx((pair[0] - pair[1]) * (pair[0] - pair[1]) / 2));
+    CHECK(both.results()[1][0] == doctest::Approx((pair[0] + pair[1]) / 2));
     check({"torch.max", {{4, 3}}, {T(0)}, {}, {{}}});
     check({"torch.var", {{4, 3}}, {T(0), number(1)}, {{"unbiased", flag(false)}}, {{4}}});
     check({"norm", {{4, 3}}, {T(0), number(2), number(-1), flag(true)}, {}, {{4, 1}}});

@@ -61,6 +61,11 @@ TEST_CASE("pools of one and three dimensions, and the largest of regions") {
     check({"torch.nn.functional.adaptive_avg_pool1d", {{2, 3, 7}}, {T(0), number(3)}, {}, {{2, 3, 3}}});
     check({"torch.nn.functional.adaptive_avg_pool3d", {{1, 2, 3, 4, 2}}, {T(0), ints({2, 3, 1})}, {}, {{1, 2, 2, 3, 1}}});
     for (extent side : {1, 3}) check({"torch.nn.functional.adaptive_max_pool2d", {{2, 3, 7, 5}}, {T(0), number(side)}, {}, {{2, 3, side, side}}});
+    for (char const* target : {"torch.nn.functional.max_pool2d", "torch.nn.functional.adaptive_max_pool2d"})
+        check({target, {{2, 3, 6, 4}}, {T(0), number(2)}, {}, std::vector<shape>(2, target == std::string("torch.nn.functional.max_pool2d") ? shape{2, 3, 3, 2} : shape{2, 3, 2, 2})});
+    operator_check found({"torch.nn.functional.max_pool1d", {{1, 2, 4}}, {T(0), number(2)}, {}, {{1, 2, 2}, {1, 2, 2}}}, 1);
+    auto const& channels = found.operands()[0];
+    for (extent n = 0; n < 4; ++n) CHECK(channels[n / 2 * 4 + static_cast<extent>(found.results()[1][n])] == found.results()[0][n]);
 }
 
 TEST_CASE("transposed convolutions are the adjoints of convolutions") {

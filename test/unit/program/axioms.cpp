@@ -99,6 +99,7 @@ TEST_CASE("a broken axiom is told in a sentence") {
         {"operator 2 'op2' is parallel in the index 'd', which no result has", [](auto& p) { p.rules[2].indices[1].kind = index_kind::parallel; }},
         {"operator 0 'op0' has a term of operand 7, there are 2", [](auto& p) { p.rules[0].terms[0][0] = 7; }},
         {"operator 0 'op0' has operand 1 in its terms twice", [](auto& p) { p.rules[0].terms.push_back({1}); }},
+        {"operator 1 'op1' has 2 terms without an operand", [](auto& p) { p.rules[1].terms.assign(2, {}); }},
         {"operator 0 'op0' has a term without an operand", [](auto& p) { p.rules[0].terms.emplace_back(); }},
         {"operator 0 'op0' has work of -1", [](auto& p) { p.works[0].forward = flops(-1); }},
         {"operator 0 'op0' has work of inf", [](auto& p) { p.works[0].extra_saved = bytes(std::numeric_limits<double>::infinity()); }},

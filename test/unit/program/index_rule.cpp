@@ -65,6 +65,7 @@ TEST_CASE("terms are sums of products of operands") {
     auto const rule = parse_index_rule("(b k), (n k), (n) -> (b n); 0*1 + 2");
     CHECK(rule.terms == std::vector<std::vector<std::uint8_t>>{{0, 1}, {2}});
     CHECK(parse_index_rule("(b) -> (b)").terms.empty());
+    CHECK(parse_index_rule("(b k), (n) -> (b n); _ + 1").terms == std::vector<std::vector<std::uint8_t>>{{}, {1}});
 }
 
 TEST_CASE("a wrong rule is refused with the place in it") {
@@ -85,6 +86,9 @@ TEST_CASE("a wrong rule is refused with the place in it") {
         {"(b) -> (b); 0 + 0", 17, "the number of an operand"},
         {"(b), (b) -> (b); 0*", 20, "the number of an operand"},
         {"(b), (b) -> (b); 0*0", 20, "the number of an operand"},
+        {"(b), (b) -> (b); _ + _", 23, "one term '_' at most"},
+        {"(b), (b) -> (b); 0 + _*1", 23, "nothing more"},
+        {"(b), (b) -> (b); 0*1 + _", 25, "an operand in no term"},
     };
     for (auto const& [rule, character, expected] : cases) {
         CAPTURE(rule);

@@ -65,6 +65,7 @@ inline std::string terms(index_rule const& rule) {
     std::string result;
     for (auto const& term : rule.terms) {
         result += result.empty() ? "" : " + ";
+        if (term.empty()) result += '_';
         for (std::size_t i = 0; i < term.size(); ++i) result += (i ? "*" : "") + std::to_string(term[i]);
     }
     return result;

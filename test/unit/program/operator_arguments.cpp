@@ -92,6 +92,40 @@ TEST_CASE("variance: dimensions, whether of a sample, whether they are kept") {
     CHECK(var({ints({1}), number(2), flag(true)}, {4, 1}) == 2);
 }
 
+TEST_CASE("variance and mean, maxima and their places: two results") {
+    auto const both = add({"torch.var_mean", {{4, 3}}, {T(0), number(1)}, {}, {{4}, {4}}});
+    CHECK(both.loops == "4 0:0 -> 0:0 1:0\n");
+    CHECK(attribute(record({"torch.std_mean", {{4, 3}}, {T(0), flag(false)}, {}, {{}, {}}}), "correction") == 0);
+    CHECK_FALSE(record({"torch.var_mean", {{4, 3}}, {T(0), number(1)}, {}, {{4}}}).is_known);
+    auto const pool = record({"torch.nn.functional.max_pool2d_with_indices", {{2, 3, 4, 4}}, {T(0), number(2)}, {}, {{2, 3, 2, 2}, {2, 3, 2, 2}}});
+    CHECK(pool.kind == "max_pool2d");
+    CHECK(pool.work.extra_saved.value == 0);
+    CHECK(pool.work.saved_results == std::vector<std::uint8_t>{1});
+}
+
+TEST_CASE("several tensors of places: adjacent, of one shape or broadcasting") {
+    std::vector<element_type> const types{element_type::float32, element_type::int64, element_type::int64};
+    auto const pick = [&](std::vector<literal> items, std::vector<shape> operands, shape result, std::vector<element_type> of) {
+        return one_call{"operator.getitem", std::move(operands), {T(0), list(std::move(items))}, {}, {std::move(result)}, std::move(of)};
+    };
+    auto const both = add(pick({whole(), T(1), T(2)}, {{2, 4, 3}, {6, 1}, {5}}, {2, 6, 5}, types));
+    CHECK(both.loops == "2 0:0 -> 0:0\n5 2:0 -> 0:2\n6 1:0 -> 0:1\n");
+    CHECK(terms(both.rule) == "0");
+    CHECK_FALSE(add(pick({T(1), whole(), T(2)}, {{2, 4, 3}, {5}, {5}}, {5, 4}, types)).is_known); // apart, their dimensions come first
+    CHECK_FALSE(add(pick({T(1), T(2)}, {{2, 4, 3}, {5}, {2}}, {5, 3}, {element_type::float32, element_type::int64, element_type::boolean})).is_known);
+    CHECK(message_of(pick({T(1), T(2)}, {{2, 4, 3}, {5}, {4}}, {5, 3}, types)).find("operator 'op'") == 0);
+}
+
+TEST_CASE("losses with weights") {
+    auto const loss = [](char const* name, std::vector<shape> operands, std::map<std::string, literal, std::less<>> named) {
+        return add({std::string("torch.nn.functional.") + name, std::move(operands), {T(0), T(1)}, std::move(named), {{}}});
+    };
+    CHECK(loss("binary_cross_entropy", {{4, 3}, {4, 3}, {3}}, {{"weight", T(2)}}).loops == "3+ 0:1 1:1 2:0 ->\n4+ 0:0 1:0 ->\n");
+    CHECK(loss("binary_cross_entropy_with_logits", {{4, 3}, {4, 3}, {4, 1}, {3}}, {{"weight", T(2)}, {"pos_weight", T(3)}}).loops == "3+ 0:1 1:1 3:0 ->\n4+ 0:0 1:0 2:0 ->\n");
+    CHECK_FALSE(loss("binary_cross_entropy", {{4, 3}, {4, 3}, {2, 4, 3}}, {{"weight", T(2)}}).is_known);
+    CHECK(loss("cross_entropy", {{5, 3}, {5, 3}, {3}}, {{"weight", T(2)}}).loops == "5+ 0:0 1:0 ->\n");
+}
+
 TEST_CASE("a reduction over no dimension is over all") {
     CHECK(record({"sum", {{4, 3}}, {T(0), ints({})}, {}, {{}}}).is_known);
     CHECK(record({"mean", {{4, 3}}, {T(0)}, {{"dim", ints({})}}, {{}}}).is_known);
@@ -149,7 +183,14 @@ TEST_CASE("calls that are another operator by another name") {
     CHECK(of_masks("operator.xor", 2).kind == "ne");
     CHECK(of_masks("operator.invert", 1).kind == "logical_not");
     CHECK(of_masks("torch.bitwise_and", 2).kind == "logical_and");
-    CHECK_FALSE(record({"operator.and_", {{4}, {4}}, {T(0), T(1)}, {}, {{4}}, wholes, element_type::int64}).is_known);
+    auto const bits = record({"operator.and_", {{4}, {4}}, {T(0), T(1)}, {}, {{4}}, wholes, element_type::int64});
+    CHECK(bits.is_known);
+    CHECK(bits.kind == "and_");
+    CHECK(attribute(record({"torch.bitwise_or", {{4}}, {T(0), number(3)}, {}, {{4}}, wholes, element_type::int64}), "number") == 3);
+    CHECK_FALSE(record({"operator.and_", {{4}, {4}}, {T(0), T(1)}, {}, {{4}}, {element_type::int64, element_type::float32}, element_type::int64}).is_known);
+    CHECK_FALSE(record({"operator.invert", {{4}}, {T(0)}, {}, {{4}}, {element_type::int8}, element_type::int8}).is_known); // perhaps without a sign
+    CHECK(of_masks("torch.logical_xor", 2).kind == "ne");
+    CHECK_FALSE(record({"torch.logical_xor", {{4}, {4}}, {T(0), T(1)}, {}, {{4}}, wholes, element_type::boolean}).is_known); // not bit by bit
     CHECK(record({"torch.max", {{4}, {3, 4}}, {T(0), T(1)}, {}, {{3, 4}}}).kind == "maximum");
     CHECK(record({"torch.min", {{4}, {3, 4}}, {T(0)}, {{"other", T(1)}}, {{3, 4}}}).kind == "minimum");
     CHECK(record({"torch.subtract", {{4}, {4}}, {T(0), T(1)}, {}, {{4}}}).kind == "sub");
@@ -165,7 +206,11 @@ TEST_CASE("calls that are another operator by another name") {
     CHECK(record({"torch.outer", {{2}, {3}}, {T(0), T(1)}, {}, {{2, 3}}}).work.forward.value == 12);
     CHECK(record({"torch.addmv", {{2}, {2, 3}, {3}}, {T(0), T(1), T(2)}, {}, {{2}}}).kind == "addmm");
     CHECK(record({"torch.addbmm", {{2, 5}, {7, 2, 3}, {7, 3, 5}}, {T(0), T(1), T(2)}, {}, {{2, 5}}}).kind == "addmm");
-    CHECK(record({"torch.sort", {{2, 3}}, {T(0)}, {{"descending", flag(true)}}, {{2, 3}, {2, 3}}}).kind == "topk");
+    CHECK(record({"torch.sort", {{2, 3}}, {T(0)}, {{"descending", flag(true)}, {"stable", flag(true)}}, {{2, 3}, {2, 3}}}).kind == "topk");
+    auto const form = add({"torch.nn.functional.bilinear", {{7, 2}, {7, 3}, {5, 2, 3}, {5}}, {T(0), T(1), T(2), T(3)}, {}, {{7, 5}}});
+    CHECK(terms(form.rule) == "0*1*2 + 3");
+    CHECK(form.loops == "2+ 0:1 2:1 ->\n3+ 1:1 2:2 ->\n5 2:0 3:0 -> 0:1\n7 0:0 1:0 -> 0:0\n");
+    CHECK(form.work.forward.value == 2 * 7 * 2 * 3 + 2 * 7 * 2 * 3 * 5);
     auto const chosen = record({"torch.where", {{4}}, {T(0), real(1), real(0)}, {}, {{4}}, {element_type::boolean}});
     CHECK(chosen.is_known);
     CHECK(attribute(record({"torch.full_like", {{4}}, {T(0), real(0.5)}, {}, {{4}}}), "value") == 0.5);

@@ -124,10 +124,10 @@ TEST_CASE("attention: batch is parallel, heads are a sum whose bias has none") {
     CHECK(add(attention(0, {}, {{5, 2, 12}})).work.extra_saved.value == o.work.extra_saved.value - 4 * 2. * 3 * 5 * 7);
     CHECK(add(attention(0, {{5, 7}}, {{5, 2, 12}})).loops == o.loops);
     CHECK(add(attention(0, {{6, 5, 7}}, {{5, 2, 12}})).loops == "2 0:1 1:1 2:1 7:0 -> 0:1\n3+ 3:1 4:1 5:1 7:1 ->\n");
-    // With the attention weights as a second result heads cannot be cut.
+    // The attention weights, a second result, are a sum over heads too, in a term of their own.
     auto const weights = add(attention(0, {}, {{5, 2, 12}, {2, 5, 7}}));
-    CHECK(weights.loops == "2 0:1 1:1 2:1 -> 0:1 1:0\n");
-    CHECK(weights.rule.terms.empty());
+    CHECK(weights.loops == "2 0:1 1:1 2:1 -> 0:1 1:0\n3+ 3:1 4:1 5:1 ->\n");
+    CHECK(terms(weights.rule) == "_ + 5 + 6");
     auto bad = attention(0, {}, {{5, 2, 12}});
     bad.keywords["num_heads"] = number(5);
     CHECK(message_of(bad).find("not a multiple of index 'h' = 5") != std::string::npos);

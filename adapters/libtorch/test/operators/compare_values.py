@@ -18,9 +18,33 @@ from comparison import export_fx
 
 def row(names, *operands, **arguments):
     """Operators of these names, on tensors of these shapes, with these arguments in the order of the signature; `by` names the operands.
-    Elements are in [0.5, 1.5); [(bound, *shape)] is a tensor of integers below the bound."""
+    Elements are in [0.5, 1.5); [(bound, *shape)] is a tensor of integers below the bound, {shape} a constant one."""
     by = arguments.pop("by", "input other".split())
     return [(name, operands, dict(arguments), by) for name in names.split()]
+
+
+class Written:
+    """What has no function's name, or of whose results not all are used."""
+
+    @staticmethod
+    def pairs(x, rows, columns):
+        """Elements by two tensors of places that broadcast."""
+        return x[rows, columns]
+
+    @staticmethod
+    def bits(a, b, x):
+        """Bit by bit; the operators are no functions of floating-point numbers."""
+        return x * ((a & b) + (a | 5) + (a ^ b) + ~a)
+
+    @staticmethod
+    def attention(x, packed, packed_bias, out, out_bias):
+        """Self-attention of two heads and its weights."""
+        return F.multi_head_attention_forward(x, x, x, 6, 2, packed, packed_bias, None, None, False, 0.0, out, out_bias)
+
+    @staticmethod
+    def attention_alone(x, packed, packed_bias, out, out_bias):
+        """The same, its weights used by nobody."""
+        return Written.attention(x, packed, packed_bias, out, out_bias)[0]
 
 
 X = (3, 4)
@@ -63,17 +87,29 @@ TABLE = sum((
     row("index_add", X, dim=1, index=[(4, 5)], source=(3, 5), alpha=1), row("addcmul", X, X, X, value=0.5, by=["input", "tensor1", "tensor2"]),
     row("baddbmm", (2, 3, 5), (2, 3, 4), (2, 4, 5), beta=0.5, alpha=2.0, by=["input", "batch1", "batch2"]),
     row("expand", X, size=[2, -1, 4]),
+    row("var_mean std_mean", (2, 3, 4), dim=[0, 2], unbiased=True, keepdim=True), row("var_mean", X, unbiased=False),
+    row("max_pool1d", (2, 3, 6), kernel_size=2, return_indices=True), row("max_pool2d", (2, 3, 6, 4), kernel_size=2, stride=2, padding=0, dilation=1, ceil_mode=False, return_indices=True),
+    row("adaptive_max_pool2d", (2, 3, 5, 4), output_size=2, return_indices=True),
+    row("sort", X, dim=1, descending=True), row("sort", X, stable=True, dim=0), row("bilinear", (2, 3, 4), (2, 3, 5), (6, 4, 5), (6,), by="input1 input2 weight bias".split()),
+    row("binary_cross_entropy_with_logits", X, X, weight={(4,)}, reduction="sum", pos_weight={(3, 1)}, by=["input", "target"]),
+    row("binary_cross_entropy_with_logits", X, X, weight={(3, 4)}, by=["input", "target"]),
+    *(row("cross_entropy", X, X, weight=(4,), size_average=None, ignore_index=-100, reduce=None, reduction=reduction, label_smoothing=0.1, by=["input", "target"])
+      for reduction in ("none", "mean")),
+    row("pairs", X, [(3, 5)], [(4, 2, 1)], by=["x", "rows", "columns"]), row("bits", [(16, 3, 4)], [(16, 4)], X, by=["a", "b", "x"]),
+    row("attention attention_alone", (5, 2, 6), (18, 6), (18,), (6, 6), (6,), by=["x", "packed", "packed_bias", "out", "out_bias"]),
 ), [])
 
 
 def drawn(operand):
     if isinstance(operand, list):
         return torch.randint(0, operand[0][0], operand[0][1:])
+    if isinstance(operand, set):
+        return torch.rand(*operand, dtype=torch.float64) + 0.5
     return torch.nn.Parameter(torch.rand(operand, dtype=torch.float64) + 0.5)
 
 
 def is_tensor(argument):
-    return isinstance(argument, tuple) or isinstance(argument, list) and len(argument) == 1 and isinstance(argument[0], tuple)
+    return isinstance(argument, (tuple, set)) or isinstance(argument, list) and len(argument) == 1 and isinstance(argument[0], tuple)
 
 
 def forms(name, first, arguments, by):
@@ -82,7 +118,7 @@ def forms(name, first, arguments, by):
         rest = iter(tensors[first:])
         return {key: next(rest) if is_tensor(value) else value for key, value in arguments.items()}
 
-    functions = {f"{home.__name__}.{name}": getattr(home, name) for home in (torch, F) if getattr(getattr(home, name, None), "__doc__", None)}
+    functions = {f"{home.__name__}.{name}": getattr(home, name) for home in (torch, F, Written) if getattr(getattr(home, name, None), "__doc__", None)}
     for shown, function in functions.items():
         yield shown, lambda t, f=function: f(*t[:first], *full(t).values())
         yield shown + " with named arguments", lambda t, f=function: f(*t[:first], **full(t))

@@ -53,8 +53,9 @@ inline void add_biases(indexed_program const& p, instruction const& i, step& s) 
     bool const has_product = std::ranges::any_of(op.terms, [](auto const& term) { return term.size() > 1; });
     bool reduces = false;
     for (auto const& term : op.terms) {
+        if (term.size() != 1) continue;
         tensor_id const t = op.operands[term[0]];
-        if (term.size() > 1 || elements(t) >= elements(op.results[0]) || contains(op.work.sparse_operands, term[0])) continue;
+        if (elements(t) >= elements(op.results[0]) || contains(op.work.sparse_operands, term[0])) continue;
         if (has_product) add_beside(s.forward, 2 * touched(p, op, op.results[0], i.results[0]));
         reduces |= p.tensors[t].has_cotangent;
     }

@@ -7,35 +7,62 @@
 
 namespace heddle::detail {
 
+/// Places are counted from the end if they are negative.
+inline void check_place(kernel_call const& call, extent place, extent size) {
+    if (place < -size || place >= size) call.fail("has index " + std::to_string(place) + " into " + std::to_string(size) + " places");
+}
+
 /// Elements (outer, place, inner) at the places that a tensor of indices holds: one index for all (`index_select`), or one for each
-/// (`gather`, as many along the axis as the result has). Calls `visit(in the tensor, in the picked elements)`.
-template <class Scalar, class Visitor>
-void for_each_indexed(kernel_call const& call, shape const& dims, dense_tensor<Scalar> const& index, bool for_each_element, Visitor&& visit) {
-    axis_view const view(dims, axis_of(call));
+/// (`gather`, as many along the axis as the result has). Places are of one dimension, or of several numbered together.
+/// Calls `visit(in the tensor, in the picked elements)`.
+template <class Index, class Visitor>
+void for_each_indexed(kernel_call const& call, shape const& dims, dense_tensor<Index> const& index, bool for_each_element, Visitor&& visit, std::size_t over = 1) {
+    axis_view const view(dims, axis_of(call), over);
     extent const count = !for_each_element ? index.elements() : view.lines() == 0 ? 0 : index.elements() / view.lines();
     for (extent o = 0; o < view.outer; ++o)
         for (extent k = 0; k < count; ++k)
             for (extent i = 0; i < view.inner; ++i) {
                 extent const at = (o * count + k) * view.inner + i;
                 auto place = static_cast<extent>(index[for_each_element ? at : k]);
-                if (place < -view.size || place >= view.size) call.fail("has index " + std::to_string(place) + " into " + std::to_string(view.size) + " places");
+                check_place(call, place, view.size);
                 if (place < 0) place += view.size;
                 visit((o * view.size + place) * view.inner + i, at);
             }
+}
+
+/// The operands after the first hold places of one dimension each, and broadcast: these places in one number.
+template <class Scalar>
+dense_tensor<extent> joint_places(kernel_call const& call, tensor_view<Scalar> x) {
+    shape joint;
+    for (auto const* index : x.subspan(1)) {
+        if (index->dims.size() > joint.size()) joint.insert(joint.begin(), index->dims.size() - joint.size(), 1);
+        for (std::size_t d = index->dims.size(), j = joint.size(); d > 0; --d, --j)
+            if (index->dims[d - 1] != 1) joint[j - 1] = index->dims[d - 1];
+    }
+    dense_tensor<extent> places(joint);
+    for (std::size_t k = 1; k < x.size(); ++k) {
+        extent const size = x[0]->dims[axis_of(call) + k - 1];
+        auto const from = broadcast_places(call, k, joint);
+        for (extent n = 0; n < places.elements(); ++n) {
+            auto const place = static_cast<extent>((*x[k])[from[static_cast<std::size_t>(n)]]);
+            check_place(call, place, size);
+            places[n] = places[n] * size + place + (place < 0 ? size : 0);
+        }
+    }
+    return places;
 }
 
 template <class Scalar>
 operator_kernel<Scalar> index_kernel(bool for_each_element) {
     return {[=](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> {
                 dense_tensor<Scalar> y(call.result_shape(0));
-                for_each_indexed(call, x[0]->dims, *x[1], for_each_element, [&](extent from, extent to) { y[to] = (*x[0])[from]; });
+                for_each_indexed(call, x[0]->dims, joint_places(call, x), for_each_element, [&](extent from, extent to) { y[to] = (*x[0])[from]; }, x.size() - 1);
                 return {std::move(y)};
             },
             [=](kernel_call const& call, tensor_view<Scalar> x, tensor_view<Scalar>, tensor_view<Scalar> g) {
-                gradients<Scalar> result(2);
-                result[0] = dense_tensor<Scalar>(x[0]->dims);
-                for_each_indexed(call, x[0]->dims, *x[1], for_each_element, [&](extent from, extent to) { (*result[0])[from] += (*g[0])[to]; });
-                return result;
+                dense_tensor<Scalar> dx(x[0]->dims);
+                for_each_indexed(call, dx.dims, joint_places(call, x), for_each_element, [&](extent from, extent to) { dx[from] += (*g[0])[to]; }, x.size() - 1);
+                return only(std::move(dx), x.size());
             }};
 }
 
@@ -72,7 +99,7 @@ operator_kernel<Scalar> chosen(Choice choose, std::vector<operator_kernel<Scalar
             [=](kernel_call const& call, tensor_view<Scalar> x, tensor_view<Scalar> y, tensor_view<Scalar> g) { return kernels[choose(call, x)].backward(call, x, y, g); }};
 }
 
-/// Of one operand what slices pick, with a second one the places that it holds or has ones at.
+/// Of one operand what slices pick, with others the places that they hold or that one has ones at.
 template <class Scalar>
 operator_kernel<Scalar> slices_or_places() {
     return chosen<Scalar>([](kernel_call const& call, tensor_view<Scalar> x) { return x.size() < 2 ? 0U : call.flag("is_mask") ? 2U : 1U; },

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/execute/detail/norm_kernels.hpp>
+#include <heddle/execute/detail/pointwise_kernels.hpp>
 
 namespace heddle::detail {
 
@@ -31,6 +32,8 @@ public:
         return is_mean() ? cotangent[0] / divisor : cotangent.dims.empty() ? cotangent[0] : cotangent[n];
     }
     [[nodiscard]] Scalar smoothing() const { return smoothing_; }
+    [[nodiscard]] Scalar class_weight(extent label) const { return weight_ ? (*weight_)[label] : Scalar(1); }
+    [[nodiscard]] Scalar smoothed(Scalar probability) const { return probability * (1 - smoothing_) + smoothing_ / static_cast<Scalar>(view.size); }
 
 private:
     kernel_call const& call_;
@@ -46,7 +49,6 @@ public:
     bool has_labels = true;
 
 private:
-    [[nodiscard]] Scalar class_weight(extent label) const { return weight_ ? (*weight_)[label] : Scalar(1); }
     [[nodiscard]] bool counts(extent label) const { return !call_.has("ignore_index") || label != static_cast<extent>(call_.number("ignore_index", 0)); }
 
     template <class Item>
@@ -89,9 +91,12 @@ private:
 
     void share_probabilities() {
         shares = *x_[1];
-        for (auto& s : shares.data) s = s * (1 - smoothing_) + smoothing_ / static_cast<Scalar>(view.size);
         view.for_each_line([&](extent first, extent n) {
-            for (extent c = 0; c < view.size; ++c) share_sums[static_cast<std::size_t>(n)] += shares[first + c * view.inner];
+            for (extent c = 0; c < view.size; ++c) {
+                auto& share = shares[first + c * view.inner];
+                share = smoothed(share) * class_weight(c);
+                share_sums[static_cast<std::size_t>(n)] += share;
+            }
         });
         shape const whole = call_.whole_shape(call_.rule->operands[0]);
         divisor = static_cast<Scalar>(count_elements(whole) / whole[axis_]);
@@ -123,27 +128,32 @@ operator_kernel<Scalar> classification_kernel(bool of_scores) {
                 classification<Scalar> const c(call, x);
                 auto const logs = logarithms(call, x, c.view);
                 gradients<Scalar> result(x.size());
-                dense_tensor<Scalar> dx(x[0]->dims), dtarget(c.has_labels ? shape{} : x[1]->dims);
+                dense_tensor<Scalar> dx(x[0]->dims), dtarget(c.has_labels ? shape{} : x[1]->dims), dweight(shape{c.view.size});
                 c.view.for_each_line([&](extent first, extent sample) {
                     Scalar const weight = c.weight_of(*g[0], sample);
-                    for (extent n = first; n < first + c.view.size * c.view.inner; n += c.view.inner) {
+                    for (extent k = 0; k < c.view.size; ++k) {
+                        extent const n = first + k * c.view.inner;
                         dx[n] = ((of_scores ? std::exp(logs[n]) * c.share_sums[static_cast<std::size_t>(sample)] : Scalar(0)) - c.shares[n]) * weight;
-                        if (!c.has_labels) dtarget[n] = -(1 - c.smoothing()) * logs[n] * weight;
+                        if (c.has_labels) continue;
+                        dtarget[n] = -(1 - c.smoothing()) * c.class_weight(k) * logs[n] * weight;
+                        dweight[k] -= c.smoothed((*x[1])[n]) * logs[n] * weight;
                     }
                 });
                 result[0] = std::move(dx);
-                if (!c.has_labels) result[1] = std::move(dtarget);
+                if (c.has_labels) return result;
+                result[1] = std::move(dtarget);
+                if (x.size() > 2) result[2] = std::move(dweight);
                 return result;
             }};
 }
 
-/// What one element adds to a loss, and its slopes in the element and its target.
+/// What one element adds to a loss, and its slopes in the element, its target, and the factor of what is added for the target.
 template <class Scalar>
 struct element_loss {
-    Scalar value, to_input, to_target;
+    Scalar value, to_input, to_target, to_factor = 0;
 };
 
-/// The sum, the mean over all elements of the whole tensor, or each by itself, of `loss(call, input, target)`.
+/// The sum, the mean over all elements of the whole tensor, or each by itself, of `loss(call, input, target, factor)`, times a weight if there is one.
 template <class Scalar, class Loss>
 operator_kernel<Scalar> paired_loss_kernel(Loss loss) {
     auto const divisor = [](kernel_call const& call) {
@@ -151,19 +161,34 @@ operator_kernel<Scalar> paired_loss_kernel(Loss loss) {
         if (call.flag("batch_mean")) return static_cast<Scalar>(whole[0]);
         return call.flag("mean", true) ? static_cast<Scalar>(count_elements(whole)) : Scalar(1);
     };
+    // Calls `visit(n, places in each operand, weight, factor)`.
+    auto const for_each_element = [](kernel_call const& call, tensor_view<Scalar> x, auto const& visit) {
+        std::vector<std::vector<extent>> places;
+        for (std::size_t k = 0; k < x.size(); ++k) places.push_back(broadcast_places(call, k, x[0]->dims));
+        auto const weight = call.operand("weight"), factor = call.operand("pos_weight");
+        for (std::size_t n = 0; n < places[0].size(); ++n) {
+            auto const at = [&](std::size_t k) { return places[k][n]; };
+            visit(static_cast<extent>(n), at, weight ? (*x[*weight])[at(*weight)] : Scalar(1), factor ? (*x[*factor])[at(*factor)] : Scalar(1));
+        }
+    };
     return {[=](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> {
                 dense_tensor<Scalar> y(call.result_shape(0));
-                for (extent n = 0; n < x[0]->elements(); ++n) y[y.dims.empty() ? 0 : n] += loss(call, (*x[0])[n], (*x[1])[n]).value / divisor(call);
+                for_each_element(call, x, [&](extent n, auto const&, Scalar weight, Scalar factor) {
+                    y[y.dims.empty() ? 0 : n] += weight * loss(call, (*x[0])[n], (*x[1])[n], factor).value / divisor(call);
+                });
                 return {std::move(y)};
             },
             [=](kernel_call const& call, tensor_view<Scalar> x, tensor_view<Scalar>, tensor_view<Scalar> g) {
-                gradients<Scalar> result{dense_tensor<Scalar>(x[0]->dims), dense_tensor<Scalar>(x[1]->dims)};
-                for (extent n = 0; n < x[0]->elements(); ++n) {
-                    Scalar const weight = (*g[0])[g[0]->dims.empty() ? 0 : n] / divisor(call);
-                    auto const l = loss(call, (*x[0])[n], (*x[1])[n]);
-                    (*result[0])[n] = l.to_input * weight;
-                    (*result[1])[n] = l.to_target * weight;
-                }
+                gradients<Scalar> result;
+                for (auto const* t : x) result.push_back(dense_tensor<Scalar>(t->dims));
+                for_each_element(call, x, [&](extent n, auto const& at, Scalar weight, Scalar factor) {
+                    Scalar const share = (*g[0])[g[0]->dims.empty() ? 0 : n] / divisor(call);
+                    auto const l = loss(call, (*x[0])[n], (*x[1])[n], factor);
+                    (*result[0])[n] = l.to_input * weight * share;
+                    (*result[1])[n] = l.to_target * weight * share;
+                    if (auto const k = call.operand("weight")) (*result[*k])[at(*k)] += l.value * share;
+                    if (auto const k = call.operand("pos_weight")) (*result[*k])[at(*k)] += l.to_factor * weight * share;
+                });
                 return result;
             }};
 }
@@ -171,7 +196,7 @@ operator_kernel<Scalar> paired_loss_kernel(Loss loss) {
 /// Of the difference of an element and its target: `value(call, d)` and its derivative `slope(call, d)`.
 template <class Scalar, class Value, class Slope>
 operator_kernel<Scalar> difference_loss_kernel(Value value, Slope slope) {
-    return paired_loss_kernel<Scalar>([=](kernel_call const& call, Scalar x, Scalar t) -> element_loss<Scalar> {
+    return paired_loss_kernel<Scalar>([=](kernel_call const& call, Scalar x, Scalar t, Scalar) -> element_loss<Scalar> {
         return {value(call, x - t), slope(call, x - t), -slope(call, x - t)};
     });
 }
@@ -196,13 +221,14 @@ void add_loss_kernels(kernel_table<Scalar>& table) {
             return size < delta ? d * d / 2 : delta * (size - delta / 2);
         },
         [=](kernel_call const& call, Scalar d) { return std::abs(d) < parameter(call, "delta") ? d : parameter(call, "delta") * sign(d); });
-    table["binary_cross_entropy"] = paired_loss_kernel<Scalar>([](kernel_call const&, Scalar p, Scalar t) -> element_loss<Scalar> {
+    table["binary_cross_entropy"] = paired_loss_kernel<Scalar>([](kernel_call const&, Scalar p, Scalar t, Scalar) -> element_loss<Scalar> {
         return {-t * std::log(p) - (1 - t) * std::log(1 - p), (p - t) / (p * (1 - p)), std::log(1 - p) - std::log(p)};
     });
-    table["binary_cross_entropy_with_logits"] = paired_loss_kernel<Scalar>([](kernel_call const&, Scalar x, Scalar t) -> element_loss<Scalar> {
-        return {std::max(x, Scalar(0)) - x * t + std::log1p(std::exp(-std::abs(x))), 1 / (1 + std::exp(-x)) - t, -x};
+    table["binary_cross_entropy_with_logits"] = paired_loss_kernel<Scalar>([](kernel_call const&, Scalar x, Scalar t, Scalar factor) -> element_loss<Scalar> {
+        Scalar const missed = std::max(-x, Scalar(0)) + std::log1p(std::exp(-std::abs(x))), share = 1 + (factor - 1) * t; // missed: -log(sigmoid(x))
+        return {(1 - t) * x + share * missed, 1 - t - share / (1 + std::exp(x)), (factor - 1) * missed - x, t * missed};
     });
-    table["kl_div"] = paired_loss_kernel<Scalar>([](kernel_call const& call, Scalar x, Scalar t) -> element_loss<Scalar> {
+    table["kl_div"] = paired_loss_kernel<Scalar>([](kernel_call const& call, Scalar x, Scalar t, Scalar) -> element_loss<Scalar> {
         if (call.flag("log_target")) return {std::exp(t) * (t - x), -std::exp(t), std::exp(t) * (t - x + 1)};
         return t > 0 ? element_loss<Scalar>{t * (std::log(t) - x), -t, std::log(t) - x + 1} : element_loss<Scalar>{0, 0, 0};
     });

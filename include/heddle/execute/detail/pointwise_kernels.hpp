@@ -5,6 +5,8 @@
 
 #include <heddle/execute/detail/kernel_table.hpp>
 
+#include <cstdint>
+#include <functional>
 #include <limits>
 #include <numbers>
 
@@ -310,6 +312,17 @@ void add_pointwise_kernels(kernel_table<Scalar>& table) {
     table["ge"] = comparison<Scalar>(std::greater_equal<Scalar>{});
     table["logical_and"] = comparison<Scalar>([](Scalar a, Scalar b) { return a != 0 && b != 0; });
     table["logical_or"] = comparison<Scalar>([](Scalar a, Scalar b) { return a != 0 || b != 0; });
+    // Of whole numbers; of truth values these are other operators.
+    auto const bits = [&](char const* kind, auto join) {
+        auto const of_two = [=](Scalar a, Scalar b) { return static_cast<Scalar>(join(static_cast<std::int64_t>(a), static_cast<std::int64_t>(b))); };
+        table[kind] = piecewise_constant<Scalar>(broadcast_kernel<Scalar>(
+            [=](kernel_call const& call, numbers const& e) { return of_two(e[0], e.size() > 1 ? e[1] : static_cast<Scalar>(call.number("number", 0))); },
+            [](kernel_call const&, numbers const& e, Scalar) { return numbers(e.size()); }).forward);
+    };
+    bits("and_", std::bit_and<>{});
+    bits("or_", std::bit_or<>{});
+    bits("xor", std::bit_xor<>{});
+    step("invert", [](Scalar x) { return -1 - x; });
     table["where"] = table["masked_fill"] = choice_kernel<Scalar>();
     table["full_like"] = piecewise_constant<Scalar>([](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> {
         return {dense_tensor<Scalar>(x[0]->dims, std::vector<Scalar>(x[0]->data.size(), static_cast<Scalar>(call.number("value", 0))))};

@@ -171,7 +171,11 @@ operator_kernel<Scalar> max_pool_kernel(Places places_of) {
                 dense_tensor<Scalar> y(call.result_shape(0));
                 auto const places = places_of(call, *x[0], y.dims);
                 for (std::size_t n = 0; n < places.size(); ++n) y.data[n] = (*x[0])[places[n]];
-                return {std::move(y)};
+                if (call.results.size() < 2) return {std::move(y)};
+                auto at = y; // numbers within a channel
+                shape const channel = last(x[0]->dims, static_cast<std::size_t>(call.number("rank", 2)));
+                for (std::size_t n = 0; n < places.size(); ++n) at.data[n] = static_cast<Scalar>(places[n] % count_elements(channel));
+                return {std::move(y), std::move(at)};
             },
             [=](kernel_call const& call, tensor_view<Scalar> x, tensor_view<Scalar>, tensor_view<Scalar> g) {
                 dense_tensor<Scalar> dx(x[0]->dims);

@@ -77,6 +77,21 @@ Scalar variance_of(kernel_call const& call, std::vector<Scalar> const& x) {
     return sum / (static_cast<Scalar>(x.size()) - static_cast<Scalar>(call.number("correction", 1)));
 }
 
+/// Two kernels of one result each, of the same operand.
+template <class Scalar>
+operator_kernel<Scalar> side_by_side(operator_kernel<Scalar> const& first, operator_kernel<Scalar> const& second) {
+    return {[=](kernel_call const& call, tensor_view<Scalar> x) {
+                auto y = first.forward(call, x);
+                y.push_back(second.forward(call, x).front());
+                return y;
+            },
+            [=](kernel_call const& call, tensor_view<Scalar> x, tensor_view<Scalar> y, tensor_view<Scalar> g) {
+                auto dx = first.backward(call, x, y.first(1), g.first(1));
+                *dx.front() += *second.backward(call, x, y.subspan(1), g.subspan(1)).front();
+                return dx;
+            }};
+}
+
 /// Running sums along a dimension; backwards they are the adjoint.
 template <class Scalar>
 dense_tensor<Scalar> accumulated(dense_tensor<Scalar> x, std::size_t axis, bool backwards) {
@@ -118,6 +133,9 @@ void add_reduction_kernels(kernel_table<Scalar>& table) {
                                       [=](kernel_call const& call, row const& x, Scalar, std::size_t k) { return of_variance(call, x, k); });
     table["std"] = row_kernel<Scalar>([](kernel_call const& call, row const& x) { return std::sqrt(variance_of(call, x)); },
                                       [=](kernel_call const& call, row const& x, Scalar y, std::size_t k) { return of_variance(call, x, k) / (2 * y); });
+    auto const mean = row_kernel<Scalar>([](kernel_call const&, row const& x) { return mean_of(x); },
+                                         [](kernel_call const&, row const& x, Scalar, std::size_t) { return 1 / static_cast<Scalar>(x.size()); });
+    for (std::string const spread : {"var", "std"}) table[spread + "_mean"] = side_by_side<Scalar>(table[spread], mean);
     table["norm"] = row_kernel<Scalar>(
         [](kernel_call const&, row const& x) {
             Scalar sum = 0;

@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <initializer_list>
 #include <numeric>
+#include <ranges>
 #include <span>
 #include <string>
 #include <string_view>
@@ -182,7 +183,7 @@ private:
         else if (among({"nll_loss", "cross_entropy"})) match_labels(o);
         else if (among({"top_2_gating", "switch_gating"})) match_routes(o);
         else if (among({"getitem", "index"}) && !attribute(o, "is_mask").empty()) keep_lone_indices(o); // as many as the mask has ones
-        else if (!takes_any_size(kind) || looks_up_values(o)) keep_lone_indices(o);
+        else if (!takes_any_size(kind) || looks_up_values(o) || pools_with_places(o)) keep_lone_indices(o);
         if (kind == "multi_head_attention_forward") keep_index(o, "three"); // q, k and v are packed
         if (among({"lstm_cell", "gru_cell"})) keep_index(o, "q");
         if (kind == "group_norm" && attribute(o, "groups") != std::vector<extent>{1}) keep_whole(operand(o, 0, 1));
@@ -193,14 +194,17 @@ private:
     [[nodiscard]] static bool takes_any_size(std::string_view kind) {
         constexpr auto kinds = std::to_array<std::string_view>(
             {"adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d",
-             "interpolate", "get_cls_token", "gather", "index_select", "getitem", "index", "amax", "amin", "max", "min", "prod", "logsumexp", "var", "std", "norm"});
+             "interpolate", "get_cls_token", "gather", "index_select", "getitem", "index", "amax", "amin", "max", "min", "prod", "logsumexp", "var", "std", "var_mean", "std_mean", "norm"});
         return std::ranges::find(kinds, kind) != kinds.end();
     }
     /// Whether it looks up in places that others compute, as they are.
     [[nodiscard]] bool looks_up_values(operator_id o) const {
-        auto const operands = program_.operands(o);
-        return operands.size() > 1 && program_.tensor(operands[1]).role == tensor_role::value;
+        return std::ranges::any_of(program_.operands(o) | std::views::drop(1), [&](tensor_id t) {
+            return !is_floating(program_.tensor(t).type) && program_.tensor(t).role == tensor_role::value;
+        });
     }
+    /// Whether a second result has the windows of the first.
+    [[nodiscard]] bool pools_with_places(operator_id o) const { return program_.results(o).size() > 1 && program_.kind(o).find("max_pool") != std::string::npos; }
     /// An index of the rule, by its name, that a kernel counts on.
     void keep_index(operator_id o, std::string_view name) {
         auto const& indices = program_.rule(o).indices;
@@ -259,7 +263,7 @@ private:
     }
     void slide_pool(operator_id o) {
         auto const window = attribute(o, "kernel_size");
-        if (window.empty() || rank(o, 0) < window.size()) return keep_lone_indices(o);
+        if (window.empty() || rank(o, 0) < window.size() || pools_with_places(o)) return keep_lone_indices(o);
         slide(o, rank(o, 0) - window.size(), window, 0);
     }
     /// Blocked dimensions of the first operand are the result's.

@@ -140,15 +140,16 @@ private:
 
     [[nodiscard]] static number_range below(extent size) { return {0, static_cast<double>(size)}; }
 
-    /// The second operand holds places of the first one's dimension, those of an index perhaps counted from its end.
-    void places(operator_id o, bool from_end) {
+    /// The second operand holds places of the first one's dimension; of an index perhaps counted from its end, and those after it of the next ones.
+    void places(operator_id o, bool is_index) {
         auto const axis = attribute(o, "dim");
-        if (!axis || program_.operands(o).size() < 2) return;
-        auto const place = [&](shape const& dims) { return dims[static_cast<std::size_t>(*axis)]; };
-        tensor_id const at = program_.operands(o)[1];
-        auto const all = below(place(operand_shape(o, 0)));
-        if (attribute(o, "is_mask")) ask(at, place(program_.tensor(program_.results(o)[0]).shape));
-        else ask(at, from_end ? number_range{-all.high, all.high} : all);
+        if (!axis) return;
+        auto const first = static_cast<std::size_t>(*axis), count = program_.operands(o).size();
+        if (attribute(o, "is_mask")) return ask(program_.operands(o)[1], program_.tensor(program_.results(o)[0]).shape[first]);
+        for (std::size_t k = 1; k < (is_index ? count : std::min<std::size_t>(count, 2)); ++k) {
+            auto const all = below(operand_shape(o, 0)[first + k - 1]);
+            ask(program_.operands(o)[k], is_index ? number_range{-all.high, all.high} : all);
+        }
     }
 
     void label(operator_id o) {

@@ -63,8 +63,8 @@ inline void set_attention_work(call_view const& c, operator_options& options) {
 /// The output projection makes the result linear in its weight and bias: a sum over the heads, in
 /// which the bias is a term without heads. Splitting the heads therefore leaves a partial result
 /// and needs a partial bias; the other operands that have heads belong to the weight's term.
-/// The attention weights, where they are a second result, average over the heads and are linear
-/// in nothing: then heads are blocked.
+/// The attention weights, where they are a second result, are a sum over the heads too, but linear in
+/// nothing: a term of their own.
 inline description multi_head_attention(call_view const& c) {
     if (!is_plain_attention(c) || (c.result_count() > 1 && !c.flag(23, "average_attn_weights", true))) return {};
     extent const heads = c.integer(4, "num_heads");
@@ -72,23 +72,24 @@ inline description multi_head_attention(call_view const& c) {
     shape const &q = c.shape_of(c.tensor(0, "query")), &k = c.shape_of(c.tensor(1, "key"));
     bool const with_weights = c.result_count() > 1;
     std::string const b = entry("b", q[1]), s = entry("!s", q[0]), t = entry("!t", k[0]), e = entry("!e", q[2]);
-    std::string const o = entry("!o", c.result_shape().back()), h = with_weights ? "!h" : "h";
+    std::string const o = entry("!o", c.result_shape().back());
     operand_list list;
     list.add(c.tensor(0, "query"), {s, b, e});
     list.add(c.tensor(1, "key"), {t, b, e});
     list.add(c.tensor(2, "value"), {t, b, e});
-    list.add(c.tensor(5, "in_proj_weight"), {"(!three " + h + " !d)", e});
-    list.add(c.find_tensor(6, "in_proj_bias"), {"(!three " + h + " !d)"}, "in_proj_bias");
-    std::string const weight = list.add(c.tensor(11, "out_proj_weight"), {o, "(" + h + " !d)"});
+    list.add(c.tensor(5, "in_proj_weight"), {"(!three h !d)", e});
+    list.add(c.find_tensor(6, "in_proj_bias"), {"(!three h !d)"}, "in_proj_bias");
+    std::string const weight = list.add(c.tensor(11, "out_proj_weight"), {o, "(h !d)"});
     std::string const bias = list.add(c.find_tensor(12, "out_proj_bias"), {o}, "out_proj_bias");
     auto const padding = c.find_tensor(14, "key_padding_mask"), mask = c.find_tensor(16, "attn_mask");
     list.add(padding, {b, t}, "padding_mask");
-    if (mask) list.add(mask, c.shape_of(*mask).size() == 2 ? entries{s, t} : entries{b == "1" ? h : "(b " + h + ")", s, t}, "mask");
+    if (mask) list.add(mask, c.shape_of(*mask).size() == 2 ? entries{s, t} : entries{b == "1" ? "h" : "(b h)", s, t}, "mask");
     described_operator op{{}, list.tensors};
     if (padding) op.options.attributes["padding_mask_is_boolean"] = just(c.type_of(*padding) == element_type::boolean);
     if (mask) op.options.attributes["mask_is_boolean"] = just(c.type_of(*mask) == element_type::boolean);
-    std::string const terms = bias.empty() ? weight : weight + " + " + bias;
-    op.rule = with_weights ? rule_text(list.accesses, {{s, b, o}, {b, s, t}}) : rule_text(list.accesses, {{s, b, o}}, terms);
+    std::vector<entries> results{{s, b, o}};
+    if (with_weights) results.push_back({b, s, t});
+    op.rule = rule_text(list.accesses, results, (with_weights ? "_ + " : "") + weight + (bias.empty() ? "" : " + " + bias));
     op.options.extents = {{"three", 3}, {"h", heads}};
     set_attention_work(c, op.options);
     op.options.attributes.insert(list.attributes.begin(), list.attributes.end());

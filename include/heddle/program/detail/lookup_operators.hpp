@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/program/detail/piece_operators.hpp>
+#include <heddle/program/detail/pointwise_operators.hpp>
 
 #include <cmath>
 
@@ -42,30 +43,53 @@ inline description slices_at(call_view const& c, tensor_id x, std::size_t axis, 
     op.options.attributes["dim"] = just(axis);
     return op;
 }
+/// Likewise of several dimensions, at places that a tensor for each holds; the tensors broadcast.
+inline description slices_at_all(call_view const& c, tensor_id x, std::size_t axis, std::vector<tensor_id> const& indices) {
+    if (indices.size() == 1) return slices_at(c, x, axis, indices.front());
+    for (tensor_id t : indices)
+        if (is_floating(c.type_of(t)) || c.type_of(t) == element_type::boolean) return {};
+    entries from = numbered(c.shape_of(x)), to = from;
+    entries const places = numbered(broadcast(c, indices), "j");
+    auto const first = to.begin() + static_cast<std::ptrdiff_t>(axis);
+    to.insert(to.erase(first, first + static_cast<std::ptrdiff_t>(indices.size())), places.begin(), places.end());
+    std::vector<tensor_id> operands{x};
+    std::vector<entries> accesses{from};
+    operand_numbers saved;
+    for (std::size_t n = 0; n < indices.size(); ++n) {
+        accesses.front()[axis + n] = entry("_", c.shape_of(x)[axis + n]);
+        operands.push_back(indices[n]);
+        accesses.push_back(broadcast_access(places, c.shape_of(indices[n])));
+        saved.push_back(static_cast<std::uint8_t>(n + 1));
+    }
+    auto op = copy_of(c, std::move(operands), std::move(accesses), to);
+    op.options.saved_operands = saved;
+    op.options.attributes["dim"] = just(axis);
+    return op;
+}
 inline description index_select(call_view const& c) {
     tensor_id const x = c.tensor(0, "input"), index = c.tensor(2, "index");
     c.expect_integers("index", index);
     if (c.shape_of(index).size() != 1) return {};
     return slices_at(c, x, c.axis(c.integer(1, "dim"), c.shape_of(x).size()), index);
 }
-/// Integers and slices, or one tensor of places beside dimensions taken whole; `absent` says whether none takes one whole too, or adds one.
+/// Integers and slices, or tensors of places of adjacent dimensions beside ones taken whole; `absent` says whether none takes one whole too, or adds one.
 inline description index_by(call_view const& c, bool absent) {
     auto const* index = c.find(1, "index");
     if (!index) return get_item(c);
     auto const* several = index->as<literal::list>();
     literal::list const items = several ? *several : literal::list{*index};
     auto const tensors = std::ranges::count_if(items, [](literal const& i) { return i.as<literal::tensor>() != nullptr; });
-    if (tensors == 0 && !absent) return get_item(c);
-    if (tensors != 1) return {};
+    if (tensors == 0) return absent ? description{} : get_item(c);
     tensor_id const x = c.tensor(0, "input");
     std::size_t const rank = c.shape_of(x).size();
     std::size_t next = 0, axis = rank;
-    tensor_id places = 0;
+    std::vector<tensor_id> places;
     for (std::size_t n = 0; n < items.size(); ++n) {
         auto const* slice = items[n].as<literal::slice>();
         if (auto const* t = items[n].as<literal::tensor>()) {
-            axis = next++;
-            places = t->id;
+            if (places.empty()) axis = next;
+            if (next++ != axis + places.size()) return {};
+            places.push_back(t->id);
         } else if (items[n].as<literal::ellipsis>() && items.size() <= rank + 1) {
             next = rank + n + 1 - items.size();
         } else if ((slice && slice->is_whole()) || (absent && items[n].is_none())) {
@@ -74,7 +98,7 @@ inline description index_by(call_view const& c, bool absent) {
             return {};
         }
     }
-    return axis < rank && next <= rank ? slices_at(c, x, axis, places) : description{};
+    return axis < rank && next <= rank ? slices_at_all(c, x, axis, places) : description{};
 }
 inline description get_item_at(call_view const& c) { return index_by(c, false); }
 inline description index_list(call_view const& c) { return index_by(c, true); }
@@ -112,10 +136,10 @@ inline description largest(call_view const& c) {
     return ranked(c, axis, kept_dimension::several, c.flag(3, "largest", true), count);
 }
 
-/// All of a dimension in order, and where it was.
+/// All of a dimension in order, of equals the first first, and where it was.
 inline description sorted(call_view const& c) {
     shape const& dims = c.shape_of(c.tensor(0, "input"));
-    if (c.result_count() != 2 || dims.empty() || c.flag(3, "stable", false)) return {};
+    if (c.result_count() != 2 || dims.empty()) return {};
     std::size_t const axis = c.axis(c.integer(1, "dim", -1), dims.size());
     auto op = ranked(c, axis, kept_dimension::several, c.flag(2, "descending", false), dims[axis]);
     op.kind = "topk";

@@ -59,7 +59,6 @@ inline description classification_loss(call_view const& c, bool log_probabilitie
     if (labels) attributes["ignore_index"] = just(c.integer(4, "ignore_index", -100));
     attributes["mean"] = just(mean);
     if (auto const smoothing = c.number(7, "label_smoothing")) attributes["label_smoothing"] = just(*smoothing);
-    if (!labels && operands.size() > 2) return {};
     op.rule = rule_text(operands, {reduction == "none" ? indices.target : entries{}}, log_probabilities ? "0" : "");
     op.options.category = operator_class::reduction;
     op.options.forward = flops(log_probabilities ? element_count(target) : 6 * element_count(scores));
@@ -71,17 +70,33 @@ inline description classification_loss(call_view const& c, bool log_probabilitie
 inline description nll_loss(call_view const& c) { return classification_loss(c, true); }
 inline description cross_entropy(call_view const& c) { return classification_loss(c, false); }
 
-/// A loss of each element and its target, summed or averaged over all or not at all.
-inline description paired_loss(call_view const& c, std::size_t reduction_position, double flops_per_element, std::size_t weights = 0) {
+/// A factor of a loss: its place among the arguments and its name.
+struct loss_factor {
+    std::size_t position;
+    char const* name;
+};
+
+/// A loss of each element and its target, times factors that broadcast, summed or averaged over all or not at all.
+inline description paired_loss(call_view const& c, std::size_t reduction_position, double flops_per_element, std::initializer_list<loss_factor> factors = {}) {
     described_operator op{{}, {c.tensor(0, "input"), c.tensor(1, "target")}};
     shape const& dims = c.shape_of(op.operands[0]);
     std::string const reduction = c.text(reduction_position, "reduction", "mean");
-    if (has_other_reduction(c, reduction) || dims != c.shape_of(op.operands[1]) || (weights > 0 && c.find_tensor(weights, "weight"))) return {};
+    if (has_other_reduction(c, reduction) || dims != c.shape_of(op.operands[1])) return {};
     entries const access = numbered(dims);
-    op.rule = rule_text({access, access}, {reduction == "none" ? access : entries{}});
+    std::vector<entries> accesses{access, access};
+    op.options.saved_operands = operand_numbers{0, 1};
+    for (auto const& [position, name] : factors) {
+        auto const factor = c.find_tensor(position, name);
+        if (!factor) continue;
+        op.operands.push_back(*factor);
+        if (c.shape_of(*factor).size() > dims.size() || broadcast(c, op.operands) != dims) return {};
+        accesses.push_back(broadcast_access(access, c.shape_of(*factor)));
+        op.options.saved_operands->push_back(static_cast<std::uint8_t>(op.operands.size() - 1));
+        name_operand(op, name);
+    }
+    op.rule = rule_text(accesses, {reduction == "none" ? access : entries{}});
     op.options.category = operator_class::reduction;
     op.options.forward = flops(flops_per_element * element_count(dims));
-    op.options.saved_operands = operand_numbers{0, 1};
     op.options.attributes["mean"] = just(reduction == "mean");
     return op;
 }
@@ -99,8 +114,8 @@ inline description huber(call_view const& c) {
     if (op) op->options.attributes["delta"] = just(c.number(3, "delta").value_or(1));
     return op;
 }
-inline description binary_cross_entropy(call_view const& c) { return paired_loss(c, 5, 6, 2); }
-inline description binary_cross_entropy_with_logits(call_view const& c) { return c.find_tensor(6, "pos_weight") ? description{} : paired_loss(c, 5, 8, 2); }
+inline description binary_cross_entropy(call_view const& c) { return paired_loss(c, 5, 6, {{2, "weight"}}); }
+inline description binary_cross_entropy_with_logits(call_view const& c) { return paired_loss(c, 5, 8, {{2, "weight"}, {6, "pos_weight"}}); }
 /// Of log-probabilities from a target of probabilities, or of their logarithms; a mean over the batch divides by the first extent.
 inline description divergence(call_view const& c) {
     std::string const reduction = c.text(4, "reduction", "mean");

@@ -135,17 +135,20 @@ inline shape broadcast(call_view const& c, std::vector<tensor_id> const& tensors
     return result;
 }
 
+/// The last of these indices, but none where a tensor that broadcasts to them has extent 1.
+inline entries broadcast_access(entries const& indices, shape const& dims) {
+    entries access(indices.end() - static_cast<std::ptrdiff_t>(dims.size()), indices.end());
+    for (std::size_t d = 0; d < dims.size(); ++d)
+        if (dims[d] == 1) access[d] = "1";
+    return access;
+}
+
 /// Element-wise over broadcast operands: where one has extent 1 it has no index.
 inline described_operator broadcast_operator(call_view const& c, std::vector<tensor_id> tensors, std::string const& terms) {
     shape const whole = broadcast(c, tensors);
     entries const result = numbered(whole);
     std::vector<entries> operands;
-    for (tensor_id t : tensors) {
-        shape const& dims = c.shape_of(t);
-        auto& access = operands.emplace_back(result.end() - static_cast<std::ptrdiff_t>(dims.size()), result.end());
-        for (std::size_t d = 0; d < dims.size(); ++d)
-            if (dims[d] == 1) access[d] = "1";
-    }
+    for (tensor_id t : tensors) operands.push_back(broadcast_access(result, c.shape_of(t)));
     described_operator op{rule_text(operands, {result}, terms), std::move(tensors)};
     op.options.category = operator_class::elementwise;
     op.options.forward = flops(element_count(whole));
@@ -210,7 +213,7 @@ inline description subtracted_from(call_view const& c) {
     return op;
 }
 
-/// `&`, `|`, `^` and `~` of truth values; of whole numbers, which they change bit by bit, there is no rule.
+/// A function of truth values, of which it is the operator of this kind.
 inline description truth_function(call_view const& c, char const* kind, bool of_two) {
     for (tensor_id t : c.call().operands)
         if (c.type_of(t) != element_type::boolean) return {};
@@ -218,6 +221,16 @@ inline description truth_function(call_view const& c, char const* kind, bool of_
     auto op = of_two ? compare(c) : step_of(c);
     if (op) op->kind = kind;
     return op;
+}
+/// `&`, `|`, `^` and `~`: of truth values that, of whole numbers bit by bit. What is read as `int8` may have no sign, which `~` depends on.
+inline description bit_function(call_view const& c, char const* kind, bool of_two) {
+    auto const& operands = c.call().operands;
+    if (std::ranges::all_of(operands, [&](tensor_id t) { return c.type_of(t) == element_type::boolean; })) return truth_function(c, kind, of_two);
+    for (tensor_id t : operands)
+        if (is_floating(c.type_of(t)) || (!of_two && c.type_of(t) == element_type::int8)) return {};
+    auto const* other = c.find(1, "other");
+    if (of_two && (!other || !(other->as<literal::tensor>() || other->as<std::int64_t>()))) return {};
+    return of_two ? compare(c) : step_of(c);
 }
 
 /// Random numbers in the shape of a tensor, drawn by the place in the whole: of [0, 1) or of the normal distribution.

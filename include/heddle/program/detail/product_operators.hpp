@@ -198,6 +198,29 @@ inline void set_pairwise_work(call_view const& c, described_operator& op, std::v
     op.options.backward = flops(backward);
 }
 
+/// For each of a weight's matrices, the product of one vector, the matrix and another vector.
+inline description bilinear(call_view const& c) {
+    described_operator op{{}, {c.tensor(0, "input1"), c.tensor(1, "input2"), c.tensor(2, "weight")}};
+    shape const &x = c.shape_of(op.operands[0]), &y = c.shape_of(op.operands[1]), &weight = c.shape_of(op.operands[2]);
+    if (x.empty() || x.size() != y.size() || weight.size() != 3) return {};
+    std::map<std::string, extent> extents{{"i", x.back()}, {"j", y.back()}, {"n", weight[0]}};
+    entries left = numbered(x, "b"), right = left, result = left;
+    for (std::size_t d = 0; d + 1 < x.size(); ++d) extents[left[d]] = x[d];
+    left.back() = entry("i", x.back());
+    right.back() = entry("j", y.back());
+    result.back() = entry("n", weight[0]);
+    std::vector<entries> operands{left, right, {result.back(), left.back(), right.back()}};
+    set_pairwise_work(c, op, operands, result, extents);
+    if (auto const bias = c.find_tensor(3, "bias")) {
+        op.operands.push_back(*bias);
+        operands.push_back({result.back()});
+    }
+    op.rule = rule_text(operands, {result}, op.operands.size() > 3 ? "0*1*2 + 3" : "0*1*2");
+    op.kind = "einsum";
+    op.options.category = operator_class::matmul;
+    return op;
+}
+
 inline description einsum(call_view const& c) {
     auto const [letters, result_letters] = split_equation(einsum_equation(c));
     described_operator op{{}, c.call().operands};

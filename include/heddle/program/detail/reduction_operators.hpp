@@ -18,7 +18,7 @@ inline std::vector<bool> reduced_dimensions(call_view const& c, std::size_t rank
 }
 
 /// Sum or mean, which divides by global extents, is linear; other reductions need their dimensions whole.
-inline description reduction_over(call_view const& c, bool linear, std::size_t position, std::size_t keep_position) {
+inline description reduction_over(call_view const& c, bool linear, std::size_t position, std::size_t keep_position, std::size_t results = 1) {
     tensor_id const x = c.tensor(0, "input");
     shape const& dims = c.shape_of(x);
     auto const reduced = reduced_dimensions(c, dims.size(), position);
@@ -31,7 +31,7 @@ inline description reduction_over(call_view const& c, bool linear, std::size_t p
         if (reduced[d]) axes.push_back(static_cast<double>(d));
         if (reduced[d] && !linear) access[d] = entry("_", dims[d]);
     }
-    described_operator op{rule_text({access}, {result}, linear ? "0" : ""), {x}};
+    described_operator op{rule_text({access}, std::vector<entries>(results, result), linear ? "0" : ""), {x}};
     op.options.category = operator_class::reduction;
     if (!linear) op.options.attributes["dim"] = axes;
     return op;
@@ -39,9 +39,9 @@ inline description reduction_over(call_view const& c, bool linear, std::size_t p
 inline description reduce(call_view const& c) { return reduction_over(c, true, 1, 2); }
 
 /// Saves what its derivative is a function of.
-inline description reduce_whole_at(call_view const& c, std::size_t position, std::size_t keep_position) {
-    if (c.result_count() != 1) return {};
-    auto op = reduction_over(c, false, position, keep_position);
+inline description reduce_whole_at(call_view const& c, std::size_t position, std::size_t keep_position, std::size_t results = 1) {
+    if (c.result_count() != results) return {};
+    auto op = reduction_over(c, false, position, keep_position, results);
     op->options.saved_operands = operand_numbers{0};
     op->options.saved_results = {0};
     return op;
@@ -104,11 +104,12 @@ inline description gated_linear(call_view const& c) {
 }
 
 /// Variance and standard deviation, by default of a sample: divided by one less. Dimensions, whether it is so (or by how much less), and whether they are
-/// kept; of all elements, the second alone.
-inline description variance(call_view const& c) {
+/// kept; of all elements, the second alone. The second of two results is the mean.
+template <std::size_t Results>
+description variance(call_view const& c) {
     bool const over_all = c.call().arguments.size() > 1 && c.call().arguments[1].as<bool>();
     std::size_t const position = over_all ? 1 : 2;
-    auto op = over_all ? reduce_whole_at(c, c.call().arguments.size(), c.call().arguments.size()) : reduce_whole_at(c, 1, 3);
+    auto op = over_all ? reduce_whole_at(c, c.call().arguments.size(), c.call().arguments.size(), Results) : reduce_whole_at(c, 1, 3, Results);
     if (!op) return {};
     bool const by_number = c.call().keywords.contains("correction") || c.number(position, "correction");
     double const correction = by_number ? c.number(position, "correction").value_or(1) : c.flag(position, "unbiased", true) ? 1 : 0;

@@ -123,7 +123,7 @@ description convolution_transpose(call_view const& c) {
 }
 
 /// The last dimensions are blocked, for windows overlap, and become these.
-inline described_operator pool(call_view const& c, shape const& windows, bool linear, double window) {
+inline described_operator pool(call_view const& c, shape const& windows, bool linear, double window, std::size_t results = 1) {
     tensor_id const x = c.tensor(0, "input");
     std::size_t const rank = windows.size();
     shape const& dims = c.shape_of(x);
@@ -135,8 +135,8 @@ inline described_operator pool(call_view const& c, shape const& windows, bool li
         from[d] = "_";
         to[d] = entry("_", result[d]);
     }
-    described_operator op{rule_text({from}, {to}, linear ? "0" : ""), {x}};
-    op.options.results = {result};
+    described_operator op{rule_text({from}, std::vector<entries>(results, to), linear ? "0" : ""), {x}};
+    op.options.results.assign(results, result);
     op.options.category = operator_class::reduction;
     op.options.forward = flops(std::max(element_count(dims), window * element_count(result)));
     op.options.attributes["rank"] = just(rank);
@@ -150,7 +150,7 @@ inline shape pooled_dimensions(call_view const& c, std::size_t rank) {
 }
 
 /// A pool whose windows the arguments say.
-inline described_operator window_pool(call_view const& c, std::size_t rank, bool linear, std::vector<double> const& dilation, bool ceil) {
+inline described_operator window_pool(call_view const& c, std::size_t rank, bool linear, std::vector<double> const& dilation, bool ceil, std::size_t results = 1) {
     auto const size = sides(c, 1, "kernel_size", rank), stride = sides(c, 2, "stride", rank), padding = sides(c, 3, "padding", rank);
     if (size.size() != rank) c.fail("kernel_size", "expected one integer or " + std::to_string(rank));
     double window = 1;
@@ -161,20 +161,26 @@ inline described_operator window_pool(call_view const& c, std::size_t rank, bool
         c.expect_within("padding", lines[d].padding, 0, lines[d].size / 2);
         result[d] = lines[d].count(result[d], ceil);
     }
-    auto op = pool(c, result, linear, window);
+    auto op = pool(c, result, linear, window, results);
     op.options.attributes["kernel_size"] = size;
     op.options.attributes["stride"] = stride;
     op.options.attributes["padding"] = padding;
     return op;
 }
 
+/// Where the maxima are is a second result, or kept beside.
+inline void save_places(call_view const& c, described_operator& op) {
+    op.options.saved_operands = operand_numbers{0};
+    if (c.result_count() > 1) op.options.saved_results = {1};
+    else op.options.extra_saved = bytes(8 * element_count(c.result_shape()));
+}
+
 template <std::size_t Rank>
 description max_pool(call_view const& c) {
-    if (c.result_count() != 1) return {};
+    if (c.result_count() > 2) return {};
     auto const dilation = sides(c, 4, "dilation", Rank);
-    auto op = window_pool(c, Rank, false, dilation, c.flag(5, "ceil_mode", false));
-    op.options.saved_operands = operand_numbers{0};
-    op.options.extra_saved = bytes(8 * element_count(c.result_shape())); // places of the maxima
+    auto op = window_pool(c, Rank, false, dilation, c.flag(5, "ceil_mode", false), c.result_count());
+    save_places(c, op);
     op.options.attributes["dilation"] = dilation;
     return op;
 }
@@ -205,10 +211,9 @@ template <std::size_t Rank>
 description adaptive_average_pool(call_view const& c) { return pool(c, adaptive_windows(c, Rank), true, 1); }
 template <std::size_t Rank>
 description adaptive_max_pool(call_view const& c) {
-    if (c.result_count() != 1) return {};
-    auto op = pool(c, adaptive_windows(c, Rank), false, 1);
-    op.options.saved_operands = operand_numbers{0};
-    op.options.extra_saved = bytes(8 * element_count(c.result_shape()));
+    if (c.result_count() > 2) return {};
+    auto op = pool(c, adaptive_windows(c, Rank), false, 1, c.result_count());
+    save_places(c, op);
     return op;
 }
 
