@@ -37,7 +37,7 @@ template <class Scalar>
     if (!is_floating(info.type)) {
         auto const [low, high] = drawn_range(wanted.places);
         double const size = high - low;
-        if (!wanted.ignored) return static_cast<Scalar>(low + std::floor(u * size));
+        if (!wanted.may_be_ignored()) return static_cast<Scalar>(low + std::floor(u * size));
         double const ignored = static_cast<double>(*wanted.ignored);
         if (n > 0) return static_cast<Scalar>(u < 0.125 ? ignored : low + std::floor((u - 0.125) / 0.875 * size));
         double const first = std::floor(u * size);
@@ -62,10 +62,10 @@ void set_ones(dense_tensor<Scalar>& mask, extent ones, random_key key) {
 /// Random values of every source, the same for a seed whoever draws them.
 ///
 /// Floating-point inputs are uniform in [-1, 1], parameters and buffers in [-r, r] with r^2 = 6 / fan-in and at most 1, so that deep
-/// stacks of products neither explode nor vanish (He et al. 2015). What must be positive is in [0.5, 1.5), a probability in [0.1, 0.9), its
-/// logarithm in [-2, -0.1). Integers are below the size of what their users look up in, also where copies, arithmetic with numbers, sums and clamps are
+/// stacks of products neither explode nor vanish (He et al. 2015). A probability and what must be positive are in [0.25, 0.75), so
+/// that one less it is positive too, a logarithm of probabilities in [-2, -0.1). Integers are below the size of what their users look up in, also where copies, arithmetic with numbers, sums and clamps are
 /// between (`detail::inverse_ranges`); of labels that
-/// may be ignored an eighth is, but never the first, for a mean over none is no number. A quarter of a mask is set, or where what is set takes
+/// may be ignored, and are nothing else, an eighth is, but never the first, for a mean over none is no number. A quarter of a mask is set, or where what is set takes
 /// part the other three, but never so the first place of a line, for attention to nothing is no number either; of a mask that elements are
 /// taken by, as many as the result has, also of the mask's opposite, and of numbers that are compared with one. What other operators compute places
 /// and masks from is left to chance: see `run_on_random_sources`.

@@ -71,6 +71,19 @@ TEST_CASE("integers are within what they look up in, through views") {
     for (std::uint64_t seed = 0; seed < 200; ++seed) CHECK(random_sources<double>(p, seed).at(target)[0] >= 0);
 }
 
+TEST_CASE("labels that are looked up too are none to ignore") {
+    program_builder builder;
+    auto const ids = builder.input("ids", {64}, element_type::int64);
+    operator_options lookup;
+    lookup.sparse_operands = {1};
+    auto const scores = builder.apply("embedding", "(b), (v d) -> (b d); 1", {ids, builder.parameter("table", {5, 5})}, lookup);
+    operator_options labels;
+    labels.attributes["ignore_index"] = {-100};
+    auto const copy = builder.apply("clone", "(b) -> (b); 0", {ids});
+    auto const p = builder.finish(builder.apply("cross_entropy", "(a !c), (_) -> ()", {scores, copy}, labels));
+    for (std::uint64_t seed = 0; seed < 20; ++seed) CHECK(all_in(random_sources<double>(p, seed).at(ids), 0, 5));
+}
+
 TEST_CASE("a mask that elements are taken by has as many ones as the result has places, through views") {
     program_builder builder;
     auto const x = builder.parameter("x", {12, 3}), mask = builder.input("mask", {4, 3}, element_type::boolean);
@@ -102,7 +115,7 @@ TEST_CASE("masks leave something in every line; variances are positive") {
     CHECK(std::ranges::all_of(m.data, [](double e) { return e == 0 || e == 1; }));
     CHECK(std::ranges::count(m.data, 1.0) > 50);
     for (extent line = 0; line < 64; ++line) CHECK(m[line * 8] == 0);
-    CHECK(all_in(sources.at(variance), 0.5, 1.5));
+    CHECK(all_in(sources.at(variance), 0.25, 0.75));
 }
 
 TEST_CASE("sources are where their users are functions at all") {
@@ -142,8 +155,8 @@ TEST_CASE("sources are where their users are functions at all") {
     };
     for (std::uint64_t seed = 1; seed <= 5; ++seed) {
         auto const sources = random_sources<double>(p, seed);
-        for (char const* name : {"torch.rsqrt", "torch.log2", "torch.reciprocal", "torch.log1p"}) CHECK(all_in(of_name(sources, name), 0.5, 1.5));
-        for (char const* name : {"chance", "wanted", "share"}) CHECK(all_in(of_name(sources, name), 0.1, 0.9));
+        for (char const* name : {"torch.rsqrt", "torch.log2", "torch.reciprocal", "torch.log1p"}) CHECK(all_in(of_name(sources, name), 0.25, 0.75));
+        for (char const* name : {"chance", "wanted", "share"}) CHECK(all_in(of_name(sources, name), 0.25, 0.75));
         CHECK(all_in(of_name(sources, "logarithm"), -2, 0));
         CHECK(all_in(of_name(sources, "ids"), 0, 5));
         CHECK(all_in(of_name(sources, "rolled"), 0, 3));

@@ -18,14 +18,16 @@
 
 namespace heddle::detail {
 
-inline constexpr number_range positive_range{0.5, 1.5}, probability_range{0.1, 0.9}, log_probability_range{-2, -0.1};
+/// Of probabilities and whatever must be positive; one less such a number is too.
+inline constexpr number_range probability_range{0.25, 0.75}, log_probability_range{-2, -0.1};
 
 /// What the users of a tensor ask of its elements.
 struct wanted_values {
     /// Of integers: what their users look up in.
     number_range places{};
-    /// A label that does not count; it need not be in the range.
+    /// A label that does not count; it need not be in the range, if all who look up take it for that.
     std::optional<extent> ignored{};
+    int lookups = 0, ignoring = 0;
     /// Where an operator is a function at all: variances, class weights, operands of roots and logarithms, probabilities.
     std::optional<number_range> range{};
     /// Of truth values, whether those that are set take part; elsewhere those that are not.
@@ -35,6 +37,11 @@ struct wanted_values {
     /// Terms that one element of a result adds up.
     extent fan_in = 1;
 
+    [[nodiscard]] bool may_be_ignored() const { return ignored && lookups == ignoring; }
+    void ignore(extent label) {
+        ignored = label;
+        ++ignoring;
+    }
     /// Of ranges that have nothing in common the first holds.
     void restrict_to(number_range r) {
         number_range const both = range ? *range & r : r;
@@ -42,7 +49,7 @@ struct wanted_values {
     }
     /// What the user of a copy asks.
     void take_over(wanted_values const& other) {
-        if (other.ignored) ignored = other.ignored;
+        if (other.may_be_ignored()) ignore(*other.ignored);
         if (other.range) restrict_to(*other.range);
         takes_part |= other.takes_part;
         fan_in = std::max(fan_in, other.fan_in);
@@ -77,6 +84,7 @@ private:
         bool const is_truth = type == element_type::boolean;
         auto& places = wanted_[t].places;
         if (r.contains(is_truth ? truth_range : number_range{})) return;
+        ++wanted_[t].lookups;
         auto const both = is_truth ? places & r & truth_range : places & r;
         if (is_floating(type)) leave(t, has_text(r));
         else if (both.is_empty()) leave(t, has_text(r) + " and in [" + text(places.low) + ", " + text(places.high) + ")");
@@ -118,14 +126,14 @@ private:
         auto const& kind = program_.kind(o);
         auto const among = [&](std::initializer_list<char const*> kinds) { return std::ranges::find(kinds, kind) != kinds.end(); };
         auto const positive = [&](char const* name) {
-            if (auto const k = attribute(o, name)) operand(o, static_cast<std::size_t>(*k)).restrict_to(positive_range);
+            if (auto const k = attribute(o, name)) operand(o, static_cast<std::size_t>(*k)).restrict_to(probability_range);
         };
         if (is_copy(program_, o))
             for (std::size_t k = 0; k < program_.operands(o).size(); ++k)
                 for (auto r : program_.results(o)) operand(o, k).take_over(wanted_[r]);
         else if (kind == "embedding") ask(program_.operands(o)[0], below(operand_shape(o, 1)[0]));
         else if (among({"nll_loss", "nll", "cross_entropy"})) label(o);
-        else if (among({"sqrt", "log", "rsqrt", "log1p", "log2", "log10", "reciprocal", "pow"})) operand(o, 0).restrict_to(positive_range);
+        else if (among({"sqrt", "log", "rsqrt", "log1p", "log2", "log10", "reciprocal", "pow"})) operand(o, 0).restrict_to(probability_range);
         else if (among({"gather", "index_select", "index_add", "scatter_add", "getitem", "index"})) places(o, among({"getitem", "index"}));
         else if (kind == "one_hot") ask(program_.operands(o)[0], below(program_.tensor(program_.results(o)[0]).shape.back()));
         else if (kind == "binary_cross_entropy") operand(o, 0).restrict_to(probability_range);
@@ -156,7 +164,7 @@ private:
         auto const &scores = operand_shape(o, 0), &target = operand_shape(o, 1);
         if (target.size() >= scores.size()) return; // probabilities
         ask(program_.operands(o)[1], below(scores[scores.size() > 1 ? 1 : 0]));
-        if (auto const ignored = attribute(o, "ignore_index")) operand(o, 1).ignored = static_cast<extent>(*ignored);
+        if (auto const ignored = attribute(o, "ignore_index")) operand(o, 1).ignore(static_cast<extent>(*ignored));
     }
 
     /// A result adds up over indices that it has not. A rule names indices of an operator's inside too (heads): there are no more
