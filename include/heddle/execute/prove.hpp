@@ -191,7 +191,7 @@ template <kernel_backend<double> Backend>
 [[nodiscard]] proof prove(program const& p, plan const& what, Backend const& backend, proof_options const& options = {}) {
     if constexpr (requires(kernel_call const& call) { { backend.can_run(call) } -> std::convertible_to<bool>; })
         for (operator_id o = 0; o < p.operator_count(); ++o)
-            if (!backend.can_run(whole_call(p, o))) throw input_error("operator '" + p.name(o) + "'", "no kernel computes '" + p.kind(o) + "' with these arguments");
+            if (!backend.can_run(whole_call(p, o))) throw input_error("operator '" + p.name(o) + "'", "the backend has no kernel for '" + p.kind(o) + "' as it is called; add one, or verify the plan without running it");
     auto const indexed = index_for(p, what);
     auto const sources = random_sources<double>(p, options.seed);
     auto const expected = run_on_random_sources(p, sources, backend, options.seed);

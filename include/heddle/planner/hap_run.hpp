@@ -76,6 +76,8 @@ public:
 
 private:
     static constexpr int global_rounds = 4;
+    /// States kept per cut when time is over: a graph is finished all the same.
+    static constexpr std::size_t width_in_haste = 20;
     static constexpr bool interleaves = requires { Accumulator::interleaves; };
     /// Whether a search proves more than relaxations do: those hold for instructions in any order, but where gradients overlap. There one
     /// search of the plan's own shares is all, and programs at other ratios are those that relaxations meet.
@@ -118,7 +120,7 @@ private:
     /// The programs of some instructions; `steps_` then has all instructions met.
     [[nodiscard]] cut_graph explore(instruction_filter allowed) {
         space_.restrict_to(std::move(allowed));
-        auto graph = search::explore(space_, options_.width);
+        auto graph = search::explore(space_, [&] { return out_of_time() ? std::min(options_.width, width_in_haste) : options_.width; });
         while (steps_.size() < space_.instructions().size())
             steps_.push_back(make_step(space_.program(), space_.instructions()[steps_.size()], options_.training));
         return graph;
@@ -421,7 +423,7 @@ private:
         p.provenance.cluster = cluster_.name;
         if (!is_complete())
             p.warnings.push_back("programs were left out, by the width bound of " + std::to_string(options_.width) +
-                                 " states per cut or because an operator has too many operands; no lower bound is proven");
+                                 " states per cut, as time was over or because an operator has too many operands; no lower bound is proven");
         if (lacks_orders())
             p.warnings.push_back("orders of the operators were left out, by the bound of " + std::to_string(options_.cuts) + " cuts of equally many; the lower bound holds for them too");
     }

@@ -119,11 +119,11 @@ private:
     }
 };
 
-/// All states reachable from the initial one. At most `width` states are kept per level, those found
-/// first; `is_complete` tells whether that left any out.
+/// All states reachable from the initial one. At most `width()` states are kept of a level, those found
+/// first; `is_complete` tells whether that left any out. The width is asked for before each level, so that it may depend on the time that is left.
 /// *Complexity.* Linear in states and links of levels that are not alike, expected, and in levels.
-template <layered_space Space>
-[[nodiscard]] state_graph<typename Space::action> explore(Space& space, std::size_t width = std::numeric_limits<std::size_t>::max()) {
+template <layered_space Space, std::invocable Width>
+[[nodiscard]] state_graph<typename Space::action> explore(Space& space, Width&& width) {
     using state_type = typename Space::state;
     using graph_type = state_graph<typename Space::action>;
     graph_type graph;
@@ -149,12 +149,13 @@ template <layered_space Space>
         }
     };
     auto const explore_level = [&](std::size_t level, std::vector<state_type> const& states) {
+        std::size_t const most = width();
         auto& segment = graph.segments.emplace_back();
         std::unordered_map<state_type, std::uint32_t> number;
         std::vector<state_type> next;
         for (auto const& state : states) {
             space.for_each_successor(level, state, [&](auto const& action, state_type const& successor) {
-                if (next.size() == width && !number.contains(successor)) {
+                if (next.size() == most && !number.contains(successor)) {
                     graph.is_complete = false;
                     return;
                 }
@@ -179,6 +180,10 @@ template <layered_space Space>
         graph.first_of_level.push_back(graph.first_of_level.back() + static_cast<std::uint32_t>(lists[list].size()));
     }
     return graph;
+}
+template <layered_space Space>
+[[nodiscard]] state_graph<typename Space::action> explore(Space& space, std::size_t width = std::numeric_limits<std::size_t>::max()) {
+    return explore(space, [width] { return width; });
 }
 
 /// What actions cost where they stand. *Optional.* `cost.alike(level)`, a number. *Axiom.* On levels of one number, an action

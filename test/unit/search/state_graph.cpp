@@ -48,6 +48,10 @@ TEST_CASE("explore keeps as many states per level as asked for, and says so") {
     auto const graph = search::explore(space, 2);
     CHECK_FALSE(graph.is_complete);
     CHECK(graph.node_count() == 1 + 2 + 2 + 1);
+    std::size_t levels = 0; // as when time is over after the first level
+    auto const narrowed = search::explore(space, [&] { return ++levels == 1 ? std::size_t{3} : std::size_t{1}; });
+    CHECK_FALSE(narrowed.is_complete);
+    CHECK(narrowed.node_count() == 1 + 3 + 1 + 1);
 }
 
 TEST_CASE("shortest paths to the last level") {
