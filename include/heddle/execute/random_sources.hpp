@@ -86,10 +86,10 @@ private:
                     bool const same = program_.tensor(program_.operands(o)[k]).elements() == program_.tensor(r).elements();
                     if (same && wanted_[r].ones) operand(o, k).ones = wanted_[r].ones;
                 }
-        else if (kind == "embedding") operand(o, 0).restrict_to(operand_shape(o, 1)[0]);
+        else if (among({"embedding", "embedding_bag"})) operand(o, 0).restrict_to(operand_shape(o, 1)[0]);
         else if (among({"nll_loss", "nll", "cross_entropy"})) label(o);
         else if (among({"sqrt", "log", "rsqrt", "log1p", "log2", "reciprocal", "pow"})) operand(o, 0).restrict_to(positive_range);
-        else if (among({"gather", "index_select", "index_add", "scatter_add", "getitem", "index"})) places(o);
+        else if (among({"gather", "index_select", "index_add", "scatter_add", "scatter", "getitem", "index"})) places(o);
         else if (kind == "one_hot") operand(o, 0).restrict_to(program_.tensor(program_.results(o)[0]).shape.back());
         else if (kind == "binary_cross_entropy") operand(o, 0).restrict_to(probability_range);
         else if (kind == "kl_div") operand(o, 0).restrict_to(log_probability_range);

@@ -29,7 +29,7 @@ TOLERANCE = 1e-8
 
 def row(names, *operands, **arguments):
     """Operators of these names, on tensors of these shapes, with these arguments in the order of the signature; `by` names the operands.
-    Elements are in [0.5, 1.5); [(bound, *shape)] is a tensor of integers below the bound."""
+    Elements are in [0.5, 1.5); [(bound, *shape)] is a tensor of integers below the bound, [shape, shape, ...] a list of tensors."""
     by = arguments.pop("by", "input other".split())
     return [(name, operands, dict(arguments), by) for name in names.split()]
 
@@ -71,6 +71,18 @@ TABLE = sum((
     row("index_add", X, dim=1, index=[(4, 5)], source=(3, 5), alpha=1), row("addcmul", X, X, X, value=0.5, by=["input", "tensor1", "tensor2"]),
     row("baddbmm", (2, 3, 5), (2, 3, 4), (2, 4, 5), beta=0.5, alpha=2.0, by=["input", "batch1", "batch2"]),
     row("expand", X, size=[2, -1, 4]),
+    row("lstm", (5, 2, 3), hx=[(4, 2, 2), (4, 2, 2)], params=[(8, 3), (8, 2), (8,), (8,)] * 2 + [(8, 4), (8, 2), (8,), (8,)] * 2,
+        has_biases=True, num_layers=2, dropout=0.0, train=True, bidirectional=True, batch_first=False),
+    row("gru", (2, 5, 3), hx=(2, 2, 2), params=[(6, 3), (6, 2), (6, 2), (6, 2)], has_biases=False, num_layers=2, dropout=0.5, train=False, bidirectional=False,
+        batch_first=True),
+    row("rnn_tanh rnn_relu", (2, 5, 3), hx=(2, 2, 2), params=[(2, 3), (2, 2), (2,), (2,)] * 2, has_biases=True, num_layers=1, dropout=0.0, train=True,
+        bidirectional=True, batch_first=True),
+    row("embedding_bag", [(7, 3, 2)], (7, 4), offsets=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, mode="mean", by=["input", "weight"]),
+    row("embedding_bag", [(7, 3, 2)], (7, 4), offsets=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, mode="sum", sparse=False,
+        per_sample_weights=(3, 2), include_last_offset=False, padding_idx=2, by=["input", "weight"]),
+    row("scatter", (3, 7), dim=1, index=[(7, 3, 1)], src=(3, 1)), row("scatter", (3, 7), dim=1, index=[(7, 3, 2)], value=1.5),
+    row("pixel_shuffle", (2, 8, 2, 3), upscale_factor=2), row("pixel_unshuffle", (2, 2, 4, 6), downscale_factor=2),
+    row("diagonal", (3, 4, 5), offset=-1, dim1=-1, dim2=0),
 ), [])
 
 
@@ -105,13 +117,23 @@ def is_tensor(argument):
     return isinstance(argument, tuple) or isinstance(argument, list) and len(argument) == 1 and isinstance(argument[0], tuple)
 
 
+def is_list(argument):
+    return isinstance(argument, list) and len(argument) > 1 and all(isinstance(item, tuple) for item in argument)
+
+
+def tensors_in(argument):
+    return argument if is_list(argument) else [argument] if is_tensor(argument) else []
+
+
 def forms(name, first, arguments, by):
     """Every way to write a call: (how, what makes it of the list of tensors). The first tensors are operands, the others arguments."""
     def full(tensors):
         rest = iter(tensors[first:])
-        return {key: next(rest) if is_tensor(value) else value for key, value in arguments.items()}
+        return {key: [next(rest) for _ in value] if is_list(value) else next(rest) if is_tensor(value) else value for key, value in arguments.items()}
 
     functions = {f"{home.__name__}.{name}": getattr(home, name) for home in (torch, F) if getattr(getattr(home, name, None), "__doc__", None)}
+    if not functions and not hasattr(torch.Tensor, name):
+        functions[f"torch.{name}"] = getattr(torch, name)  # what modules call
     for shown, function in functions.items():
         yield shown, lambda t, f=function: f(*t[:first], *full(t).values())
         yield shown + " with named arguments", lambda t, f=function: f(*t[:first], **full(t))
@@ -128,7 +150,7 @@ def numbers(tensor):
 def export(name, operands, arguments, by, folder):
     """What EVALUATE is to read for each form, with what it is to answer."""
     torch.manual_seed(1)
-    values = [drawn(operand) for operand in [*operands, *filter(is_tensor, arguments.values())]]
+    values = [drawn(operand) for operand in [*operands, *(t for a in arguments.values() for t in tensors_in(a))]]
     tensors, integers = ({f"operand_{i}": v for i, v in enumerate(values) if v.is_floating_point() == floating} for floating in (True, False))
     for shown, call in forms(name, len(operands), arguments, by):
         try:

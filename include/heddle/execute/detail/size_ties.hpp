@@ -174,7 +174,7 @@ private:
         else if (among({"conv_transpose1d", "conv_transpose2d", "conv_transpose3d"})) spread_weight(o);
         else if (among({"max_pool1d", "max_pool2d", "max_pool3d", "avg_pool1d", "avg_pool2d", "avg_pool3d"})) slide_pool(o);
         else if (among({"select", "narrow", "slice"}) || (among({"getitem", "index"}) && program_.operands(o).size() == 1)) pick(o);
-        else if (among({"roll", "flip", "cumsum", "index_add", "scatter_add"})) tie_axes(o);
+        else if (among({"roll", "flip", "cumsum", "index_add", "scatter_add", "scatter"})) tie_axes(o);
         else if (kind == "pad") add_padding(o);
         else if (among({"nll_loss", "cross_entropy"})) match_labels(o);
         else if (among({"top_2_gating", "switch_gating"})) match_routes(o);
@@ -182,8 +182,10 @@ private:
         else if (!takes_any_size(kind) || looks_up_values(o)) keep_lone_indices(o);
         if (kind == "multi_head_attention_forward") keep_index(o, "three"); // q, k and v are packed
         if (among({"lstm_cell", "gru_cell"})) keep_index(o, "q");
+        if (among({"lstm", "gru", "rnn_tanh", "rnn_relu"})) // gates, directions, layers
+            for (auto const* index : {"q", "d", "s"}) keep_index(o, index);
         if (kind == "group_norm" && attribute(o, "groups") != std::vector<extent>{1}) keep_whole(operand(o, 0, 1));
-        if (kind == "embedding" && !attribute(o, "padding_idx").empty()) keep_at_least(operand(o, 1, 0), attribute(o, "padding_idx")[0] + 1);
+        if (among({"embedding", "embedding_bag"}) && !attribute(o, "padding_idx").empty()) keep_at_least(operand(o, 1, 0), attribute(o, "padding_idx")[0] + 1);
     }
 
     /// Whether kernels take blocked dimensions of any sizes: what is looked up in, reduced or resampled is as large as it is.
