@@ -241,6 +241,13 @@ TEST_CASE("an embedding without padding") {
     CHECK_FALSE(p.attributes(0).contains("padding_idx"));
 }
 
+TEST_CASE("a recurrent layer is one operator") {
+    auto const m = module_of("    y, h = torch.gru(x, torch.zeros([1, 8, 4]), [self.weight, self.weight], False, 1, 0.5, True, False, False)\n    return y.sum() + h.sum()\n", {12, 4});
+    auto const model = libtorch::trace(m, {numbers({5, 8, 4})});
+    CHECK(model.warnings.empty());
+    CHECK(kinds(model.program) == "gru sum sum add");
+}
+
 TEST_CASE("bad input is refused in a sentence") {
     CHECK(error_of("    return x * self.weight\n") == "loss 'mul': has 32 elements, expected one");
     CHECK(error_of("    return x, x\n").find("forward: returns a Tuple, expected one tensor") == 0);

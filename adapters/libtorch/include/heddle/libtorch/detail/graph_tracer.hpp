@@ -158,6 +158,7 @@ private:
         for (auto const* input : node.inputs().slice(1)) arguments.push_back(values.at(input));
         auto& function = *node.input(0)->type()->expectRef<c10::FunctionType>().function();
         char const* const target = function.name() == "multi_head_attention_forward" ? "torch.nn.functional.multi_head_attention_forward"
+                                   : function.name() == "embedding_bag"              ? "torch.nn.functional.embedding_bag"
                                    : function.name() == "stochastic_depth"           ? stochastic_depth_target
                                                                                      : nullptr;
         if (trial_ || !target) return call(function, std::move(arguments));
