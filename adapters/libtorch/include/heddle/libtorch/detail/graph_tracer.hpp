@@ -132,9 +132,15 @@ private:
     c10::IValue attribute(c10::intrusive_ptr<c10::ivalue::Object> const& object, std::string const& name) {
         if (auto const set = attributes_.find({object.get(), name}); set != attributes_.end()) return set->second;
         auto const value = object->getAttr(name);
-        if (!value.isTensor() || !value.toTensor().defined()) return value;
+        if (tensors_in({value}).empty()) return value;
         auto const path = paths_.find(object.get());
-        return values_.stand_in(sources_.find(value.toTensor(), (path == paths_.end() || path->second.empty() ? "" : path->second + ".") + name));
+        std::string const full_name = (path == paths_.end() || path->second.empty() ? "" : path->second + ".") + name;
+        std::size_t item = 0; // of a list, such as the weights that a recurrent layer keeps beside its parameters
+        auto const held = with_each_tensor(value, [&](at::Tensor const& t) {
+            return values_.stand_in(sources_.find(t, value.isTensor() ? full_name : full_name + "." + std::to_string(item++)));
+        });
+        if (!value.isTensor()) attributes_.insert_or_assign({object.get(), name}, held);
+        return held;
     }
 
     std::vector<c10::IValue> loop(torch::jit::Node const& node, std::vector<c10::IValue> carried, environment& values) {
