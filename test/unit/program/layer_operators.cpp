@@ -71,6 +71,9 @@ TEST_CASE("recurrent layers that are not described") {
     auto misfit = recurrent("gru", 3, false, 1, 1);
     misfit.operands[3] = {6, 3};
     CHECK(message_of(misfit).starts_with("operator 'op': operand 3, dimension 1"));
+    auto stateless = recurrent("gru", 3, false, 1, 1);
+    stateless.operands[1] = {2, 4, 2};
+    CHECK(message_of(stateless) == "operator 'op', argument 'hx': has shape [2, 4, 2], expected [1, 4, 2]");
 }
 
 TEST_CASE("bags of embeddings: lines and features are parallel, the vocabulary is a sum") {

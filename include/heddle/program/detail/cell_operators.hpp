@@ -71,6 +71,7 @@ inline description recurrent_layers(call_view const& c, extent gates, bool has_p
     if (layers > 1 && c.number(5, "dropout").value_or(0) > 0 && c.flag(6, "train", false)) return {};
     if (static_cast<extent>(weights.size()) != runs * (is_biased ? 4 : 2)) return {}; // projected states have weights of their own
     extent const length = x[is_batch_first ? 1 : 0], batch = x[is_batch_first ? 0 : 1], hidden = state[2];
+    c.expect_shape("hx", states[0], {runs, batch, hidden});
 
     std::string const n = entry("n", batch), t = entry("!t", length), i = entry("!i", x[2]), h = entry("!h", hidden), s = entry("!s", runs);
     auto const times_hidden = [&](std::string const& index, extent count) { return count == 1 ? h : hidden == 1 ? index : "(" + index + " " + h + ")"; };
