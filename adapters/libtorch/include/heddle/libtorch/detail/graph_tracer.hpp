@@ -207,7 +207,8 @@ private:
         auto const made = tensors_in(results);
         if (made.empty()) return;
         auto const written = written_argument(node, arguments);
-        at::Tensor const first = tensors_in(arguments).front();
+        auto const given = tensors_in(arguments);
+        at::Tensor const first = given.front();
         if (written && qualified == "aten::copy_" && made[0].sizes() == arguments[1].toTensor().sizes() && values_.is_traced(arguments[1].toTensor()))
             return values_.redefine(*written, id(arguments[1].toTensor()));
         if (written && makes_same(node) && (arguments.size() == 1 || !arguments[1].isTensor())) {
@@ -216,7 +217,9 @@ private:
         }
         bool const takes_all = qualified == "aten::slice" && made[0].sizes() == first.sizes() && made[0].strides() == first.strides();
         if (takes_all || qualified == "aten::contiguous") return values_.define(made[0], id(first));
-        if (!written && std::ranges::all_of(made, [&](auto const& t) { return t.is_same(first); })) return;
+        // An item of a list or tuple is there already.
+        auto const is_given = [&](auto const& t) { return std::ranges::any_of(given, [&](auto const& g) { return t.is_same(g); }); };
+        if (!written && std::ranges::all_of(made, is_given)) return;
         std::vector<aten_argument> named;
         for (std::size_t i = 0; i < arguments.size(); ++i)
             if (auto value = to_literal(arguments[i])) named.push_back({node.schema().arguments()[i].name(), std::move(*value)});
