@@ -41,7 +41,8 @@ operator_case recurrent(char const* name, extent gates, std::size_t states, recu
 } // namespace
 
 TEST_CASE("recurrent layers: parallel in samples") {
-    for (auto const form : {recurrent_form{1, 1, true, false}, {2, 2, true, true}, {2, 1, false, false}, {1, 2, false, true}}) {
+    constexpr recurrent_form forms[]{{1, 1, true, false}, {2, 2, true, true}, {2, 1, false, false}, {1, 2, false, true}};
+    for (auto const& form : forms) {
         CAPTURE(form.layers);
         CAPTURE(form.directions);
         check(recurrent("rnn_tanh", 1, 1, form));
