@@ -5,6 +5,7 @@
 
 #include <heddle/execute/detail/cell_kernels.hpp>
 
+#include <algorithm>
 #include <utility>
 
 namespace heddle::detail {
