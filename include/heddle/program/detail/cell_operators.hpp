@@ -74,11 +74,14 @@ inline description recurrent_layers(call_view const& c, extent gates, bool has_p
     c.expect_shape("hx", states[0], {runs, batch, hidden});
 
     std::string const n = entry("n", batch), t = entry("!t", length), i = entry("!i", x[2]), h = entry("!h", hidden), s = entry("!s", runs);
-    auto const times_hidden = [&](std::string const& index, extent count) { return count == 1 ? h : hidden == 1 ? index : "(" + index + " " + h + ")"; };
-    std::string const gated = times_hidden("!q", gates), both = times_hidden("!d", directions);
+    std::string const k = entry("!k", hidden); // hidden units as columns of a weight
+    auto const times = [&](std::string const& index, extent count, std::string const& units) {
+        return count == 1 ? units : hidden == 1 ? index : "(" + index + " " + units + ")";
+    };
+    std::string const gated = times("!q", gates, h);
     auto const sequence = [&](std::string const& features) { return is_batch_first ? entries{n, t, features} : entries{t, n, features}; };
     described_operator op{{}, {*input}};
-    std::vector<entries> accesses{sequence(i)}, results{sequence(both)};
+    std::vector<entries> accesses{sequence(i)}, results{sequence(times("!d", directions, h))};
     op.options.saved_operands = operand_numbers{0};
     auto const add = [&](tensor_id tensor, entries access, bool is_saved) {
         if (is_saved) op.options.saved_operands->push_back(static_cast<std::uint8_t>(op.operands.size()));
@@ -93,10 +96,13 @@ inline description recurrent_layers(call_view const& c, extent gates, bool has_p
     auto next = weights.begin();
     for (extent run = 0; run < runs; ++run) {
         bool const is_first = run < directions;
-        add(*next++, {gated, is_first ? i : both}, true);
-        add(*next++, {gated, h}, true);
+        extent const columns = is_first ? x[2] : directions * hidden;
+        c.expect_shape("params", *next, {gates * hidden, columns});
+        add(*next++, {gated, is_first ? i : times("!d", directions, k)}, true);
+        c.expect_shape("params", *next, {gates * hidden, hidden});
+        add(*next++, {gated, k}, true);
         for (int bias = 0; is_biased && bias < 2; ++bias) add(*next++, {gated}, false);
-        products += static_cast<double>(gates * hidden * ((is_first ? x[2] : directions * hidden) + hidden));
+        products += static_cast<double>(gates * hidden * (columns + hidden));
     }
     op.rule = rule_text(accesses, results);
     if (gates > 1) op.options.extents["q"] = gates;
