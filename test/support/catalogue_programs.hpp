@@ -66,6 +66,7 @@ private:
             add({"multi_head_attention_forward"}, &self::multi_head);
             add({"scaled_dot_product_attention"}, &self::dot_product);
             add({"embedding"}, &self::embedding);
+            add({"embedding_bag"}, &self::embedding_bag);
             add({"softmax", "log_softmax"}, &self::softmax);
             add({"layer_norm", "rms_norm"}, &self::layer_norm);
             add({"batch_norm"}, &self::batch_norm);
@@ -93,10 +94,14 @@ private:
             add({"select", "narrow", "slice"}, &self::pick);
             add({"index_select", "gather", "index"}, &self::look_up);
             add({"index_add", "scatter_add"}, &self::scatter);
+            add({"scatter"}, &self::replace_at);
+            add({"pixel_shuffle", "pixel_unshuffle"}, &self::shuffle_pixels);
+            add({"diagonal"}, &self::diagonal);
             add({"triu", "tril"}, &self::triangle);
             add({"topk", "sort"}, &self::largest);
             add({"one_hot"}, &self::one_hot);
             add({"rnn_tanh_cell", "rnn_relu_cell", "lstm_cell", "gru_cell"}, &self::cell);
+            add({"rnn_tanh", "rnn_relu", "lstm", "gru"}, &self::recurrent_layers);
             add({"top_2_gating", "switch_gating"}, &self::gating);
             add({"append_cls_token", "get_cls_token"}, &self::class_token);
             return made;

@@ -128,6 +128,39 @@ protected:
         auto const index = places(kind == "index_add" ? shape{from[d]} : from);
         keep(call(kind, {T(x), axis(d, from.size()), T(index), T(weight(from))}, dims(x)));
     }
+    /// With elements of a tensor or a number in place of some.
+    void replace_at(std::string const& kind) {
+        auto const x = at_least_rank(1);
+        auto const d = any_axis(x);
+        shape from = dims(x);
+        from[d] = size();
+        auto const index = T(places(from));
+        keep(not_plain(call(kind, {T(x), axis(d, from.size()), index, random_.chance(0.7) ? T(weight(from)) : real(random_.chance(0.5) ? 0 : 1.5)}, dims(x))));
+    }
+    /// Of copies side by side, so that there is something to divide.
+    void shuffle_pixels(std::string const& kind) {
+        auto const x = of_rank(3 + random_.below(2));
+        std::size_t const n = rank(x);
+        extent const times = random_.between(1, 2);
+        bool const is_finer = kind == "pixel_shuffle";
+        std::vector<std::int64_t> copies(n, 1);
+        shape y = dims(x), copied = y;
+        for (std::size_t d = n - 3; d < n; ++d) {
+            if (is_finer == (d == n - 3)) copied[d] *= copies[d] = is_finer ? times * times : times;
+            else y[d] *= is_finer ? times : times * times;
+        }
+        keep(not_plain(call(kind, {T(call("repeat", {T(x), ints(copies)}, copied)), number(times)}, y)));
+    }
+    void diagonal(std::string const& kind) {
+        auto const x = at_least_rank(2);
+        auto const row = any_axis(x), column = (row + 1 + random_.below(rank(x) - 1)) % rank(x);
+        extent const rows = dims(x)[row], columns = dims(x)[column], offset = random_.between(1 - static_cast<int>(rows), static_cast<int>(columns) - 1);
+        shape y;
+        for (std::size_t d = 0; d < rank(x); ++d)
+            if (d != row && d != column) y.push_back(dims(x)[d]);
+        y.push_back(std::min(rows + std::min<extent>(offset, 0), columns - std::max<extent>(offset, 0)));
+        keep(call(kind, {T(x), number(offset), axis(row, rank(x)), axis(column, rank(x))}, y));
+    }
     void triangle(std::string const& kind) {
         keep(not_plain(same(kind, at_least_rank(2), {number(random_.between(-2, 2))})));
     }
@@ -169,7 +202,7 @@ protected:
         keep(not_plain(call("float", {T(ones)}, y, {}, element_type::float32)));
     }
 
-    // ---- recurrent cells
+    // ---- recurrent cells and layers
 
     void cell(std::string const& kind) {
         auto const x = of_rank(2, true);
@@ -181,6 +214,25 @@ protected:
         arguments.push_back(T(weight({gates * hidden, hidden})));
         if (random_.chance(0.5)) arguments.insert(arguments.end(), 2, T(weight({gates * hidden})));
         for (auto y : call_multi(kind, arguments, std::vector<shape>(kind == "lstm_cell" ? 2 : 1, state))) keep(not_plain(y));
+    }
+    /// One layer or two, in one direction or both.
+    void recurrent_layers(std::string const& kind) {
+        auto const x = of_rank(3, true);
+        shape const e = dims(x);
+        bool const is_batch_first = random_.chance(0.5), is_biased = random_.chance(0.5), both = random_.chance(0.5);
+        extent const gates = kind == "lstm" ? 4 : kind == "gru" ? 3 : 1, hidden = size(3), layers = random_.between(1, 2), directions = both ? 2 : 1;
+        shape const state{layers * directions, e[is_batch_first ? 0 : 1], hidden};
+        std::vector<literal> arguments{T(x), T(weight(state))}, weights;
+        if (kind == "lstm") arguments[1] = list({arguments[1], T(weight(state))});
+        for (extent run = 0; run < layers * directions; ++run) {
+            weights.push_back(T(weight({gates * hidden, run < directions ? e[2] : directions * hidden})));
+            weights.push_back(T(weight({gates * hidden, hidden})));
+            for (int bias = 0; is_biased && bias < 2; ++bias) weights.push_back(T(weight({gates * hidden})));
+        }
+        arguments.insert(arguments.end(), {list(weights), flag(is_biased), number(layers), real(0), flag(true), flag(both), flag(is_batch_first)});
+        std::vector<shape> results{{e[0], e[1], directions * hidden}, state};
+        if (kind == "lstm") results.push_back(state);
+        for (auto y : call_multi(kind, arguments, results)) keep(not_plain(y));
     }
 };
 

@@ -203,6 +203,15 @@ protected:
         if (random_.chance(0.3)) named["padding_idx"] = number(-1);
         keep(not_plain(call(kind, {T(ids), T(table)}, result, named)));
     }
+    void embedding_bag(std::string const& kind) {
+        shape const lines = sizes(2);
+        auto const table = weight({size(), size()});
+        bool const is_weighted = random_.chance(0.4);
+        keywords named{{"mode", text(is_weighted || random_.chance(0.5) ? "sum" : "mean")}};
+        if (is_weighted) named["per_sample_weights"] = T(weight(lines));
+        if (random_.chance(0.3)) named["padding_idx"] = number(-1);
+        keep(not_plain(call(kind, {T(input(lines, element_type::int64)), T(table)}, {lines[0], dims(table)[1]}, named)));
+    }
 };
 
 } // namespace heddle::test

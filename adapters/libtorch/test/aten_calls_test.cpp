@@ -26,6 +26,7 @@ TEST_CASE("names of ATen become those of functionals") {
     CHECK(functional_call_of("aten::add_", {{"self", whole(1)}, {"other", whole(2)}, {"alpha", whole(1)}}, 1).keyword_order == std::vector<std::string>{"input", "other"});
     CHECK(functional_call_of("aten::relu_", {{"self", whole(1)}}, 1).target == "torch.relu");
     CHECK(functional_call_of("aten::rsub", {{"self", whole(1)}, {"other", whole(2)}}, 1).keywords.at("input").as<std::int64_t>()[0] == 2);
+    CHECK(functional_call_of("aten::lstm", {{"input", whole(1)}, {"train", {true}}}, 3).keywords.contains("train")); // elsewhere it is called training
     CHECK(functional_call_of("mine::scale", {{"self", whole(1)}}, 1).target == "mine.scale");
     CHECK(functional_call_of("aten::nll_loss_nd", {{"self", whole(1)}, {"reduction", whole(2)}}, 1).keywords.at("reduction").as<std::string>()[0] == "sum");
 }

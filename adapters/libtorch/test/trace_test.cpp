@@ -241,6 +241,26 @@ TEST_CASE("an embedding without padding") {
     CHECK_FALSE(p.attributes(0).contains("padding_idx"));
 }
 
+TEST_CASE("a recurrent layer is one operator") {
+    auto const m = module_of("    y, h = torch.gru(x, torch.zeros([1, 8, 4]), [self.weight, self.weight], False, 1, 0.5, True, False, False)\n    return y.sum() + h.sum()\n", {12, 4});
+    auto const model = libtorch::trace(m, {numbers({5, 8, 4})});
+    CHECK(model.warnings.empty());
+    CHECK(kinds(model.program) == "gru sum sum add");
+}
+
+TEST_CASE("parameters in a list are those of the module") {
+    torch::jit::Module m("net");
+    auto const weight = numbers({4}).requires_grad_(true);
+    m.register_parameter("weight", weight, false);
+    m.register_attribute("kept", c10::ListType::ofTensors(), c10::IValue(c10::List<at::Tensor>({weight, numbers({4})})));
+    m.define("def forward(self, x):\n    return (x * self.kept[0] + self.kept[1]).sum()\n");
+    auto const p = libtorch::trace(m, {numbers({8, 4})}).program;
+    CHECK(kinds(p) == "mul add sum");
+    CHECK(p.tensor(p.operands(0)[1]).name == "weight");
+    CHECK(find_source(p, "weight").trainable);
+    CHECK(find_source(p, "kept.1").role == tensor_role::buffer);
+}
+
 TEST_CASE("bad input is refused in a sentence") {
     CHECK(error_of("    return x * self.weight\n") == "loss 'mul': has 32 elements, expected one");
     CHECK(error_of("    return x, x\n").find("forward: returns a Tuple, expected one tensor") == 0);

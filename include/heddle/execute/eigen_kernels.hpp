@@ -12,6 +12,7 @@
 #include <heddle/execute/detail/place_kernels.hpp>
 #include <heddle/execute/detail/pointwise_kernels.hpp>
 #include <heddle/execute/detail/pool_kernels.hpp>
+#include <heddle/execute/detail/recurrent_kernels.hpp>
 #include <heddle/execute/detail/reduction_kernels.hpp>
 #include <heddle/execute/detail/routing_kernels.hpp>
 #include <heddle/execute/detail/window_kernels.hpp>
@@ -92,6 +93,7 @@ eigen_kernels<Scalar>::eigen_kernels() {
     detail::add_reduction_kernels(table_);
     detail::add_place_kernels(table_);
     detail::add_cell_kernels(table_);
+    detail::add_recurrent_kernels(table_);
     detail::add_loss_kernels(table_);
     detail::add_window_kernels(table_);
     detail::add_pool_kernels(table_);

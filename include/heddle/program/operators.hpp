@@ -50,7 +50,7 @@ using catalogue = std::map<std::string_view, description (*)(call_view const&)>;
         {"conv1d", convolution<1>}, {"conv2d", convolution<2>}, {"conv3d", convolution<3>},
         {"conv_transpose1d", convolution_transpose<1>}, {"conv_transpose2d", convolution_transpose<2>}, {"conv_transpose3d", convolution_transpose<3>},
         {"multi_head_attention_forward", multi_head_attention}, {"scaled_dot_product_attention", dot_product_attention},
-        {"embedding", embedding},
+        {"embedding", embedding}, {"embedding_bag", embedding_bag},
 
         {"full_like", [](call_view const& c) { return filled_like(c, c.number(1, "fill_value")); }},
         {"rand_like", drawn_like}, {"randn_like", drawn_like}, {"bernoulli", drawn_by}, {"prelu", weighted_relu}, {"glu", gated_linear}, {"addcdiv", add_quotient}, {"argmax", place_of_extreme}, {"argmin", place_of_extreme},
@@ -112,6 +112,7 @@ using catalogue = std::map<std::string_view, description (*)(call_view const&)>;
         {"smooth_l1_loss", smooth_absolute_error}, {"huber_loss", huber}, {"kl_div", divergence},
         {"binary_cross_entropy", binary_cross_entropy}, {"binary_cross_entropy_with_logits", binary_cross_entropy_with_logits},
         {"rnn_tanh_cell", rnn_cell}, {"rnn_relu_cell", rnn_cell}, {"lstm_cell", lstm_cell}, {"gru_cell", gru_cell},
+        {"rnn_tanh", rnn_layers}, {"rnn_relu", rnn_layers}, {"lstm", lstm_layers}, {"gru", gru_layers},
 
         {"transpose", transpose}, {"permute", permute}, {"t", reversed}, {"getattr", attribute},
         {"reshape", reshape_to}, {"view", reshape_to}, {"flatten", reshape}, {"unflatten", reshape},
@@ -122,6 +123,7 @@ using catalogue = std::map<std::string_view, description (*)(call_view const&)>;
         {"repeat", repeat}, {"repeat_interleave", repeat_interleave}, {"roll", roll}, {"flip", flip}, {"pad", padding},
         {"unbind", unbind}, {"stack", stack}, {"select", select}, {"narrow", narrow}, {"slice", slice},
         {"index_select", index_select}, {"gather", gather_elements}, {"index_add", index_add}, {"scatter_add", scatter_add},
+        {"scatter", scatter}, {"pixel_shuffle", pixel_shuffle}, {"pixel_unshuffle", pixel_unshuffle}, {"diagonal", diagonal},
         {"triu", triangle}, {"tril", triangle}, {"topk", largest}, {"one_hot", one_hot},
     };
     return table;

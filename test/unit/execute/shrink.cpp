@@ -106,6 +106,28 @@ TEST_CASE("random plans of every operator survive being shrunk") {
     CHECK(smaller > 100);
 }
 
+TEST_CASE("recurrent layers shrink but for gates, directions and layers") {
+    using test::T, test::flag, test::number;
+    program_builder builder;
+    std::vector<tensor_id> operands{builder.input("x", {12, 8, 10}), builder.buffer("states", {4, 8, 16})};
+    std::vector<literal> weights;
+    for (extent run = 0; run < 4; ++run)
+        for (extent const columns : {extent{run < 2 ? 10 : 32}, extent{16}}) {
+            operands.push_back(builder.parameter("weight" + std::to_string(weights.size()), {48, columns}));
+            weights.push_back(T(operands.back()));
+        }
+    auto const layers = add_call(builder, {"gru", "torch.gru", {T(operands[0]), T(operands[1]), test::list(weights), flag(false), number(2), test::real(0), flag(true), flag(true), flag(false)},
+                                           {}, operands, {{{12, 8, 32}, element_type::float32}, {{4, 8, 16}, element_type::float32}}});
+    auto const p = builder.finish(builder.apply("sum", "(t b f) -> (); 0", {layers.results[0]}));
+    test::random_source random(1);
+    CHECK(check_shrinks(p, test::random_plan(index_program(p), 2, random)) > 0);
+    auto const small = p.resized(detail::size_ties(p, {}).small_extents()); // where nothing is cut
+    CHECK(named(small, "x").shape == shape{3, 3, 3});
+    CHECK(named(small, "states").shape == shape{4, 3, 3});
+    CHECK(named(small, "weight0").shape == shape{9, 3});
+    CHECK(named(small, "weight4").shape == shape{9, 6});
+}
+
 TEST_CASE("random plans whose micro-batches take turns survive being shrunk") {
     int run = 0, smaller = 0;
     for (std::uint64_t seed = 1; seed <= (test::sanitized ? 1500 : 4000); ++seed) {

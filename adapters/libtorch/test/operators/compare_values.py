@@ -18,7 +18,7 @@ from comparison import export_fx
 
 def row(names, *operands, **arguments):
     """Operators of these names, on tensors of these shapes, with these arguments in the order of the signature; `by` names the operands.
-    Elements are in [0.5, 1.5); [(bound, *shape)] is a tensor of integers below the bound, {shape} a constant one."""
+    Elements are in [0.5, 1.5); [(bound, *shape)] is a tensor of integers below the bound, {shape} a constant one, [shape, shape, ...] a list of tensors."""
     by = arguments.pop("by", "input other".split())
     return [(name, operands, dict(arguments), by) for name in names.split()]
 
@@ -97,6 +97,18 @@ TABLE = sum((
       for reduction in ("none", "mean")),
     row("pairs", X, [(3, 5)], [(4, 2, 1)], by=["x", "rows", "columns"]), row("bits", [(16, 3, 4)], [(16, 4)], X, by=["a", "b", "x"]),
     row("attention attention_alone", (5, 2, 6), (18, 6), (18,), (6, 6), (6,), by=["x", "packed", "packed_bias", "out", "out_bias"]),
+    row("lstm", (5, 2, 3), hx=[(4, 2, 2), (4, 2, 2)], params=[(8, 3), (8, 2), (8,), (8,)] * 2 + [(8, 4), (8, 2), (8,), (8,)] * 2,
+        has_biases=True, num_layers=2, dropout=0.0, train=True, bidirectional=True, batch_first=False),
+    row("gru", (2, 5, 3), hx=(2, 2, 2), params=[(6, 3), (6, 2), (6, 2), (6, 2)], has_biases=False, num_layers=2, dropout=0.5, train=False, bidirectional=False,
+        batch_first=True),
+    row("rnn_tanh rnn_relu", (2, 5, 3), hx=(2, 2, 2), params=[(2, 3), (2, 2), (2,), (2,)] * 2, has_biases=True, num_layers=1, dropout=0.0, train=True,
+        bidirectional=True, batch_first=True),
+    row("embedding_bag", [(7, 3, 2)], (7, 4), offsets=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, mode="mean", by=["input", "weight"]),
+    row("embedding_bag", [(7, 3, 2)], (7, 4), offsets=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, mode="sum", sparse=False,
+        per_sample_weights=(3, 2), include_last_offset=False, padding_idx=2, by=["input", "weight"]),
+    row("scatter", (3, 7), dim=1, index=[(7, 3, 1)], src=(3, 1)), row("scatter", (3, 7), dim=1, index=[(7, 3, 2)], value=1.5),
+    row("pixel_shuffle", (2, 8, 2, 3), upscale_factor=2), row("pixel_unshuffle", (2, 2, 4, 6), downscale_factor=2),
+    row("diagonal", (3, 4, 5), offset=-1, dim1=-1, dim2=0),
 ), [])
 
 
@@ -112,13 +124,23 @@ def is_tensor(argument):
     return isinstance(argument, (tuple, set)) or isinstance(argument, list) and len(argument) == 1 and isinstance(argument[0], tuple)
 
 
+def is_list(argument):
+    return isinstance(argument, list) and len(argument) > 1 and all(isinstance(item, tuple) for item in argument)
+
+
+def tensors_in(argument):
+    return argument if is_list(argument) else [argument] if is_tensor(argument) else []
+
+
 def forms(name, first, arguments, by):
     """Every way to write a call: (how, what makes it of the list of tensors). The first tensors are operands, the others arguments."""
     def full(tensors):
         rest = iter(tensors[first:])
-        return {key: next(rest) if is_tensor(value) else value for key, value in arguments.items()}
+        return {key: [next(rest) for _ in value] if is_list(value) else next(rest) if is_tensor(value) else value for key, value in arguments.items()}
 
     functions = {f"{home.__name__}.{name}": getattr(home, name) for home in (torch, F, Written) if getattr(getattr(home, name, None), "__doc__", None)}
+    if not functions and not hasattr(torch.Tensor, name):
+        functions[f"torch.{name}"] = getattr(torch, name)  # what modules call
     for shown, function in functions.items():
         yield shown, lambda t, f=function: f(*t[:first], *full(t).values())
         yield shown + " with named arguments", lambda t, f=function: f(*t[:first], **full(t))
@@ -131,7 +153,7 @@ def forms(name, first, arguments, by):
 def add_forms(found, name, operands, arguments, by):
     """Adds each form to the comparison; whether there is any."""
     torch.manual_seed(1)
-    values = [drawn(operand) for operand in [*operands, *filter(is_tensor, arguments.values())]]
+    values = [drawn(operand) for operand in [*operands, *(t for a in arguments.values() for t in tensors_in(a))]]
     count = len(found.cases)
     for shown, call in forms(name, len(operands), arguments, by):
         try:

@@ -60,9 +60,8 @@ operator_kernel<Scalar> cell_kernel(std::size_t gates, std::size_t extra, std::s
                 element(n, h, hidden, from_input, from_state, state);
             }
     };
-    return {[=](kernel_call const& call, tensor_view<Scalar> x) {
-                tensors<Scalar> y;
-                for (std::size_t r = 0; r < results; ++r) y.emplace_back(call.result_shape(r));
+    return {[=](kernel_call const&, tensor_view<Scalar> x) {
+                tensors<Scalar> y(results, dense_tensor<Scalar>({x[0]->dims[0], x[2 + extra]->dims[0] / static_cast<extent>(gates)}));
                 visit(layout(x, gates, extra), x, [&](extent n, extent h, extent hidden, numbers const& a, numbers const& b, numbers const& s) {
                     numbers made(results);
                     forward(a, b, s, made);

@@ -217,7 +217,7 @@ void add_linear_kernels(kernel_table<Scalar>& table) {
     using numbers = std::vector<double>;
     auto const plain = from_rule<Scalar>([](kernel_call const&) { return numbers{}; });
     for (char const* kind : {"linear", "matmul", "mm", "bmm", "mv", "dot", "einsum", "sum", "transpose", "permute", "t", "getattr", "expand", "expand_as",
-                             "repeat", "tile", "repeat_interleave"}) table[kind] = plain;
+                             "repeat", "tile", "repeat_interleave", "pixel_shuffle", "pixel_unshuffle"}) table[kind] = plain;
     table["neg"] = from_rule<Scalar>([](kernel_call const&) { return numbers{-1}; });
     for (char const* kind : {"clone", "contiguous", "to", "type_as", "float", "double", "half", "bfloat16"})
         table[kind] = {[plain](kernel_call const& call, tensor_view<Scalar> x) {

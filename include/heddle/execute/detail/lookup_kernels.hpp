@@ -192,6 +192,36 @@ operator_kernel<Scalar> scatter_kernel(bool for_each_element) {
             }};
 }
 
+/// The first operand with elements of the third, or the attribute `value`, at the places that the second holds; of equal places the last counts.
+template <class Scalar>
+operator_kernel<Scalar> replacing_kernel() {
+    /// By element of the result, the number of the one that comes there; -1 where none does.
+    auto const replaced = [](kernel_call const& call, tensor_view<Scalar> x) {
+        std::vector<extent> by(x[0]->data.size(), -1);
+        for_each_indexed(call, x[0]->dims, *x[1], true, [&](extent to, extent from) { by[static_cast<std::size_t>(to)] = from; });
+        return by;
+    };
+    return {[=](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> {
+                auto y = *x[0];
+                auto const by = replaced(call, x);
+                for (std::size_t n = 0; n < by.size(); ++n)
+                    if (by[n] >= 0) y.data[n] = x.size() > 2 ? (*x[2])[by[n]] : static_cast<Scalar>(call.number("value", 0));
+                return {std::move(y)};
+            },
+            [=](kernel_call const& call, tensor_view<Scalar> x, tensor_view<Scalar>, tensor_view<Scalar> g) {
+                gradients<Scalar> result(x.size());
+                result[0] = *g[0];
+                if (x.size() > 2) result[2] = dense_tensor<Scalar>(x[2]->dims);
+                auto const by = replaced(call, x);
+                for (std::size_t n = 0; n < by.size(); ++n)
+                    if (by[n] >= 0) {
+                        result[0]->data[n] = 0;
+                        if (x.size() > 2) (*result[2])[by[n]] = g[0]->data[n];
+                    }
+                return result;
+            }};
+}
+
 /// Calls `visit(id number, row)` for every id whose row of the table this rank holds.
 template <class Scalar, class Visitor>
 void for_each_row(kernel_call const& call, tensor_view<Scalar> x, Visitor&& visit) {
@@ -225,9 +255,48 @@ operator_kernel<Scalar> embedding_kernel() {
             }};
 }
 
+/// Sums of each line's rows, times a third operand, or means; the row `padding_idx` does not count. Ids outside a part of the table give zeros.
+template <class Scalar>
+operator_kernel<Scalar> embedding_bag_kernel() {
+    /// Calls `visit(id number, line, row, factor)` for every id whose row counts and is held.
+    auto const for_each_summand = [](kernel_call const& call, tensor_view<Scalar> x, auto const& visit) {
+        extent const size = x[0]->dims[1], padding = static_cast<extent>(call.number("padding_idx", -1));
+        std::vector<Scalar> counts(static_cast<std::size_t>(x[0]->dims[0]));
+        for (extent n = 0; n < x[0]->elements(); ++n)
+            if (static_cast<extent>((*x[0])[n]) != padding) ++counts[static_cast<std::size_t>(n / size)];
+        for_each_row(call, x, [&](extent n, extent id, extent row) {
+            if (id == padding) return;
+            Scalar const share = call.flag("is_mean") ? 1 / counts[static_cast<std::size_t>(n / size)] : Scalar(1);
+            visit(n, n / size, row, x.size() > 2 ? (*x[2])[n] : share);
+        });
+    };
+    return {[=](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> {
+                dense_tensor<Scalar> y(call.result_shape(0));
+                extent const width = x[1]->dims[1];
+                for_each_summand(call, x, [&](extent, extent line, extent row, Scalar factor) {
+                    for (extent w = 0; w < width; ++w) y[line * width + w] += factor * (*x[1])[row * width + w];
+                });
+                return {std::move(y)};
+            },
+            [=](kernel_call const& call, tensor_view<Scalar> x, tensor_view<Scalar>, tensor_view<Scalar> g) {
+                gradients<Scalar> result(x.size());
+                for (std::size_t k = 1; k < x.size(); ++k) result[k] = dense_tensor<Scalar>(x[k]->dims);
+                extent const width = x[1]->dims[1];
+                for_each_summand(call, x, [&](extent n, extent line, extent row, Scalar factor) {
+                    for (extent w = 0; w < width; ++w) {
+                        Scalar const cotangent = (*g[0])[line * width + w];
+                        (*result[1])[row * width + w] += factor * cotangent;
+                        if (x.size() > 2) (*result[2])[n] += cotangent * (*x[1])[row * width + w];
+                    }
+                });
+                return result;
+            }};
+}
+
 template <class Scalar>
 void add_lookup_kernels(kernel_table<Scalar>& table) {
     table["embedding"] = embedding_kernel<Scalar>();
+    table["embedding_bag"] = embedding_bag_kernel<Scalar>();
     table["getitem"] = table["index"] = slices_or_places<Scalar>();
     table["topk"] = largest_kernel<Scalar>();
     table["argmax"] = place_kernel<Scalar>(true);
@@ -239,6 +308,7 @@ void add_lookup_kernels(kernel_table<Scalar>& table) {
     table["gather"] = index_kernel<Scalar>(true);
     table["index_add"] = scatter_kernel<Scalar>(false);
     table["scatter_add"] = scatter_kernel<Scalar>(true);
+    table["scatter"] = replacing_kernel<Scalar>();
 }
 
 } // namespace heddle::detail

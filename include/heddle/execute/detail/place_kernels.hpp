@@ -179,6 +179,38 @@ operator_kernel<Scalar> triangle_kernel(bool upper) {
             [=](kernel_call const& call, tensor_view<Scalar>, tensor_view<Scalar>, tensor_view<Scalar> g) { return only(cut(call, *g[0])); }};
 }
 
+/// Elements where two dimensions have the same place, but for an offset.
+template <class Scalar>
+operator_kernel<Scalar> diagonal_kernel() {
+    /// Calls `visit(in the operand, in the result)`.
+    auto const for_each_place = [](kernel_call const& call, shape const& dims, extent length, auto const& visit) {
+        auto const row = static_cast<std::size_t>(call.number("dim1", 0)), column = static_cast<std::size_t>(call.number("dim2", 1));
+        auto const offset = static_cast<extent>(call.number("offset", 0));
+        for (extent n = 0, elements = count_elements(dims); n < elements; ++n) {
+            extent place[2]{}, line = 0;
+            extent rest = n, stride = elements;
+            for (std::size_t d = 0; d < dims.size(); ++d) {
+                stride /= dims[d];
+                extent const at = rest / stride;
+                rest %= stride;
+                if (d == row || d == column) place[d == column] = at;
+                else line = line * dims[d] + at;
+            }
+            if (place[1] - place[0] == offset) visit(n, line * length + std::min(place[0], place[1]));
+        }
+    };
+    return {[=](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> {
+                dense_tensor<Scalar> y(call.result_shape(0));
+                for_each_place(call, x[0]->dims, y.dims.back(), [&](extent from, extent to) { y[to] = (*x[0])[from]; });
+                return {std::move(y)};
+            },
+            [=](kernel_call const& call, tensor_view<Scalar> x, tensor_view<Scalar>, tensor_view<Scalar> g) {
+                dense_tensor<Scalar> dx(x[0]->dims);
+                for_each_place(call, dx.dims, g[0]->dims.back(), [&](extent from, extent to) { dx[from] = (*g[0])[to]; });
+                return only(std::move(dx));
+            }};
+}
+
 template <class Scalar>
 void add_place_kernels(kernel_table<Scalar>& table) {
     table["roll"] = mapped_kernel<Scalar>(rolled);
@@ -188,6 +220,7 @@ void add_place_kernels(kernel_table<Scalar>& table) {
     table["stack"] = stacking<Scalar>();
     table["glu"] = gated_kernel<Scalar>();
     table["triu"] = triangle_kernel<Scalar>(true);
+    table["diagonal"] = diagonal_kernel<Scalar>();
     table["tril"] = triangle_kernel<Scalar>(false);
 }
 

@@ -178,7 +178,7 @@ private:
         else if (among({"conv_transpose1d", "conv_transpose2d", "conv_transpose3d"})) spread_weight(o);
         else if (among({"max_pool1d", "max_pool2d", "max_pool3d", "avg_pool1d", "avg_pool2d", "avg_pool3d"})) slide_pool(o);
         else if (among({"select", "narrow", "slice"}) || (among({"getitem", "index"}) && program_.operands(o).size() == 1)) pick(o);
-        else if (among({"roll", "flip", "cumsum", "index_add", "scatter_add"})) tie_axes(o);
+        else if (among({"roll", "flip", "cumsum", "index_add", "scatter_add", "scatter"})) tie_axes(o);
         else if (kind == "pad") add_padding(o);
         else if (among({"nll_loss", "cross_entropy"})) match_labels(o);
         else if (among({"top_2_gating", "switch_gating"})) match_routes(o);
@@ -186,8 +186,12 @@ private:
         else if (!takes_any_size(kind) || looks_up_values(o) || pools_with_places(o)) keep_lone_indices(o);
         if (kind == "multi_head_attention_forward") keep_index(o, "three"); // q, k and v are packed
         if (among({"lstm_cell", "gru_cell"})) keep_index(o, "q");
+        if (among({"lstm", "gru", "rnn_tanh", "rnn_relu"})) {
+            for (auto const* index : {"q", "d", "s"}) keep_index(o, index); // gates, directions, layers
+            tie_pair(o, "h", "k"); // hidden units, as rows and as columns of weights
+        }
         if (kind == "group_norm" && attribute(o, "groups") != std::vector<extent>{1}) keep_whole(operand(o, 0, 1));
-        if (kind == "embedding" && !attribute(o, "padding_idx").empty()) keep_at_least(operand(o, 1, 0), attribute(o, "padding_idx")[0] + 1);
+        if (among({"embedding", "embedding_bag"}) && !attribute(o, "padding_idx").empty()) keep_at_least(operand(o, 1, 0), attribute(o, "padding_idx")[0] + 1);
     }
 
     /// Whether kernels take blocked dimensions of any sizes: what is looked up in, reduced or resampled is as large as it is.
@@ -212,6 +216,17 @@ private:
         if (found == indices.end()) return keep_lone_indices(o);
         for (auto const& piece : pieces_of(o, static_cast<std::size_t>(found - indices.begin())))
             for (auto m : piece.members) whole_[m] = true;
+    }
+    /// Two indices of the rule, by their names, that have one extent.
+    void tie_pair(operator_id o, std::string_view first, std::string_view second) {
+        auto const& indices = program_.rule(o).indices;
+        auto const number = [&](std::string_view name) { return static_cast<std::size_t>(std::ranges::find(indices, name, &loop_index::name) - indices.begin()); };
+        if (number(first) == indices.size() || number(second) == indices.size()) return;
+        auto const left = pieces_of(o, number(first)), right = pieces_of(o, number(second));
+        bool const is_tied = std::ranges::equal(left, right, [](index_piece const& a, index_piece const& b) { return a.size == b.size && !a.members.empty() && !b.members.empty(); });
+        for (std::size_t n = 0; is_tied && n < left.size(); ++n) tie(left[n].members.front(), right[n].members.front());
+        for (auto const index : {number(first), number(second)})
+            if (!is_tied) for_each_place(o, index, [&](dimension d, auto const&) { keep_whole(d); });
     }
     /// A blocked index that occurs once: only the kernel knows what its extent has to do with others.
     void keep_lone_indices(operator_id o) {

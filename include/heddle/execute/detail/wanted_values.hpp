@@ -131,10 +131,10 @@ private:
         if (is_copy(program_, o))
             for (std::size_t k = 0; k < program_.operands(o).size(); ++k)
                 for (auto r : program_.results(o)) operand(o, k).take_over(wanted_[r]);
-        else if (kind == "embedding") ask(program_.operands(o)[0], below(operand_shape(o, 1)[0]));
+        else if (among({"embedding", "embedding_bag"})) ask(program_.operands(o)[0], below(operand_shape(o, 1)[0]));
         else if (among({"nll_loss", "nll", "cross_entropy"})) label(o);
         else if (among({"sqrt", "log", "rsqrt", "log1p", "log2", "log10", "reciprocal", "pow"})) operand(o, 0).restrict_to(probability_range);
-        else if (among({"gather", "index_select", "index_add", "scatter_add", "getitem", "index"})) places(o, among({"getitem", "index"}));
+        else if (among({"gather", "index_select", "index_add", "scatter_add", "scatter", "getitem", "index"})) places(o, among({"getitem", "index"}));
         else if (kind == "one_hot") ask(program_.operands(o)[0], below(program_.tensor(program_.results(o)[0]).shape.back()));
         else if (kind == "binary_cross_entropy") operand(o, 0).restrict_to(probability_range);
         else if (kind == "kl_div") operand(o, 0).restrict_to(log_probability_range);

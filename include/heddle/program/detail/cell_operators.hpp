@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Catalogue entries of recurrent cells.
+/// @brief Catalogue entries of recurrent cells, and of layers of them along a sequence.
 #pragma once
 
 #include <heddle/program/detail/described_operator.hpp>
@@ -55,5 +55,72 @@ inline description recurrent_cell(call_view const& c, extent gates, bool has_pai
 inline description rnn_cell(call_view const& c) { return recurrent_cell(c, 1, false, false); }
 inline description lstm_cell(call_view const& c) { return recurrent_cell(c, 4, true, false); }
 inline description gru_cell(call_view const& c) { return recurrent_cell(c, 3, false, true); }
+
+/// Layers of cells of so many gates along a sequence, each in one direction or both: parallel in the batch. For every layer and direction there are two
+/// weights, and two biases or none.
+inline description recurrent_layers(call_view const& c, extent gates, bool has_pair) {
+    auto const input = c.find_tensor(0, "input");
+    std::vector<tensor_id> states, weights;
+    if (auto const* hx = c.find(1, "hx")) collect_tensors(*hx, states);
+    if (auto const* params = c.find(2, "params")) collect_tensors(*params, weights);
+    if (!input || states.size() != (has_pair ? 2 : 1)) return {};
+    shape const &x = c.shape_of(*input), &state = c.shape_of(states[0]);
+    if (x.size() != 3 || state.size() != 3) return {}; // a packed sequence
+    bool const is_biased = c.flag(3, "has_biases", true), is_batch_first = c.flag(8, "batch_first", false);
+    extent const layers = c.integer(4, "num_layers"), directions = c.flag(7, "bidirectional", false) ? 2 : 1, runs = layers * directions;
+    if (layers > 1 && c.number(5, "dropout").value_or(0) > 0 && c.flag(6, "train", false)) return {};
+    if (static_cast<extent>(weights.size()) != runs * (is_biased ? 4 : 2)) return {}; // projected states have weights of their own
+    extent const length = x[is_batch_first ? 1 : 0], batch = x[is_batch_first ? 0 : 1], hidden = state[2];
+    c.expect_shape("hx", states[0], {runs, batch, hidden});
+
+    std::string const n = entry("n", batch), t = entry("!t", length), i = entry("!i", x[2]), h = entry("!h", hidden), s = entry("!s", runs);
+    std::string const k = entry("!k", hidden); // hidden units as columns of a weight
+    auto const times = [&](std::string const& index, extent count, std::string const& units) {
+        return count == 1 ? units : hidden == 1 ? index : "(" + index + " " + units + ")";
+    };
+    std::string const gated = times("!q", gates, h);
+    auto const sequence = [&](std::string const& features) { return is_batch_first ? entries{n, t, features} : entries{t, n, features}; };
+    described_operator op{{}, {*input}};
+    std::vector<entries> accesses{sequence(i)}, results{sequence(times("!d", directions, h))};
+    op.options.saved_operands = operand_numbers{0};
+    auto const add = [&](tensor_id tensor, entries access, bool is_saved) {
+        if (is_saved) op.options.saved_operands->push_back(static_cast<std::uint8_t>(op.operands.size()));
+        op.operands.push_back(tensor);
+        accesses.push_back(std::move(access));
+    };
+    for (auto const id : states) {
+        add(id, {s, n, h}, true);
+        results.push_back({s, n, h});
+    }
+    double products = 0;
+    auto next = weights.begin();
+    for (extent run = 0; run < runs; ++run) {
+        bool const is_first = run < directions;
+        extent const columns = is_first ? x[2] : directions * hidden;
+        c.expect_shape("params", *next, {gates * hidden, columns});
+        add(*next++, {gated, is_first ? i : times("!d", directions, k)}, true);
+        c.expect_shape("params", *next, {gates * hidden, hidden});
+        add(*next++, {gated, k}, true);
+        for (int bias = 0; is_biased && bias < 2; ++bias) add(*next++, {gated}, false);
+        products += static_cast<double>(gates * hidden * (columns + hidden));
+    }
+    op.rule = rule_text(accesses, results);
+    if (gates > 1) op.options.extents["q"] = gates;
+    if (directions > 1) op.options.extents["d"] = directions;
+    op.options.attributes = {{"directions", just(directions)}, {"batch_first", just(is_batch_first)}};
+    op.options.category = operator_class::matmul;
+    auto const steps = static_cast<double>(length * batch);
+    op.options.forward = flops(steps * (2 * products + 20 * static_cast<double>(runs * hidden)));
+    op.options.backward = 2 * *op.options.forward;
+    op.options.saved_results = {0};
+    // The gates, the states of LSTM cells, and what goes from layer to layer.
+    extent const kept = runs * (gates + (has_pair ? 1 : 0)) + (layers - 1) * directions;
+    op.options.extra_saved = bytes(steps * static_cast<double>(kept * hidden) * element_size(c.type_of(*input)));
+    return op;
+}
+
+inline description rnn_layers(call_view const& c) { return recurrent_layers(c, 1, false); }
+inline description lstm_layers(call_view const& c) { return recurrent_layers(c, 4, true); }
+inline description gru_layers(call_view const& c) { return recurrent_layers(c, 3, false); }
 
 } // namespace heddle::detail

@@ -203,6 +203,26 @@ inline description scattered(call_view const& c, bool for_each_element) {
 inline description index_add(call_view const& c) { return scattered(c, false); }
 inline description scatter_add(call_view const& c) { return scattered(c, true); }
 
+/// The first operand with elements of another, or a number, in place of those at the places of the index.
+inline description scatter(call_view const& c) {
+    tensor_id const x = c.tensor(0, "input"), index = c.tensor(2, "index");
+    auto const source = c.find_tensor(3, "src");
+    auto const value = c.number(3, c.find(3, "value") ? "value" : "src");
+    shape const &dims = c.shape_of(x), &places = c.shape_of(index);
+    std::size_t const axis = c.axis(c.integer(1, "dim"), dims.size());
+    if ((!source && !value) || c.find(4, "reduce") || places.size() != dims.size() || (source && c.shape_of(*source) != places)) return {};
+    for (std::size_t d = 0; d < dims.size(); ++d)
+        if (d != axis && dims[d] != places[d]) return {};
+    entries to = numbered(dims), access = to;
+    to[axis] = entry("_", dims[axis]);
+    access[axis] = entry("!j", places[axis]); // of equal places the last one counts
+    auto op = source ? copy_of(c, {x, index, *source}, {to, access, access}, to, "0 + 2") : copy_of(c, {x, index}, {to, access}, to, *value == 0 ? "0" : "");
+    op.options.results = {dims};
+    op.options.saved_operands = operand_numbers{1};
+    op.options.attributes = {{"dim", just(axis)}, {"value", just(value.value_or(0))}};
+    return op;
+}
+
 inline description embedding(call_view const& c) {
     described_operator op{{}, {c.tensor(0, "input"), c.tensor(1, "weight")}};
     c.expect_integers("input", op.operands[0]);
@@ -218,6 +238,33 @@ inline description embedding(call_view const& c) {
     if (c.find(2, "padding_idx")) {
         op.options.attributes["padding_idx"] = just(c.place("padding_idx", c.integer(2, "padding_idx"), table[0]));
     }
+    return op;
+}
+
+/// The sum or mean of a table's rows for each line of ids: parallel along lines and features, the vocabulary is summed.
+inline description embedding_bag(call_view const& c) {
+    auto const input = c.find_tensor(0, "input"), weight = c.find_tensor(1, "weight");
+    if (!input || !weight || c.find(2, "offsets")) return {};
+    shape const &ids = c.shape_of(*input), &table = c.shape_of(*weight);
+    if (ids.size() != 2 || table.size() != 2 || c.find(3, "max_norm") || c.flag(5, "scale_grad_by_freq", false)) return {};
+    std::string const mode = c.text(6, "mode", "mean");
+    auto const factors = c.find_tensor(8, "per_sample_weights");
+    if (mode != "sum" && (mode != "mean" || factors)) return {};
+    entries const bag{entry("b", ids[0]), entry("!k", ids[1])};
+    std::vector<entries> accesses{bag, {entry("v", table[0]), entry("d", table[1])}};
+    described_operator op{{}, {*input, *weight}};
+    op.options.saved_operands = operand_numbers{0};
+    if (factors) {
+        op.operands.push_back(*factors);
+        accesses.push_back(bag);
+        op.options.saved_operands = operand_numbers{0, 1, 2};
+    }
+    op.rule = rule_text(accesses, {{bag[0], accesses[1][1]}}, factors ? "1*2" : "1");
+    op.options.forward = flops(element_count(ids) * static_cast<double>(table[1]) * (factors ? 2 : 1));
+    op.options.backward = (factors ? 2 : 1) * *op.options.forward;
+    op.options.sparse_operands = {1};
+    op.options.attributes["is_mean"] = just(mode == "mean");
+    if (c.find(10, "padding_idx")) op.options.attributes["padding_idx"] = just(c.place("padding_idx", c.integer(10, "padding_idx"), table[0]));
     return op;
 }
 

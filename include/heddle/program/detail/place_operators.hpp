@@ -152,4 +152,60 @@ inline description triangle(call_view const& c) {
     return op;
 }
 
+/// Factors of one dimension, major first.
+[[nodiscard]] inline std::string entry_of(std::vector<std::pair<std::string, extent>> const& factors) {
+    std::string text;
+    std::size_t count = 0;
+    for (auto const& [index, size] : factors)
+        if (size > 1) text += (count++ > 0 ? " " : "") + index;
+    return count == 0 ? "1" : count == 1 ? text : "(" + text + ")";
+}
+
+/// Channels become places of finer rows and columns, or the other way: only their factors are in other dimensions then.
+inline description shuffle_pixels(call_view const& c, char const* name, bool is_finer) {
+    tensor_id const x = c.tensor(0, "input");
+    shape const& dims = c.shape_of(x);
+    std::size_t const rank = dims.size();
+    if (rank < 3) return {};
+    extent const channels = dims[rank - 3], rows = dims[rank - 2], columns = dims[rank - 1], times = c.integer(1, name);
+    c.expect_within(name, times, 1, is_finer ? channels : std::min(rows, columns));
+    if (is_finer ? channels % (times * times) != 0 : rows % times != 0 || columns % times != 0) c.fail(name, "does not divide " + to_text(dims));
+    std::pair<std::string, extent> const k{"k", is_finer ? channels / (times * times) : channels}, h{"h", is_finer ? rows : rows / times},
+        w{"w", is_finer ? columns : columns / times}, r{"r", times}, s{"s", times};
+    entries coarse = numbered({dims.begin(), dims.end() - 3}), fine = coarse;
+    coarse.insert(coarse.end(), {entry_of({k, r, s}), entry_of({h}), entry_of({w})});
+    fine.insert(fine.end(), {entry_of({k}), entry_of({h, r}), entry_of({w, s})});
+    auto op = copy_of(c, {x}, {is_finer ? coarse : fine}, is_finer ? fine : coarse);
+    for (auto const& [index, size] : {k, h, w, r, s})
+        if (size > 1) op.options.extents[index] = size;
+    return op;
+}
+inline description pixel_shuffle(call_view const& c) { return shuffle_pixels(c, "upscale_factor", true); }
+inline description pixel_unshuffle(call_view const& c) { return shuffle_pixels(c, "downscale_factor", false); }
+
+/// Where two dimensions have the same place, but for an offset: a last dimension instead of them.
+inline description diagonal(call_view const& c) {
+    tensor_id const x = c.tensor(0, "input");
+    shape const& dims = c.shape_of(x);
+    auto const offset = c.integer(1, "offset", 0);
+    std::size_t const row = c.axis(c.integer(2, "dim1", 0), dims.size(), "dim1"), column = c.axis(c.integer(3, "dim2", 1), dims.size(), "dim2");
+    if (row == column) c.fail("dim2", "is the same dimension as 'dim1'");
+    c.expect_within("offset", offset, 1 - dims[row], dims[column] - 1);
+    extent const length = std::min(dims[row] + std::min<extent>(offset, 0), dims[column] - std::max<extent>(offset, 0));
+    entries from = numbered(dims), to;
+    for (std::size_t d : {row, column}) from[d] = entry("_", dims[d]);
+    shape result;
+    for (std::size_t d = 0; d < dims.size(); ++d)
+        if (d != row && d != column) {
+            to.push_back(from[d]);
+            result.push_back(dims[d]);
+        }
+    to.push_back(entry("_", length));
+    result.push_back(length);
+    auto op = copy_of(c, {x}, {from}, to);
+    op.options.results = {result};
+    op.options.attributes = {{"offset", just(offset)}, {"dim1", just(row)}, {"dim2", just(column)}};
+    return op;
+}
+
 } // namespace heddle::detail

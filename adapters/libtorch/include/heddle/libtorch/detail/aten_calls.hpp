@@ -38,6 +38,8 @@ struct functional_form {
         {"_softmax", {"softmax"}}, {"_log_softmax", {"log_softmax"}},
         {"convolution", {"conv"}}, {"_convolution", {"conv"}},
         {"_to_copy", {"to"}},
+        {"lstm", {"lstm", {{"train", "train"}}}}, {"gru", {"gru", {{"train", "train"}}}},
+        {"rnn_tanh", {"rnn_tanh", {{"train", "train"}}}}, {"rnn_relu", {"rnn_relu", {{"train", "train"}}}},
     };
     return table;
 }

@@ -132,9 +132,15 @@ private:
     c10::IValue attribute(c10::intrusive_ptr<c10::ivalue::Object> const& object, std::string const& name) {
         if (auto const set = attributes_.find({object.get(), name}); set != attributes_.end()) return set->second;
         auto const value = object->getAttr(name);
-        if (!value.isTensor() || !value.toTensor().defined()) return value;
+        if (tensors_in({value}).empty()) return value;
         auto const path = paths_.find(object.get());
-        return values_.stand_in(sources_.find(value.toTensor(), (path == paths_.end() || path->second.empty() ? "" : path->second + ".") + name));
+        std::string const full_name = (path == paths_.end() || path->second.empty() ? "" : path->second + ".") + name;
+        std::size_t item = 0; // of a list, such as the weights that a recurrent layer keeps beside its parameters
+        auto const held = with_each_tensor(value, [&](at::Tensor const& t) {
+            return values_.stand_in(sources_.find(t, value.isTensor() ? full_name : full_name + "." + std::to_string(item++)));
+        });
+        if (!value.isTensor()) attributes_.insert_or_assign({object.get(), name}, held);
+        return held;
     }
 
     std::vector<c10::IValue> loop(torch::jit::Node const& node, std::vector<c10::IValue> carried, environment& values) {
@@ -158,6 +164,7 @@ private:
         for (auto const* input : node.inputs().slice(1)) arguments.push_back(values.at(input));
         auto& function = *node.input(0)->type()->expectRef<c10::FunctionType>().function();
         char const* const target = function.name() == "multi_head_attention_forward" ? "torch.nn.functional.multi_head_attention_forward"
+                                   : function.name() == "embedding_bag"              ? "torch.nn.functional.embedding_bag"
                                    : function.name() == "stochastic_depth"           ? stochastic_depth_target
                                                                                      : nullptr;
         if (trial_ || !target) return call(function, std::move(arguments));
@@ -200,7 +207,8 @@ private:
         auto const made = tensors_in(results);
         if (made.empty()) return;
         auto const written = written_argument(node, arguments);
-        at::Tensor const first = tensors_in(arguments).front();
+        auto const given = tensors_in(arguments);
+        at::Tensor const first = given.front();
         if (written && qualified == "aten::copy_" && made[0].sizes() == arguments[1].toTensor().sizes() && values_.is_traced(arguments[1].toTensor()))
             return values_.redefine(*written, id(arguments[1].toTensor()));
         if (written && makes_same(node) && (arguments.size() == 1 || !arguments[1].isTensor())) {
@@ -209,7 +217,9 @@ private:
         }
         bool const takes_all = qualified == "aten::slice" && made[0].sizes() == first.sizes() && made[0].strides() == first.strides();
         if (takes_all || qualified == "aten::contiguous") return values_.define(made[0], id(first));
-        if (!written && std::ranges::all_of(made, [&](auto const& t) { return t.is_same(first); })) return;
+        // An item of a list or tuple is there already.
+        auto const is_given = [&](auto const& t) { return std::ranges::any_of(given, [&](auto const& g) { return t.is_same(g); }); };
+        if (!written && std::ranges::all_of(made, is_given)) return;
         std::vector<aten_argument> named;
         for (std::size_t i = 0; i < arguments.size(); ++i)
             if (auto value = to_literal(arguments[i])) named.push_back({node.schema().arguments()[i].name(), std::move(*value)});
