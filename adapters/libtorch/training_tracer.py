@@ -155,6 +155,8 @@ class TrainingTracer(torch.fx.Tracer):
 
     def call_module(self, m, forward, args, kwargs):
         outer, self.module = self.module, self.submodule_paths.get(m, type(m).__name__)
+        if isinstance(m, torch.nn.SyncBatchNorm):  # a plan's batch norms are of the whole batch anyway
+            forward = functools.partial(torch.nn.modules.batchnorm._BatchNorm.forward, m)
         result = forward(*args, **kwargs)
         self.module = outer  # not after an exception: the error report names the innermost module
         return result
@@ -448,8 +450,29 @@ def _swapaxes(input, axis0, axis1):
     return input.transpose(axis0, axis1)
 
 
+def _cosine_similarity(x1, x2, dim=1, eps=1e-8):
+    norms = [x.norm(2, dim).clamp_min(eps) for x in (x1, x2)]
+    return (x1 * x2).sum(dim) / (norms[0] * norms[1])
+
+
+def _softmin(input, dim=None, _stacklevel=3, dtype=None):
+    return torch.softmax(-input, dim, dtype=dtype)
+
+
+def _weight_norm(v, g, dim=0):
+    """The direction of `v` by dimension `dim`, of all of it where that is -1, and the length `g`."""
+    others = list(range(v.dim())) if dim == -1 else [d for d in range(v.dim()) if d != dim]
+    return v * (g / v.square().sum(others, keepdim=dim != -1).sqrt())
+
+
 # Functions written out in others, as ATen does.
-COMPOSITES = {torch.nn.functional.normalize: _normalize, torch.swapaxes: _swapaxes}
+COMPOSITES = {
+    torch.nn.functional.normalize: _normalize,
+    torch.nn.functional.cosine_similarity: _cosine_similarity,
+    torch.nn.functional.softmin: _softmin,
+    torch.swapaxes: _swapaxes,
+    torch._weight_norm: _weight_norm,
+}
 
 # What makes a tensor whose contents are known while tracing.
 KNOWN_CONTENTS = ("new_zeros", "new_ones", "new_full", torch.zeros_like, torch.ones_like, torch.full_like)

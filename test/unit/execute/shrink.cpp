@@ -237,6 +237,30 @@ TEST_CASE("labels of a sequence shrink with its scores") {
     }
 }
 
+TEST_CASE("classes of places that are computed stay whole") {
+    program_builder b;
+    auto const scores = b.input("scores", {6, 8}), w = b.parameter("w", {8, 12});
+    operator_options largest;
+    largest.attributes = {{"dim", {1}}};
+    largest.result_type = element_type::int64;
+    auto const best = b.apply("argmax", "(b _) -> (b)", {scores}, largest);
+    operator_options one_hot;
+    one_hot.extents = {{"classes", 8}};
+    one_hot.result_type = element_type::int64;
+    auto const routes = b.apply("one_hot", "(b) -> (b classes)", {best}, one_hot);
+    auto const mask = b.apply("to", "(b e) -> (b e); 0", {routes}, {.result_type = element_type::float32});
+    auto const p = b.finish(b.apply("sum", "(b h) -> (); 0", {b.apply("matmul", "(b e), (e h) -> (b h); 0*1", {mask, w})}));
+    auto const indexed = index_program(p);
+    for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+        test::random_source random(seed);
+        CAPTURE(seed);
+        auto const plan = test::random_plan(indexed, static_cast<std::size_t>(random.between(1, 3)), random);
+        auto const small = shrink(p, plan);
+        check_shrunk(p, plan, small);
+        CHECK(named(small.program, "w").shape == shape{8, 3});
+    }
+}
+
 TEST_CASE("what is not known of an operator stays whole") {
     program_builder builder;
     auto const x = builder.parameter("x", {20, 30});

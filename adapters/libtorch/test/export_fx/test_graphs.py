@@ -52,6 +52,19 @@ class Graphs(ExportCase):
         self.assertEqual(node["out"]["items"][1], {"kind": "value", "value": None})
         self.assertIsNone(module.weights)
 
+    def test_batch_norms_of_all_devices_are_batch_norms(self):
+        module = function_module(lambda self, x: self.norm(x).sum())
+        module.norm = nn.SyncBatchNorm(4)
+        self.assertIn("torch.nn.functional.batch_norm", calls(export_fx.export(module, {"x": torch.zeros(8, 4, 3)})))
+
+    def test_normalised_weights_are_written_out(self):
+        for dim in (0, 1, None):
+            module = function_module(lambda self, x: self.linear(x).sum())
+            module.linear = nn.utils.weight_norm(nn.Linear(4, 5), dim=dim)
+            model = export_fx.export(module, {"x": torch.zeros(8, 4)})
+            self.check(model)
+            self.assertEqual([node["target"] for node in parameters(model)], ["linear.weight_g", "linear.weight_v", "linear.bias"])
+
     def test_frozen_parameter(self):
         model = self.export(Scaled(), SCALED_INPUTS)
         self.assertEqual({node["target"]: node["requires_grad"] for node in parameters(model)}, {"linear.weight": True, "scale": False})

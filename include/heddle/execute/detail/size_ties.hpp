@@ -190,6 +190,8 @@ private:
             for (auto const* index : {"q", "d", "s"}) keep_index(o, index); // gates, directions, layers
             tie_pair(o, "h", "k"); // hidden units, as rows and as columns of weights
         }
+        if (kind == "one_hot" && are_made_of_floats(program_.operands(o)[0])) keep_index(o, "classes");
+        if (among({"embedding", "embedding_bag"}) && are_made_of_floats(program_.operands(o)[0])) keep_index(o, "v");
         if (kind == "group_norm" && attribute(o, "groups") != std::vector<extent>{1}) keep_whole(operand(o, 0, 1));
         if (among({"embedding", "embedding_bag"}) && !attribute(o, "padding_idx").empty()) keep_at_least(operand(o, 1, 0), attribute(o, "padding_idx")[0] + 1);
     }
@@ -209,6 +211,13 @@ private:
     }
     /// Whether a second result has the windows of the first.
     [[nodiscard]] bool pools_with_places(operator_id o) const { return program_.results(o).size() > 1 && program_.kind(o).find("max_pool") != std::string::npos; }
+    /// Whether integers follow from floating-point numbers, as the places of the largest do: then drawing others does not bring them into a range.
+    [[nodiscard]] bool are_made_of_floats(tensor_id t) const {
+        for (operator_id o = 0; o < program_.operator_count(); ++o)
+            if (auto const made = program_.results(o); std::ranges::find(made, t) != made.end())
+                return std::ranges::any_of(program_.operands(o), [&](tensor_id x) { return is_floating(program_.tensor(x).type) || are_made_of_floats(x); });
+        return false;
+    }
     /// An index of the rule, by its name, that a kernel counts on.
     void keep_index(operator_id o, std::string_view name) {
         auto const& indices = program_.rule(o).indices;
