@@ -53,7 +53,8 @@ using catalogue = std::map<std::string_view, description (*)(call_view const&)>;
         {"embedding", embedding}, {"embedding_bag", embedding_bag},
 
         {"full_like", [](call_view const& c) { return filled_like(c, c.number(1, "fill_value")); }},
-        {"rand_like", drawn_like}, {"randn_like", drawn_like}, {"bernoulli", drawn_by}, {"prelu", weighted_relu}, {"glu", gated_linear}, {"addcdiv", add_quotient}, {"argmax", place_of_extreme}, {"argmin", place_of_extreme},
+        {"rand_like", drawn_like}, {"randn_like", drawn_like}, {"bernoulli", drawn_by},
+        {"prelu", weighted_relu}, {"glu", gated_linear}, {"addcdiv", add_quotient}, {"argmax", place_of_extreme}, {"argmin", place_of_extreme},
         {"add", binary<arithmetic::add>}, {"sub", binary<arithmetic::subtract>}, {"mul", binary<arithmetic::multiply>},
         {"div", binary<arithmetic::divide>}, {"floor_divide", floored_quotient}, {"remainder", remainder},
         {"neg", linear_copy}, {"clone", linear_copy}, {"detach", detached}, {"to", linear_copy},
@@ -95,7 +96,8 @@ using catalogue = std::map<std::string_view, description (*)(call_view const&)>;
         {"sign", step_of}, {"floor", step_of}, {"ceil", step_of}, {"trunc", step_of}, {"round", rounded}, {"logical_not", step_of},
         {"eq", compare}, {"ne", compare}, {"lt", compare}, {"le", compare}, {"gt", compare}, {"ge", compare},
         {"logical_and", compare}, {"logical_or", compare},
-        {"minimum", function_of_two}, {"maximum", function_of_two}, {"atan2", function_of_two}, {"logaddexp", function_of_two}, {"lerp", interpolated}, {"where", where}, {"masked_fill", masked_fill}, {"addcmul", add_product},
+        {"minimum", function_of_two}, {"maximum", function_of_two}, {"atan2", function_of_two}, {"logaddexp", function_of_two},
+        {"lerp", interpolated}, {"where", where}, {"masked_fill", masked_fill}, {"addcmul", add_product},
 
         {"softmax", softmax}, {"log_softmax", softmax},
         {"layer_norm", layer_norm}, {"rms_norm", rms_norm}, {"batch_norm", batch_norm}, {"group_norm", group_norm}, {"instance_norm", instance_norm},

@@ -46,8 +46,10 @@ inline description slices_at(call_view const& c, tensor_id x, std::size_t axis, 
 /// Likewise of several dimensions, at places that a tensor for each holds; the tensors broadcast.
 inline description slices_at_all(call_view const& c, tensor_id x, std::size_t axis, std::vector<tensor_id> const& indices) {
     if (indices.size() == 1) return slices_at(c, x, axis, indices.front());
-    for (tensor_id t : indices)
-        if (is_floating(c.type_of(t)) || c.type_of(t) == element_type::boolean) return {};
+    for (tensor_id t : indices) {
+        if (c.type_of(t) == element_type::boolean) return {};
+        c.expect_integers("index", t);
+    }
     entries from = numbered(c.shape_of(x)), to = from;
     entries const places = numbered(broadcast(c, indices), "j");
     auto const first = to.begin() + static_cast<std::ptrdiff_t>(axis);
