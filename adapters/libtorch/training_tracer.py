@@ -204,6 +204,8 @@ class TrainingTracer(torch.fx.Tracer):
                 return functools.reduce(operator.getitem, slices, args[0])
         if not torch.is_grad_enabled():
             raise ExportError("torch.no_grad() inside forward cannot be exported; use Tensor.detach()")
+        if is_autocasting():
+            raise ExportError("torch.autocast inside forward cannot be exported; use Tensor.to, or another element type for the whole model")
         if kwargs.get("out") is not None:
             raise ExportError(f"{display_name(target)} is called with out=; use its result instead")
 
@@ -340,6 +342,13 @@ class TrainingTracer(torch.fx.Tracer):
         axis, first, end = found
         before, after = (proxy[(*[slice(None)] * axis, part)] for part in (slice(0, first), slice(end, value.shape[axis])))
         return torch.cat([piece for piece in (before, new, after) if piece.value.shape[axis] > 0], axis)
+
+
+def is_autocasting():
+    try:
+        return any(torch.is_autocast_enabled(device) for device in ("cuda", "cpu"))
+    except TypeError:  # releases before 2.4
+        return torch.is_autocast_enabled() or torch.is_autocast_cpu_enabled()
 
 
 def on_meta(tensor):

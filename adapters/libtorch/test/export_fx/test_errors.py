@@ -29,6 +29,17 @@ class Errors(ExportCase):
         self.assert_error("input 'x' is a list", lambda self, x: x.sum(), {"x": []})
         self.assert_error("not registered", lambda self, x: nn.Linear(4, 1)(x).sum())
 
+    def test_modes_that_a_graph_does_not_have(self):
+        def within(mode):
+            def forward(self, x):
+                with mode():
+                    h = x * 2
+                return self.linear(h).sum()
+            return forward
+
+        self.assert_error("torch.no_grad", within(torch.no_grad))
+        self.assert_error("torch.autocast", within(lambda: torch.autocast("cpu", torch.bfloat16)))
+
 
 if __name__ == "__main__":
     unittest.main()
