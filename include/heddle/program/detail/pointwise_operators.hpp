@@ -183,7 +183,7 @@ description binary(call_view const& c) {
     return with_number(c, Kind, x ? *x : *y, *number, x.has_value());
 }
 
-/// The smaller or the larger of two, element by element.
+/// Of two tensors that broadcast, element by element.
 inline description function_of_two(call_view const& c) {
     auto const x = c.find_tensor(0, "input"), y = c.find_tensor(1, "other");
     if (!x || !y) return {};
