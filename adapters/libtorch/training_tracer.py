@@ -460,6 +460,7 @@ def _swapaxes(input, axis0, axis1):
 
 
 def _cosine_similarity(x1, x2, dim=1, eps=1e-8):
+    x1, x2 = (x.expand(torch.broadcast_shapes(x1.shape, x2.shape)) for x in (x1, x2))
     norms = [x.norm(2, dim).clamp_min(eps) for x in (x1, x2)]
     return (x1 * x2).sum(dim) / (norms[0] * norms[1])
 

@@ -5,6 +5,7 @@
 
 #include <heddle/execute/kernel.hpp>
 #include <heddle/execute/tensor.hpp>
+#include <heddle/program/indexed_program.hpp>
 #include <heddle/program/program.hpp>
 #include <heddle/theory/form.hpp>
 
@@ -29,8 +30,8 @@ struct iteration_result {
     std::map<tensor_id, std::pair<form, dense_tensor<Scalar>>> gradients;
 };
 
-/// One iteration on one device: the loss and every trained parameter's whole gradient, zero where the loss does
-/// not depend on it. Throws `input_error` if the backend cannot run an operator.
+/// One iteration on one device: the loss and the whole gradient of every trained parameter by which it is differentiated, see
+/// `indexed_tensor::has_cotangent`. Throws `input_error` if the backend cannot run an operator.
 template <class Scalar, kernel_backend<Scalar> Backend>
 [[nodiscard]] iteration_result<Scalar> run_single_device(program const& p, source_values<Scalar> const& sources, Backend const& backend,
                                                          std::uint64_t seed = 0) {
@@ -61,8 +62,9 @@ template <class Scalar, kernel_backend<Scalar> Backend>
         }
     }
     iteration_result<Scalar> result{values.at(p.loss())[0], {}};
+    auto const indexed = index_program(p);
     for (tensor_id t = 0; t < p.tensor_count(); ++t) {
-        if (!p.tensor(t).trainable) continue;
+        if (!p.tensor(t).trainable || !indexed.tensors[t].has_cotangent) continue;
         auto const found = cotangents.find(t);
         result.gradients[t] = {form::replicated(), found == cotangents.end() ? tensor(p.tensor(t).shape) : std::move(found->second)};
     }

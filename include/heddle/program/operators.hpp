@@ -150,7 +150,7 @@ using catalogue = std::map<std::string_view, description (*)(call_view const&)>;
         {"truediv", "div"}, {"multiply", "mul"}, {"concat", "cat"}, {"log_sigmoid", "logsigmoid"}, {"swapaxes", "transpose"}, {"swapdims", "transpose"},
         {"true_divide", "div"}, {"divide", "div"}, {"subtract", "sub"}, {"negative", "neg"}, {"absolute", "abs"}, {"clip", "clamp"}, {"broadcast_to", "expand"},
         {"ravel", "reshape"}, {"concatenate", "cat"}, {"greater", "gt"}, {"greater_equal", "ge"}, {"less", "lt"}, {"less_equal", "le"}, {"not_equal", "ne"},
-        {"floordiv", "floor_divide"}, {"mod", "remainder"}, {"long", "to"}, {"int", "to"}, {"bool", "to"}, {"moveaxis", "movedim"}, {"ger", "outer"},
+        {"_threshold", "threshold"}, {"floordiv", "floor_divide"}, {"mod", "remainder"}, {"long", "to"}, {"int", "to"}, {"bool", "to"}, {"moveaxis", "movedim"}, {"ger", "outer"},
         {"bitwise_and", "and_"}, {"bitwise_or", "or_"}, {"bitwise_xor", "xor"}, {"bitwise_not", "invert"},
         {"__and__", "and_"}, {"__or__", "or_"}, {"__xor__", "xor"}, {"__invert__", "invert"},
         {"max_pool1d_with_indices", "max_pool1d"}, {"max_pool2d_with_indices", "max_pool2d"}, {"max_pool3d_with_indices", "max_pool3d"},
