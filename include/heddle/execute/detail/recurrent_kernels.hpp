@@ -38,7 +38,7 @@ public:
             auto& states = states_.emplace_back(1, states_of(x_.subspan(1, cell_.states), run));
             for (std::size_t n = 0; n < length(); ++n) {
                 states.push_back(cell_.kernel.forward(call_, view(operands(run, from[time(run, n)], states[n]))));
-                output_of(sequences_.back()[time(run, n)], run) = matrix_of(states.back()[0]);
+                if (batch_ > 0) output_of(sequences_.back()[time(run, n)], run) = matrix_of(states.back()[0]);
             }
         }
     }
@@ -63,7 +63,7 @@ public:
             auto to_states = states_of(g.subspan(1), run);
             for (std::size_t n = length(); n-- > 0;) {
                 std::size_t const t = time(run, n);
-                matrix_of(to_states[0]) += output_of(to_outputs[t], run);
+                if (batch_ > 0) matrix_of(to_states[0]) += output_of(to_outputs[t], run);
                 auto const d = cell_.kernel.backward(call_, view(operands(run, from[t], states_[run][n])), {}, view(pointers(to_states)));
                 to_inputs[t] += *d[0];
                 for (std::size_t s = 0; s < cell_.states; ++s) to_states[s] = *d[1 + s];
@@ -103,7 +103,7 @@ private:
 
     [[nodiscard]] static matrix_map<Scalar> matrix_of(tensor& t) { return {t.data.data(), t.dims[0], t.dims[1]}; }
     [[nodiscard]] static const_matrix_map<Scalar> matrix_of(tensor const& t) { return {t.data.data(), t.dims[0], t.dims[1]}; }
-    /// A run's columns of what its layer has of one time.
+    /// A run's columns of what its layer has of one time. *Precondition:* a batch that is not empty, for Eigen moves the pointer.
     [[nodiscard]] auto output_of(tensor& step, std::size_t run) const {
         return matrix_of(step).middleCols(static_cast<extent>(run % directions_) * hidden_, hidden_);
     }
