@@ -25,16 +25,19 @@ struct number_range {
 };
 inline constexpr number_range truth_range{0, 2};
 
+/// The first number of an attribute, if there is one.
+[[nodiscard]] inline std::optional<double> number_of(program const& p, operator_id o, char const* name) {
+    auto const found = p.attributes(o).find(name);
+    return found == p.attributes(o).end() || found->second.empty() ? std::nullopt : std::optional(found->second.front());
+}
+
 /// From a result of an operator to one of its operands.
 struct backward_step {
     program const& of;
     operator_id op;
     std::size_t result, operand;
 
-    [[nodiscard]] std::optional<double> attribute(char const* name) const {
-        auto const found = of.attributes(op).find(name);
-        return found == of.attributes(op).end() || found->second.empty() ? std::nullopt : std::optional(found->second.front());
-    }
+    [[nodiscard]] std::optional<double> attribute(char const* name) const { return number_of(of, op, name); }
     [[nodiscard]] tensor_info const& from() const { return of.tensor(of.results(op)[result]); }
     [[nodiscard]] tensor_info const& to() const { return of.tensor(of.operands(op)[operand]); }
 };

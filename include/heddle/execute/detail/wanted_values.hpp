@@ -114,10 +114,7 @@ private:
             }
     }
 
-    [[nodiscard]] std::optional<double> attribute(operator_id o, char const* name) const {
-        auto const found = program_.attributes(o).find(name);
-        return found == program_.attributes(o).end() || found->second.empty() ? std::nullopt : std::optional(found->second.front());
-    }
+    [[nodiscard]] std::optional<double> attribute(operator_id o, char const* name) const { return number_of(program_, o, name); }
     [[nodiscard]] wanted_values& operand(operator_id o, std::size_t k) { return wanted_[program_.operands(o)[k]]; }
     [[nodiscard]] shape const& operand_shape(operator_id o, std::size_t k) const { return program_.tensor(program_.operands(o)[k]).shape; }
 
