@@ -55,7 +55,7 @@ struct staged_step {
 };
 using staged_list = std::vector<staged_step>;
 
-staged_step random_step(random_source& random, std::size_t classes) {
+staged_step random_staged_step(random_source& random, std::size_t classes) {
     staged_step result;
     auto& s = result.cost;
     auto const number = [&](double chance) { return random.chance(chance) ? static_cast<double>(random.between(1, 9)) : 0.0; };
@@ -73,9 +73,9 @@ staged_step random_step(random_source& random, std::size_t classes) {
     result.begins_stage = random.chance(0.2);
     return result;
 }
-staged_list random_steps(random_source& random, std::size_t classes, int least, int most) {
+staged_list random_staged_steps(random_source& random, std::size_t classes, int least, int most) {
     staged_list steps;
-    for (int n = random.between(least, most); n-- > 0;) steps.push_back(random_step(random, classes));
+    for (int n = random.between(least, most); n-- > 0;) steps.push_back(random_staged_step(random, classes));
     return steps;
 }
 staged_list joined(staged_list first, staged_list const& second) {
@@ -256,7 +256,7 @@ TEST_CASE("duplex: the total of a label is the time of the explicit schedule") {
         auto const classes = static_cast<std::size_t>(random.between(1, 3));
         int const count = random.between(2, 4);
         double const turn = random.chance(0.5) ? 0 : random.between(1, 3);
-        auto const steps = random_steps(random, classes, 0, 12);
+        auto const steps = random_staged_steps(random, classes, 0, 12);
         duplex const clock(classes, halves(count, turn));
         CAPTURE(seed);
         INFO(text(steps));
@@ -292,8 +292,8 @@ TEST_CASE("duplex: no continuation is cheaper after a label that is dominated; a
         auto const classes = static_cast<std::size_t>(random.between(1, 2));
         int const count = random.between(2, 3);
         duplex const clock(classes, halves(count));
-        auto const common = random_steps(random, classes, 0, 2);
-        auto first = joined(common, random_steps(random, classes, 0, 2)), second = joined(common, random_steps(random, classes, 0, 3));
+        auto const common = random_staged_steps(random, classes, 0, 2);
+        auto first = joined(common, random_staged_steps(random, classes, 0, 2)), second = joined(common, random_staged_steps(random, classes, 0, 3));
         bool const at_end = random.chance(0.5);
         auto const end = [&](staged_list& steps) {
             staged_step nothing;
@@ -317,7 +317,7 @@ TEST_CASE("duplex: no continuation is cheaper after a label that is dominated; a
             CHECK(after_first <= after_second);
             CHECK(clock.dominates(label_of(clock, joined(first, rest)), label_of(clock, joined(second, rest))));
         };
-        for (int n = 0; n < 40; ++n) run_on(random_steps(random, classes, 0, 4));
+        for (int n = 0; n < 40; ++n) run_on(random_staged_steps(random, classes, 0, 4));
         for (auto const& rest : telling_continuations(classes)) run_on(rest);
         if (at_end && !holds) (shown ? exact : unshown)++;
     }
@@ -332,7 +332,7 @@ TEST_CASE("duplex: weighted costs are a bound, and two sums are not enough") {
         random_source random(seed);
         auto const classes = static_cast<std::size_t>(random.between(1, 3));
         int const count = random.between(2, 3);
-        auto const steps = random_steps(random, classes, 0, 8);
+        auto const steps = random_staged_steps(random, classes, 0, 8);
         duplex const clock(classes, halves(count, random.chance(0.5) ? 0 : random.between(1, 3)));
         relaxation_weights w{{}};
         for (auto* d : {&w.forward, &w.backward}) {

@@ -7,7 +7,7 @@ namespace {
 
 using namespace heddle;
 
-cluster two_types() {
+cluster two_type_cluster() {
     cluster c;
     device_type fast{"fast", bytes(1000), bytes_per_second(100), seconds(0), {}}, slow{"slow", bytes(500), bytes_per_second(100), seconds(1), {}};
     fast.rates[element_type::float32].fallback = flops_per_second(300);
@@ -31,7 +31,7 @@ TEST_CASE("affine functions and maxima of them") {
 }
 
 TEST_CASE("ratios to start from") {
-    cost_model const model(two_types(), {{0, 1}, {1, 2}});
+    cost_model const model(two_type_cluster(), {{0, 1}, {1, 2}});
     CHECK(even(model) == std::vector{1.0 / 3, 1.0 / 3});
     auto const proportional = compute_proportional(model, element_type::float32);
     CHECK(proportional[0] == doctest::Approx(0.6));
@@ -54,7 +54,7 @@ TEST_CASE("the objective: stages, transfers at the largest ratio, constants") {
 }
 
 TEST_CASE("the ratio problem of two steps and a collective") {
-    cost_model const model(two_types(), {{0, 1}, {1, 2}});
+    cost_model const model(two_type_cluster(), {{0, 1}, {1, 2}});
     step first, second;
     first.share = second.share = {0, 0};
     first.forward = {flops(600), bytes(0), bytes(0), true};
@@ -85,7 +85,7 @@ TEST_CASE("the ratio problem of two steps and a collective") {
 }
 
 TEST_CASE("a transfer that no ratio changes is a constant") {
-    cost_model const model(two_types(), {{0, 1}, {1, 2}});
+    cost_model const model(two_type_cluster(), {{0, 1}, {1, 2}});
     step s;
     s.deferred_transfers = {{collective::all_reduce, bytes(30), {}, {}, {}}};
     auto const p = make_ratio_problem(std::vector{s}, {}, model, {0.6, 0.2});

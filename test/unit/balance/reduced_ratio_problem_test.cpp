@@ -13,7 +13,7 @@ namespace {
 
 using namespace heddle;
 
-ratio_problem two_types() {
+ratio_problem two_type_problem() {
     ratio_problem p;
     p.counts = {1, 2};
     p.preferred = {0.5, 0.25};
@@ -65,7 +65,7 @@ TEST_CASE("a curve is the sum of its maxima at every point") {
 }
 
 TEST_CASE("equal stages become one, what is never last goes, memory becomes bounds") {
-    auto p = two_types();
+    auto p = two_type_problem();
     p.constant = 1;
     std::vector<stage_work> const often{{{0, 6}, {}}, {{1, 2}, {}}}, never{{{8, 0}, {}}, {{0, 8}, {}}}, seldom{{{5, 0}, {}}, {{4, 4}, {}}};
     p.stages = {often, never, often, seldom, often};
@@ -118,7 +118,7 @@ TEST_CASE("a reduced problem has the objective of the whole one, where that fits
 }
 
 TEST_CASE("ties are broken where there are any") {
-    auto p = two_types();
+    auto p = two_type_problem();
     p.stages = {{{{4, 0}, {}}, {{0, 8}, {}}}}; // equal for all r_1 <= 1/2
     auto const reduced = reduce(p);
     bool asked = false;
@@ -136,7 +136,7 @@ TEST_CASE("ties are broken where there are any") {
 }
 
 TEST_CASE("the nearest feasible ratios to the preferred ones are within the bounds and sum to one") {
-    auto p = two_types();
+    auto p = two_type_problem();
     p.memory = {{0, 1}, {0, 1}};
     p.memory_limits = {0.2, 1};
     auto const near = reduce(p).clamped(p.preferred);
@@ -192,30 +192,30 @@ TEST_CASE("a ratio problem that cannot be is refused by name") {
         CHECK_THROWS_WITH_AS((void)reduce(p), doctest::Contains(expected), input_error);
     };
     refuses({}, "ratio problem, counts");
-    auto p = two_types();
+    auto p = two_type_problem();
     CHECK_NOTHROW((void)reduce(p));
     p.preferred = {1};
     refuses(p, "one ratio per type");
-    p = two_types();
+    p = two_type_problem();
     p.counts[1] = 0;
     refuses(p, "type 1: expected at least one device");
-    p = two_types();
+    p = two_type_problem();
     p.stages = {{{{0, 1}, {}}}};
     refuses(p, "stage 0: expected the work of every type");
     p.stages = {{{{0, nan}, {}}, {}}};
     refuses(p, "stage 0: expected finite numbers");
-    p = two_types();
+    p = two_type_problem();
     p.transfers = {{}};
     refuses(p, "transfer 0: a maximum of no functions");
-    p = two_types();
+    p = two_type_problem();
     p.memory = {{0, 1}, {0, 1}};
     refuses(p, "one limit per type");
     p.memory_limits = {1, nan};
     refuses(p, "memory of type 1");
-    p = two_types();
+    p = two_type_problem();
     p.preferred[0] = -1;
     refuses(p, "preferred ratio");
-    p = two_types();
+    p = two_type_problem();
     p.constant = nan;
     refuses(p, "constant");
 }

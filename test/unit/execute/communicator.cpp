@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <heddle/execute/in_process.hpp>
 
+#include <support/errors.hpp>
+
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -60,7 +62,7 @@ std::string failure(std::size_t ranks, Work work) {
     return "nothing thrown";
 }
 
-bool contains(std::string const& text, char const* part) { return text.find(part) != std::string::npos; }
+using test::contains;
 
 } // namespace
 

@@ -10,11 +10,11 @@ using namespace heddle::test;
 namespace {
 
 /// The first result of a kernel whose operator a rule describes.
-dense forward_of(char const* kind, char const* rule, std::vector<dense> const& values, std::vector<shape> results, operator_attributes attributes) {
+dense forward_of(char const* kind, char const* rule, std::vector<dense> const& operands, std::vector<shape> results, operator_attributes attributes) {
     program_builder b;
     std::vector<tensor_id> ids;
     std::vector<dense const*> pointers;
-    for (auto const& v : values) {
+    for (auto const& v : operands) {
         ids.push_back(b.parameter("w" + std::to_string(ids.size()), v.dims));
         pointers.push_back(&v);
     }

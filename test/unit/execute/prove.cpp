@@ -5,6 +5,7 @@
 #include <heddle/execute/prove.hpp>
 #include <heddle/plan/verify.hpp>
 #include <support/random_plans.hpp>
+#include <support/errors.hpp>
 
 #include <doctest/doctest.h>
 
@@ -14,7 +15,7 @@ using namespace heddle;
 
 namespace {
 
-bool contains(std::string const& text, std::string const& part) { return text.find(part) != std::string::npos; }
+using test::contains;
 
 /// Two layers in float32 on half-precision weights and looked-up rows.
 program mixed_program() {

@@ -14,14 +14,14 @@
 namespace {
 
 using namespace heddle;
-using cuts = std::vector<operator_id>;
+using operators_before = std::vector<operator_id>;
 using names = std::vector<std::string>;
 
 } // namespace
 
 TEST_CASE("repeated blocks are layers, and so is what is before and behind them") {
     auto const layers = repeated_layers(index_program(test::residual_blocks(4, 6, 3)));
-    CHECK(layers.cuts == cuts{0, 1, 5, 9, 13, 15});
+    CHECK(layers.cuts == operators_before{0, 1, 5, 9, 13, 15});
     CHECK(layers.names == names{"stem", "blocks.0", "blocks.1", "blocks.2", "head"});
     CHECK(layers.layer_of(0) == 0);
     CHECK(layers.layer_of(8) == 2);
@@ -40,14 +40,14 @@ TEST_CASE("blocks of several kinds are found one after the other") {
     linear(8, "widening");
     for (int n = 0; n < 2; ++n) linear(8, "wide");
     auto const p = index_program(b.finish(b.apply("sum", "(b n) -> (); 0", {x})));
-    CHECK(repeated_layers(p).cuts == cuts{0, 2, 4, 6, 8, 10, 12, 13});
+    CHECK(repeated_layers(p).cuts == operators_before{0, 2, 4, 6, 8, 10, 12, 13});
 }
 
 TEST_CASE("layers by the modules of parameters, all or those of some prefixes") {
     auto const p = index_program(test::residual_blocks(4, 6, 3));
-    CHECK(layers_by_name(p).cuts == cuts{0, 1, 5, 9, 13, 15});
-    CHECK(layers_by_name(p, {"stem", "blocks", "head"}).cuts == cuts{0, 1, 13, 15});
-    CHECK(layers_by_name(p, {"blocks.1", "blocks"}).cuts == cuts{0, 5, 9, 15});
+    CHECK(layers_by_name(p).cuts == operators_before{0, 1, 5, 9, 13, 15});
+    CHECK(layers_by_name(p, {"stem", "blocks", "head"}).cuts == operators_before{0, 1, 13, 15});
+    CHECK(layers_by_name(p, {"blocks.1", "blocks"}).cuts == operators_before{0, 5, 9, 15});
     CHECK_THROWS_WITH_AS((void)layers_by_name(p, {"stem", "tail"}), "layers: no operator's parameter has a name that begins with 'tail'", input_error);
 }
 
@@ -81,7 +81,7 @@ TEST_CASE("balanced layers are an enumeration's: fewest bytes among those balanc
         auto const count = static_cast<std::size_t>(random.between(1, static_cast<int>(std::min<std::size_t>(n, 4))));
         double const slack = random.chance(0.5) ? 0 : 0.3;
         auto const across = bytes_across(p);
-        auto const measure = [&](cuts const& c) {
+        auto const measure = [&](operators_before const& c) {
             double most = 0, sum = 0;
             for (std::size_t l = 0; l + 1 < c.size(); ++l) {
                 double cost = 0;
@@ -92,7 +92,7 @@ TEST_CASE("balanced layers are an enumeration's: fewest bytes among those balanc
             return std::pair(most, sum);
         };
         std::vector<std::pair<double, double>> all;
-        cuts chosen{0};
+        operators_before chosen{0};
         std::function<void()> const enumerate = [&] {
             if (chosen.size() == count) {
                 chosen.push_back(static_cast<operator_id>(n));
@@ -118,7 +118,7 @@ TEST_CASE("balanced layers are an enumeration's: fewest bytes among those balanc
 
 TEST_CASE("cuts that are none are refused") {
     auto const p = index_program(test::residual_blocks(4, 6, 1));
-    for (auto const& bad : {cuts{}, cuts{0}, cuts{1, 7}, cuts{0, 3, 3, 7}, cuts{0, 8}}) CHECK_THROWS_AS((void)layers_at(p, bad), input_error);
+    for (auto const& bad : {operators_before{}, operators_before{0}, operators_before{1, 7}, operators_before{0, 3, 3, 7}, operators_before{0, 8}}) CHECK_THROWS_AS((void)layers_at(p, bad), input_error);
     std::vector<seconds> const costs(7, seconds(1));
     CHECK_THROWS_AS((void)balanced_layers(p, costs, 8), input_error);
     CHECK_THROWS_AS((void)balanced_layers(p, costs, 0), input_error);

@@ -22,14 +22,14 @@ strategy_problem machines_of(std::vector<std::size_t> const& types, std::size_t 
 list pattern(strategy_problem const& p, device_placement const& placement) {
     auto const machine_of = p.machine_of_device();
     list out;
-    std::vector<std::pair<std::size_t, std::size_t>> names; // machine, its name
+    std::vector<std::pair<std::size_t, std::size_t>> named; // machine, its name
     for (auto const d : placement.devices) {
         auto const m = machine_of[d];
-        auto found = std::ranges::find(names, m, [](auto const& n) { return n.first; });
-        if (found == names.end()) {
-            auto const same_type = std::ranges::count_if(names, [&](auto const& n) { return p.machines[n.first].type == p.machines[m].type; });
-            names.emplace_back(m, 100 * p.machines[m].type + static_cast<std::size_t>(same_type));
-            found = names.end() - 1;
+        auto found = std::ranges::find(named, m, [](auto const& n) { return n.first; });
+        if (found == named.end()) {
+            auto const same_type = std::ranges::count_if(named, [&](auto const& n) { return p.machines[n.first].type == p.machines[m].type; });
+            named.emplace_back(m, 100 * p.machines[m].type + static_cast<std::size_t>(same_type));
+            found = named.end() - 1;
         }
         out.push_back(found->second);
     }

@@ -2,6 +2,7 @@
 #include <heddle/plan/table.hpp>
 
 #include <support/small_plan.hpp>
+#include <support/errors.hpp>
 
 #include <doctest/doctest.h>
 
@@ -22,7 +23,7 @@ std::string table_of(plan const& p, table_options const& options = {.times = fal
     return out.str();
 }
 
-bool contains(std::string const& text, std::string const& part) { return text.find(part) != std::string::npos; }
+using test::contains;
 
 /// At most 100 characters a line, no space at an end.
 void check_layout(std::string const& text) {

@@ -3,6 +3,7 @@
 #include <heddle/plan/evaluate.hpp>
 #include <heddle/plan/verify.hpp>
 #include <support/small_plan.hpp>
+#include <support/errors.hpp>
 
 #include <doctest/doctest.h>
 
@@ -56,7 +57,7 @@ struct two_layers {
     }
 };
 
-bool contains(std::string const& text, std::string const& part) { return text.find(part) != std::string::npos; }
+using test::contains;
 
 } // namespace
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <heddle/program/index_rule.hpp>
 
+#include <support/errors.hpp>
+
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -28,17 +30,6 @@ std::string extents(index_rule const& rule) {
     std::string text;
     for (auto const& index : rule.indices) text += (text.empty() ? "" : " ") + index.name + "=" + std::to_string(index.extent);
     return text;
-}
-
-/// The message of the input error that `action` throws.
-template <class Action>
-std::string message_of(Action&& action) {
-    try {
-        action();
-    } catch (input_error const& e) {
-        return e.what();
-    }
-    return "nothing thrown";
 }
 
 } // namespace
@@ -92,14 +83,14 @@ TEST_CASE("a wrong rule is refused with the place in it") {
     };
     for (auto const& [rule, character, expected] : cases) {
         CAPTURE(rule);
-        auto const message = message_of([&] { static_cast<void>(parse_index_rule(rule)); });
+        auto const message = test::error_of([&] { static_cast<void>(parse_index_rule(rule)); });
         CAPTURE(message);
         CHECK(message.starts_with("index rule '" + rule + "', character " + std::to_string(character) + ": expected "));
         CHECK(message.find(expected) != std::string::npos);
     }
     std::string many = "(";
     for (int i = 0; i < 70000; ++i) many += "_ ";
-    CHECK(message_of([&] { static_cast<void>(parse_index_rule(many + ") -> ()")); }).find("expected at most 4096 indices") != std::string::npos);
+    CHECK(test::error_of([&] { static_cast<void>(parse_index_rule(many + ") -> ()")); }).find("expected at most 4096 indices") != std::string::npos);
 }
 
 TEST_CASE("extents follow from shapes, and factored ones from what is given") {
@@ -151,7 +142,7 @@ TEST_CASE("shapes that contradict a rule are refused") {
     for (auto const& c : cases) {
         CAPTURE(c.rule);
         auto rule = parse_index_rule(c.rule);
-        auto const message = message_of([&] { bind_extents(rule, c.operands, c.results, c.given); });
+        auto const message = test::error_of([&] { bind_extents(rule, c.operands, c.results, c.given); });
         CAPTURE(message);
         CHECK(message.find(c.expected) != std::string::npos);
     }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <heddle/program/program.hpp>
 
+#include <support/errors.hpp>
+
 #include <doctest/doctest.h>
 
 #include <string>
@@ -9,16 +11,6 @@
 using namespace heddle;
 
 namespace {
-
-template <class Action>
-std::string message_of(Action&& action) {
-    try {
-        action();
-    } catch (input_error const& e) {
-        return e.what();
-    }
-    return "nothing thrown";
-}
 
 using numbers = std::vector<std::uint8_t>;
 
@@ -90,11 +82,11 @@ TEST_CASE("the builder refuses what contradicts itself, by name") {
     program_builder b;
     auto const x = b.input("x", {8, 4});
     auto const w = b.parameter("w", {8, 4});
-    CHECK(message_of([&] { static_cast<void>(b.input("empty", {8, 0})); }).find("tensor 'empty': extent 0") != std::string::npos);
-    CHECK(message_of([&] { static_cast<void>(b.parameter("ids", {8}, element_type::int64)); }).find("'ids': is trained but not of a floating-point type") != std::string::npos);
-    CHECK(message_of([&] { static_cast<void>(b.apply("relu", "(b) -> (b)", {x}, {.name = "act"})); }).find("operator 'act': operand 0: has 2 dimensions") != std::string::npos);
-    CHECK(message_of([&] { static_cast<void>(b.apply("relu", "(b) -> (b)", {99})); }).find("operand 99 is no tensor") != std::string::npos);
-    CHECK(message_of([&] { static_cast<void>(b.finish(w)); }).find("loss 'w': has 32 elements, expected one") != std::string::npos);
+    CHECK(test::error_of([&] { static_cast<void>(b.input("empty", {8, 0})); }).find("tensor 'empty': extent 0") != std::string::npos);
+    CHECK(test::error_of([&] { static_cast<void>(b.parameter("ids", {8}, element_type::int64)); }).find("'ids': is trained but not of a floating-point type") != std::string::npos);
+    CHECK(test::error_of([&] { static_cast<void>(b.apply("relu", "(b) -> (b)", {x}, {.name = "act"})); }).find("operator 'act': operand 0: has 2 dimensions") != std::string::npos);
+    CHECK(test::error_of([&] { static_cast<void>(b.apply("relu", "(b) -> (b)", {99})); }).find("operand 99 is no tensor") != std::string::npos);
+    CHECK(test::error_of([&] { static_cast<void>(b.finish(w)); }).find("loss 'w': has 32 elements, expected one") != std::string::npos);
     auto const constant = b.apply("sum", "(b d) -> (); 0", {x});
-    CHECK(message_of([&] { static_cast<void>(b.finish(constant)); }).find("depends on no trained parameter") != std::string::npos);
+    CHECK(test::error_of([&] { static_cast<void>(b.finish(constant)); }).find("depends on no trained parameter") != std::string::npos);
 }

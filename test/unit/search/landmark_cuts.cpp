@@ -18,7 +18,7 @@ namespace {
 using namespace heddle;
 using numbers = std::vector<std::uint32_t>;
 
-numbers of(std::span<std::uint32_t const> list) {
+numbers sorted_ids(std::span<std::uint32_t const> list) {
     numbers ids(list.begin(), list.end());
     std::ranges::sort(ids);
     return ids;
@@ -33,9 +33,9 @@ TEST_CASE("landmark cuts of a chain: the cheaper alternative of each link") {
     search::property_task const task(2, actions, numbers{}, numbers{1});
     auto const cuts = search::find_landmark_cuts(task, costs);
     REQUIRE(cuts.weights == std::vector<double>{3, 2});
-    CHECK(of(cuts.actions[0]) == numbers{0, 1});
-    CHECK(of(cuts.actions[1]) == numbers{2});
-    CHECK(of(cuts.cuts_of[1]) == numbers{0});
+    CHECK(sorted_ids(cuts.actions[0]) == numbers{0, 1});
+    CHECK(sorted_ids(cuts.actions[1]) == numbers{2});
+    CHECK(sorted_ids(cuts.cuts_of[1]) == numbers{0});
     CHECK(cuts.total == 5);
     CHECK(cuts.unpaid == 0);
     CHECK(cuts.on_way == std::vector<char>{1, 0, 1});
@@ -59,8 +59,8 @@ TEST_CASE("landmark cuts of a way and a detour") {
     search::property_task const task(2, actions, numbers{}, numbers{0});
     auto const cuts = search::find_landmark_cuts(task, costs);
     REQUIRE(cuts.weights == std::vector<double>{1, 1});
-    CHECK(of(cuts.actions[0]) == numbers{0, 2});
-    CHECK(of(cuts.actions[1]) == numbers{0, 1});
+    CHECK(sorted_ids(cuts.actions[0]) == numbers{0, 2});
+    CHECK(sorted_ids(cuts.actions[1]) == numbers{0, 1});
     CHECK(cuts.on_way == std::vector<char>{0, 1, 1});
 
     // The bound on the way: b pays the second cut, c the first; a pays both at once.
@@ -68,12 +68,12 @@ TEST_CASE("landmark cuts of a way and a detour") {
     CHECK(bound.is_tight());
     auto memory = bound.start();
     CHECK(memory.rests[0] == 2);
-    CHECK(of(bound.landmark(memory)) == numbers{0, 2});
+    CHECK(sorted_ids(bound.landmark(memory)) == numbers{0, 2});
     bound.follow(memory, 1);
     CHECK(memory.rests[0] == 1);
     bound.follow(memory, 1);
     CHECK(memory.rests[0] == 1);
-    CHECK(of(bound.landmark(memory)) == numbers{0, 2});
+    CHECK(sorted_ids(bound.landmark(memory)) == numbers{0, 2});
     bound.follow(memory, 2);
     CHECK(memory.rests[0] == 0);
     CHECK(bound.landmark(memory).empty());
@@ -91,9 +91,9 @@ TEST_CASE("landmark cuts: a group of alternatives is a subgoal") {
     search::property_task const task(3, actions, numbers{}, numbers{2});
     auto const cuts = search::find_landmark_cuts(task, std::vector<double>{2, 3, 5, 4}, numbers{0, 0, 2});
     CHECK(cuts.weights == std::vector<double>{2, 4, 1});
-    CHECK(of(cuts.actions[0]) == numbers{0, 1});
-    CHECK(of(cuts.actions[1]) == numbers{2, 3});
-    CHECK(of(cuts.actions[2]) == numbers{1, 2});
+    CHECK(sorted_ids(cuts.actions[0]) == numbers{0, 1});
+    CHECK(sorted_ids(cuts.actions[1]) == numbers{2, 3});
+    CHECK(sorted_ids(cuts.actions[2]) == numbers{1, 2});
     CHECK(cuts.total == 7);
 }
 
@@ -105,7 +105,7 @@ TEST_CASE("landmark cuts: what a way pays beyond them") {
     search::property_task const task(4, actions, numbers{}, numbers{2, 3});
     auto const cuts = search::find_landmark_cuts(task, costs);
     CHECK(cuts.weights == std::vector<double>{2});
-    CHECK(of(cuts.actions[0]) == numbers{0, 1});
+    CHECK(sorted_ids(cuts.actions[0]) == numbers{0, 1});
     CHECK(cuts.total == 2);
     CHECK(cuts.unpaid == 2);
     search::additive_cost const accumulator(costs);

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief What errors say, for tests.
+#pragma once
+
+#include <heddle/base/error.hpp>
+
+#include <string>
+
+namespace heddle::test {
+
+/// The message of the input error that `action` throws.
+template <class Action>
+std::string error_of(Action&& action) {
+    try {
+        action();
+    } catch (input_error const& e) {
+        return e.what();
+    }
+    return "nothing thrown";
+}
+
+inline bool contains(std::string const& text, std::string const& part) { return text.find(part) != std::string::npos; }
+
+} // namespace heddle::test
