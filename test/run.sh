@@ -1,21 +1,37 @@
 #!/bin/sh
-# run.sh [--quick]: builds and tests everything with g++, then the doctest programs with clang++ and its sanitizers.
-# --quick leaves the second half out.
+# run.sh [--quick]: builds and tests everything with g++, then the doctest programs with clang++ and its sanitizers, and compiles
+# the benches. --quick builds and tests the units and the command line alone, unoptimised. Says how long each step took.
 set -eu
 cd "$(dirname "$0")/.."
 case ${1-} in
 '') presets='release sanitize' ;;
---quick) presets='release' ;;
+--quick) presets='quick' ;;
 *)
     echo "usage: test/run.sh [--quick]" >&2
     exit 2
     ;;
 esac
 
-.ci/packages.sh test
+begun=$(date +%s)
+since=$begun
+times=
+step() {
+    name=$1
+    shift
+    "$@"
+    now=$(date +%s)
+    times="$times$(printf '%6d s  %s' $((now - since)) "$name")
+"
+    since=$now
+}
+
 jobs=$(nproc)
+step packages .ci/packages.sh test
 for preset in $presets; do
-    cmake --preset "$preset"
-    cmake --build --preset "$preset" --parallel "$jobs"
-    ctest --preset "$preset" --parallel "$jobs"
+    target=
+    [ "$preset" != release ] || target='--target heddle_tests'
+    step "$preset, configure" cmake --preset "$preset"
+    step "$preset, build" cmake --build --preset "$preset" --parallel "$jobs" $target
+    step "$preset, test" ctest --preset "$preset" --parallel "$jobs"
 done
+printf '%s%6d s  in all\n' "$times" $((since - begun))

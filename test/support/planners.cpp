@@ -1,0 +1,3 @@
+// SPDX-License-Identifier: BSL-1.0
+#define HEDDLE_PLANNER template
+#include "planners.hpp"
