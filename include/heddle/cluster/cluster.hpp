@@ -100,6 +100,11 @@ struct collective_model {
         for (auto const& p : pieces) most = std::max(most, p.latency + p.slope * payload);
         return most;
     }
+    /// The line that says the time of so many bytes.
+    [[nodiscard]] piece line_at(bytes payload) const {
+        auto const time_on = [payload](piece const& p) { return p.latency + p.slope * payload; };
+        return pieces.empty() ? piece{} : *std::ranges::max_element(pieces, {}, time_on);
+    }
 };
 
 /// A set of devices that train one program together.
@@ -194,8 +199,8 @@ inline void validate(cluster const& c) {
     }
 }
 
-/// The time of a collective over all planned devices: measured, or a ring over the slowest link it crosses.
-/// An all-to-all shares each machine's link among the machine's devices.
+/// The time of a collective over all planned devices: measured, or a ring over the slowest link it crosses, which leaves every machine
+/// once: all other hops have the latency inside. An all-to-all shares each machine's link among the machine's devices.
 /// *Precondition:* `validate(c)` passed.
 [[nodiscard]] inline collective_model model_of(cluster const& c, collective kind) {
     if (auto const found = c.measured.find(kind); found != c.measured.end()) return found->second;
@@ -218,10 +223,12 @@ inline void validate(cluster const& c) {
         shared_per_byte = std::max(shared_per_byte, most_inside * (ranks - most_inside) / (ranks - 1) / c.inter->bandwidth.value);
     }
     double const hops = ranks - 1, fraction = (ranks - 1) / ranks;
+    double const across = machine_count > 1 ? std::min<double>(machine_count, hops) : 0;
+    double const around = (across > 0 ? across * c.inter->latency.value : 0) + (hops > across ? (hops - across) * c.intra->latency.value : 0);
     switch (kind) {
-    case collective::all_reduce: return {{{seconds(2 * hops * latency), seconds_per_byte(2 * fraction * per_byte)}}};
+    case collective::all_reduce: return {{{seconds(2 * around), seconds_per_byte(2 * fraction * per_byte)}}};
     case collective::all_gather:
-    case collective::reduce_scatter: return {{{seconds(hops * latency), seconds_per_byte(fraction * per_byte)}}};
+    case collective::reduce_scatter: return {{{seconds(around), seconds_per_byte(fraction * per_byte)}}};
     case collective::all_to_all: return {{{seconds(hops * latency), seconds_per_byte(fraction * shared_per_byte)}}};
     case collective::broadcast: return {{{seconds(std::ceil(std::log2(ranks)) * latency), seconds_per_byte(per_byte)}}};
     }
