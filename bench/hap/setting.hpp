@@ -98,7 +98,7 @@ public:
     /// `make_filter(indexed_program const&)` gives the instructions; `pads_shards`: uneven ones are never moved one by one.
     template <class MakeFilter>
     strategy(program const& p, cluster c, MakeFilter const& make_filter, bool pads_shards = false)
-        : indexed_(index_program(p)), cluster_(std::move(c)), types_(cluster_), space_(indexed_, operator_kinds(indexed_)), model_(cluster_, types_.classes) {
+        : indexed_(index_program(p)), cluster_(std::move(c)), types_(cluster_), space_(indexed_, operator_kinds(indexed_)), model_(cluster_, types_.classes, element_type::float32, hap_training.bucket) {
         space_.restrict_to(make_filter(indexed_));
         graph_ = search::explore(space_, width);
         for (auto const& i : space_.instructions()) {

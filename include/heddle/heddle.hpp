@@ -60,6 +60,7 @@
 #include <heddle/theory/view_conversions.hpp>
 
 #include <heddle/cost/atoms.hpp>
+#include <heddle/cost/buckets.hpp>
 #include <heddle/cost/cost_model.hpp>
 #include <heddle/cost/duplex.hpp>
 #include <heddle/cost/overlapped.hpp>
@@ -73,6 +74,7 @@
 #include <heddle/cost/work.hpp>
 
 #include <heddle/plan/as_planned.hpp>
+#include <heddle/plan/buckets.hpp>
 #include <heddle/plan/evaluate.hpp>
 #include <heddle/plan/pipeline_plan.hpp>
 #include <heddle/plan/pipeline_table.hpp>

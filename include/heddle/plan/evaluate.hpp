@@ -7,6 +7,7 @@
 #include <heddle/cost/overlapped.hpp>
 #include <heddle/cost/serial.hpp>
 #include <heddle/cost/timeline.hpp>
+#include <heddle/plan/buckets.hpp>
 #include <heddle/plan/plan.hpp>
 
 #include <algorithm>
@@ -19,12 +20,12 @@
 namespace heddle {
 
 /// A model with a class of its own for every device, in the cluster's order.
-[[nodiscard]] inline cost_model per_device_model(cluster const& c, element_type main) {
+[[nodiscard]] inline cost_model per_device_model(cluster const& c, element_type main, bytes bucket = {}) {
     std::vector<device_class> classes;
     auto const types = c.devices();
     auto const sizes = c.group_sizes();
     for (std::size_t d = 0; d < types.size(); ++d) classes.push_back({types[d], 1, sizes[d]});
-    return cost_model(c, std::move(classes), main);
+    return cost_model(c, std::move(classes), main, bucket);
 }
 
 /// The element type that most of a plan's work is done in.
@@ -33,6 +34,9 @@ namespace heddle {
     for (auto const& s : p.steps) work[static_cast<std::size_t>(s.step.type)] += s.step.forward.operations.value;
     return static_cast<element_type>(std::ranges::max_element(work) - work.begin());
 }
+
+/// The model that a plan is priced with.
+[[nodiscard]] inline cost_model per_device_model(cluster const& c, plan const& p) { return per_device_model(c, main_type(p), p.provenance.training.bucket); }
 
 [[nodiscard]] inline integral_shares shares_of(plan const& p) { return integral_shares(p.ratios, p.cuts); }
 
@@ -148,7 +152,7 @@ struct plan_cost {
 /// Prices a plan, on the cluster it was made for or on another one with as many devices.
 /// Throws `input_error` if the numbers of devices differ, or the cluster has device groups and the plan is not made for any.
 [[nodiscard]] inline plan_cost evaluate(plan const& p, cluster const& c) {
-    auto const model = per_device_model(c, main_type(p));
+    auto const model = per_device_model(c, p);
     if (model.class_count() != p.devices.size())
         throw input_error("cluster '" + c.name + "'", "has " + std::to_string(model.class_count()) + " devices, the plan is for " +
                           std::to_string(p.devices.size()));
@@ -191,6 +195,9 @@ struct plan_cost {
             }
         }
     }
+    auto const gradients_sent = gradient_collectives(p, model, shares);
+    for (std::size_t n = 0; n < prices.size(); ++n)
+        if (p.steps[n].step.reduces_gradients()) prices[n].deferred = gradients_sent[n].seconds;
     if (training.interleaves()) cost.time = detail::time_of(duplex(model.class_count(), training), prices, p.stages);
     else cost.time = training.overlaps_gradients ? detail::time_of(overlapped(model.class_count()), prices) : detail::time_of(serial(model.class_count()), prices);
     for (std::size_t d = 0; d < model.class_count(); ++d) {
@@ -204,7 +211,11 @@ struct plan_cost {
 [[nodiscard]] inline timeline run_serial(plan const& p, cluster const& c) {
     std::vector<step> steps;
     for (auto const& s : p.steps) steps.push_back(s.step);
-    return run_serial(steps, per_device_model(c, main_type(p)), shares_of(p), p.provenance.training.overlaps_gradients);
+    auto const model = per_device_model(c, p);
+    auto const shares = shares_of(p);
+    std::vector<double> gradients;
+    for (auto const& sent : gradient_collectives(p, model, shares)) gradients.push_back(sent.seconds);
+    return run_serial(steps, model, shares, p.provenance.training.overlaps_gradients, gradients);
 }
 
 } // namespace heddle

@@ -61,7 +61,7 @@ template <class Accumulator, ratio_solver Solver>
 class hap_run {
 public:
     hap_run(indexed_program const& program, cluster const& c, Solver& solver, hap_options const& options)
-        : cluster_(c), solver_(solver), options_(options), space_(program, operator_kinds(program), options.cuts), types_(c), model_(c, types_.classes, main_type(program)),
+        : cluster_(c), solver_(solver), options_(options), space_(program, operator_kinds(program), options.cuts), types_(c), model_(c, types_.classes, main_type(program), options.training.bucket),
           proportional_(everywhere(compute_proportional(model_, main_type(program)))), even_(everywhere(even(model_))) {
         if (interleaves) space_.divide_into_stages();
     }
@@ -293,7 +293,7 @@ private:
         if (out_of_time()) return;
         auto roomy = cluster_;
         for (auto& type : roomy.types) type.memory = bytes(std::numeric_limits<double>::max());
-        cost_model const model(roomy, types_.classes, main_type(space_.program()));
+        cost_model const model(roomy, types_.classes, main_type(space_.program()), options_.training.bucket);
         auto const path = improve_bounds<Accumulator>(price(graph_, model, ratios), 6).path;
         if (!path) return;
         auto const balanced = balance_at(*path, ratios);
@@ -321,7 +321,7 @@ private:
         auto options = options_.synthesis;
         options.relaxation_rounds *= search_proves ? 4 : 2;
         if (!search_proves) options.search.label_limit = 0;
-        auto const model = per_device_model(cluster_, main_type(space_.program()));
+        auto const model = per_device_model(cluster_, main_type(space_.program()), options_.training.bucket);
         for (int left = 4;; --left) {
             if (memory_binds_) widen(); // a bound that prices memory is for programs of the graph alone
             auto const priced = price_as_planned(model);
@@ -374,7 +374,7 @@ private:
     }
     /// At the plan's own shares.
     synthesis_result synthesise_per_device(synthesis_options options) {
-        auto const model = per_device_model(cluster_, main_type(space_.program()));
+        auto const model = per_device_model(cluster_, main_type(space_.program()), options_.training.bucket);
         if (weights_) options.weights = per_device(*weights_);
         options.start = best_path_;
         auto found = synthesise_within_time(price_as_planned(model), std::move(options));

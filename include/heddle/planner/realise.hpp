@@ -114,7 +114,7 @@ inline plan_cost relieve_memory(plan& p, cluster const& c) {
     p.cuts = atom_classes(program, instructions);
     apportion(p.cuts, p.ratios);
     auto cost = detail::relieve_memory(p, c);
-    auto const model = per_device_model(c, main_type(p));
+    auto const model = per_device_model(c, p);
     auto const shares = shares_of(p);
     for (auto& s : p.steps) s.step = model.decided(std::move(s.step), shares);
     p.time = cost.time;
