@@ -3,6 +3,8 @@
 /// @brief The commands of the command line: what each takes, and the statuses they exit with.
 #pragma once
 
+#include <heddle/cost/step.hpp>
+
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -17,6 +19,7 @@ struct hap_arguments {
     std::string trace, segments, solver = "clp";
     std::vector<std::string> pins;
     bool group_machines = false, overlap = false;
+    double bucket = training_options{}.bucket.value;
 };
 
 struct hidup_arguments {

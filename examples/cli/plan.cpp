@@ -84,6 +84,7 @@ int run_plan(plan_arguments const& arguments) {
     hap_options options;
     options.training.optimizer_bytes_per_element = arguments.optimizer_bytes;
     options.training.overlaps_gradients = asked.overlap;
+    options.training.bucket = bytes(asked.bucket);
     options.segments = segments_of(model.program, asked.segments);
     for (auto const& pin : asked.pins) options.pinned.push_back(pin_of(model.program, pin));
     auto const labels = arguments.label_limit.value_or(10'000);

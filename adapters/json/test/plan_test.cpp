@@ -76,6 +76,7 @@ plan odd_plan() {
     plan p = test::tiny_plan();
     p.provenance = {"hap \"quoted\"", "model\n", "a", "cluster \xc3\xa4", "b", "9.9.9", {}};
     p.provenance.training.optimizer_bytes_per_element = 0.1;
+    p.provenance.training.bucket = bytes(12345.5);
     p.status = search::status::limit;
     p.which_limit = search::limit_kind::stopped;
     p.reason = "why not";

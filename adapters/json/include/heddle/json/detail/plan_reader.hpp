@@ -99,6 +99,7 @@ private:
         auto const overlaps = from.find("overlaps_gradients"), copies = from.find("copies_gradients");
         plan_.provenance.training.overlaps_gradients = overlaps && overlaps->boolean();
         plan_.provenance.training.copies_gradients = copies && copies->boolean();
+        plan_.provenance.training.bucket = bytes(optional_number(from, "bucket_bytes"));
         if (auto const schedule = root_.find("schedule")) {
             if (auto const kind = schedule->at("kind"); kind.text() != "duplex") kind.expected("'duplex'");
             plan_.provenance.training.micro_batches = static_cast<int>(schedule->at("micro_batches").integer(2, 65536));

@@ -51,6 +51,7 @@ public:
         origin["optimizer_bytes_per_element"] = number(from.training.optimizer_bytes_per_element);
         origin["overlaps_gradients"] = from.training.overlaps_gradients;
         if (from.training.copies_gradients) origin["copies_gradients"] = true;
+        if (from.training.bucket > bytes(0)) origin["bucket_bytes"] = number(from.training.bucket.value);
         result["time"] = {{"compute", number(plan_.time.compute)},
                           {"forward_communication", number(plan_.time.forward_communication)},
                           {"backward_communication", number(plan_.time.backward_communication)},
