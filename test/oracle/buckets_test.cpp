@@ -27,7 +27,7 @@ struct bucketed_case {
 };
 
 /// Buckets of no, some or all gradients of a random plan. Micro-batches: how many take turns, 1 for none.
-bucketed_case random_case(random_source& random, int micro_batches = 1) {
+bucketed_case random_bucketed_case(random_source& random, int micro_batches = 1) {
     auto const p = test::random_program(random, {.least_operators = 6, .most_operators = 20});
     auto const indexed = index_program(p);
     bucketed_case x{test::random_cluster(random, {.most_types = 3, .most_devices = 5}), {}};
@@ -39,13 +39,13 @@ bucketed_case random_case(random_source& random, int micro_batches = 1) {
     return x;
 }
 
-double seconds_of(plan p, cluster const& c, bytes bucket) {
+double seconds_with_buckets(plan p, cluster const& c, bytes bucket) {
     p.provenance.training.bucket = bucket;
     return evaluate(p, c).time.total();
 }
 
 /// The time of a plan as searches add it up: every gradient by what it adds to its bucket.
-double added_up(plan const& p, cluster const& c) {
+double added_up_by_gradient(plan const& p, cluster const& c) {
     auto const model = per_device_model(c, p);
     auto const shares = shares_of(p);
     auto const total = [&](auto const& clock) {
@@ -68,7 +68,7 @@ TEST_CASE("every gradient is in one bucket, of one kind, filled in the order of 
     int several = 0, sent_early = 0;
     for (std::uint64_t seed = 1; seed <= 500; ++seed) {
         random_source random(seed);
-        auto const [machines, p] = random_case(random);
+        auto const [machines, p] = random_bucketed_case(random);
         CAPTURE(seed);
         bytes const limit = p.provenance.training.bucket;
         std::set<std::size_t> met;
@@ -109,9 +109,9 @@ TEST_CASE("a plan costs what its events take, no more than tensor by tensor, and
     int cheaper = 0, exact = 0;
     for (std::uint64_t seed = 1; seed <= 800; ++seed) {
         random_source random(seed + 1000);
-        auto const [machines, p] = random_case(random);
+        auto const [machines, p] = random_bucketed_case(random);
         CAPTURE(seed);
-        double const cost = evaluate(p, machines).time.total(), one_by_one = seconds_of(p, machines, bytes(0)), added = added_up(p, machines);
+        double const cost = evaluate(p, machines).time.total(), one_by_one = seconds_with_buckets(p, machines, bytes(0)), added = added_up_by_gradient(p, machines);
         CHECK(run_serial(p, machines).total == doctest::Approx(cost).epsilon(1e-9));
         CHECK(added <= cost * (1 + 1e-9));
         if (!p.provenance.training.overlaps_gradients) CHECK(cost <= one_by_one * (1 + 1e-9)); // a bucket that overlaps waits for its last gradient
@@ -127,13 +127,13 @@ TEST_CASE("so do micro-batches in turn") {
     int cheaper = 0;
     for (std::uint64_t seed = 1; seed <= 300; ++seed) {
         random_source random(seed + 2000);
-        auto const [machines, p] = random_case(random, 2);
+        auto const [machines, p] = random_bucketed_case(random, 2);
         CAPTURE(seed);
         double const cost = evaluate(p, machines).time.total();
         CHECK(simulate(p, machines, {.barriers = true}).total == doctest::Approx(cost).epsilon(1e-9));
         CHECK(simulate(p, machines).total <= cost * (1 + 1e-9));
-        CHECK(added_up(p, machines) <= cost * (1 + 1e-9));
-        cheaper += cost < seconds_of(p, machines, bytes(0)) * (1 - 1e-6);
+        CHECK(added_up_by_gradient(p, machines) <= cost * (1 + 1e-9));
+        cheaper += cost < seconds_with_buckets(p, machines, bytes(0)) * (1 - 1e-6);
     }
     CHECK(cheaper > 3);
 }

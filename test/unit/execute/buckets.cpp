@@ -19,7 +19,7 @@ using namespace heddle;
 namespace {
 
 /// Calls by kind of collective of one iteration on the first rank.
-std::vector<std::uint64_t> calls_of(program const& p, plan const& what, std::uint64_t seed) {
+std::vector<std::uint64_t> calls_by_collective(program const& p, plan const& what, std::uint64_t seed) {
     auto const indexed = index_for(p, what);
     auto const sources = random_sources<double>(p, seed);
     std::vector<std::uint64_t> calls(collective_count);
@@ -44,7 +44,7 @@ TEST_CASE("buckets of any size give the gradients of the single device, by one c
         auto what = test::random_plan(indexed, static_cast<std::size_t>(random.between(2, 4)), random);
         CAPTURE(seed);
         what.provenance.training.bucket = bytes(0);
-        auto const one_by_one = calls_of(p, what, seed);
+        auto const one_by_one = calls_by_collective(p, what, seed);
         what.provenance.training.bucket = bytes(random.of(std::vector<double>{300, 3000, 1e9}));
         INFO(test::describe(p) << test::describe(what));
         auto const shown = test::emulate(p, what, seed);
@@ -57,7 +57,7 @@ TEST_CASE("buckets of any size give the gradients of the single device, by one c
             ++seen[std::string(name(t.kind)) + (is_one_by_one(t) ? ", one by one" : "")];
             for (auto n : bucket.steps) ++seen[what.steps[n].instruction.what == instruction::kind::read ? "read" : "converted"];
         }
-        CHECK(calls_of(p, what, seed) == together);
+        CHECK(calls_by_collective(p, what, seed) == together);
     }
     for (char const* kind : {"all_reduce", "reduce_scatter", "reduce_scatter, one by one", "read", "converted"}) {
         CAPTURE(kind);
