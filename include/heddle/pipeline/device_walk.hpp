@@ -43,6 +43,9 @@ public:
     [[nodiscard]] static state none() { return 0; }
     [[nodiscard]] state all() const { return all_; }
 
+    /// Whether a template may use these devices and no others.
+    [[nodiscard]] bool is_complete(state s) const { return s == all_ || (problem_->leaves_out() && s != none() && s % width_ == 0); }
+
     /// How many machines of a type are used up.
     [[nodiscard]] std::size_t machines_used(state s, std::size_t type) const {
         state const above = type + 1 < stride_.size() ? stride_[type + 1] : count_;

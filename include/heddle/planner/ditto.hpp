@@ -10,6 +10,7 @@
 #include <heddle/pipeline/template.hpp>
 #include <heddle/pipeline/template_plan.hpp>
 #include <heddle/pipeline/template_problem.hpp>
+#include <heddle/search/deadline.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -31,8 +32,21 @@ struct ditto_options {
     template_method method = template_method::both;
     folding_options folding{};
     recovery_options recovery{};
-    /// Of the exact search.
+    /// Of the exact search; where there is a recovery before, its time counts too.
     template_options exact{};
+
+    /// When all of it ends.
+    [[nodiscard]] search::deadline until() const {
+        auto const& last = method == template_method::recover ? recovery.limits : exact;
+        return search::deadline(last.time_limit_seconds, last.stop);
+    }
+    /// The same in no more time. Nothing: in any.
+    [[nodiscard]] ditto_options within(std::optional<double> seconds) const {
+        auto o = *this;
+        for (auto* limit : {&o.recovery.limits.time_limit_seconds, &o.exact.time_limit_seconds})
+            if (seconds) limit->emplace(std::min(limit->value_or(*seconds), *seconds));
+        return o;
+    }
 };
 
 struct ditto_plan {
@@ -43,7 +57,7 @@ struct ditto_plan {
     std::optional<seconds> recovered{};
 };
 
-/// Plans a pipeline over machines of several types that uses all devices.
+/// Plans a pipeline over machines of several types that uses all devices, but for machines left out where there are more than layers.
 ///
 /// *Returns* `recover`'s result, `plan_template`'s result, or the better of the two with the better bound: `optimal` where the
 /// exact search ends. *Throws* `input_error` before work starts.
@@ -51,12 +65,13 @@ struct ditto_plan {
 template <pipeline_schedule Schedule = one_f_one_b>
 [[nodiscard]] ditto_plan plan_ditto(template_problem const& p, ditto_options const& o = {}, Schedule const& schedule = {}) {
     if (o.method == template_method::exact) return {plan_template(p, o.exact, schedule)};
+    auto const until = o.until();
     auto const folded = fold(p, o.folding);
     ditto_plan out{recover(p, folded, o.recovery, schedule), folded};
     if (out.best.cost) out.recovered = out.best.cost->total;
     if (o.method == template_method::recover || out.best.status == search::status::optimal) return out;
 
-    auto limits = o.exact;
+    auto limits = o.within(until.left()).exact;
     if (out.recovered) limits.cutoff = std::min(limits.cutoff, *out.recovered);
     auto better = plan_template(p, limits, schedule);
     better.statistics += out.best.statistics;
@@ -83,7 +98,7 @@ struct replication_options {
 /// Copies of one template side by side, which share the micro-batches evenly.
 struct replicated_template {
     std::size_t copies = 0;
-    /// Machines of each type in a copy, and those in none.
+    /// Machines of each type for a copy, which may leave some out, and those for none.
     std::vector<std::size_t> machines, idle;
     /// What one copy does, with its part of the micro-batches rounded up.
     pipeline_template each;
@@ -92,7 +107,7 @@ struct replicated_template {
 };
 
 /// Divides a cluster into equal copies of a smaller one and plans that: every set of machines that is small enough, in as many
-/// copies as there can be, whichever is the fastest. What the copies have to tell each other is not counted.
+/// copies as there can be, whichever is the fastest. Time limits are of all together. What the copies have to tell each other is not counted.
 ///
 /// The status is that of `each`; without copies, `each` says why. *Throws* `input_error`.
 /// *Complexity.* A `plan_ditto` per set of machines tried, at most `most_machines` of them.
@@ -105,9 +120,12 @@ template <pipeline_schedule Schedule = one_f_one_b>
         return sum;
     };
     replicated_template best;
+    auto const until = o.plan.until();
     std::size_t copies = 1;
     while (count(copies) > o.most_machines && count(copies + 1) > 0) ++copies;
+    auto cut_short = search::limit_kind::none;
     for (; count(copies) > 0; ++copies) {
+        if (best.copies != 0 && (cut_short = until.reached()) != search::limit_kind::none) break;
         auto most = std::numeric_limits<std::size_t>::max(); // with the same machines in each
         for (auto const& t : p.types)
             if (t.device_count() > 0 && t.machines >= copies) most = std::min(most, t.machines / (t.machines / copies));
@@ -120,11 +138,15 @@ template <pipeline_schedule Schedule = one_f_one_b>
         }
         q.micro_batches = (p.micro_batches + static_cast<std::int64_t>(copies) - 1) / static_cast<std::int64_t>(copies);
         if (!schedule.can_run({std::min(q.device_count(), q.layer_count()), q.micro_batches})) continue;
-        r.each = plan_ditto(q, o.plan, schedule).best;
+        r.each = plan_ditto(q, o.plan.within(until.left()), schedule).best;
         bool const is_better = r.each.cost && (!best.each.cost || r.each.cost->total < best.each.cost->total);
         if (is_better || best.copies == 0) best = std::move(r);
     }
     if (best.copies == 0) best.each.reason = "the schedule can run on no number of copies";
+    if (cut_short != search::limit_kind::none) {
+        best.each.status = search::status::limit;
+        best.each.which_limit = cut_short;
+    }
     if (!best.each.cost) best.copies = 0;
     best.lower_bound = static_cast<double>(p.micro_batches) * least_time_per_micro_batch(p);
     return best;
