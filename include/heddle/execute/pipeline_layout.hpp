@@ -127,7 +127,8 @@ private:
 
 /// Whether a pipeline plan computes what a program does: layers are the program's operators, each stage and device once, memory within its
 /// limits, micro-batches are the batch, tensor groups compute the program by a sound plan that stages can run. *Complexity.* That of `verify` of the groups' plans.
-[[nodiscard]] inline verification verify(program const& p, pipeline_plan const& what) {
+template <single_device_program Program>
+[[nodiscard]] verification verify(Program const& p, pipeline_plan const& what) {
     try {
         auto const indexed = index_program(p);
         auto const batch = split_along_batch(indexed);

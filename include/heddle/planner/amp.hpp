@@ -8,9 +8,9 @@
 #include <heddle/pipeline/strategy.hpp>
 #include <heddle/pipeline/strategy_bound.hpp>
 #include <heddle/pipeline/strategy_walk.hpp>
+#include <heddle/search/deadline.hpp>
 
 #include <algorithm>
-#include <chrono>
 #include <cstddef>
 #include <limits>
 #include <map>
@@ -84,7 +84,7 @@ namespace detail {
 
 class amp_run {
 public:
-    amp_run(strategy_problem const& p, amp_options const& o) : problem_(p), options_(o), model_(p), start_(clock::now()) {
+    amp_run(strategy_problem const& p, amp_options const& o) : problem_(p), options_(o), until_(o.time_limit_seconds, o.stop), model_(p) {
         collect_degrees();
         collect_shapes();
     }
@@ -103,12 +103,11 @@ public:
         conclude();
         if constexpr (requires(ranked_strategy const& r) { { visitor.on_trial(r.plan, r.cost) } -> std::convertible_to<std::optional<seconds>>; })
             try_for_real(visitor);
-        out_.statistics.seconds = elapsed();
+        out_.statistics.seconds = until_.elapsed();
         return std::move(out_);
     }
 
 private:
-    using clock = std::chrono::steady_clock;
     struct candidate {
         parallel_shape grid;
         seconds bound;
@@ -154,6 +153,10 @@ private:
         std::vector<candidate> kept;
         double least_excess = std::numeric_limits<double>::infinity();
         for (auto c : shapes_) {
+            if (is_stopped()) {
+                kept.push_back(c); // its bound stays zero
+                continue;
+            }
             auto const found = bound_shape(model_, c.grid);
             out_.statistics.assignment += found.assignment.statistics;
             if (found.assignment.cost) {
@@ -180,6 +183,8 @@ private:
             ++out_.statistics.placements;
             layer_assignment_options o;
             o.cutoff = cutoff();
+            o.time_limit_seconds = until_.left();
+            o.stop = until_.stop();
             if (auto s = assign_strategy(model_, grid, placement, o)) keep(*std::move(s));
         }
     }
@@ -228,7 +233,7 @@ private:
         auto o = options_.annealing;
         o.lower_bound = std::max(o.lower_bound, shapes_.front().bound.value);
         o.stop = options_.stop;
-        if (options_.time_limit_seconds) o.time_limit_seconds = std::max(0.0, *options_.time_limit_seconds - elapsed());
+        o.time_limit_seconds = until_.left();
         auto const found = search::anneal(walk, o);
         out_.statistics.annealing = found.statistics;
         if (!found.state || !found.cost) return;
@@ -272,18 +277,15 @@ private:
         else if (tried > 0) out_.best = tried < out_.record.size() ? std::optional(tried) : std::nullopt;
     }
 
-    [[nodiscard]] double elapsed() const { return std::chrono::duration<double>(clock::now() - start_).count(); }
     bool is_stopped() {
-        if (out_.which_limit != search::limit_kind::none) return true;
-        if (options_.stop.stop_requested()) out_.which_limit = search::limit_kind::stopped;
-        else if (options_.time_limit_seconds && elapsed() >= *options_.time_limit_seconds) out_.which_limit = search::limit_kind::time;
+        if (out_.which_limit == search::limit_kind::none) out_.which_limit = until_.reached();
         return out_.which_limit != search::limit_kind::none;
     }
 
     strategy_problem const& problem_;
     amp_options const& options_;
+    search::deadline until_;
     strategy_model model_;
-    clock::time_point start_;
     std::vector<std::size_t> degrees_;
     std::vector<candidate> shapes_;
     std::map<parallel_degrees, std::vector<device_placement>> placements_;

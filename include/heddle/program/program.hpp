@@ -9,6 +9,7 @@
 #include <heddle/program/tensor.hpp>
 
 #include <algorithm>
+#include <concepts>
 #include <map>
 #include <optional>
 #include <span>
@@ -33,6 +34,10 @@ struct operator_info {
     std::vector<tensor_id> results;
     operator_attributes attributes{};
 };
+
+namespace detail {
+struct program_copier;
+}
 
 /// A single-device training program: tensors and operators in topological order, one scalar loss.
 /// Models `single_device_program`. Made by `program_builder`; immutable.
@@ -97,6 +102,7 @@ public:
 
 private:
     friend class program_builder;
+    friend struct detail::program_copier;
     std::vector<tensor_info> tensors_;
     std::vector<operator_info> operators_;
     tensor_id loss_ = 0;
@@ -280,6 +286,42 @@ private:
     std::vector<bool> differentiable_;
 };
 
-static_assert(single_device_program<program>);
+static_assert(runnable_program<program>);
+
+namespace detail {
+
+struct program_copier {
+    template <single_device_program Program>
+    static program copy(Program const& p) {
+        using access = program_access<Program>;
+        program own;
+        auto const tensors = static_cast<tensor_id>(access::tensor_count(p));
+        auto const operators = static_cast<operator_id>(access::operator_count(p));
+        for (tensor_id t = 0; t < tensors; ++t) own.tensors_.push_back(access::tensor(p, t));
+        for (operator_id o = 0; o < operators; ++o) {
+            auto& op = own.operators_.emplace_back();
+            op.name = access::name(p, o);
+            op.rule = access::rule(p, o);
+            op.work = access::work(p, o);
+            for (tensor_id const t : access::operands(p, o)) op.operands.push_back(t);
+            for (tensor_id const t : access::results(p, o)) op.results.push_back(t);
+            if constexpr (tells_kinds<Program>) op.kind = access::kind(p, o);
+            if constexpr (requires { { access::attributes(p, o) } -> std::convertible_to<operator_attributes>; }) op.attributes = access::attributes(p, o);
+        }
+        own.loss_ = access::loss(p);
+        return own;
+    }
+};
+
+} // namespace detail
+
+/// A program of another type as the library's own, numbered alike: for what makes a program of another size of one, or runs it.
+/// *Precondition:* its axioms hold, as `index_program` checks. *Complexity.* That of a copy.
+template <single_device_program Program>
+    requires(!std::same_as<Program, program>)
+[[nodiscard]] program program_of(Program const& p) {
+    return detail::program_copier::copy(p);
+}
+[[nodiscard]] inline program const& program_of(program const& p) { return p; }
 
 } // namespace heddle
