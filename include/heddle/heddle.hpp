@@ -12,6 +12,7 @@
 #include <heddle/search/anneal.hpp>
 #include <heddle/search/best_first.hpp>
 #include <heddle/search/block_vector.hpp>
+#include <heddle/search/deadline.hpp>
 #include <heddle/search/landmark_bound.hpp>
 #include <heddle/search/landmark_cuts.hpp>
 #include <heddle/search/mix_bits.hpp>

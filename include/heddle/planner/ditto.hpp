@@ -41,10 +41,10 @@ struct ditto_options {
         return search::deadline(last.time_limit_seconds, last.stop);
     }
     /// The same in no more time. Nothing: in any.
-    [[nodiscard]] ditto_options within(std::optional<double> seconds) const {
+    [[nodiscard]] ditto_options within(std::optional<double> time_limit) const {
         auto o = *this;
         for (auto* limit : {&o.recovery.limits.time_limit_seconds, &o.exact.time_limit_seconds})
-            if (seconds) limit->emplace(std::min(limit->value_or(*seconds), *seconds));
+            if (time_limit) limit->emplace(std::min(limit->value_or(*time_limit), *time_limit));
         return o;
     }
 };

@@ -16,15 +16,15 @@ namespace heddle::search {
 /// Runs from its construction on. Parts of the work get what is `left`.
 class deadline {
 public:
-    explicit deadline(std::optional<double> seconds = {}, std::stop_token stop = {}) : seconds_(seconds), stop_(std::move(stop)) {}
+    explicit deadline(std::optional<double> time_limit = {}, std::stop_token stop = {}) : time_limit_(time_limit), stop_(std::move(stop)) {}
 
     [[nodiscard]] double elapsed() const { return std::chrono::duration<double>(clock::now() - start_).count(); }
     /// Not below zero; nothing where there is no end.
-    [[nodiscard]] std::optional<double> left() const { return seconds_ ? std::optional(std::max(0.0, *seconds_ - elapsed())) : std::nullopt; }
+    [[nodiscard]] std::optional<double> left() const { return time_limit_ ? std::optional(std::max(0.0, *time_limit_ - elapsed())) : std::nullopt; }
     /// `stopped`, `time`, or none as long as there is time.
     [[nodiscard]] limit_kind reached() const {
         if (stop_.stop_requested()) return limit_kind::stopped;
-        return seconds_ && elapsed() >= *seconds_ ? limit_kind::time : limit_kind::none;
+        return time_limit_ && elapsed() >= *time_limit_ ? limit_kind::time : limit_kind::none;
     }
     [[nodiscard]] bool is_over() const { return reached() != limit_kind::none; }
     [[nodiscard]] std::stop_token const& stop() const { return stop_; }
@@ -32,7 +32,7 @@ public:
 private:
     using clock = std::chrono::steady_clock;
 
-    std::optional<double> seconds_;
+    std::optional<double> time_limit_;
     std::stop_token stop_;
     clock::time_point start_ = clock::now();
 };
