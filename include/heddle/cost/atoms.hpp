@@ -101,7 +101,8 @@ using ratio_table = std::vector<std::vector<double>>;
     }
     std::vector<std::size_t> order(ratios.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
-    std::ranges::sort(order, [&](std::size_t a, std::size_t b) { return remainder[a] != remainder[b] ? remainder[a] > remainder[b] : a < b; });
+    auto const first = order.begin() + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(left) % order.size());
+    std::ranges::nth_element(order, first, [&](std::size_t a, std::size_t b) { return remainder[a] != remainder[b] ? remainder[a] > remainder[b] : a < b; });
     for (std::size_t n = 0; left > 0; n = (n + 1) % order.size(), --left) ++counts[order[n]];
     if (carry)
         for (std::size_t d = 0; d < ratios.size(); ++d)
@@ -161,6 +162,27 @@ private:
     ratio_table ratios_;
     std::map<cut_factor, share_vector> cut_;
     mutable std::map<std::pair<segment_number, extent>, share_vector> alone_;
+};
+
+/// Whole shares of one class of devices that are all alike: the largest, at even ratios.
+/// *Thread safety.* Remembers what it has computed: one thread at a time.
+class most_even_shares {
+public:
+    /// Refers to the program. *Precondition:* one device at least.
+    most_even_shares(indexed_program const& program, int devices) : program_(&program), devices_(devices) {}
+
+    [[nodiscard]] static bool is_by_extent() { return true; }
+    [[nodiscard]] share_vector const& operator()(share_ref ref) const {
+        extent const all = program_->tensors[ref.tensor].factors[static_cast<std::size_t>(ref.factor)].extent;
+        auto& share = by_extent_[all];
+        if (share.empty()) share.push_back(static_cast<double>((all + devices_ - 1) / devices_) / static_cast<double>(all));
+        return share;
+    }
+
+private:
+    indexed_program const* program_;
+    extent devices_;
+    mutable std::map<extent, share_vector> by_extent_;
 };
 
 /// Shares as fractions, by segment and class of devices.

@@ -11,6 +11,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
+#include <map>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -102,7 +104,13 @@ public:
     /// element type `main`, the one that stands in for types without rates of their own.
     cost_model(cluster const& c, std::vector<device_class> classes, element_type main = element_type::float32)
         : classes_(std::move(classes)) {
+        std::map<std::pair<std::size_t, int>, std::size_t> known; // types of device, in groups of a size
         for (auto const& k : classes_) {
+            ranks_ += k.count;
+            has_groups_ = has_groups_ || k.group_size > 1;
+            auto const [at, is_new] = known.try_emplace({k.type, k.group_size}, speeds_.size());
+            speed_of_.push_back(at->second);
+            if (!is_new) continue;
             auto const& type = c.types[k.type];
             auto const fallback = type.rates.find(main);
             if (fallback == type.rates.end())
@@ -123,8 +131,6 @@ public:
                     has_curves_ = has_curves_ || speed.efficiency;
                 }
             }
-            ranks_ += k.count;
-            has_groups_ = has_groups_ || k.group_size > 1;
         }
         for (std::size_t k = 0; k < collective_count; ++k) models_[k] = model_of(c, static_cast<collective>(k));
     }
@@ -132,7 +138,7 @@ public:
     [[nodiscard]] std::size_t class_count() const { return classes_.size(); }
     [[nodiscard]] std::vector<device_class> const& classes() const { return classes_; }
     [[nodiscard]] int ranks() const { return ranks_; }
-    [[nodiscard]] double memory_limit(std::size_t k) const { return speeds_[k].memory; }
+    [[nodiscard]] double memory_limit(std::size_t k) const { return speeds(k).memory; }
     [[nodiscard]] collective_model const& model(collective kind) const { return models_[static_cast<std::size_t>(kind)]; }
     /// Whether some class's efficiency depends on the size of kernels.
     [[nodiscard]] bool has_curves() const { return has_curves_; }
@@ -149,10 +155,10 @@ public:
         [[nodiscard]] saturated_work arithmetic_curve(flops work) const { return {work.value / rate, work / efficiency->scale, *efficiency}; }
     };
     [[nodiscard]] roofline const& speed(std::size_t k, element_type e, operator_class o) const {
-        return speeds_[k].rooflines[static_cast<std::size_t>(e)][static_cast<std::size_t>(o)];
+        return speeds(k).rooflines[static_cast<std::size_t>(e)][static_cast<std::size_t>(o)];
     }
     /// Of the memory, in bytes per second.
-    [[nodiscard]] double bandwidth(std::size_t k) const { return speeds_[k].bandwidth; }
+    [[nodiscard]] double bandwidth(std::size_t k) const { return speeds(k).bandwidth; }
 
     /// Roofline time of a kernel on a class with share `s` of what is split; in a group, on each of its devices.
     [[nodiscard]] double time(kernel const& work, std::size_t k, element_type e, operator_class o, bool split, double s) const {
@@ -207,7 +213,7 @@ public:
     }
 
     /// Time of a step inside a group as a line in the bytes of the whole tensor; zero on a single device.
-    [[nodiscard]] collective_model::piece const& inside(inside_step kind, std::size_t k) const { return speeds_[k].inside[static_cast<std::size_t>(kind)]; }
+    [[nodiscard]] collective_model::piece const& inside(inside_step kind, std::size_t k) const { return speeds(k).inside[static_cast<std::size_t>(kind)]; }
     /// Seconds of all transfers of a list inside a class's groups, with share `s` of what is split.
     [[nodiscard]] double time(inside_list const& list, std::size_t k, double s) const {
         double sum = 0;
@@ -294,7 +300,7 @@ public:
             double const mine = split ? (*share)[k] : 1;
             cost.forward.push_back(time(s.forward, k, s.type, s.category, split, mine));
             cost.backward.push_back(time(s.backward, k, s.type, s.category, split, mine));
-            cost.update.push_back(time(s.deferred, k, s.type, s.category, false, 1) + at(s.update, mine) / speeds_[k].bandwidth);
+            cost.update.push_back(time(s.deferred, k, s.type, s.category, false, 1) + at(s.update, mine) / bandwidth(k));
             cost.memory.push_back(at(on_member(s.stored, k), mine) + at(on_member(s.saved, k), mine));
             if (classes_[k].group_size == 1) continue;
             cost.forward.back() += time(s.inside_forward, k, mine);
@@ -315,8 +321,12 @@ private:
         std::array<std::array<roofline, operator_class_count>, element_type_count> rooflines{};
     };
 
+    [[nodiscard]] class_speeds const& speeds(std::size_t k) const { return speeds_[speed_of_[k]]; }
+
     std::vector<device_class> classes_;
+    /// Of the types of the classes; by class, the number of its own.
     std::vector<class_speeds> speeds_;
+    std::vector<std::size_t> speed_of_;
     std::array<collective_model, collective_count> models_;
     int ranks_ = 0;
     bool has_groups_ = false, has_curves_ = false;

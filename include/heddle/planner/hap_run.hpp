@@ -140,9 +140,20 @@ private:
         return {space_, graph, steps_, model, shares, options_.training};
     }
     [[nodiscard]] priced_graph price(ratio_table const& ratios) const { return price(graph_, model_, ratios); }
-    /// Classes are devices here, at the plan's own shares.
-    [[nodiscard]] priced_graph price_as_planned(cost_model const& per_device) const {
-        return {space_, graph_, steps_, per_device, integral_shares(space_.program(), best_->ratios, best_->cuts), options_.training};
+    /// Classes are devices of one type with the same shares of the plan here.
+    [[nodiscard]] priced_graph price_as_planned(cost_model const& model, alike_devices const& alike) const {
+        largest_shares const shares(integral_shares(space_.program(), best_->ratios, best_->cuts), alike.of_device);
+        return {space_, graph_, steps_, model, shares, options_.training};
+    }
+    /// By their shares of all that the plan cuts or might have cut.
+    [[nodiscard]] alike_devices alike_as_planned() const {
+        alike_devices alike(cluster_);
+        for (auto const& cut : best_->cuts) alike.refine(cut.counts);
+        std::set<std::pair<segment_number, extent>> others;
+        for (auto const& t : space_.program().tensors)
+            for (auto const& f : t.factors)
+                if (others.insert({f.segment, f.extent}).second) alike.refine(apportion(f.extent, best_->ratios.at(f.segment)));
+        return alike;
     }
 
     /// Prices a pair on integral shares and keeps it if it is the best so far.
@@ -321,12 +332,13 @@ private:
         auto options = options_.synthesis;
         options.relaxation_rounds *= search_proves ? 4 : 2;
         if (!search_proves) options.search.label_limit = 0;
-        auto const model = per_device_model(cluster_, main_type(space_.program()));
         for (int left = 4;; --left) {
             if (memory_binds_) widen(); // a bound that prices memory is for programs of the graph alone
-            auto const priced = price_as_planned(model);
+            auto const alike = alike_as_planned();
+            cost_model const model(cluster_, alike.classes, main_type(space_.program()));
+            auto const priced = price_as_planned(model, alike);
             options.start = best_path_;
-            if (search_proves && weights_) options.weights = per_device(*weights_);
+            if (search_proves && weights_) options.weights = as_planned(*weights_, alike);
             auto const found = search_proves ? search_while_it_pays(priced, options) : synthesise_within_time(priced, options);
             if (found.memory_binds && !has_all_programs_) {
                 memory_binds_ = true;
@@ -374,21 +386,23 @@ private:
     }
     /// At the plan's own shares.
     synthesis_result synthesise_per_device(synthesis_options options) {
-        auto const model = per_device_model(cluster_, main_type(space_.program()));
-        if (weights_) options.weights = per_device(*weights_);
+        auto const alike = alike_as_planned();
+        cost_model const model(cluster_, alike.classes, main_type(space_.program()));
+        if (weights_) options.weights = as_planned(*weights_, alike);
         options.start = best_path_;
-        auto found = synthesise_within_time(price_as_planned(model), std::move(options));
+        auto found = synthesise_within_time(price_as_planned(model, alike), std::move(options));
         if (found.which_limit != search::limit_kind::none) which_limit_ = found.which_limit;
         return found;
     }
 
     /// From weights per type, each shared evenly by its devices.
-    [[nodiscard]] multipliers per_device(multipliers const& per_type) const {
-        multipliers result{per_type.time, {}};
-        result.time.clock.clear();
-        for (auto k : types_.of_device) {
-            result.time.clock.push_back(per_type.time.clock[k] / types_.classes[k].count);
-            result.memory.push_back(per_type.memory[k] / types_.classes[k].count);
+    [[nodiscard]] multipliers as_planned(multipliers const& per_type, alike_devices const& alike) const {
+        multipliers result{per_type.time, std::vector<double>(alike.classes.size())};
+        result.time.clock.assign(alike.classes.size(), 0.0);
+        for (std::size_t d = 0; d < alike.of_device.size(); ++d) {
+            auto const k = types_.of_device[d], mine = alike.of_device[d];
+            result.time.clock[mine] += per_type.time.clock[k] / types_.classes[k].count;
+            result.memory[mine] += per_type.memory[k] / types_.classes[k].count;
         }
         return result;
     }

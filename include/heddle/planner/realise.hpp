@@ -114,8 +114,10 @@ inline plan_cost relieve_memory(plan& p, cluster const& c) {
     p.cuts = atom_classes(program, instructions);
     apportion(p.cuts, p.ratios);
     auto cost = detail::relieve_memory(p, c);
-    auto const model = per_device_model(c, main_type(p));
-    auto const shares = shares_of(p);
+    alike_devices alike(c);
+    for (auto const& cut : p.cuts) alike.refine(cut.counts);
+    cost_model const model(c, alike.classes, main_type(p));
+    largest_shares const shares(shares_of(p), alike.of_device);
     for (auto& s : p.steps) s.step = model.decided(std::move(s.step), shares);
     p.time = cost.time;
     p.memory = cost.memory;
