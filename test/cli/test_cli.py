@@ -310,6 +310,19 @@ class CommandLine(unittest.TestCase):
         self.assertEqual((summary["status"], summary["cost"]), ("infeasible", None))
         self.assertIn("would need", summary["reason"])
         self.assertFalse(out.exists())
+        for method in ("recover", "exact", "both"):
+            result = run("plan", "--model", MODEL, "--cluster", CLUSTER, "--planner", "ditto", "--memory-limit", "1e6", "--method", method, "--out", out, "--json")
+            self.assertEqual((result.returncode, result.stderr, json.loads(result.stdout)["status"]), (3, "", "infeasible"))
+            self.assertFalse(out.exists())
+
+    def test_more_machines_than_layers(self):
+        model = ("--model", "examples/models/bert_12.json.gz", "--cluster", "examples/clusters/v100x8_p100x24.json", "--planner", "ditto")
+        summary, plan = self.pipeline(*model)
+        self.check_pipeline(summary, plan, 4, 32)
+        self.assertRegex(summary["warnings"][0], "^[4-7] machines are left out$")
+        started = time.monotonic()
+        limited, _ = self.pipeline(*model, "--layers", "names", "--split", "free", "--time-limit", 1)
+        self.assertLess(time.monotonic() - started, 6)  # ten sizes of micro-batch divide the batch
 
     def test_bad_input_leaves_no_output(self):
         out = self.path / "plan.json"
