@@ -154,7 +154,8 @@ private:
         double least_excess = std::numeric_limits<double>::infinity();
         for (auto c : shapes_) {
             if (is_stopped()) {
-                kept.push_back(c); // its bound stays zero
+                c.bound = quick_bound(c.grid);
+                kept.push_back(c);
                 continue;
             }
             auto const found = bound_shape(model_, c.grid);
@@ -175,6 +176,19 @@ private:
         }
         shapes_ = std::move(kept);
         std::ranges::sort(shapes_, {}, [](candidate const& c) { return std::tuple(c.bound, c.grid.degrees, c.grid.micro_batch_size); });
+    }
+
+    /// What no strategy of a shape beats: its layers in equal parts on the fastest type.
+    [[nodiscard]] seconds quick_bound(parallel_shape const& grid) const {
+        std::set<std::size_t> types;
+        for (auto const& m : problem_.machines) types.insert(m.type);
+        seconds sum;
+        for (std::size_t l = 0; l < problem_.layer_count(); ++l) {
+            seconds least(std::numeric_limits<double>::infinity());
+            for (auto const t : types) least = std::min(least, problem_.time_on(t, grid.degrees.tensor, l, grid.micro_batch_size));
+            sum += least;
+        }
+        return sum * ((1 + static_cast<double>(grid.micro_batches - 1) / static_cast<double>(grid.degrees.pipeline)) * (1 - 1e-12));
     }
 
     void search_placements(parallel_shape const& grid) {

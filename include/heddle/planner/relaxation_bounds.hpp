@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/cost/priced_graph.hpp>
+#include <heddle/search/deadline.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -43,8 +44,8 @@ public:
         for (std::size_t k = 0; price_ > 0 && k < classes_; ++k) fullness_[k] = weights_.memory[k] * limit(k) / price_;
     }
 
-    relaxation_bounds run(int rounds) && {
-        for (int round = 0; round < rounds && !is_closed(1e-12); ++round) {
+    relaxation_bounds run(int rounds, search::deadline const& until) && {
+        for (int round = 0; round < rounds && !is_closed(1e-12) && (round == 0 || !until.is_over()); ++round) {
             auto current = priced_.relax(weights_);
             if (!std::isfinite(current.paths.to_goal())) return std::move(best_);
             double const bound = current.bound() + clock_.relaxed(clock_.initial(), weights_.time, 0);
@@ -64,7 +65,7 @@ public:
             if (auto& turns = weights_.time.turns) move_turns(*turns, loads);
             if (price_ > 0 || !fits) price_memory(fits, cost.memory, bound);
         }
-        if (!is_closed(1e-3)) cross();
+        if (!is_closed(1e-3) && !until.is_over()) cross();
         if (interleaves && !best_.tightest.empty()) { // and one that counts the slots lost so far instead of what the network may do in them
             auto other = best_.tightest.front().weights;
             other.time.forward.patient = other.time.backward.patient = 0;
@@ -201,10 +202,12 @@ private:
 /// price that rises while the path does not fit and falls while it does, by ever smaller factors, and that shifts towards
 /// the class that is fullest. Starts from given weights, such as those of other shares, or from even ones.
 /// Every path met is evaluated as a program; where bound and cost are still apart, so are some that join two of them.
+/// Once time is over there are no more rounds; the first there is always.
 /// *Complexity.* Linear in the graph, per round.
 template <class Accumulator = serial>
-[[nodiscard]] relaxation_bounds improve_bounds(priced_graph const& priced, int rounds, std::optional<multipliers> const& start = {}) {
-    return detail::bound_improver<Accumulator>(priced, start).run(rounds);
+[[nodiscard]] relaxation_bounds improve_bounds(priced_graph const& priced, int rounds, std::optional<multipliers> const& start = {},
+                                               search::deadline const& until = search::deadline()) {
+    return detail::bound_improver<Accumulator>(priced, start).run(rounds, until);
 }
 
 } // namespace heddle

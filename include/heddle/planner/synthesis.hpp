@@ -41,7 +41,7 @@ struct synthesis_options {
     search_engine engine = search_engine::best_first;
     /// Of Pareto dynamic programming: labels expanded per level. What it leaves out counts in the bound.
     std::size_t beam = std::numeric_limits<std::size_t>::max();
-    /// With fewer labels than cuts, a search could not reach its end: there is none.
+    /// Time is of relaxations and searches together. With fewer labels than cuts, a search could not reach its end: there is none.
     search::options search{.label_limit = 10'000, .comparison_limit = 10'000'000};
     /// A program known already, as a first incumbent.
     std::optional<move_list> start{};
@@ -58,7 +58,8 @@ template <class Accumulator = serial>
     bool search_bounds = Accumulator::overlaps_gradients;
     if constexpr (requires { Accumulator::interleaves; }) search_bounds = priced.has_all_orders();
     synthesis_result result;
-    auto bounds = improve_bounds<Accumulator>(priced, options.relaxation_rounds, options.weights);
+    search::deadline const until(options.search.time_limit_seconds, options.search.stop);
+    auto bounds = improve_bounds<Accumulator>(priced, options.relaxation_rounds, options.weights, until);
     result.lower_bound = std::max(0.0, bounds.lower_bound);
     result.memory_binds = bounds.memory_binds;
     if (options.start)
@@ -78,6 +79,7 @@ template <class Accumulator = serial>
         priced_graph_problem<Accumulator> const problem(priced, bounds.tightest, memory_matters);
         auto search_options = options.search;
         search_options.cutoff = bounds.cost.seconds;
+        search_options.time_limit_seconds = until.left();
         auto found = options.engine == search_engine::best_first ? search::best_first(problem, search_options) : search::pareto_dp(problem, {search_options, options.beam});
         result.statistics += found.statistics;
         // A beam that finds nothing better than what is there has come to its end none the less.

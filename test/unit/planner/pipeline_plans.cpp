@@ -8,6 +8,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <set>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -89,8 +90,10 @@ TEST_CASE("random templates as plans: devices of a machine in the order of its s
         ++found;
         CHECK(plan.cost() == doctest::Approx(d.best.cost->total.value));
         std::size_t placed = 0;
+        std::set<std::size_t> machines;
         for (std::size_t s = 0; s < plan.stages.size(); ++s) {
             auto const& group = plan.stages[s].devices.at(0);
+            machines.insert(plan.devices[group.front()].machine);
             placed += group.size();
             CHECK(group.size() == d.best.stages[s].devices);
             for (auto const device : group) {
@@ -98,7 +101,8 @@ TEST_CASE("random templates as plans: devices of a machine in the order of its s
                 CHECK(plan.devices[device].machine == plan.devices[group.front()].machine);
             }
         }
-        CHECK(placed == p.device_count());
+        CHECK(static_cast<std::size_t>(std::ranges::count_if(plan.devices, [&](auto const& device) { return machines.contains(device.machine); })) == placed);
+        CHECK((machines.size() == p.machine_count() || p.machine_count() > p.layer_count()));
         for (auto const& [name, cost] : plan.baselines)
             if (cost) CHECK(*cost >= plan.cost() * (1 - 1e-9));
     }
