@@ -60,6 +60,7 @@
 #include <heddle/theory/theory.hpp>
 #include <heddle/theory/view_conversions.hpp>
 
+#include <heddle/cost/alike_devices.hpp>
 #include <heddle/cost/atoms.hpp>
 #include <heddle/cost/cost_model.hpp>
 #include <heddle/cost/duplex.hpp>

@@ -8,14 +8,14 @@
 #include <vector>
 
 using namespace heddle;
-using numbers = std::vector<std::size_t>;
+using class_numbers = std::vector<std::size_t>;
 
 TEST_CASE("devices are alike by type, and told apart by what they have") {
     cluster c;
     c.types.resize(2);
     c.machines = {{.type = 1, .devices = 2}, {.type = 0, .devices = 3}, {.type = 1}};
     alike_devices alike(c);
-    CHECK(alike.of_device == numbers{0, 0, 1, 1, 1, 0});
+    CHECK(alike.of_device == class_numbers{0, 0, 1, 1, 1, 0});
     REQUIRE(alike.classes.size() == 2);
     CHECK(alike.classes[0].type == 1);
     CHECK(alike.classes[0].count == 3);
@@ -23,11 +23,11 @@ TEST_CASE("devices are alike by type, and told apart by what they have") {
     alike.refine(std::vector<extent>{4, 4, 4, 4, 4, 4});
     CHECK(alike.classes.size() == 2);
     alike.refine(std::vector<extent>{5, 4, 4, 5, 4, 5});
-    CHECK(alike.of_device == numbers{0, 1, 2, 3, 2, 0}); // in order of first device
+    CHECK(alike.of_device == class_numbers{0, 1, 2, 3, 2, 0}); // in order of first device
     CHECK(alike.classes[0].count == 2);
     CHECK(alike.classes[3].type == 0);
     c.machines[1].is_group = true;
-    CHECK(alike_devices(c).of_device == numbers{0, 0, 1, 0});
+    CHECK(alike_devices(c).of_device == class_numbers{0, 0, 1, 0});
     CHECK(alike_devices(c).classes[1].group_size == 3);
 }
 

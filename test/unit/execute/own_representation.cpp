@@ -71,13 +71,13 @@ cluster two_of_two() {
     return c;
 }
 
-program blocks() { return test::residual_blocks(8, 6, 6, true); }
+program archetype_blocks() { return test::residual_blocks(8, 6, 6, true); }
 
 } // namespace
 
 TEST_CASE("an archetype of a program is planned by hap and hidup as a program of ours, verified and proved") {
-    auto const ours = blocks();
-    archetype const theirs(blocks());
+    auto const ours = archetype_blocks();
+    archetype const theirs(archetype_blocks());
     auto const c = two_of_two();
     auto const plans_of = [&](auto const& p) {
         return std::pair(find_plan(p, c, clp::ratio_solver{}), plan_hidup(p, c, clp::ratio_solver{}));
@@ -97,8 +97,8 @@ TEST_CASE("an archetype of a program is planned by hap and hidup as a program of
 }
 
 TEST_CASE("an archetype of a program is planned by amp and ditto as a program of ours, verified, priced and proved") {
-    auto const ours = blocks();
-    archetype const theirs(blocks());
+    auto const ours = archetype_blocks();
+    archetype const theirs(archetype_blocks());
     auto const c = two_of_two();
     auto const layers = repeated_layers(index_program(theirs));
     auto const strategies = make_strategy_problem(theirs, layers, c);
@@ -118,8 +118,8 @@ TEST_CASE("an archetype of a program is planned by amp and ditto as a program of
 }
 
 TEST_CASE("a copy of a program of another type is the program") {
-    auto const ours = blocks();
-    archetype const theirs(blocks());
+    auto const ours = archetype_blocks();
+    archetype const theirs(archetype_blocks());
     auto const own = program_of(theirs);
     REQUIRE(own.operator_count() == ours.operator_count());
     for (operator_id o = 0; o < own.operator_count(); ++o) {

@@ -51,7 +51,7 @@ template_problem many_subsets() {
     return p;
 }
 
-std::stop_token requested() {
+std::stop_token requested_before() {
     std::stop_source source;
     source.request_stop();
     return source.get_token();
@@ -69,7 +69,7 @@ TEST_CASE("a deadline is of time, of a request, or never") {
     search::deadline const later(1e6);
     CHECK(later.reached() == search::limit_kind::none);
     CHECK(*later.left() <= 1e6);
-    CHECK(search::deadline({}, requested()).reached() == search::limit_kind::stopped);
+    CHECK(search::deadline({}, requested_before()).reached() == search::limit_kind::stopped);
 }
 
 TEST_CASE("planners of pipelines do next to nothing once time is over or a stop is requested") {
@@ -78,7 +78,7 @@ TEST_CASE("planners of pipelines do next to nothing once time is over or a stop 
     auto const c = unlike_machines(2, 2, 2);
     for (auto const which : {search::limit_kind::time, search::limit_kind::stopped}) {
         std::optional<double> const time = which == search::limit_kind::time ? std::optional(0.0) : std::nullopt;
-        std::stop_token const stop = which == search::limit_kind::stopped ? requested() : std::stop_token();
+        std::stop_token const stop = which == search::limit_kind::stopped ? requested_before() : std::stop_token();
         auto const check = [&](pipeline_plan const& plan) {
             CHECK_FALSE(plan.exists());
             CHECK(plan.status == search::status::limit);
