@@ -87,7 +87,7 @@ private:
         ratio_table ratios;
     };
     plan alternate_from(std::vector<starting_point> starts) {
-        if (options_.pinned.empty()) graph_ = explore(wanted(fastest_programs(space_.program())));
+        if (options_.pinned.empty()) graph_ = explore(wanted(fastest_programs(space_.program(), gather())));
         else widen(); // pins may forbid what is fastest without them
         for (auto const& s : starts) alternate(s.name, s.ratios);
         if (memory_binds_) {
@@ -110,6 +110,9 @@ private:
         return std::move(*best_);
     }
 
+    [[nodiscard]] best_gather gather() const {
+        return interleaves ? best_gather::before_use : options_.training.copies_gradients ? best_gather::either : best_gather::after_update;
+    }
     /// The same ratios in every segment.
     [[nodiscard]] ratio_table everywhere(std::vector<double> const& per_type) const { return ratio_table(segment_count(space_.program()), per_type); }
 
