@@ -253,7 +253,7 @@ public:
         transfer what;
         double seconds = 0;
     };
-    /// The transfer in the way that is faster at these shares, padded if both are equal; as it is, if that is decided.
+    /// The transfer in the way that is faster at these shares, padded if both are equal, however devices are put into classes; as it is, if that is decided.
     template <class Shares>
     [[nodiscard]] timed_transfer decided(transfer t, Shares const& shares) const {
         if (t.how || !has_grouped_kind(t.kind)) return {t, time(t, shares)};
@@ -261,7 +261,7 @@ public:
         t.how = uneven::padded;
         grouped.how = uneven::grouped;
         double const each = time(grouped, shares), padded = time(t, shares);
-        return each < padded ? timed_transfer{grouped, each} : timed_transfer{t, padded};
+        return each < padded * (1 - 1e-12) ? timed_transfer{grouped, each} : timed_transfer{t, padded};
     }
     template <class Shares>
     [[nodiscard]] step decided(step s, Shares const& shares) const {

@@ -9,6 +9,9 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <map>
+#include <set>
+#include <utility>
 #include <vector>
 
 namespace heddle {
@@ -29,6 +32,17 @@ struct device_types {
         }
     }
 
+    /// Parts the classes so that the devices of each have equal shares of every factor; `shares` keeps what it gives.
+    template <class Shares>
+    void part_by_shares(indexed_program const& p, Shares const& shares) {
+        std::set<share_vector const*> seen;
+        for (tensor_id t = 0; t < p.tensors.size(); ++t)
+            for (std::size_t f = 0; f < p.tensors[t].factors.size(); ++f) {
+                share_vector const& share = shares(share_ref{t, static_cast<factor_number>(f)});
+                if (seen.insert(&share).second) part_by(share);
+            }
+    }
+
     /// From a ratio per type to one per device, segment by segment.
     [[nodiscard]] ratio_table per_device(ratio_table const& per_type) const {
         ratio_table result;
@@ -46,6 +60,19 @@ struct device_types {
             for (std::size_t d = 0; d < row.size(); ++d) mine[of_device[d]] = row[d];
         }
         return result;
+    }
+
+private:
+    void part_by(share_vector const& share) {
+        std::map<std::pair<std::size_t, double>, std::size_t> numbers;
+        std::vector<device_class> parts;
+        for (std::size_t d = 0; d < of_device.size(); ++d) {
+            auto const [slot, is_new] = numbers.try_emplace({of_device[d], share[d]}, parts.size());
+            if (is_new) parts.push_back({classes[of_device[d]].type, 0, classes[of_device[d]].group_size});
+            ++parts[slot->second].count;
+            of_device[d] = slot->second;
+        }
+        classes = std::move(parts);
     }
 };
 

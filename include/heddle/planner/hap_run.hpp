@@ -143,10 +143,26 @@ private:
         return {space_, graph, steps_, model, shares, options_.training};
     }
     [[nodiscard]] priced_graph price(ratio_table const& ratios) const { return price(graph_, model_, ratios); }
-    /// Classes are devices here, at the plan's own shares.
-    [[nodiscard]] priced_graph price_as_planned(cost_model const& per_device) const {
-        return {space_, graph_, steps_, per_device, integral_shares(space_.program(), best_->ratios, best_->cuts), options_.training};
-    }
+    /// The plan's own shares, and prices at them. Devices of one class have equal shares of everything: a class priced at larger ones would not bound them.
+    struct planned_prices {
+        integral_shares shares;
+        device_types devices;
+        cost_model model;
+        priced_graph priced;
+
+        planned_prices(hap_run const& run, plan const& p)
+            : shares(run.space_.program(), p.ratios, p.cuts), devices(parted(run, shares)), model(run.cluster_, devices.classes, main_type(run.space_.program())),
+              priced(run.space_, run.graph_, run.steps_, model, largest_shares(shares, devices.of_device), run.options_.training) {}
+        planned_prices(planned_prices const&) = delete;
+        planned_prices& operator=(planned_prices const&) = delete;
+
+    private:
+        static device_types parted(hap_run const& run, integral_shares const& shares) {
+            auto result = run.types_;
+            result.part_by_shares(run.space_.program(), shares);
+            return result;
+        }
+    };
 
     /// Prices a pair on integral shares and keeps it if it is the best so far.
     std::optional<double> consider(std::string origin, move_list const& path, ratio_table const& ratios) {
@@ -324,13 +340,12 @@ private:
         auto options = options_.synthesis;
         options.relaxation_rounds *= search_proves ? 4 : 2;
         if (!search_proves) options.search.label_limit = 0;
-        auto const model = per_device_model(cluster_, main_type(space_.program()));
         for (int left = 4;; --left) {
             if (memory_binds_) widen(); // a bound that prices memory is for programs of the graph alone
-            auto const priced = price_as_planned(model);
+            planned_prices const at(*this, *best_);
             options.start = best_path_;
-            if (search_proves && weights_) options.weights = per_device(*weights_);
-            auto const found = search_proves ? search_while_it_pays(priced, options) : synthesise_within_time(priced, options);
+            if (search_proves && weights_) options.weights = spread(*weights_, at.devices);
+            auto const found = search_proves ? search_while_it_pays(at.priced, options) : synthesise_within_time(at.priced, options);
             if (found.memory_binds && !has_all_programs_) {
                 memory_binds_ = true;
                 continue;
@@ -358,40 +373,45 @@ private:
         bound = std::max(bound, global_lower_bound(space_, graph_, steps_, model_, weights, proportional_.front(), global_rounds));
         best_->global_lower_bound = std::min(bound, best_->lower_bound);
     }
-    /// The same where weights alone are a loose bound. Types stand for their devices if that makes no difference to the plan.
+    /// The same where weights alone are a loose bound.
     void prove_by_search() {
         auto options = options_.synthesis;
         options.search = options_.last_search;
+        if (weights_) options.relaxation_rounds /= 2;
         for (int left = 4;; --left) {
             if (memory_binds_) widen();
             best_->lower_bound = 0;
             if (!is_complete() || out_of_time()) return;
             double const cost = best_->cost();
-            bool const by_type = std::abs(price(best_ratios_).template evaluate<Accumulator>(best_path_).seconds - cost) <= 1e-9 * cost;
-            auto const found = by_type ? synthesise_at(best_ratios_, options) : synthesise_per_device(options);
+            planned_prices const at(*this, *best_);
+            if (weights_) options.weights = spread(*weights_, at.devices);
+            options.start = best_path_;
+            auto const found = synthesise_within_time(at.priced, options);
+            if (found.which_limit != search::limit_kind::none) which_limit_ = found.which_limit;
             if ((memory_binds_ |= found.memory_binds) && !has_all_programs_) continue; // programs that are only smaller count then
             if (left > 0 && found.path && found.cost.seconds < cost * (1 - 1e-9)) consider("longer search, program", *found.path, ratio_table(best_ratios_));
+            if (best_->cost() < cost && !has_shares(*best_, at.shares)) continue; // the bound anew, at the better plan's
             best_->lower_bound = std::min(found.lower_bound, best_->cost());
-            if (by_type || best_->cost() >= cost) return; // else the bound anew, at the better plan's shares
+            return;
         }
     }
-    /// At the plan's own shares.
-    synthesis_result synthesise_per_device(synthesis_options options) {
-        auto const model = per_device_model(cluster_, main_type(space_.program()));
-        if (weights_) options.weights = per_device(*weights_);
-        options.start = best_path_;
-        auto found = synthesise_within_time(price_as_planned(model), std::move(options));
-        if (found.which_limit != search::limit_kind::none) which_limit_ = found.which_limit;
-        return found;
+    /// Whether what a plan cuts has these shares.
+    [[nodiscard]] static bool has_shares(plan const& p, integral_shares const& shares) {
+        auto const own = shares_of(p);
+        return std::ranges::all_of(p.cuts, [&](atom_class const& cut) {
+            return std::ranges::all_of(cut.members, [&](cut_factor m) { return own({m.tensor, m.factor}) == shares({m.tensor, m.factor}); });
+        });
     }
 
-    /// From weights per type, each shared evenly by its devices.
-    [[nodiscard]] multipliers per_device(multipliers const& per_type) const {
-        multipliers result{per_type.time, {}};
-        result.time.clock.clear();
-        for (auto k : types_.of_device) {
-            result.time.clock.push_back(per_type.time.clock[k] / types_.classes[k].count);
-            result.memory.push_back(per_type.memory[k] / types_.classes[k].count);
+    /// From weights per type, shared evenly by its devices, to classes of devices.
+    [[nodiscard]] multipliers spread(multipliers const& per_type, device_types const& devices) const {
+        auto result = per_type;
+        result.time.clock.assign(devices.classes.size(), 0.0);
+        result.memory.assign(devices.classes.size(), 0.0);
+        for (std::size_t d = 0; d < devices.of_device.size(); ++d) {
+            auto const from = types_.of_device[d], to = devices.of_device[d];
+            result.time.clock[to] += per_type.time.clock[from] / types_.classes[from].count;
+            result.memory[to] += per_type.memory[from] / types_.classes[from].count;
         }
         return result;
     }
