@@ -103,8 +103,10 @@ private:
             alternate("best ratios, curved", best_ratios_);
             for (auto const& s : starts) alternate(s.name + ", curved", s.ratios);
         }
+        if (best_) look_around(starts);
         if (!search_proves && which_limit_ != search::limit_kind::none && (search_pays_ || !memory_binds_ || !best_)) search_longer();
         if (!best_) return infeasible();
+        move_atoms();
         prove();
         finish(*best_);
         return std::move(*best_);
@@ -217,15 +219,18 @@ private:
     }
 
     /// Program, ratios, program, ... until a pair repeats or rounds are over (HAP section 3.1).
-    void alternate(std::string const& start, ratio_table ratios) {
+    void alternate(std::string const& start, ratio_table ratios) { alternate(start, std::move(ratios), model_); }
+    /// As `model` has it: the times and the memory of this or another cluster of the same devices. What is found is priced on this one.
+    void alternate(std::string const& start, ratio_table ratios, cost_model const& model) {
         std::set<move_list> seen;
         for (int round = 0; round < options_.rounds && !out_of_time(); ++round) {
             auto options = options_.synthesis;
             if (search_proves) options.search.label_limit = 0;
-            auto const found = synthesise_at(ratios, options);
+            auto const found = synthesise_at(ratios, options, model);
             search_pays_ |= found.which_limit != search::limit_kind::none && found.search_pays;
             std::string const origin = start + ", round " + std::to_string(round + 1);
             if (!found.path) {
+                if (&model != &model_) return;
                 if (auto const roomier = make_room(origin, ratios); roomier && round == 0) {
                     ratios = *roomier;
                     continue;
@@ -234,7 +239,7 @@ private:
             }
             consider(origin + ", program", *found.path, ratios);
             bool const is_new = seen.insert(*found.path).second;
-            auto const balanced = balance_at(*found.path, ratios);
+            auto const balanced = balance_at(*found.path, ratios, model);
             if (!balanced) return;
             consider(origin + ", ratios", *found.path, *balanced);
             double change = 0;
@@ -245,8 +250,9 @@ private:
         }
     }
 
-    [[nodiscard]] std::optional<ratio_table> balance_at(move_list const& path, ratio_table const& ratios) {
-        return balance(path, ratios, {space_, steps_, model_, options_.training, proportional_.front()}, solver_, follows_curves_);
+    [[nodiscard]] std::optional<ratio_table> balance_at(move_list const& path, ratio_table const& ratios) { return balance_at(path, ratios, model_); }
+    [[nodiscard]] std::optional<ratio_table> balance_at(move_list const& path, ratio_table const& ratios, cost_model const& model) {
+        return balance(path, ratios, {space_, steps_, model, options_.training, proportional_.front()}, solver_, follows_curves_);
     }
 
     synthesis_result synthesise_within_time(priced_graph const& priced, synthesis_options options) {
@@ -255,11 +261,13 @@ private:
         statistics_ += found.statistics;
         return found;
     }
-    synthesis_result synthesise_at(ratio_table const& ratios, synthesis_options options) {
+    synthesis_result synthesise_at(ratio_table const& ratios, synthesis_options options) { return synthesise_at(ratios, std::move(options), model_); }
+    synthesis_result synthesise_at(ratio_table const& ratios, synthesis_options options, cost_model const& model) {
         if (weights_) options.relaxation_rounds /= 2;
         options.weights = weights_;
         if (best_) options.start = best_path_;
-        auto found = synthesise_within_time(price(ratios), std::move(options));
+        auto found = synthesise_within_time(price(graph_, model, ratios), std::move(options));
+        if (&model != &model_) return found; // what it says of limits and memory is of another cluster
         if (found.weights) weights_ = found.weights;
         if (found.which_limit != search::limit_kind::none) which_limit_ = found.which_limit;
         memory_binds_ |= found.memory_binds;
@@ -318,6 +326,60 @@ private:
         auto const balanced = balance_at(*path, ratios);
         if (!balanced || !consider(start + ", memory aside, ratios", *path, *balanced)) return;
         alternate(start + ", memory aside", *balanced);
+    }
+
+    /// Rounding makes of near ratios far plans, and what is best elsewhere may be better here: other starts, without some type of device, and
+    /// plans for less memory and a slower network, as many as are soon made.
+    void look_around(std::vector<starting_point> const& starts) {
+        if (types_.classes.size() > 1)
+            for (std::size_t k = 0; k < types_.classes.size() && !out_of_time(); ++k) {
+                auto const name = "without " + cluster_.types[types_.classes[k].type].name;
+                if (auto const fewer = without(best_ratios_, k)) consider(name, move_list(best_path_), *fewer);
+                if (auto const fewer = without(proportional_, k); fewer && is_small()) alternate(name, *fewer);
+            }
+        if (!is_small()) return;
+        auto const as_on = [&](std::string const& name, cluster const& c) {
+            cost_model const model(c, types_.classes, main_type(space_.program()));
+            for (auto const& s : starts) alternate(s.name + ", " + name, s.ratios, model);
+        };
+        for (double part : {0.9, 0.75}) {
+            auto c = cluster_;
+            for (std::size_t d = 0; d < best_->memory.size(); ++d) {
+                auto& type = c.types[types_.classes[types_.of_device[d]].type];
+                type.memory = std::min(type.memory, bytes(best_->memory[d].total()));
+            }
+            for (auto& type : c.types) type.memory *= part;
+            as_on("less memory", c);
+        }
+        for (double part : {0.5, 0.1}) {
+            auto c = cluster_;
+            for (auto* l : {&c.intra, &c.inter})
+                if (*l) (*l)->bandwidth *= part;
+            for (auto& [kind, collective] : c.measured)
+                for (auto& piece : collective.pieces) piece.slope *= 1 / part;
+            as_on("slower network", c);
+        }
+        alternate("best ratios", best_ratios_);
+    }
+    /// The ratios with none for a type; nothing if no other type has any.
+    [[nodiscard]] std::optional<ratio_table> without(ratio_table ratios, std::size_t type) const {
+        for (auto& row : ratios) {
+            double const left = 1 - row[type] * types_.classes[type].count;
+            if (row[type] == 0 || left < 1e-9) return std::nullopt;
+            row[type] = 0;
+            for (auto& r : row) r /= left;
+        }
+        return ratios;
+    }
+    /// Whether a search is so quick that many more do not matter.
+    [[nodiscard]] bool is_small() const { return graph_.node_count() * types_.classes.size() <= 20'000; }
+
+    /// Moves atoms of the best plan between devices as long as that makes it cheaper.
+    void move_atoms() {
+        auto moved = *best_;
+        if (!detail::move_atoms(moved, cluster_, types_.of_device)) return;
+        trajectory_.push_back({"atoms moved", moved.ratios, moved.cost()});
+        best_ = std::move(moved);
     }
 
     /// Searches on at the best ratios.
@@ -390,17 +452,18 @@ private:
             if (found.which_limit != search::limit_kind::none) which_limit_ = found.which_limit;
             if ((memory_binds_ |= found.memory_binds) && !has_all_programs_) continue; // programs that are only smaller count then
             if (left > 0 && found.path && found.cost.seconds < cost * (1 - 1e-9)) consider("longer search, program", *found.path, ratio_table(best_ratios_));
-            if (best_->cost() < cost && !has_shares(*best_, at.shares)) continue; // the bound anew, at the better plan's
+            if (best_->cost() < cost && !are_equal(at.shares, integral_shares(space_.program(), best_->ratios, best_->cuts))) continue; // the bound anew
             best_->lower_bound = std::min(found.lower_bound, best_->cost());
             return;
         }
     }
-    /// Whether what a plan cuts has these shares.
-    [[nodiscard]] static bool has_shares(plan const& p, integral_shares const& shares) {
-        auto const own = shares_of(p);
-        return std::ranges::all_of(p.cuts, [&](atom_class const& cut) {
-            return std::ranges::all_of(cut.members, [&](cut_factor m) { return own({m.tensor, m.factor}) == shares({m.tensor, m.factor}); });
-        });
+    /// Whether all factors have the same shares.
+    [[nodiscard]] bool are_equal(integral_shares const& a, integral_shares const& b) const {
+        auto const& tensors = space_.program().tensors;
+        for (tensor_id t = 0; t < tensors.size(); ++t)
+            for (std::size_t f = 0; f < tensors[t].factors.size(); ++f)
+                if (share_ref const ref{t, static_cast<factor_number>(f)}; a(ref) != b(ref)) return false;
+        return true;
     }
 
     /// From weights per type, shared evenly by its devices, to classes of devices.
