@@ -35,7 +35,7 @@ namespace heddle {
 struct hap_options {
     training_options training{};
     synthesis_options synthesis{};
-    /// Limits of one last search at the best ratios, run where one before it was cut short; where memory binds and something fits, only if
+    /// Limits of one last search at the best ratios, run where one before it was cut short; where memory binds and something fits, or gradients overlap, only if
     /// one paid, see `synthesis_result::search_pays`.
     search::options last_search{.label_limit = 200'000, .comparison_limit = 50'000'000};
     /// Pairs of program and ratios tried from each start.
@@ -274,10 +274,9 @@ private:
         return found;
     }
 
-    /// The last search; where memory binds, after one of a twentieth of it that paid.
+    /// The last search, after one of a twentieth of it that paid.
     synthesis_result search_while_it_pays(priced_graph const& priced, synthesis_options options) {
         options.search = options_.last_search;
-        if (!memory_binds_) return synthesise_within_time(priced, std::move(options));
         options.search.label_limit /= 20;
         options.search.comparison_limit /= 20;
         auto first = synthesise_within_time(priced, options);
@@ -372,7 +371,7 @@ private:
         return ratios;
     }
     /// Whether a search is so quick that many more do not matter.
-    [[nodiscard]] bool is_small() const { return graph_.node_count() * types_.classes.size() <= 20'000; }
+    [[nodiscard]] bool is_small() const { return graph_.node_count() * types_.classes.size() <= 600; }
 
     /// Moves atoms of the best plan between devices as long as that makes it cheaper.
     void move_atoms() {

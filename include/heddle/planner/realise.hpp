@@ -107,7 +107,7 @@ inline plan_cost decide_again(plan& p, cluster const& c) {
 /// Moves atoms of one class from the fullest device of a type to the emptiest of another, or of the same, one or all that it has, and all of a type to
 /// another's, as long as the plan becomes cheaper and still fits. Returns whether it did. Bounded by the work of so many evaluations.
 inline bool move_atoms(plan& p, cluster const& c, std::vector<std::size_t> const& type_of) {
-    constexpr std::size_t most_work = 300'000;
+    constexpr std::size_t most_work = 60'000;
     std::size_t left = most_work / (1 + p.steps.size() * p.devices.size()), types = std::ranges::max(type_of) + 1;
     bool improved = false;
     auto const attempt = [&](std::size_t k, std::vector<extent> counts) {
