@@ -371,7 +371,7 @@ private:
         return ratios;
     }
     /// Whether a search is so quick that many more do not matter.
-    [[nodiscard]] bool is_small() const { return graph_.node_count() * types_.classes.size() <= 600; }
+    [[nodiscard]] bool is_small() const { return graph_.level_count() * types_.classes.size() <= 40 && graph_.node_count() <= 1000; }
 
     /// Moves atoms of the best plan between devices as long as that makes it cheaper.
     void move_atoms() {
