@@ -64,7 +64,7 @@ int run_plan_ditto(plan_arguments const& arguments);
 struct verify_arguments {
     std::string plan, model, cluster;
     std::uint64_t seed = 1;
-    bool shrink = false, run = true, json = false;
+    bool shrink = false, run = true, json = false, group_machines = false;
 };
 int run_verify(verify_arguments const& arguments);
 int run_verify_pipeline(verify_arguments const& arguments);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// heddle cost: what a plan costs on this or another cluster.
+// heddle cost: what a plan costs on this or another cluster, and whether it fits.
 #include "commands.hpp"
 #include "plan_input.hpp"
 
@@ -9,6 +9,7 @@
 #include <heddle/json/pipeline_plan.hpp>
 #include <heddle/json/plan.hpp>
 #include <heddle/plan/evaluate.hpp>
+#include <heddle/plan/figures.hpp>
 #include <heddle/planner/price_pipeline.hpp>
 
 #include <nlohmann/json.hpp>
@@ -23,6 +24,11 @@
 namespace heddle::cli {
 
 namespace {
+
+/// Refuses a plan whose memory, or other figures, contradict its steps or each other.
+void require_valid(verification const& checked, cost_arguments const& arguments) {
+    if (!checked) throw input_error(arguments.plan, checked.problem);
+}
 
 struct held_memory {
     std::string type;
@@ -50,6 +56,7 @@ plan_price price(plan const& p, cluster const& c) {
 plan_price price(pipeline_plan const& p, cluster const& c, cost_arguments const& arguments) {
     if (arguments.model.empty()) throw input_error("--model", "is needed to price the pipeline plan " + arguments.plan);
     auto const model = read_planned_model(arguments.model, p.provenance);
+    require_valid(verify_figures(model.program, p), arguments);
     auto const again = priced(model.program, p, c);
     auto const& t = again.time;
     plan_price out{t.total(), p.cost(), {{"pipeline", t.pipeline.value}, {"synchronisation", t.synchronisation.value}, {"update", t.update.value}}, {}, model.warnings};
@@ -111,6 +118,7 @@ int run_cost(cost_arguments const& arguments) {
     } else {
         if (!arguments.model.empty()) throw input_error("--model", "is for pipeline plans: others hold what their price needs");
         auto const p = json::parse_plan(text, arguments.plan);
+        require_valid(verify_figures(p), arguments);
         found = price(p, cluster_for(p.provenance));
     }
     found.warnings.insert(found.warnings.end(), warnings.begin(), warnings.end());

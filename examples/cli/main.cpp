@@ -37,7 +37,8 @@ int run(int argc, char** argv) {
     auto* const verify_command = app.add_subcommand("verify", "Re-derive that a plan computes what its model does, then run both");
     verify_command->add_option("--plan", verify.plan, "Plan file")->required();
     verify_command->add_option("--model", verify.model, "Model file")->required();
-    verify_command->add_option("--cluster", verify.cluster, "Cluster file, to price a pipeline plan again");
+    auto* const on = verify_command->add_option("--cluster", verify.cluster, "Cluster file, to derive every second and byte of the plan anew");
+    verify_command->add_flag("--group-machines", verify.group_machines, "Take each of its machines as one device")->needs(on);
     verify_command->add_option("--seed", verify.seed, "Seed of the random data both are run on")->capture_default_str();
     auto* const shrink = verify_command->add_flag("--shrink", verify.shrink, "Run with smaller dimensions but every operator, form and share");
     verify_command->add_flag("!--no-run", verify.run, "Run nothing")->excludes(shrink);

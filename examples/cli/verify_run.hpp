@@ -4,8 +4,10 @@
 #pragma once
 
 #include "commands.hpp"
+#include "plan_input.hpp"
 
 #include <heddle/base/error.hpp>
+#include <heddle/cluster/cluster.hpp>
 #include <heddle/execute/eigen_kernels.hpp>
 #include <heddle/execute/prove.hpp>
 #include <heddle/execute/size.hpp>
@@ -15,11 +17,29 @@
 #include <cstddef>
 #include <cstdio>
 #include <iostream>
+#include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 extern template class heddle::eigen_kernels<double>;
 
 namespace heddle::cli {
+
+/// The cluster to price a plan on again, if one is given.
+inline std::optional<cluster> read_cluster_of(verify_arguments const& arguments, provenance const& from, std::vector<std::string>& warnings) {
+    if (arguments.cluster.empty()) return std::nullopt;
+    auto c = read_planned_cluster(arguments.cluster, from, warnings);
+    return arguments.group_machines ? with_grouped_machines(std::move(c)) : std::move(c);
+}
+
+/// What was checked, and the fields that nothing was derived of.
+inline void print_extent(char const* what, std::vector<std::string> const& claims) {
+    std::cout << what << "; claims of its planner:";
+    char const* separator = " ";
+    for (auto const& claim : claims) std::cout << std::exchange(separator, ", ") << claim;
+    std::cout << std::endl;
+}
 
 inline void check_ranks(verify_arguments const& arguments, std::size_t ranks) {
     constexpr std::size_t most = 1024;

@@ -74,6 +74,7 @@
 
 #include <heddle/plan/as_planned.hpp>
 #include <heddle/plan/evaluate.hpp>
+#include <heddle/plan/figures.hpp>
 #include <heddle/plan/pipeline_plan.hpp>
 #include <heddle/plan/pipeline_table.hpp>
 #include <heddle/plan/plan.hpp>
