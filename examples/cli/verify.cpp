@@ -81,7 +81,7 @@ int run_verify(verify_arguments const& arguments) {
         std::cout << out.dump() << '\n';
     } else {
         for (auto const& w : warnings) std::cerr << "warning: " << w << '\n';
-        if (checked) std::cout << "valid: " << p.steps.size() << " steps, every property re-derived from the index rules of " << model.name << std::endl;
+        if (figures) std::cout << "valid: " << p.steps.size() << " steps, every property re-derived from the index rules of " << model.name << std::endl;
         if (figures) print_extent(on ? "priced again: every second and byte is as planned" : "memory, counts, ratios and status agree with the steps", claims_of(p, on.has_value()));
         if (ran && arguments.shrink)
             std::cout << "run with smaller dimensions, the shares " << (ran->has_planned_counts ? "as planned" : "of the finest cuts rounded") << std::endl;

@@ -60,7 +60,7 @@ int run_verify_pipeline(verify_arguments const& arguments) {
         std::cout << out.dump() << '\n';
     } else {
         for (auto const& w : warnings) std::cerr << "warning: " << w << '\n';
-        if (checked) std::cout << "valid: " << shape_of(p) << "; every layer of " << model.name << " once, memory within its limits" << std::endl;
+        if (figures) std::cout << "valid: " << shape_of(p) << "; every layer of " << model.name << " once, memory within its limits" << std::endl;
         if (figures) print_extent(on ? "priced again: every second and byte is as planned" : "times, memory and status agree with each other", claims_of(p, on.has_value()));
         if (ran && arguments.shrink) std::cout << "run with smaller dimensions: " << shape_of(ran->plan) << std::endl;
         if (shown) print_differences(*shown);

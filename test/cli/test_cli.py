@@ -121,11 +121,28 @@ class CommandLine(unittest.TestCase):
         self.assertGreater(now, then)
         self.refused(run("cost", "--plan", out, "--cluster", CLUSTER), "--model: is needed")
         plan = json.loads(out.read_text())
-        plan["stages"][0]["time"] *= 2
-        broken = run("verify", "--plan", self.write("broken.json", plan), "--model", MODEL, "--cluster", CLUSTER, "--no-run", "--json")
-        self.assertEqual(broken.returncode, 1)
-        self.assertIn("stage 0: its time is", broken.stderr)
-        self.assertFalse(json.loads(broken.stdout)["valid"])
+        for path, factor, problem in ((("stages", 0, "time"), 2, "the pipeline's time is"), (("bubble",), -5, "the share of time that stages wait is"),
+                                      (("devices", 1, "memory"), 0.5, "device 1"), (("devices", 1, "memory_limit"), 0.9, "device 1: its memory limit is")):
+            other = json.loads(out.read_text())
+            place = other
+            for key in path[:-1]:
+                place = place[key]
+            place[path[-1]] = factor * (place[path[-1]] or 1)
+            broken = run("verify", "--plan", self.write("broken.json", other), "--model", MODEL, "--no-run", "--json")
+            self.assertEqual(broken.returncode, 1, path)
+            self.assertIn(problem, broken.stderr)
+            self.assertFalse(json.loads(broken.stdout)["valid"])
+            self.refused(run("cost", "--plan", self.path / "broken.json", "--model", MODEL, "--cluster", CLUSTER), "broken.json", problem)
+        twice = json.loads(out.read_text())  # what agrees with itself is told by a cluster
+        for stage in twice["stages"]:
+            stage["time"] *= 2
+        for term in twice["time"]:
+            twice["time"][term] *= 2
+        twice["cost"] *= 2
+        twice["lower_bound"] *= 2
+        verify = ("verify", "--plan", self.write("twice.json", twice), "--model", MODEL, "--no-run")
+        self.assertIn("time", json.loads(run(*verify, "--json").stdout)["claims"])
+        self.refused(run(*verify, "--cluster", CLUSTER), "twice.json", "stage 0: its time is")
         plan["layers"][0]["operators"] += 1
         self.refused(run("verify", "--plan", self.write("broken.json", plan), "--model", MODEL, "--no-run"), "broken.json", "operators, expected those of the model")
 
@@ -138,10 +155,56 @@ class CommandLine(unittest.TestCase):
         summary = json.loads(result.stdout)
         self.assertLessEqual(summary["lower_bound"], summary["cost"])
         self.assertGreater(summary["lower_bound"], 0)
-        verified = run("verify", "--plan", out, *(model or arguments[:2]), "--shrink", "--json")
+        cluster = arguments[arguments.index("--cluster") + 1]
+        verified = run("verify", "--plan", out, *(model or arguments[:2]), "--cluster", cluster, "--shrink", "--json")
         self.assertEqual((verified.returncode, verified.stderr), (0, ""), verified)
-        self.assertLess(json.loads(verified.stdout)["max_relative_error"], 1e-10)
+        shown = json.loads(verified.stdout)
+        self.assertTrue(shown["priced"])
+        self.assertLess(shown["max_relative_error"], 1e-10)
         return out, summary
+
+    def test_verify_tells_what_is_not_so(self):
+        cluster = "examples/clusters/v100x2_p100x6.json"
+        out, summary = self.planned("--cluster", cluster)
+        found = json.loads(out.read_text())
+
+        def verified(change, *options):
+            plan = json.loads(out.read_text())
+            change(plan)
+            return run("verify", "--plan", self.write("changed.json", plan), "--model", MODEL, "--no-run", *options)
+
+        def twice(plan):
+            for field in ("cost", "lower_bound", "global_lower_bound"):
+                if field in plan:
+                    plan[field] *= 2
+            plan["time"] = {term: 2 * seconds for term, seconds in plan["time"].items()}
+
+        def less_memory(plan):
+            for terms in plan["memory"]:
+                terms["activations"] /= 2
+            plan["memory_bytes"] = [sum(terms.values()) for terms in plan["memory"]]
+
+        def is_small(plan):
+            plan["memory_limit_bytes"] = [1] * len(plan["memory_limit_bytes"])
+
+        def other_shares(plan):
+            for cut in plan["cuts"]:
+                cut["counts"].reverse()
+
+        for change, problem in ((less_memory, "memory for activations is"), (is_small, "its limit is 1 bytes"), (other_shares, "device 0: its memory"),
+                                (lambda plan: plan["ratios"].reverse(), "not what the ratios give")):
+            self.refused(verified(change), "changed.json", problem)
+            self.refused(run("cost", "--plan", self.path / "changed.json", "--cluster", cluster), "changed.json", problem)
+        on = ("--cluster", cluster)
+        self.assertEqual(verified(twice).returncode, 0)
+        self.refused(verified(twice, *on), "changed.json", "the time of computation is")
+        self.refused(verified(lambda plan: plan["devices"].reverse(), *on), "device 0 is 'P100', the cluster's is 'V100'")
+        without, priced = (json.loads(verified(lambda plan: None, "--json", *options).stdout) for options in ((), on))
+        self.assertEqual((without["priced"], priced["priced"]), (False, True))
+        self.assertLess(set(priced["claims"]), set(without["claims"]))
+        self.assertIn("lower_bound", priced["claims"])
+        self.assertLess(set(priced["claims"]), set(found))  # each is a field
+        self.assertIn("claims of its planner: status, lower_bound, ", verified(lambda plan: None, *on).stdout)
 
     def test_plans_in_segments(self):
         mixed = ("--cluster", "examples/clusters/v100x2_p100x6.json")
@@ -235,8 +298,9 @@ class CommandLine(unittest.TestCase):
         self.assertEqual(said["cost"], summary["cost"])
         self.assertIn("2 x P100", run("plan", "--model", MODEL, "--cluster", grouped, "--no-times").stdout)
 
-        shown = json.loads(run("verify", "--plan", out, "--model", MODEL, "--shrink", "--json").stdout)
+        shown = json.loads(run("verify", "--plan", out, "--model", MODEL, "--shrink", "--json", "--cluster", apart, "--group-machines").stdout)
         self.assertTrue(shown["valid"])
+        self.assertTrue(shown["priced"])
         self.assertEqual(shown["ranks"], 6)
         self.assertTrue(any(c["executed_bytes"] > 0 for c in shown["collectives_inside_groups"].values()))
         for c in shown["collectives_inside_groups"].values():

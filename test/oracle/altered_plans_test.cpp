@@ -4,6 +4,7 @@
 #include <heddle/heddle.hpp>
 #include <heddle/json/all.hpp>
 #include <support/block_programs.hpp>
+#include <support/device_groups.hpp>
 #include <support/random_programs.hpp>
 
 #include <doctest/doctest.h>
@@ -274,18 +275,48 @@ TEST_CASE("a pipeline plan whose devices are said to be on another machine is re
     CHECK(verify_figures(p, plan, c).problem == "pipeline plan, devices: device 0 is on machine 3, in the cluster on 0");
 }
 
-TEST_CASE("plans that planners make say what is so") {
-    for (std::uint64_t seed = 0; seed < 40; ++seed) {
-        test::random_source random(seed);
-        auto const p = test::random_program(random);
-        auto c = two_and_two(1);
-        for (auto& type : c.types) type.memory = bytes(random.log_between(300, 1e5));
-        CAPTURE(seed);
-        for (bool const overlaps : {false, true}) {
-            auto const made = hap(p, c, {.training = {.overlaps_gradients = overlaps}});
-            if (!made.exists()) continue;
-            auto const checked = verify_figures(made, c);
-            CHECK_MESSAGE(checked, checked.problem);
-        }
+/// Two layers of products and activations of random sizes.
+static program random_layers(test::random_source& random) {
+    program_builder b;
+    auto h = b.input("x", {8 * random.between(1, 3), 4});
+    extent width = 4;
+    for (int n = 0; n < 2; ++n) {
+        extent const next = random.between(2, 9);
+        h = b.apply("linear", "(b k), (n k) -> (b n); 0*1", {h, b.parameter("w" + std::to_string(n), {next, width})}, {.category = operator_class::matmul});
+        h = b.apply("relu", "(b n) -> (b n)", {h}, {.saved_results = {0}});
+        width = next;
     }
+    return b.finish(b.apply("sum", "(b n) -> (); 0", {h}));
+}
+
+TEST_CASE("plans that planners make say what is so, where memory binds too") {
+    std::size_t found = 0;
+    auto const hold = [&](auto const& made, verification const& checked) {
+        if (!made.exists()) return;
+        CHECK_MESSAGE(checked, checked.problem);
+        ++found;
+    };
+    for (std::uint64_t seed = 0; seed < 25; ++seed) {
+        CAPTURE(seed);
+        test::random_source random(seed);
+        auto c = two_and_two(random.chance(0.5) ? 1 : 2);
+        for (auto& type : c.types) type.memory = bytes(random.log_between(300, 1e5));
+        auto const any = test::random_program(random), layers = random_layers(random);
+        for (bool const overlaps : {false, true}) {
+            auto const made = hap(any, c, {.training = {.overlaps_gradients = overlaps}});
+            hold(made, verify_figures(made, c));
+        }
+        auto const turns = plan_hidup(layers, c, clp::ratio_solver{}, {.compares = false});
+        hold(turns, verify_figures(turns, c));
+        auto const cuts = layers_at(index_program(layers), {0, 2, 4, 5});
+        auto const strategy = plan_amp(layers, cuts, c);
+        hold(strategy, verify_figures(layers, strategy, c));
+        auto const stages = plan_ditto(layers, cuts, c, {.split = random.chance(0.5) ? machine_split::halves : machine_split::free});
+        hold(stages, verify_figures(layers, stages, c));
+        auto const grouped = test::random_grouped_case(seed);
+        auto const groups = test::cluster_of(grouped.plan);
+        auto const of_groups = hap(grouped.program, groups);
+        hold(of_groups, verify_figures(of_groups, groups));
+    }
+    CHECK(found > 75);
 }

@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdio>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <utility>
@@ -135,6 +136,10 @@ private:
 inline void check_ratios(plan const& p, cluster const& like) {
     if (follow_ratios(p)) return;
     plan rounded = p;
+    for (auto& row : rounded.ratios) { // to one, however many atoms there are
+        double const total = std::accumulate(row.begin(), row.end(), 0.0);
+        for (double& ratio : row) ratio /= total;
+    }
     apportion(rounded.cuts, rounded.ratios);
     require_figure(!evaluate(rounded, like).fits, "the counts of a cut are not what the ratios give, rounded, though that would fit into memory");
 }
