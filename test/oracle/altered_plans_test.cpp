@@ -37,13 +37,14 @@ std::vector<document> others_than(document const& value) {
         return {2 * x, x / 2, -x, 1.001 * x, nullptr};
     }
     if (!value.is_string()) return {};
+    auto const text = value.get<std::string>();
     static std::vector<std::vector<std::string>> const vocabularies{{"optimal", "feasible", "limit", "infeasible"}, {"padded", "grouped"}, {"float32", "float16"},
                                                                     {"replicated", "mirrored", "partial", "shard(0)", "shard(1)"}, {"1f1b", "gpipe", "oobleck"}, {"amp", "ditto"}};
-    std::vector<document> others{value.get<std::string>() + "x"};
+    std::vector<document> others{text + "x"};
     for (auto const& words : vocabularies)
-        if (std::ranges::find(words, value.get<std::string>()) != words.end())
+        if (std::ranges::find(words, text) != words.end())
             for (auto const& word : words)
-                if (word != value) others.push_back(word);
+                if (word != text) others.push_back(word);
     return others;
 }
 
@@ -75,11 +76,11 @@ bool is_free(std::string const& path, bool is_order) {
     auto const ends_with = [&](std::vector<char const*> const& ends) { return std::ranges::any_of(ends, [&](auto end) { return path.ends_with(end); }); };
     if (path.starts_with("/layers/")) return path.ends_with("/name");
     if (is_order) return path == "/layers" || ends_with({"/steps", "/cuts", "/members", "/saved_tensors"}) || (path.starts_with("/stages/") && path.find("/devices") != std::string::npos);
-    return ends_with({"/reason", "/provenance/planner", "/provenance/model", "/provenance/cluster", "/provenance/heddle", "/provenance/model_digest", "/provenance/cluster_digest"}) ||
+    return ends_with({"/reason", "/space", "/provenance/planner", "/provenance/model", "/provenance/cluster", "/provenance/heddle", "/provenance/model_digest", "/provenance/cluster_digest"}) ||
            path.find("/warnings") != std::string::npos;
 }
 /// What a plan may choose: told only where the other choice has another price.
-bool is_choice(std::string const& path) { return path.ends_with("/how") || path.ends_with("/overlaps_gradients") || path.starts_with("/schedule/stages"); }
+bool is_choice(std::string const& path) { return path.ends_with("/how") || path.ends_with("/overlaps_gradients") || path.ends_with("/bucket_bytes") || path.starts_with("/schedule/stages"); }
 /// Of a plan of a group too, which is a plan. Claims are of fields, and with points of those in lists.
 bool is_claimed(std::string path, std::vector<std::string> const& claims) {
     std::string fields;
@@ -174,6 +175,12 @@ TEST_CASE("a plan with a value changed is refused, but where the value is a clai
     check(p, hap(p, c), c, 0.5);
     check(p, hap(p, c, {.training = {.overlaps_gradients = true}}), c, 0.1);
     check(p, plan_hidup(p, c, clp::ratio_solver{}), c, 0.2);
+}
+
+TEST_CASE("a plan of a shipped model with a value changed is refused, but where the value is a claim") {
+    auto const c = json::read_cluster("examples/clusters/v100x2_p100x6.json");
+    auto const p = json::read_model("examples/models/vit_2.json.gz").program;
+    check(p, hap(p, c), c, 0.002);
 }
 
 TEST_CASE("a plan in segments or of device groups with a value changed is refused, but where the value is a claim") {
