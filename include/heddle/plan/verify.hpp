@@ -368,7 +368,8 @@ private:
 
 /// Whether a plan's program computes what the single-device program does: every operand is held in the
 /// form its instruction asks for, every computation is one its index rule allows, shards line up, the loss
-/// ends partial or mirrored, and the work the plan carries is that of its instructions.
+/// ends partial or mirrored, and the work the plan carries is that of its instructions. What it says of time, memory and bounds is for
+/// `verify_figures` (plan/figures.hpp).
 /// *Complexity.* Linear in the plan, times a logarithm.
 [[nodiscard]] inline verification verify(indexed_program const& program, plan const& p) {
     try {
