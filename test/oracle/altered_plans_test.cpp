@@ -98,15 +98,20 @@ struct judges {
     std::vector<std::string> claims_without, claims_with;
 };
 
-/// Whether each of the changes, or so many of them, is told, but where it may be so. A change is told without the cluster unless it is of seconds or of the cluster.
+/// What there is much of, and alike.
+bool is_bulk(std::string const& path) {
+    return std::ranges::any_of(std::vector{"/steps", "/tensors", "/groups/", "/trajectory", "/cuts/", "/operators", "/segments"}, [&](auto field) { return path.starts_with(field); });
+}
+
+/// Whether each of the changes, of the bulk of them a share, is told, but where it may be so. A change is told without the cluster unless it is of seconds or of the cluster.
 void check_changes(std::string const& text, judges const& by, double share) {
     REQUIRE(by.without(text) == "");
     REQUIRE(by.with(text) == "");
     auto root = document::parse(text);
-    test::random_source random(text.size());
+    test::random_source random(1);
     std::size_t told = 0, of_cluster = 0;
     for_each_change(root, "", [&](std::string const& path, bool is_order) {
-        if (!random.chance(share)) return;
+        if (is_bulk(path) && !random.chance(share)) return;
         CAPTURE(path);
         CAPTURE(root.at(document::json_pointer(path)).dump());
         auto const changed = root.dump();
@@ -129,8 +134,9 @@ template <class Parse, class Without, class With>
     return e.what();
 }
 
-void check(program const& program, plan const& p, cluster const& c, double share) {
+void check(program const& program, plan p, cluster const& c, double share) {
     REQUIRE(p.exists());
+    p.statistics.seconds = 0.25; // the same every time
     auto const read = [](std::string const& text) { return json::parse_plan(text); };
     auto const is_sound = [&](plan const& q) { return verify(program, q); };
     check_changes(json::write_plan(p),
@@ -138,8 +144,9 @@ void check(program const& program, plan const& p, cluster const& c, double share
                    [&](std::string const& text) { return problem_of(text, read, is_sound, [&](plan const& q) { return verify_figures(q, c); }); }, claims_of(p, false), claims_of(p, true)},
                   share);
 }
-void check(program const& program, pipeline_plan const& p, cluster const& c, double share) {
+void check(program const& program, pipeline_plan p, cluster const& c, double share) {
     REQUIRE(p.exists());
+    p.seconds = 0.25;
     auto const read = [](std::string const& text) { return json::parse_pipeline_plan(text); };
     auto const is_sound = [&](pipeline_plan const& q) { return verify(program, q); };
     auto claims = claims_of(p, false);
@@ -172,9 +179,9 @@ program four_products() { return test::residual_blocks(16, 12, 1); }
 TEST_CASE("a plan with a value changed is refused, but where the value is a claim") {
     auto const p = four_products();
     auto const c = two_and_two(1);
-    check(p, hap(p, c), c, 0.5);
-    check(p, hap(p, c, {.training = {.overlaps_gradients = true}}), c, 0.1);
-    check(p, plan_hidup(p, c, clp::ratio_solver{}), c, 0.2);
+    check(p, hap(p, c), c, 0.4);
+    check(p, hap(p, c, {.training = {.overlaps_gradients = true}}), c, 0.05);
+    check(p, plan_hidup(p, c, clp::ratio_solver{}), c, 0.1);
 }
 
 TEST_CASE("a plan of a shipped model with a value changed is refused, but where the value is a claim") {
@@ -187,7 +194,7 @@ TEST_CASE("a plan in segments or of device groups with a value changed is refuse
     auto const p = four_products();
     auto c = two_and_two(2);
     c.machines[0].is_group = true;
-    check(p, hap(p, c), c, 0.2);
+    check(p, hap(p, c), c, 0.1);
     // A product, which the one type is good at, and then what the other is.
     program_builder b;
     auto h = b.apply("linear", "(b k), (n k) -> (b n); 0*1", {b.input("x", {48, 16}), b.parameter("w", {16, 16})}, {.category = operator_class::matmul});
@@ -199,7 +206,7 @@ TEST_CASE("a plan in segments or of device groups with a value changed is refuse
     c.inter = network_link{bytes_per_second(1e12), seconds(1e-9)};
     auto const made = hap(other, c, {.segments = {0, 1, 1, 1, 1, 1}});
     REQUIRE(made.ratios.size() == 2);
-    check(other, made, c, 0.2);
+    check(other, made, c, 0.1);
 }
 
 TEST_CASE("a pipeline plan with a value changed is refused, but where the value is a claim") {
@@ -209,8 +216,8 @@ TEST_CASE("a pipeline plan with a value changed is refused, but where the value 
     check(p, plan_amp(p, layers, apart), apart, 1);
     check(p, plan_amp(p, layers, pairs, {.tensor_degrees = {2}, .pipeline = 2}), pairs, 0.02);
     check(p, plan_ditto(p, layers, apart), apart, 1);
-    check(p, plan_ditto(p, layers, apart, {.micro_batch_size = 1}, oobleck_estimate{}), apart, 0.5);
-    check(p, plan_ditto(p, layers, pairs, {.micro_batch_size = 2}), pairs, 0.1);
+    check(p, plan_ditto(p, layers, apart, {.micro_batch_size = 1}, oobleck_estimate{}), apart, 1);
+    check(p, plan_ditto(p, layers, pairs, {.micro_batch_size = 2}), pairs, 0.02);
 }
 
 TEST_CASE("claims that belong together are refused together") {
