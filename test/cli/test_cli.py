@@ -178,6 +178,8 @@ class CommandLine(unittest.TestCase):
                 if field in plan:
                     plan[field] *= 2
             plan["time"] = {term: 2 * seconds for term, seconds in plan["time"].items()}
+            for point in plan["trajectory"]:
+                point["cost"] = point["cost"] and 2 * point["cost"]
 
         def less_memory(plan):
             for terms in plan["memory"]:

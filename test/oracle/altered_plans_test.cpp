@@ -234,6 +234,8 @@ TEST_CASE("claims that belong together are refused together") {
             for (auto* term : {&q.time.compute, &q.time.forward_communication, &q.time.backward_communication, &q.time.gradient_communication, &q.time.update}) *term *= factor;
             q.lower_bound *= factor;
             if (q.global_lower_bound) *q.global_lower_bound *= factor;
+            for (auto& point : q.trajectory)
+                if (point.cost) *point.cost *= factor;
         };
     };
     CHECK(said([](plan&) {}, true) == "");
@@ -275,7 +277,14 @@ TEST_CASE("what is moved for memory is told from what contradicts the ratios") {
     made.status = search::status::feasible;
     made.lower_bound = 0;
     made.global_lower_bound = std::nullopt;
-    CHECK(verify_figures(made, c).problem.starts_with("the counts of a cut are not what the ratios give"));
+    auto const priced = made.trajectory.front();
+    made.trajectory.clear();
+    CHECK(verify_figures(made).problem == "the counts of a cut are not what the ratios give, rounded, though that would fit into memory");
+    // Said to be priced, it might be cheaper; the cluster tells.
+    made.trajectory = {{priced.origin, made.ratios, made.cost()}};
+    CHECK(verify_figures(made).problem == "");
+    CHECK(std::ranges::count(claims_of(made, false), "ratios") == 1);
+    CHECK(verify_figures(made, c).problem == "the counts of a cut are not what the ratios give, rounded, though that would fit and be cheaper");
     for (auto* limit : {&c.types[1].memory, &made.devices[2].memory_limit, &made.devices[3].memory_limit}) *limit = bytes(made.memory[2].total());
     CHECK(verify_figures(made, c).problem == "");
 }

@@ -122,7 +122,7 @@ private:
     return c;
 }
 
-/// Whether each count is its ratio's part of the atoms: rounding moves less than an atom, and what is moved after it, for time, another.
+/// Whether each count is its ratio's part of the atoms, or next to it: rounding moves less than an atom, and carries what is owed to the next class.
 [[nodiscard]] inline bool follow_ratios(plan const& p) {
     return std::ranges::all_of(p.cuts, [&](atom_class const& cut) {
         auto const& ratios = p.ratios.at(cut.segment);
@@ -132,16 +132,33 @@ private:
     });
 }
 
-/// For memory more is moved: then shares as the ratios have them do not fit.
-inline void check_ratios(plan const& p, cluster const& like) {
-    if (follow_ratios(p)) return;
-    plan rounded = p;
+/// The plan with shares as its ratios have them, and collectives in whichever way is best there.
+[[nodiscard]] inline plan as_rounded(plan rounded) {
     for (auto& row : rounded.ratios) { // to one, however many atoms there are
         double const total = std::accumulate(row.begin(), row.end(), 0.0);
         for (double& ratio : row) ratio /= total;
     }
     apportion(rounded.cuts, rounded.ratios);
-    require_figure(!evaluate(rounded, like).fits, "the counts of a cut are not what the ratios give, rounded, though that would fit into memory");
+    for (auto& s : rounded.steps) for_each_transfer(s.step, [](transfer& t) { t.how.reset(); });
+    return rounded;
+}
+
+/// The pair that was kept is one of those that were priced.
+[[nodiscard]] inline bool is_in_trajectory(plan const& p) {
+    return std::ranges::any_of(p.trajectory, [&](trajectory_point const& t) { return t.cost && is_near(*t.cost, p.cost()) && t.ratios == p.ratios; });
+}
+
+/// Where more is moved, for memory or for time, shares as the ratios have them do not fit, or were priced too and are dearer, which takes a cluster to see.
+inline void check_ratios(plan const& p, cluster const& like) {
+    bool const was_priced = is_in_trajectory(p);
+    if (!follow_ratios(p) && !was_priced)
+        require_figure(!evaluate(as_rounded(p), like).fits, "the counts of a cut are not what the ratios give, rounded, though that would fit into memory");
+    require_figure(p.trajectory.empty() || was_priced, "no point of the trajectory has the plan's ratios and cost");
+}
+inline void check_moved(plan const& p, cluster const& c) {
+    if (follow_ratios(p)) return;
+    auto const rounded = evaluate(as_rounded(p), c);
+    require_figure(!rounded.fits || rounded.time.total() >= p.cost() * (1 - 1e-9), "the counts of a cut are not what the ratios give, rounded, though that would fit and be cheaper");
 }
 
 /// The terms of a step's price that have collectives to come from; no term is negative.
@@ -228,6 +245,7 @@ inline void check_own_figures(plan const& p) {
         check("the gradients' communication", p.time.gradient_communication, found.time.gradient_communication);
         check("the update", p.time.update, found.time.update);
         detail::check_memory(p, found.memory, true);
+        detail::check_moved(p, c);
     });
 }
 
@@ -240,8 +258,9 @@ inline void check_own_figures(plan const& p) {
     if (!p.other_baselines.empty()) claims.push_back("other_baselines");
     if (!p.trajectory.empty()) claims.push_back("trajectory");
     for (char const* counter : {"expanded", "generated", "dominated", "bounded", "kept", "compared", "seconds"}) claims.push_back(counter);
-    if (!has_cluster)
-        for (char const* field : {"cost", "time", "devices", "memory_limit_bytes"}) claims.push_back(field);
+    if (has_cluster) return claims;
+    for (char const* field : {"cost", "time", "devices", "memory_limit_bytes"}) claims.push_back(field);
+    if (!detail::follow_ratios(p)) claims.push_back("ratios"); // moved from, for time
     return claims;
 }
 
