@@ -19,6 +19,8 @@
 #include <utility>
 #include <vector>
 
+namespace altered {
+
 namespace {
 
 using namespace heddle;
@@ -103,7 +105,7 @@ bool is_bulk(std::string const& path) {
     return std::ranges::any_of(std::vector{"/steps", "/tensors", "/groups/", "/trajectory", "/cuts/", "/operators", "/segments"}, [&](auto field) { return path.starts_with(field); });
 }
 
-/// Whether each of the changes, of the bulk of them a share, is told, but where it may be so. A change is told without the cluster unless it is of seconds or of the cluster.
+/// Whether each of the changes, of the bulk of them a share, of the others ten times that, is told, but where it may be so. A change is told without the cluster unless it is of seconds or of the cluster.
 void check_changes(std::string const& text, judges const& by, double share) {
     REQUIRE(by.without(text) == "");
     REQUIRE(by.with(text) == "");
@@ -111,7 +113,7 @@ void check_changes(std::string const& text, judges const& by, double share) {
     test::random_source random(1);
     std::size_t told = 0, of_cluster = 0;
     for_each_change(root, "", [&](std::string const& path, bool is_order) {
-        if (is_bulk(path) && !random.chance(share)) return;
+        if (!random.chance(is_bulk(path) ? share : 10 * share)) return;
         CAPTURE(path);
         CAPTURE(root.at(document::json_pointer(path)).dump());
         auto const changed = root.dump();
@@ -122,7 +124,7 @@ void check_changes(std::string const& text, judges const& by, double share) {
         CHECK((may_be || is_claimed(path, by.claims_with)));
     });
     CHECK(told > of_cluster);
-    CHECK(of_cluster > 0);
+    CHECK((of_cluster > 0 || share < 0.1));
 }
 
 template <class Parse, class Without, class With>
@@ -343,3 +345,5 @@ TEST_CASE("plans that planners make say what is so, where memory binds too") {
     }
     CHECK(found > 75);
 }
+
+} // namespace altered
