@@ -13,6 +13,7 @@
 #include <heddle/planner/global_bound.hpp>
 #include <heddle/planner/memory_reason.hpp>
 #include <heddle/planner/pins.hpp>
+#include <heddle/planner/planning_progress.hpp>
 #include <heddle/planner/synthesis.hpp>
 #include <heddle/theory/view_conversions.hpp>
 
@@ -25,6 +26,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <stop_token>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -50,8 +52,9 @@ struct hap_options {
     /// Tensors that are read or computed in these forms alone; baselines that do otherwise are priced all the same.
     std::vector<pinned_tensor> pinned{};
     std::optional<double> time_limit_seconds{};
-    /// Called with every pair of program and ratios that was priced.
-    std::function<void(trajectory_point const&)> progress{};
+    /// Once stop is requested, planning ends soon with the best found, as when time is over.
+    std::stop_token stop{};
+    progress_function progress{};
 };
 
 namespace detail {
@@ -151,14 +154,21 @@ private:
         std::optional<double> seconds;
         if (cost.fits) seconds = p.cost();
         trajectory_.push_back({std::move(origin), p.ratios, seconds});
-        if (options_.progress) options_.progress(trajectory_.back());
         bool const is_allowed = std::ranges::all_of(p.steps, [&](plan_step const& s) { return keeps_pins(space_.program(), options_.pinned, s.instruction); });
         if (seconds && is_allowed && (!best_ || *seconds < best_->cost())) {
             best_ = std::move(p);
             best_path_ = path;
             best_ratios_ = ratios;
         }
+        tell(trajectory_.back().origin);
         return seconds;
+    }
+    void tell(std::string const& phase) const {
+        if (!options_.progress) return;
+        planning_progress now{phase};
+        if (best_) now.cost = best_->cost();
+        if (best_ && bound_.ratios == best_ratios_) now.lower_bound = bound_.seconds;
+        options_.progress(now);
     }
 
     /// The strategies that trainers offer, each at its best: under the plan's options and, some of them, with the other choice of gradient overlap.
@@ -168,6 +178,8 @@ private:
         other_training.overlaps_gradients = !other_training.overlaps_gradients;
         std::string const otherwise = other_training.overlaps_gradients ? ", with gradient overlap" : ", without gradient overlap";
         for (auto const& b : baselines_of(space_.program())) {
+            if (is_stopped() && best_) return;
+            tell("baseline " + b.at_even);
             auto const graph = explore(b.allowed);
             auto const run = [&](std::string const& name, ratio_table const& ratios) {
                 auto const priced = price(graph, model_, ratios);
@@ -203,9 +215,10 @@ private:
         for (int round = 0; round < options_.rounds && !out_of_time(); ++round) {
             auto options = options_.synthesis;
             if (search_proves) options.search.label_limit = 0;
+            std::string const origin = start + ", round " + std::to_string(round + 1);
+            tell(origin);
             auto const found = synthesise_at(ratios, options);
             search_pays_ |= found.which_limit != search::limit_kind::none && found.search_pays;
-            std::string const origin = start + ", round " + std::to_string(round + 1);
             if (!found.path) {
                 if (auto const roomier = make_room(origin, ratios); roomier && round == 0) {
                     ratios = *roomier;
@@ -232,6 +245,8 @@ private:
 
     synthesis_result synthesise_within_time(priced_graph const& priced, synthesis_options options) {
         if (options_.time_limit_seconds) options.search.time_limit_seconds = std::max(0.0, *options_.time_limit_seconds - elapsed());
+        options.search.stop = options_.stop;
+        if (is_stopped()) options.relaxation_rounds = 1;
         auto found = synthesise<Accumulator>(priced, options);
         statistics_ += found.statistics;
         return found;
@@ -242,6 +257,7 @@ private:
         if (best_) options.start = best_path_;
         auto found = synthesise_within_time(price(ratios), std::move(options));
         if (found.weights) weights_ = found.weights;
+        bound_ = {ratios, found.lower_bound};
         if (found.which_limit != search::limit_kind::none) which_limit_ = found.which_limit;
         memory_binds_ |= found.memory_binds;
         return found;
@@ -304,6 +320,7 @@ private:
     /// Searches on at the best ratios.
     void search_longer() {
         if (out_of_time()) return;
+        tell("longer search");
         which_limit_ = search::limit_kind::none;
         auto options = options_.synthesis;
         options.search = options_.last_search;
@@ -317,6 +334,7 @@ private:
     /// A bound for every program at the plan's integral shares, and one at any. A better program met on the way is
     /// taken up, and the bound taken anew.
     void prove() {
+        tell("proof");
         if constexpr (interleaves) return prove_by_search();
         auto options = options_.synthesis;
         options.relaxation_rounds *= search_proves ? 4 : 2;
@@ -346,7 +364,7 @@ private:
             if (!search_proves) continue;
             if (auto const balanced = balance_at(best_path_, best_ratios_)) consider(origin + ", ratios", move_list(best_path_), *balanced);
         }
-        if (!is_complete() || !weights_) return;
+        if (!is_complete() || !weights_ || is_stopped()) return;
         auto weights = *weights_; // of memory prices, those found and none: either is a bound
         double bound = 0;
         if (has_all_programs_ && std::ranges::any_of(weights.memory, [](double w) { return w > 0; }))
@@ -406,6 +424,8 @@ private:
 
     void finish(plan& p) {
         bool const is_optimal = p.lower_bound >= p.cost() * (1 - 1e-9);
+        if (is_stopped()) which_limit_ = search::limit_kind::stopped;
+        p.space = space_name() + " at these shares";
         p.which_limit = is_optimal ? search::limit_kind::none : limit(!is_complete() || lacks_orders());
         p.status = is_optimal ? search::status::optimal : p.which_limit == search::limit_kind::none ? search::status::feasible : search::status::limit;
         if (is_optimal) p.lower_bound = p.cost();
@@ -440,17 +460,26 @@ private:
         } else {
             result.reason = options_.pinned.empty() ? "the theory has no program for this model" : "no program keeps what is pinned";
         }
+        if (is_stopped()) which_limit_ = search::limit_kind::stopped;
         result.which_limit = limit(!is_complete());
+        result.space = space_name() + " at the ratios tried";
         result.status = result.which_limit == search::limit_kind::none ? search::status::infeasible : search::status::limit;
         fill(result);
         return result;
     }
 
     [[nodiscard]] double elapsed() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
+    [[nodiscard]] bool is_stopped() const { return options_.stop.stop_requested(); }
     [[nodiscard]] bool out_of_time() {
-        if (!options_.time_limit_seconds || elapsed() < *options_.time_limit_seconds) return false;
-        which_limit_ = search::limit_kind::time;
+        if (!is_stopped() && (!options_.time_limit_seconds || elapsed() < *options_.time_limit_seconds)) return false;
+        which_limit_ = is_stopped() ? search::limit_kind::stopped : search::limit_kind::time;
         return true;
+    }
+
+    /// Of what status and bounds are.
+    [[nodiscard]] std::string space_name() const {
+        return std::string("one-axis programs") + (has_groups(cluster_) ? " of device groups" : "") +
+               (interleaves ? " of " + std::to_string(options_.training.micro_batches) + " micro-batches in turn" : "") + (options_.pinned.empty() ? "" : " that keep the pins");
     }
 
     std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
@@ -472,6 +501,11 @@ private:
     std::vector<trajectory_point> trajectory_;
     search::statistics statistics_;
     search::limit_kind which_limit_ = search::limit_kind::none;
+    /// Of the last search by type.
+    struct {
+        ratio_table ratios;
+        double seconds = 0;
+    } bound_;
     bool memory_binds_ = false, has_all_programs_ = false;
     /// Ratios are balanced with efficiencies as they are, not by lines below.
     bool follows_curves_ = false;

@@ -49,7 +49,8 @@ template <ratio_solver Solver>
     result.provenance.planner = "hidup";
     if (statistic) result.warnings.push_back("the statistics of operator '" + p.name(*statistic) + "' are those of each micro-batch");
     if (!options.compares) return result;
-    if (planning.time_limit_seconds && (*planning.time_limit_seconds -= result.statistics.seconds) <= 0) {
+    bool const is_late = planning.time_limit_seconds && (*planning.time_limit_seconds -= result.statistics.seconds) <= 0;
+    if (is_late || planning.stop.stop_requested()) {
         result.warnings.push_back("no time was left to plan the whole batch at once");
         return result;
     }
