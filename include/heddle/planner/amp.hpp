@@ -8,6 +8,7 @@
 #include <heddle/pipeline/strategy.hpp>
 #include <heddle/pipeline/strategy_bound.hpp>
 #include <heddle/pipeline/strategy_walk.hpp>
+#include <heddle/planner/planning_progress.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -42,6 +43,7 @@ struct amp_options {
     search::annealing_options annealing{.steps = 500};
     std::optional<double> time_limit_seconds{};
     std::stop_token stop{};
+    progress_function progress{};
 };
 
 struct ranked_strategy {
@@ -69,6 +71,8 @@ struct amp_result {
     std::optional<std::size_t> best;
     /// No strategy is predicted to be faster, whatever its placement and layers.
     seconds lower_bound{0};
+    /// What status and bound are of, in words that follow "optimal among".
+    std::string space;
     /// Why there is none.
     std::string reason;
     /// Tensor degrees that divide every machine but lack a profile, so were not considered.
@@ -97,6 +101,7 @@ public:
                 out_.statistics.bounded = shapes_.size() - i;
                 break;
             }
+            tell("shape " + std::to_string(i + 1) + " of " + std::to_string(shapes_.size()));
             search_placements(shapes_[i].grid);
         }
         if (options_.annealing.steps > 0 && !out_.record.empty() && !is_stopped()) anneal();
@@ -113,6 +118,12 @@ private:
         parallel_shape grid;
         seconds bound;
     };
+
+    void tell(std::string const& phase) const {
+        if (!options_.progress) return;
+        auto const best = out_.record.empty() ? std::nullopt : std::optional(out_.record.front().cost.total.value);
+        options_.progress({phase, best, shapes_.empty() ? std::nullopt : std::optional(shapes_.front().bound.value)});
+    }
 
     void collect_degrees() {
         auto const usable = problem_.usable_degrees();
@@ -220,6 +231,7 @@ private:
     }
 
     void anneal() {
+        tell("annealing");
         std::vector<parallel_shape> shapes;
         for (auto const& c : shapes_) shapes.push_back(c.grid);
         auto const& best = out_.record.front().plan;
@@ -237,6 +249,8 @@ private:
 
     void conclude() {
         (void)is_stopped();
+        bool const restricts = options_.pipeline || options_.data || !options_.tensor_degrees.empty() || !options_.spread_unevenly;
+        out_.space = std::string("pipelines of equal tensor groups and copies in these layers") + (restricts ? " of the degrees asked for" : "");
         if (!shapes_.empty()) out_.lower_bound = shapes_.front().bound;
         if (out_.record.empty()) {
             if (shapes_.empty()) { // proven before any limit was looked at
