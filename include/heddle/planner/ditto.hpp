@@ -10,6 +10,7 @@
 #include <heddle/pipeline/template.hpp>
 #include <heddle/pipeline/template_plan.hpp>
 #include <heddle/pipeline/template_problem.hpp>
+#include <heddle/planner/planning_progress.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -33,6 +34,7 @@ struct ditto_options {
     recovery_options recovery{};
     /// Of the exact search.
     template_options exact{};
+    progress_function progress{};
 };
 
 struct ditto_plan {
@@ -51,6 +53,10 @@ struct ditto_plan {
 template <pipeline_schedule Schedule = one_f_one_b>
 [[nodiscard]] ditto_plan plan_ditto(template_problem const& p, ditto_options const& o = {}, Schedule const& schedule = {}) {
     if (o.method == template_method::exact) return {plan_template(p, o.exact, schedule)};
+    auto const tell = [&](char const* phase, std::optional<double> cost, std::optional<double> bound) {
+        if (o.progress) o.progress({phase, cost, bound});
+    };
+    tell("recovery", {}, {});
     auto const folded = fold(p, o.folding);
     ditto_plan out{recover(p, folded, o.recovery, schedule), folded};
     if (out.best.cost) out.recovered = out.best.cost->total;
@@ -58,6 +64,7 @@ template <pipeline_schedule Schedule = one_f_one_b>
 
     auto limits = o.exact;
     if (out.recovered) limits.cutoff = std::min(limits.cutoff, *out.recovered);
+    tell("exact search", out.recovered ? std::optional(out.recovered->value) : std::nullopt, out.best.lower_bound.value);
     auto better = plan_template(p, limits, schedule);
     better.statistics += out.best.statistics;
     if (better.cost || !out.recovered) {

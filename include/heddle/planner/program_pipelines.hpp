@@ -84,10 +84,18 @@ template <single_device_program Program, pipeline_schedule Schedule = one_f_one_
     search::limit_kind limit = search::limit_kind::none;
     bool is_open = false;
     for (auto const size : sizes) {
+        auto planner = options.planner;
+        if (options.planner.progress)
+            planner.progress = [&](planning_progress now) {
+                now.phase = "micro-batches of " + std::to_string(size) + ", " + now.phase;
+                now.lower_bound.reset(); // it is of this size
+                if (best && best->exists()) now.cost = std::min(best->cost(), now.cost.value_or(best->cost()));
+                options.planner.progress(now);
+            };
         auto const problem = make_template_problem(program, layers, c, size, samples / size, options.split, options.profile.training);
         bool const can_run = schedule.can_run({std::min(problem.device_count(), problem.layer_count()), problem.micro_batches});
         if (!can_run && sizes.size() > 1 && (best || size != sizes.back())) continue;
-        auto plan = make_pipeline_plan(problem, plan_ditto(problem, options.planner, schedule), numbers, schedule);
+        auto plan = make_pipeline_plan(problem, plan_ditto(problem, planner, schedule), numbers, schedule);
         plan.micro_batch_size = size;
         spent += plan.seconds;
         is_open = is_open || plan.status == search::status::limit;
