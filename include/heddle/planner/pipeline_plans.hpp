@@ -40,9 +40,10 @@ namespace heddle {
     return best;
 }
 
-/// A strategy of a problem as a plan, without status, bound and baselines. *Throws* `input_error` for a strategy that is none of it.
-[[nodiscard]] inline pipeline_plan make_pipeline_plan(strategy_problem const& p, strategy const& s) {
-    auto const cost = evaluate(p, s);
+namespace detail {
+
+/// A plan of a problem without stages.
+[[nodiscard]] inline pipeline_plan blank_pipeline_plan(strategy_problem const& p) {
     strategy_model const model(p);
     pipeline_plan plan;
     plan.provenance.planner = "amp";
@@ -52,6 +53,15 @@ namespace heddle {
         auto const& type = p.types[model.type_of(d)];
         plan.devices.push_back({type.name, model.machine_of(d), bytes(0), type.memory});
     }
+    return plan;
+}
+
+} // namespace detail
+
+/// A strategy of a problem as a plan, without status, bound and baselines. *Throws* `input_error` for a strategy that is none of it.
+[[nodiscard]] inline pipeline_plan make_pipeline_plan(strategy_problem const& p, strategy const& s) {
+    auto const cost = evaluate(p, s);
+    auto plan = detail::blank_pipeline_plan(p);
     auto const [pipeline, data, tensor] = s.degrees();
     for (std::size_t stage = 0; stage < pipeline; ++stage) {
         auto& made = plan.stages.emplace_back(pipeline_stage{s.cuts[stage], s.cuts[stage + 1], {}, cost.stages[stage], stage > 0 ? cost.boundaries[stage - 1] : seconds(0)});
@@ -71,14 +81,12 @@ namespace heddle {
 /// AMP's result as a plan: the strategy to use, with the result's status and bound; without one, why there is none.
 /// *Precondition:* the result is `plan_amp`'s for the problem. *Throws* `input_error`.
 [[nodiscard]] inline pipeline_plan make_pipeline_plan(strategy_problem const& p, amp_result const& r) {
-    pipeline_plan plan;
-    if (r.best) plan = make_pipeline_plan(p, r.record[*r.best].plan);
-    plan.provenance.planner = "amp";
-    plan.provenance.cluster = p.name;
+    auto plan = r.best ? make_pipeline_plan(p, r.record[*r.best].plan) : detail::blank_pipeline_plan(p);
     plan.status = r.status;
     plan.which_limit = r.which_limit;
     plan.reason = r.reason;
     plan.lower_bound = r.lower_bound.value;
+    plan.space = r.space;
     plan.baselines = baselines_of(p);
     plan.statistics = {{"shapes", r.statistics.shapes}, {"bounded", r.statistics.bounded}, {"infeasible", r.statistics.infeasible},
                        {"placements", r.statistics.placements}, {"annealing steps", r.statistics.annealing.steps}};
@@ -138,6 +146,7 @@ namespace detail {
     plan.which_limit = t.which_limit;
     plan.reason = t.reason;
     plan.lower_bound = t.lower_bound.value;
+    plan.space = "pipelines of one copy in these layers";
     plan.statistics = {{"states", t.statistics.states}, {"intervals", t.statistics.intervals}, {"cells", t.statistics.cells}};
     plan.seconds = t.statistics.seconds;
     if (!t.cost) return plan;
@@ -181,6 +190,7 @@ template <pipeline_schedule Schedule = one_f_one_b>
 [[nodiscard]] inline pipeline_plan make_pipeline_plan(template_problem const& p, replicated_template const& r, machine_numbers const& numbers) {
     auto plan = detail::lay_out(p, r.each, r.machines, r.copies, numbers);
     plan.lower_bound = r.lower_bound.value;
+    plan.space = "all uses of these machines";
     if (!plan.exists()) return plan;
     // What is proven of one copy is not proven of all.
     if (plan.status == search::status::optimal && plan.gap() > 1e-9) plan.status = search::status::feasible;

@@ -44,6 +44,8 @@ TEST_CASE("AMP's strategy as a plan: every device, layer and second of it") {
     CHECK(plan.cost() == doctest::Approx(chosen.cost.total.value));
     CHECK(plan.status == found.status);
     CHECK(plan.lower_bound == found.lower_bound.value);
+    CHECK(plan.space == "pipelines of equal tensor groups and copies in these layers");
+    CHECK(make_pipeline_plan(p, plan_amp(p, {.data = 2})).space == "pipelines of equal tensor groups and copies in these layers of the degrees asked for");
     CHECK(plan.copies() == chosen.plan.degrees().data);
     CHECK(plan.stages.size() == chosen.plan.degrees().pipeline);
     for (std::size_t s = 0; s < plan.stages.size(); ++s)
@@ -71,7 +73,9 @@ TEST_CASE("what does not fit is a plan without stages that says why") {
     CHECK(plan.baselines.at("Megatron, equal layers") == std::nullopt);
     std::ostringstream out;
     print(out, plan);
-    CHECK(out.str().find("infeasible") != std::string::npos);
+    CHECK(out.str().find("infeasible among pipelines") != std::string::npos);
+    CHECK(out.str().find(", 6 layers\n") != std::string::npos);
+    CHECK(out.str().find("three machines, 6 devices\n") != std::string::npos);
 }
 
 TEST_CASE("random templates as plans: devices of a machine in the order of its stages") {
