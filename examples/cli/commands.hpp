@@ -24,6 +24,8 @@ struct hidup_arguments {
     double turn = 0;
     std::optional<std::size_t> labels_per_cut, cuts;
     bool batch_statistics = false;
+    /// Also plans the whole batch at once.
+    bool compares = true;
 };
 
 struct amp_arguments {
@@ -46,6 +48,8 @@ struct ditto_arguments {
 struct plan_arguments {
     std::string model, cluster, profile, out;
     std::string planner = "hap", layers = "repeats";
+    /// Whether no planner was asked for: then the others are asked too.
+    bool asks_others = false;
     std::optional<double> time_limit, memory_limit;
     std::optional<std::size_t> label_limit;
     double optimizer_bytes = 8;
@@ -95,8 +99,5 @@ struct model_arguments {
     bool json = false;
 };
 int run_model(model_arguments const& arguments);
-
-/// Whether somebody watches stderr.
-bool is_watched();
 
 } // namespace heddle::cli

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSL-1.0
 // The command `heddle`: parses arguments, runs one command, turns what it throws into one line.
 #include "commands.hpp"
+#include "output.hpp"
 #include "plan_options.hpp"
+#include "usage.hpp"
 #include "validators.hpp"
 
 #include <heddle/base/error.hpp>
@@ -9,8 +11,7 @@
 
 #include <CLI/CLI.hpp>
 
-#include <unistd.h>
-
+#include <csignal>
 #include <exception>
 #include <iostream>
 #include <new>
@@ -18,12 +19,10 @@
 
 namespace heddle::cli {
 
-bool is_watched() { return isatty(STDERR_FILENO) == 1; }
-
 namespace {
 
 int run(int argc, char** argv) {
-    CLI::App app{"Plans how a neural-network training program is split over unequal devices"};
+    CLI::App app{"Plans how a neural-network training program is split over unequal devices", "heddle"};
     app.set_version_flag("--version", std::string("heddle ") + library_version);
     app.require_subcommand(1);
     int status = done;
@@ -78,11 +77,13 @@ int run(int argc, char** argv) {
     model_command->add_flag("--json", model.json, "Print one JSON object");
     model_command->final_callback([&] { status = run_model(model); });
 
+    add_help(app);
+
     try {
         app.parse(argc, argv);
     } catch (CLI::ParseError const& e) {
         if (e.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) return app.exit(e);
-        std::cerr << "heddle: " << e.what() << "; heddle --help says more\n";
+        std::cerr << "heddle: " << explain(app, e) << '\n';
         return usage;
     }
     return status;
@@ -92,8 +93,11 @@ int run(int argc, char** argv) {
 } // namespace heddle::cli
 
 int main(int argc, char** argv) {
+    std::signal(SIGPIPE, SIG_IGN); // who reads no further has not made the command fail
     try {
-        return heddle::cli::run(argc, argv);
+        int const status = heddle::cli::run(argc, argv);
+        heddle::cli::finish_printing();
+        return status;
     } catch (heddle::error const& e) {
         std::cerr << "heddle: " << e.what() << '\n';
     } catch (std::bad_alloc const&) {

@@ -77,6 +77,7 @@ void add_plan_options(CLI::App& command, plan_arguments& plan) {
     ditto->add_option("--most-machines", plan.ditto.most_machines, "Of a profile: equal copies of a template of so many machines at most")->check(positive);
 
     command.parse_complete_callback([&command, &plan, hap, forms, hidup, limited, pipelines, amp, ditto] {
+        plan.asks_others = command.count("--planner") == 0 && plan.times; // what they find in a given time differs from run to run
         auto const allow = [&](CLI::App const& group, std::initializer_list<char const*> planners) {
             if (std::ranges::find(planners, plan.planner) != planners.end()) return;
             for (auto const* option : group.get_options())

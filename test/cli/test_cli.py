@@ -4,8 +4,13 @@ Usage: test_cli.py HEDDLE, from the repository root.
 """
 import gzip
 import json
+import os
 import pathlib
+import pty
+import random
 import resource
+import select
+import signal
 import subprocess
 import sys
 import tempfile
@@ -397,6 +402,48 @@ class CommandLine(unittest.TestCase):
         self.assertEqual(chosen.returncode, 0)
         self.assertEqual(json.loads((self.path / "f.json").read_text())["ranks"], 2)
 
+    def into_full_device(self, *arguments):
+        """Whatever the command, it fails and says so, after its warnings."""
+        with open("/dev/full", "w") as full:
+            result = subprocess.run([HEDDLE, *map(str, arguments)], stdout=full, stderr=subprocess.PIPE, text=True, timeout=120)
+        errors = [line for line in result.stderr.splitlines() if not line.startswith("warning: ")]
+        self.assertEqual((result.returncode, errors), (1, ["heddle: standard output cannot be written"]), arguments)
+
+    def test_output_that_is_lost(self):
+        plan, pipeline, inputs = self.path / "plan.json", self.path / "pipeline.json", ("--model", MODEL, "--cluster", CLUSTER)
+        self.assertEqual(run("plan", *inputs, "--out", plan).returncode, 0)
+        self.assertEqual(run("plan", *inputs, "--planner", "amp", "--out", pipeline).returncode, 0)
+        for kind in (("--json",), ()):
+            for command in (("verify", "--plan", plan, "--model", MODEL, "--no-run"), ("verify", "--plan", pipeline, "--model", MODEL, "--no-run"), ("cost", "--plan", plan, "--cluster", CLUSTER),
+                            ("model", MODEL), ("search", "--theory", "examples/formats/theory.json"), ("fit", "--samples", "examples/formats/samples.csv")):
+                self.into_full_device(*command, *kind)
+        for command in (("--help",), ("--version",), ("help",), ("help", "plan"), ("plan", "--help")):
+            self.into_full_device(*command)
+
+    def test_a_failing_run_leaves_no_files(self):
+        inputs = ("--model", MODEL, "--cluster", CLUSTER)
+        plan, trace = self.path / "plan.json", self.path / "trace.json"
+        for planner in ("hap", "hidup", "amp", "ditto"):
+            self.into_full_device("plan", *inputs, "--planner", planner, "--out", plan, *(("--labels-per-cut", 1) if planner == "hidup" else ()))
+        self.into_full_device("plan", *inputs, "--out", plan, "--trace", trace, "--json")
+        self.into_full_device("plan", "--planner", "amp", "--profile", self.example("docs/reference/layer_profiles.md"), "--out", plan)
+        self.into_full_device("fit", "--samples", "examples/formats/samples.csv", "--out", plan)
+        (self.path / "layer_profiles.json").unlink()
+        self.refused(run("plan", *inputs, "--out", plan, "--trace", "/dev/full"), "/dev/full: cannot be written")
+        self.assertEqual(list(self.path.iterdir()), [])
+        plan.write_text("as it was")
+        self.into_full_device("plan", *inputs, "--out", plan)
+        self.refused(run("plan", *inputs, "--out", plan, "--trace", "/dev/full"), "/dev/full")
+        self.assertEqual((plan.read_text(), len(list(self.path.iterdir()))), ("as it was", 1))
+
+    def test_a_reader_that_leaves_early(self):
+        out = self.path / "plan.json"
+        process = subprocess.Popen([HEDDLE, "plan", "--model", MODEL, "--cluster", CLUSTER, "--out", out], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        process.stdout.close()
+        self.assertEqual((process.stderr.read(), process.wait(120)), (b"", 0))
+        process.stderr.close()
+        self.assertEqual(json.loads(out.read_text())["format"], "heddle.plan")
+
     def test_bad_samples_leave_no_output(self):
         out = self.path / "fitted.json"
         header = "what,device,ranks,dtype,flops,bytes,seconds\n"
@@ -477,6 +524,92 @@ class CommandLine(unittest.TestCase):
                 self.assertEqual(len(result.stderr.splitlines()), 1, result.stderr)
         self.assertEqual(run("--help").returncode, 0)
         self.assertIn("0.1.0", run("--version").stdout)
+
+    def test_help(self):
+        self.assertEqual(run("help").stdout, run("--help").stdout)
+        for command in ("plan", "verify", "cost", "search", "fit", "model", "help"):
+            helped = run("help", command)
+            self.assertEqual((helped.returncode, helped.stderr, helped.stdout), (0, "", run(command, "--help").stdout))
+            self.assertIn(f"heddle {command}", helped.stdout)
+            self.assertIn(f"\n  {command} ", run("help").stdout)
+
+    def test_what_was_meant(self):
+        inputs = ("--model", MODEL, "--cluster", CLUSTER)
+        for arguments, sentence in ((("plna", *inputs), "there is no command 'plna'; did you mean plan?"), (("verfiy",), "did you mean verify?"), (("Plan",), "did you mean plan?"),
+                                    (("help", "serch"), "did you mean search?"), (("plan", "--modle", MODEL, "--cluster", CLUSTER), "plan has no option --modle; did you mean --model?"),
+                                    (("plan", *inputs, "--timelimit=2"), "plan has no option --timelimit; did you mean --time-limit?"),
+                                    (("plan", *inputs, "--gradient_overlap"), "did you mean --gradient-overlap?"), (("plan", *inputs, "--grad"), "did you mean --gradient-overlap?"),
+                                    (("verify", "--plna", "p"), "verify has no option --plna; did you mean --plan?"), (("fit", "--sampels", "s"), "did you mean --samples?"),
+                                    (("model", MODEL, "--jsn"), "did you mean --json?"), (("--verson",), "heddle has no option --verson; did you mean --version?"),
+                                    (("search", "--theroy", "t"), "did you mean --theory?"), (("cost", "--plan", "p", "--clutser", "c"), "did you mean --cluster?")):
+            with self.subTest(arguments=arguments):
+                result = run(*arguments)
+                self.assertEqual((result.returncode, result.stdout, len(result.stderr.splitlines())), (2, "", 1))
+                self.assertIn(sentence, result.stderr)
+        for arguments in (("fly",), ("plan", *inputs, "--quantum"), ("plan", *inputs, "--\x1b[31mred"), ()):
+            result = run(*arguments)
+            self.assertEqual((result.returncode, result.stdout, len(result.stderr.splitlines())), (2, "", 1))
+            self.assertNotIn("did you mean", result.stderr)
+            self.assertNotIn("\x1b", result.stderr)
+        self.assertIn("has no use for 'm.json'", run("plan", *inputs, "m.json").stderr)
+
+    def test_networks_of_no_use(self):
+        cluster = json.loads(pathlib.Path(CLUSTER).read_text())
+        cluster["links"]["inter"]["bandwidth"] = 1e-300
+        table = run("plan", "--model", MODEL, "--cluster", self.write("slow.json", cluster)).stdout
+        self.assertIn("DP-CP", table)
+        self.assertNotIn(" inf", table)
+        lost = run("plan", "--model", MODEL, "--cluster", CLUSTER, "--planner", "amp", "--memory-limit", 1e6)
+        self.assertEqual(lost.returncode, 3)
+        self.assertRegex(lost.stdout, "model +vit_2, 4 layers\ncluster +p100x4, 4 devices\n")
+
+    def test_what_status_and_gap_are_of(self):
+        spaces = {"hap": "one-axis programs at these shares", "hidup": "one-axis programs of 2 micro-batches in turn at these shares",
+                  "amp": "pipelines of equal tensor groups and copies in these layers", "ditto": "pipelines of one copy in these layers"}
+        for planner, space in spaces.items():
+            out = self.path / "plan.json"
+            inputs = ("plan", "--model", MODEL, "--cluster", CLUSTER, "--planner", planner, *(("--labels-per-cut", 2) if planner == "hidup" else ()))
+            summary = json.loads(run(*inputs, "--json", "--out", out).stdout)
+            self.assertEqual((summary["space"], json.loads(out.read_text())["space"]), (space, space))
+            self.assertNotIn("other_planners", summary)
+            words = " ".join(run(*inputs).stdout.split())
+            self.assertRegex(words, f"status (optimal|feasible) among {space}")
+            self.assertRegex(words, f"gap [0-9.]+ % among {space}")
+        pinned = run("plan", "--model", MODEL, "--cluster", CLUSTER, "--pin", "patches.weight=replicated", "--json")
+        self.assertEqual(json.loads(pinned.stdout)["space"], "one-axis programs that keep the pins at these shares")
+
+    def test_the_other_planners(self):
+        inputs = ("plan", "--model", "examples/models/vgg19.json.gz", "--cluster", "examples/clusters/v100x8_p100x24.json")
+        planned = run(*inputs, "--json")
+        self.assertEqual((planned.returncode, planned.stderr), (0, ""))
+        summary = json.loads(planned.stdout)
+        others = summary["other_planners"]
+        self.assertEqual(list(others), ["amp", "ditto", "hidup"])
+        for other in others.values():
+            self.assertIn(other["status"], ("optimal", "feasible", "limit"))
+            self.assertTrue(other["leaves_out"])
+            if other["cost"] is not None:
+                self.assertLessEqual(other["lower_bound"], other["cost"] * (1 + 1e-9))
+                self.assertTrue(other["space"])
+        alone = json.loads(run(*inputs, "--planner", "hap", "--json").stdout)
+        self.assertEqual((alone["cost"], "other_planners" in alone), (summary["cost"], False))
+        self.assertNotIn("other_planners", json.loads(run(*inputs, "--json", "--no-times").stdout))
+        self.assertIn("\nOther planners, for as long as this one took", run(*inputs).stdout)
+        self.assertNotIn("Other planners", run(*inputs, "--no-times").stdout)
+        limited = json.loads(run(*inputs, "--json", "--time-limit", "1e-9").stdout)
+        self.assertEqual({(o["status"], o["which_limit"], o["cost"]) for o in limited["other_planners"].values()}, {("limit", "time", None)})
+        # Where hap finds nothing the others may.
+        tight = run("plan", "--model", "examples/models/bert_12.json.gz", "--cluster", CLUSTER, "--json")
+        summary = json.loads(tight.stdout)
+        self.assertEqual((tight.returncode, summary["cost"]), (4, None))
+        self.assertIsNotNone(summary["other_planners"]["amp"]["cost"])
+        # What a planner refuses is said.
+        grouped = json.loads(pathlib.Path("examples/clusters/v100x4_nvlink.json").read_text())
+        for machine in grouped["machines"]:
+            machine["grouped"] = True
+        refused = json.loads(run("plan", "--model", MODEL, "--cluster", self.write("grouped.json", grouped), "--json").stdout)["other_planners"]["hidup"]
+        self.assertIsNone(refused["status"])
+        self.assertIn("device groups", refused["reason"])
 
     def pipeline(self, *arguments, status=0):
         """What `heddle plan --json` prints, and the plan it writes."""
@@ -567,6 +700,97 @@ class CommandLine(unittest.TestCase):
                 result = run("plan", *arguments)
                 self.assertEqual((result.returncode, result.stdout), (2, ""), result)
                 self.assertEqual(len(result.stderr.splitlines()), 1, result.stderr)
+
+    def interrupted(self, *arguments, until, presses=1):
+        """Presses Ctrl-C at a terminal once it shows all of `until`; returns exit status, what stdout got, and what the terminal showed."""
+        leader, follower = pty.openpty()
+        with tempfile.TemporaryFile() as stdout:
+            process = subprocess.Popen([HEDDLE, *map(str, arguments)], stdout=stdout, stderr=follower, stdin=subprocess.DEVNULL, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+            os.close(follower)
+            shown, sent, end = b"", False, time.monotonic() + 120
+            try:
+                while time.monotonic() < end:
+                    if select.select([leader], [], [], 0.5)[0]:
+                        try:
+                            part = os.read(leader, 65536)
+                        except OSError:  # nobody writes any more
+                            break
+                        if not part:
+                            break
+                        shown += part
+                    if not sent and any(all(word in line for word in until) for line in shown.split(b"\r")):
+                        sent = True
+                        for _ in range(presses):
+                            process.send_signal(signal.SIGINT)
+                            time.sleep(0.01)  # else two may arrive as one
+                status = process.wait(max(1, end - time.monotonic()))
+            finally:
+                process.kill()
+                process.wait()
+                os.close(leader)
+            stdout.seek(0)
+            self.assertTrue(sent, shown[-300:])
+            return status, stdout.read().decode(), shown
+
+    def test_interrupted_plans(self):
+        out, model = self.path / "plan.json", "examples/models/gpt2_12.json.gz"
+        inputs = ("plan", "--model", model, "--cluster", "examples/clusters/v100x8_p100x24.json", "--out", out, "--json")
+        hours = {"hap": (b"hap, proof", "--gradient-overlap", "--label-limit", 100_000_000), "hidup": (b"hidup, ", "--labels-per-cut", 1_000_000),
+                 "amp": (b"amp, annealing", "--annealing-steps", 1_000_000_000)}
+        for planner, (phase, *options) in hours.items():
+            with self.subTest(planner=planner):
+                status, stdout, shown = self.interrupted(*inputs, "--planner", planner, *options, until=(phase, b" s, best ") if planner != "hidup" else (phase,))
+                self.assertIn(b", gap ", shown) if planner == "amp" else None
+                self.assertEqual(shown.split(b"\r")[-1], b"\x1b[K")  # nothing of it stays
+                summary = json.loads(stdout)
+                self.assertEqual((summary["status"], summary["which_limit"]), ("limit", "stopped"))
+                self.assertEqual(status, 4 if summary["cost"] is None else 0)
+                self.assertEqual(out.exists(), summary["cost"] is not None)
+                if planner == "hidup":
+                    continue
+                self.assertEqual(run("verify", "--plan", out, "--model", model, "--no-run").returncode, 0)
+                self.assertEqual(json.loads(out.read_text())["cost"], summary["cost"])
+                out.unlink()
+
+    def test_interrupted_templates(self):
+        layers, types = 40, 11
+        numbers = random.Random(1)
+        profile = {"format": "heddle.templates", "version": 1, "micro_batches": 64, "layers": [{"kept": 1e6, "saved": 1e6, "input": 1e3}] * layers,
+                   "device_types": [{"name": f"t{t}", "forward": [numbers.uniform(1, 3) for _ in range(layers)], "backward": [numbers.uniform(2, 6) for _ in range(layers)]} for t in range(types)],
+                   "machines": [{"type": f"t{t}", "count": 2} for t in range(types)]}
+        out = self.path / "plan.json"
+        status, stdout, shown = self.interrupted("plan", "--planner", "ditto", "--profile", self.write("profile.json", profile), "--out", out, "--json",
+                                                 until=(b"ditto, exact search", b" s, best ", b", gap "))
+        summary = json.loads(stdout)
+        self.assertEqual((status, summary["status"], summary["which_limit"]), (0, "limit", "stopped"))
+        self.assertEqual(json.loads(out.read_text())["cost"], summary["cost"])
+
+    def test_interrupted_search(self):
+        numbers, count = random.Random(1), 60
+        triples = [{"pre": [0], "add": [1 + p for p in range(count) if numbers.random() < 0.12], "cost": numbers.uniform(1, 1.01)} for _ in range(count)]
+        triples.append({"pre": list(range(1, count + 1)), "add": [count + 1], "cost": 0})
+        theory = self.write("theory.json", {"format": "heddle.theory", "version": 1, "properties": [f"p{p}" for p in range(count + 2)], "initial": [0], "goal": count + 1, "triples": triples})
+        command = ("search", "--theory", theory, "--label-limit", 1_000_000_000, "--json")
+        status, stdout, _ = self.interrupted(*command, until=(b"0000 expanded, ",))
+        result = json.loads(stdout)
+        self.assertEqual((result["status"], result["which_limit"], status), ("limit", "stopped", 4 if result["cost"] is None else 0))
+        # A second time ends the process, whatever it does.
+        status, stdout, _ = self.interrupted(*command, until=(b"0000 expanded, ",), presses=2)
+        self.assertEqual((status, stdout), (-signal.SIGINT, ""))
+
+    def test_the_same_plan_is_the_same_bytes(self):
+        for planner in ("hap", "hidup", "amp", "ditto"):
+            for name in ("plan.json", "plan.json.gz"):
+                written, printed = set(), set()
+                for _ in range(2):
+                    out = self.path / name
+                    planned = run("plan", "--model", MODEL, "--cluster", CLUSTER, "--planner", planner, "--no-times", "--out", out, "--json", *(("--labels-per-cut", 2) if planner == "hidup" else ()))
+                    self.assertEqual(planned.returncode, 0, planned.stderr)
+                    written.add(out.read_bytes())
+                    printed.add(planned.stdout)
+                self.assertEqual((len(written), len(printed)), (1, 1), planner)
+            self.assertNotIn("seconds", json.loads(printed.pop()))
+            self.assertEqual(run("verify", "--plan", out, "--model", MODEL, "--no-run").returncode, 0)
 
     def test_the_same_plan_every_time(self):
         for planner in ("amp", "ditto"):
