@@ -129,6 +129,7 @@
 #include <heddle/planner/memory_reason.hpp>
 #include <heddle/planner/pins.hpp>
 #include <heddle/planner/plan_segments.hpp>
+#include <heddle/planner/planning_progress.hpp>
 #include <heddle/planner/hidup.hpp>
 #include <heddle/planner/layer_costs.hpp>
 #include <heddle/planner/pipeline_plans.hpp>
