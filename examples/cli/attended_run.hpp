@@ -3,8 +3,8 @@
 /// @brief What a person has while a command works: Ctrl-C, and a line on the terminal.
 #pragma once
 
-#include <condition_variable>
 #include <chrono>
+#include <condition_variable>
 #include <csignal>
 #include <cstddef>
 #include <mutex>

@@ -98,6 +98,7 @@ int run_plan(plan_arguments const& arguments) {
     chosen_ratio_solver const solver(asked.solver);
     auto const start = std::chrono::steady_clock::now();
     std::optional<attended_run> attended(std::in_place);
+    attended->show(arguments.planner);
     options.stop = attended->stop();
     options.progress = shown_by(*attended, arguments.planner);
     plan result = arguments.planner == "hidup" ? plan_interleaved(model.program, c, options, arguments.hidup) : find_plan(model.program, c, solver, options);

@@ -735,19 +735,14 @@ class CommandLine(unittest.TestCase):
     def test_interrupted_plans(self):
         out, model = self.path / "plan.json", "examples/models/gpt2_12.json.gz"
         inputs = ("plan", "--model", model, "--cluster", "examples/clusters/v100x8_p100x24.json", "--out", out, "--json")
-        hours = {"hap": (b"hap, proof", "--gradient-overlap", "--label-limit", 100_000_000), "hidup": (b"hidup, ", "--labels-per-cut", 1_000_000),
-                 "amp": (b"amp, annealing", "--annealing-steps", 1_000_000_000)}
-        for planner, (phase, *options) in hours.items():
+        long_runs = {"hap": ((b"hap, ", b" s, best "), "--gradient-overlap"), "hidup": ((b"hidup, ", b"round 1, "), "--labels-per-cut", 1_000_000),
+                     "amp": ((b"amp, annealing, ", b" s, best ", b", gap "), "--annealing-steps", 1_000_000_000)}
+        for planner, (until, *options) in long_runs.items():
             with self.subTest(planner=planner):
-                status, stdout, shown = self.interrupted(*inputs, "--planner", planner, *options, until=(phase, b" s, best ") if planner != "hidup" else (phase,))
-                self.assertIn(b", gap ", shown) if planner == "amp" else None
+                status, stdout, shown = self.interrupted(*inputs, "--planner", planner, *options, until=until)
                 self.assertEqual(shown.split(b"\r")[-1], b"\x1b[K")  # nothing of it stays
                 summary = json.loads(stdout)
-                self.assertEqual((summary["status"], summary["which_limit"]), ("limit", "stopped"))
-                self.assertEqual(status, 4 if summary["cost"] is None else 0)
-                self.assertEqual(out.exists(), summary["cost"] is not None)
-                if planner == "hidup":
-                    continue
+                self.assertEqual((status, summary["status"], summary["which_limit"]), (0, "limit", "stopped"))
                 self.assertEqual(run("verify", "--plan", out, "--model", model, "--no-run").returncode, 0)
                 self.assertEqual(json.loads(out.read_text())["cost"], summary["cost"])
                 out.unlink()

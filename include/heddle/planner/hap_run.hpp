@@ -90,6 +90,7 @@ private:
         ratio_table ratios;
     };
     plan alternate_from(std::vector<starting_point> starts) {
+        tell("programs");
         if (options_.pinned.empty()) graph_ = explore(wanted(fastest_programs(space_.program())));
         else widen(); // pins may forbid what is fastest without them
         for (auto const& s : starts) alternate(s.name, s.ratios);

@@ -74,7 +74,7 @@ TEST_CASE("what does not fit is a plan without stages that says why") {
     std::ostringstream out;
     print(out, plan);
     CHECK(out.str().find("infeasible among pipelines") != std::string::npos);
-    CHECK(out.str().find(", 6 layers\n") != std::string::npos);
+    CHECK(out.str().find(" 6 layers\n") != std::string::npos);
     CHECK(out.str().find("three machines, 6 devices\n") != std::string::npos);
 }
 
