@@ -105,21 +105,21 @@ void print_others(std::ostream& out, std::vector<other_plan> const& others, plan
 
 std::string with_others(std::string const& summary, std::vector<other_plan> const& others) {
     if (others.empty()) return summary;
-    using object = nlohmann::ordered_json;
-    auto out = object::parse(summary);
-    auto& list = out["other_planners"] = object::object();
+    using json_value = nlohmann::ordered_json;
+    auto out = json_value::parse(summary);
+    auto& list = out["other_planners"] = json_value::object();
     for (auto const& o : others) {
-        auto& entry = list[o.planner] = object::object();
-        entry["status"] = o.is_refused ? object(nullptr) : object(search::name(o.status));
+        auto& entry = list[o.planner] = json_value::object();
+        entry["status"] = o.is_refused ? json_value(nullptr) : json_value(search::name(o.status));
         if (!o.is_refused && o.status == search::status::limit) entry["which_limit"] = search::name(o.which_limit);
         if (!o.reason.empty()) entry["reason"] = o.reason;
-        entry["cost"] = o.cost ? object(*o.cost) : object(nullptr);
-        entry["lower_bound"] = o.is_refused ? object(nullptr) : object(o.lower_bound);
+        entry["cost"] = o.cost ? json_value(*o.cost) : json_value(nullptr);
+        entry["lower_bound"] = o.is_refused ? json_value(nullptr) : json_value(o.lower_bound);
         if (!o.space.empty()) entry["space"] = o.space;
         entry["leaves_out"] = o.leaves_out;
         entry["seconds"] = o.seconds;
     }
-    return out.dump(-1, ' ', false, object::error_handler_t::replace);
+    return out.dump(-1, ' ', false, json_value::error_handler_t::replace);
 }
 
 } // namespace heddle::cli
