@@ -141,3 +141,15 @@ TEST_CASE("a visitor sees every expansion and may stop") {
     CHECK(stopped.which_limit == search::limit_kind::stopped);
     CHECK(stopped.statistics.expanded == 3);
 }
+
+TEST_CASE("totals below zero are proven like others") {
+    struct paid_errands : errands {
+        [[nodiscard]] double total(label l) const { return l.money - 1000; }
+        [[nodiscard]] double bound(state, label l) const { return l.money - 1000; }
+    };
+    auto const r = search::pareto_dp(paid_errands{});
+    CHECK(r.status == search::status::optimal);
+    CHECK(r.which_limit == search::limit_kind::none);
+    CHECK(r.cost == *search::pareto_dp(errands{}).cost - 1000);
+    CHECK(r.lower_bound == *r.cost);
+}
