@@ -3,6 +3,7 @@
 /// @brief Text of fixed width, as reports of plans are made of.
 #pragma once
 
+#include <heddle/base/printable.hpp>
 #include <heddle/search/result.hpp>
 
 #include <algorithm>
@@ -44,8 +45,7 @@ inline std::size_t width_of(std::string_view text) {
 
 /// One line of at most `width` characters: the end stays, since names differ there.
 inline std::string clip(std::string text, std::size_t width) {
-    for (char& c : text)
-        if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+    text = printable(text, text.size());
     std::size_t const size = width_of(text);
     if (size <= width) return text;
     std::size_t begin = 0;
