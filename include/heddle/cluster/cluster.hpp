@@ -145,27 +145,31 @@ private:
     return c;
 }
 
+/// Slower than anything, and yet so fast that times are finite.
+inline constexpr double least_rate = 1e-9;
+
 /// Throws `input_error` naming the first thing in a cluster that cannot be.
 inline void validate(cluster const& c) {
+    auto const rate = [](double value) { return std::isfinite(value) && value >= least_rate; };
     auto const positive = [](double value) { return std::isfinite(value) && value > 0; };
     auto const non_negative = [](double value) { return std::isfinite(value) && value >= 0; };
     if (c.machines.empty()) throw input_error("machines", "there is none, expected at least one");
     for (auto const& type : c.types) {
         std::string const place = "device type '" + type.name + "'";
         if (!positive(type.memory.value)) throw input_error(place + ", memory", "expected a positive number of bytes");
-        if (!positive(type.bandwidth.value)) throw input_error(place + ", bandwidth", "expected positive bytes per second");
+        if (!rate(type.bandwidth.value)) throw input_error(place + ", bandwidth", "expected bytes per second, at least 1e-9");
         if (!non_negative(type.overhead.value)) throw input_error(place + ", overhead", "expected seconds, not negative");
         if (type.rates.empty()) throw input_error(place + ", rates", "expected flops per second for at least one element type");
         for (auto const& [element, table] : type.rates) {
-            bool good = positive(table.fallback.value);
+            bool good = rate(table.fallback.value);
             for (auto const& [category, speed] : table.by_class) {
-                good = good && positive(speed.rate.value_or(table.fallback).value);
-                if (!positive(speed.bandwidth.value_or(type.bandwidth).value)) throw input_error(place + ", rates", "expected positive bytes per second");
+                good = good && rate(speed.rate.value_or(table.fallback).value);
+                if (!rate(speed.bandwidth.value_or(type.bandwidth).value)) throw input_error(place + ", rates", "expected bytes per second, at least 1e-9");
                 if (!non_negative(speed.overhead.value_or(type.overhead).value)) throw input_error(place + ", rates", "expected an overhead that is not negative");
                 if (auto const& e = speed.efficiency; e && !(positive(e->scale.value) && e->least >= 0 && e->least < 1))
                     throw input_error(place + ", rates", "expected an efficiency of a positive scale, from a part of at least 0 and less than 1");
             }
-            if (!good) throw input_error(place + ", rates", "expected positive flops per second");
+            if (!good) throw input_error(place + ", rates", "expected flops per second, at least 1e-9");
         }
     }
     double total = 0;
@@ -181,7 +185,7 @@ inline void validate(cluster const& c) {
     }
     auto const check_link = [&](std::optional<network_link> const& l, char const* place) {
         if (!l) throw input_error(std::string("links, ") + place, "missing, but the machines need it");
-        if (!positive(l->bandwidth.value)) throw input_error(std::string("links, ") + place + ", bandwidth", "expected positive bytes per second");
+        if (!rate(l->bandwidth.value)) throw input_error(std::string("links, ") + place + ", bandwidth", "expected bytes per second, at least 1e-9");
         if (!non_negative(l->latency.value)) throw input_error(std::string("links, ") + place + ", latency", "expected seconds, not negative");
     };
     if (several_inside) check_link(c.intra, "intra");

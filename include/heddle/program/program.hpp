@@ -185,22 +185,32 @@ public:
     }
 
     [[nodiscard]] tensor_info const& tensor(tensor_id t) const { return program_.tensors_.at(t); }
+    /// Those added so far.
+    [[nodiscard]] std::span<operator_info const> operators() const { return program_.operators_; }
     /// Whether there is a derivative with respect to it: a trained parameter, or a value that depends on one.
     [[nodiscard]] bool is_differentiable(tensor_id t) const { return differentiable_.at(t); }
 
     /// The program with this loss. Operators the loss does not depend on are left out.
     /// Throws `input_error` if the loss is not a scalar that an operator computes and that depends on a trained parameter.
-    [[nodiscard]] program finish(tensor_id loss) {
+    [[nodiscard]] program finish(tensor_id loss) const& {
+        check_loss(loss);
+        return without_dead_code(program_, loss);
+    }
+    /// The same, without a copy: the builder is not used afterwards.
+    [[nodiscard]] program finish(tensor_id loss) && {
+        check_loss(loss);
+        return without_dead_code(std::move(program_), loss);
+    }
+
+private:
+    void check_loss(tensor_id loss) const {
         auto const& info = program_.tensors_.at(loss);
         if (info.elements() != 1)
             throw input_error("loss '" + info.name + "'", "has " + std::to_string(info.elements()) + " elements, expected one");
         if (info.role != tensor_role::value) throw input_error("loss '" + info.name + "'", "is an input or parameter, expected the result of an operator");
         if (!differentiable_[loss])
             throw input_error("loss '" + info.name + "'", "depends on no trained parameter");
-        return without_dead_code(loss);
     }
-
-private:
     tensor_id add_tensor(tensor_info info) {
         for (extent e : info.shape)
             if (e < 1) throw input_error("tensor '" + info.name + "'", "extent " + std::to_string(e) + ", expected at least 1");
@@ -249,31 +259,34 @@ private:
         return work;
     }
 
-    [[nodiscard]] program without_dead_code(tensor_id loss) const {
-        std::vector<bool> used(program_.tensors_.size()), kept(program_.operators_.size());
+    /// In place.
+    [[nodiscard]] static program without_dead_code(program p, tensor_id loss) {
+        std::vector<bool> used(p.tensors_.size()), kept(p.operators_.size());
         used[loss] = true;
-        for (std::size_t o = program_.operators_.size(); o-- > 0;) {
-            auto const& op = program_.operators_[o];
+        for (std::size_t o = p.operators_.size(); o-- > 0;) {
+            auto const& op = p.operators_[o];
             kept[o] = std::ranges::any_of(op.results, [&](tensor_id t) { return static_cast<bool>(used[t]); });
             if (!kept[o]) continue;
             for (auto t : op.operands) used[t] = true;
             for (auto t : op.results) used[t] = true;
         }
-        program result;
         std::vector<tensor_id> number(used.size());
+        tensor_id tensors = 0;
         for (tensor_id t = 0; t < used.size(); ++t)
-            if (used[t]) {
-                number[t] = static_cast<tensor_id>(result.tensors_.size());
-                result.tensors_.push_back(program_.tensors_[t]);
-            }
-        for (std::size_t o = 0; o < kept.size(); ++o)
-            if (kept[o]) {
-                auto& op = result.operators_.emplace_back(program_.operators_[o]);
-                for (auto& t : op.operands) t = number[t];
-                for (auto& t : op.results) t = number[t];
-            }
-        result.loss_ = number[loss];
-        return result;
+            if (used[t]) number[t] = tensors++;
+        keep(p.tensors_, used);
+        keep(p.operators_, kept);
+        for (auto& op : p.operators_) {
+            for (auto& t : op.operands) t = number[t];
+            for (auto& t : op.results) t = number[t];
+        }
+        p.loss_ = number[loss];
+        return p;
+    }
+    template <class T>
+    static void keep(std::vector<T>& items, std::vector<bool> const& wanted) {
+        std::size_t i = 0;
+        std::erase_if(items, [&](T const&) { return !wanted[i++]; });
     }
 
     program program_;

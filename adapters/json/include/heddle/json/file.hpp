@@ -19,8 +19,8 @@
 
 namespace heddle::json {
 
-/// More than any file of ours, uncompressed.
-inline constexpr std::size_t largest_file = std::size_t{1} << 30;
+/// Several times the model file of a hundred thousand operators, uncompressed.
+inline constexpr std::size_t largest_file = std::size_t{256} << 20;
 
 namespace detail {
 
@@ -73,8 +73,8 @@ inline void write_all(std::filesystem::path const& path, std::string_view text, 
         int const count = gzread(file.get(), block.data(), static_cast<unsigned>(block.size()));
         if (count < 0) fail(detail::describe_error(file.get()));
         if (count == 0) break;
+        if (static_cast<std::size_t>(count) > limit - text.size()) fail("it holds more than " + std::to_string(limit) + " bytes, expected a smaller file");
         text.append(block, 0, static_cast<std::size_t>(count));
-        if (text.size() > limit) fail("it holds more than " + std::to_string(limit) + " bytes");
     }
     int code = Z_OK;
     gzerror(file.get(), &code);

@@ -373,7 +373,10 @@ private:
     }
 
     void read_steps() {
-        root_.at("steps").for_each([&](element const& e) {
+        auto const steps = root_.at("steps");
+        steps.takes(steps.size() * sizeof(plan_.steps.front()));
+        plan_.steps.reserve(steps.size());
+        steps.for_each([&](element const& e) {
             auto& s = plan_.steps.emplace_back();
             s.instruction = read_instruction(e);
             if (auto const category = e.find("class")) s.step.category = category->choice(operator_classes);
