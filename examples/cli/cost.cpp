@@ -3,6 +3,7 @@
 #include "commands.hpp"
 #include "plan_input.hpp"
 
+#include <heddle/base/printable.hpp>
 #include <heddle/base/error.hpp>
 #include <heddle/json/cluster.hpp>
 #include <heddle/json/model.hpp>
@@ -66,7 +67,7 @@ std::string reason_of(plan_price const& p) {
 }
 
 void print(plan_price const& p, std::string const& reason) {
-    for (auto const& w : p.warnings) std::cerr << "warning: " << w << '\n';
+    for (auto const& w : p.warnings) std::cerr << "warning: " << printable(w, 1000) << '\n';
     std::printf("%.6g s per iteration (%.6g s when planned)\n ", p.total, p.when_planned);
     char const* separator = "";
     for (auto const& [name, seconds] : p.terms) {

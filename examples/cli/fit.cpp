@@ -2,6 +2,7 @@
 // heddle fit: measurements in; models of collectives and operators out, alone or in a cluster.
 #include "commands.hpp"
 
+#include <heddle/base/printable.hpp>
 #include <heddle/cluster/fit.hpp>
 #include <heddle/cost/cost_model.hpp>
 #include <heddle/json/all.hpp>
@@ -75,7 +76,7 @@ int run_fit(fit_arguments const& arguments) {
         std::cout << json::fit_summary(report, warnings) << '\n';
     } else {
         std::cout << json::fit_table(report);
-        for (auto const& w : warnings) std::cerr << "warning: " << w << '\n';
+        for (auto const& w : warnings) std::cerr << "warning: " << printable(w, 1000) << '\n';
     }
     std::cout.flush();
     if (!std::cout) throw file_error("standard output cannot be written");

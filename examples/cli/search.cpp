@@ -70,7 +70,7 @@ int run_search(search_arguments const& arguments) {
         if (result.cost) std::cout << ", cost " << *result.cost << " in " << result.actions.size() << " steps";
         std::cout << ", " << result.statistics.expanded << " expanded, " << result.statistics.generated << " generated\n";
         auto const print = [&](std::vector<std::uint32_t> const& actions) {
-            for (auto a : actions) std::cout << "  " << theory.costs[a] << "  " << theory.texts[a] << '\n';
+            for (auto a : actions) std::cout << "  " << theory.costs[a] << "  " << printable(theory.texts[a]) << '\n';
         };
         print(result.actions);
         for (auto const& other : result.runners_up) {

@@ -4,6 +4,7 @@
 #include "plan_input.hpp"
 #include "verify_run.hpp"
 
+#include <heddle/base/printable.hpp>
 #include <heddle/execute/prove.hpp>
 #include <heddle/execute/shrink.hpp>
 #include <heddle/heddle.hpp>
@@ -76,8 +77,8 @@ int run_verify(verify_arguments const& arguments) {
         out["warnings"] = model.warnings;
         std::cout << out.dump() << '\n';
     } else {
-        for (auto const& w : model.warnings) std::cerr << "warning: " << w << '\n';
-        if (checked) std::cout << "valid: " << p.steps.size() << " steps, every property re-derived from the index rules of " << model.name << std::endl;
+        for (auto const& w : model.warnings) std::cerr << "warning: " << printable(w, 1000) << '\n';
+        if (checked) std::cout << "valid: " << p.steps.size() << " steps, every property re-derived from the index rules of " << printable(model.name) << std::endl;
         if (ran && arguments.shrink)
             std::cout << "run with smaller dimensions, the shares " << (ran->has_planned_counts ? "as planned" : "of the finest cuts rounded") << std::endl;
         if (shown) print_differences(*shown), print_collectives(*shown);

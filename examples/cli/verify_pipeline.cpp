@@ -4,6 +4,7 @@
 #include "plan_input.hpp"
 #include "verify_run.hpp"
 
+#include <heddle/base/printable.hpp>
 #include <heddle/execute/prove_pipeline.hpp>
 #include <heddle/execute/shrink_pipeline.hpp>
 #include <heddle/json/model.hpp>
@@ -58,8 +59,8 @@ int run_verify_pipeline(verify_arguments const& arguments) {
         out["warnings"] = warnings;
         std::cout << out.dump() << '\n';
     } else {
-        for (auto const& w : warnings) std::cerr << "warning: " << w << '\n';
-        if (checked) std::cout << "valid: " << shape_of(p) << "; every layer of " << model.name << " once, memory within its limits" << std::endl;
+        for (auto const& w : warnings) std::cerr << "warning: " << printable(w, 1000) << '\n';
+        if (checked) std::cout << "valid: " << shape_of(p) << "; every layer of " << printable(model.name) << " once, memory within its limits" << std::endl;
         if (is_priced && (problem.empty() || shown)) std::cout << "priced again: times and memory are as planned" << std::endl;
         if (ran && arguments.shrink) std::cout << "run with smaller dimensions: " << shape_of(ran->plan) << std::endl;
         if (shown) print_differences(*shown);

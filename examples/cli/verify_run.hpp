@@ -5,6 +5,7 @@
 
 #include "commands.hpp"
 
+#include <heddle/base/printable.hpp>
 #include <heddle/base/error.hpp>
 #include <heddle/execute/eigen_kernels.hpp>
 #include <heddle/execute/prove.hpp>
@@ -56,7 +57,7 @@ inline nlohmann::ordered_json verdict(std::string const& problem) {
 
 /// Says what is wrong with a plan, if anything is. *Returns* the exit status.
 inline int conclude(verify_arguments const& arguments, std::string const& problem) {
-    if (!problem.empty()) std::cerr << "heddle: " << arguments.plan << ": " << problem << '\n';
+    if (!problem.empty()) std::cerr << "heddle: " << printable(arguments.plan + ": " + problem, 1000) << '\n';
     return problem.empty() ? done : bad_input;
 }
 
@@ -70,7 +71,7 @@ inline void add_differences(nlohmann::ordered_json& out, proof const& shown) {
 }
 inline void print_differences(proof const& shown) {
     std::printf("loss %.17g on %zu ranks, %.17g on a single device\n", shown.loss, shown.ranks, shown.expected_loss);
-    std::printf("largest relative error %.2g, in %s\n", shown.worst_error, shown.worst_tensor.c_str());
+    std::printf("largest relative error %.2g, in %s\n", shown.worst_error, printable(shown.worst_tensor).c_str());
 }
 
 } // namespace heddle::cli

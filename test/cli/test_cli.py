@@ -331,6 +331,100 @@ class CommandLine(unittest.TestCase):
                 self.assertEqual(out.read_text(), "as it was")
         self.assertEqual([p.name for p in self.path.iterdir() if p.name.startswith(("plan", "."))], ["plan.json"])
 
+    def compressed(self, name, *parts):
+        """A gzip file of texts, each so many times."""
+        with gzip.open(self.path / name, "wb", 1) as file:
+            for text, count in parts:
+                block = text * max(1, (1 << 20) // len(text))
+                for _ in range(len(text) * count // len(block)):
+                    file.write(block)
+                file.write(text * (count - len(block) // len(text) * (len(text) * count // len(block))))
+        return self.path / name
+
+    def test_files_that_would_take_all_memory(self):
+        def one_gigabyte():
+            resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
+
+        end = (b'0],"nodes":[]}', 1)
+        for path, *fragments in (
+                (self.compressed("arrays.gz", (b'{"meta":[', 1), (b"[],", 15_000_000), end), "values", "bytes in memory, expected fewer"),
+                (self.compressed("objects.gz", (b'{"meta":[', 1), (b'{"":0},', 7_000_000), end), "values", "bytes in memory, expected fewer"),
+                (self.compressed("text.gz", (b'{"meta":"', 1), (b"x", 50_000_000), (b'","nodes":[]}', 1)), "line 1, column 9", "is longer than 1048576 bytes"),
+                (self.compressed("bomb.gz", (b'{"meta":"', 1), (b"x", 300_000_000)), "holds more than 268435456 bytes, expected a smaller file"),
+                (self.compressed("values.gz", (b'{"nodes":[{"id":0,"name":"a","op":"call_method","target":"x","inputs":[],"out":{"kind":"tuple","items":[', 1),
+                                               (b'{"kind":"value","value":[%s0]},' % (b"0," * 4000), 2_400), (b'{"kind":"value","value":0}]}},0]}', 1)), "bytes in memory, expected less")):
+            with self.subTest(path=path.name):
+                self.refused(run("model", path, preexec_fn=one_gigabyte), path.name, *fragments)
+        # A model of some size is far from all limits.
+        model = json.loads(gzip.open(MODEL).read())
+        model["meta"]["notes"] = ["some text"] * 500_000
+        self.assertEqual(run("model", self.write("large.json", model), preexec_fn=one_gigabyte).returncode, 0)
+
+    def test_names_fit_for_a_terminal(self):
+        model = json.loads(gzip.open(MODEL).read())
+        model["meta"]["model"] = "red \x1b[31m" + "m" * 100_000
+        for number, node in enumerate(model["nodes"][:-1]):
+            node["name"] += "\x1b[2J\x9b\u202e" + ("n" * 100_000 if number % 40 == 5 else "")
+            if node["op"] == "parameter":
+                node["target"] += "\x1b]0;x\x07"
+            elif node["target"] == "torch.nn.functional.gelu":
+                node["target"] = "mine\x1b[5m" + "g" * 100_000
+        path, out = self.write("model.json", model), self.path / "plan.json"
+        for command in (("model", path), ("plan", "--model", path, "--cluster", CLUSTER, "--out", out), ("cost", "--plan", out, "--cluster", CLUSTER),
+                        ("verify", "--plan", out, "--model", path, "--shrink"), ("plan", "--model", path, "--cluster", CLUSTER, "--planner", "amp", "--layers", "names"),
+                        ("plan", "--model", path, "--cluster", CLUSTER, "--pin", "x\x1b[31m=partial"), ("model", self.path / "absent\x1b[31m"), ("model", "--\x1b[31m")):
+            with self.subTest(command=command[0]):
+                result = run(*command)
+                said = result.stdout + result.stderr
+                for control in ("\x1b", "\x07", "\x9b", "\u202e"):
+                    self.assertNotIn(control, said)
+                self.assertLess(max(map(len, said.splitlines())), 1500)
+
+    def test_names_in_other_encodings(self):
+        place = str(self.path).encode() + b"/\xff\xfe.json.gz"
+        with open(place, "wb") as file:
+            file.write(pathlib.Path(MODEL).read_bytes())
+        for command in ((b"model", place), (b"plan", b"--model", place, b"--cluster", CLUSTER.encode())):
+            model = json.loads(gzip.open(MODEL).read())
+            for options in ((), (b"--json",)):
+                result = subprocess.run([HEDDLE, *command, *options], capture_output=True, timeout=120)
+                self.assertEqual((result.returncode, result.stderr), (0, b""))
+                result.stdout.decode()
+        del model["meta"]
+        with gzip.open(place, "wb") as file:
+            file.write(json.dumps(model).encode())
+        result = subprocess.run([HEDDLE, b"model", place, b"--json"], capture_output=True, timeout=120)
+        self.assertEqual(json.loads(result.stdout)["model"], "??")
+        absent = subprocess.run([HEDDLE, b"model", place + b"\xff"], capture_output=True, timeout=120)
+        self.assertEqual(absent.returncode, 1)
+        self.assertIn("?: cannot be read", absent.stderr.decode())
+
+    def test_messages_name_file_place_and_expectation(self):
+        cluster = json.loads(pathlib.Path(CLUSTER).read_text())
+        cluster["device_types"][0]["rates"]["float32"] = 1e-320
+        tiny = self.write("tiny.json", cluster)
+        cluster["device_types"][0]["rates"] = {"float16": 1e12}
+        half = self.write("half.json", cluster)
+        for planner in ("hap", "hidup", "amp", "ditto"):
+            with self.subTest(planner=planner):
+                self.refused(run("plan", "--model", MODEL, "--cluster", tiny, "--planner", planner), "tiny.json: device_types[0].rates.float32: is 1e-320, expected a rate of at least 1e-09")
+                self.refused(run("plan", "--model", MODEL, "--cluster", half, "--planner", planner), MODEL, "half.json", "device type 'P100', rates: has none for float32", "expected one")
+        for planner in ("amp", "ditto", "hidup"):
+            with self.subTest(planner=planner):
+                self.refused(run("plan", "--model", MODEL, "--cluster", CLUSTER, "--planner", planner, "--batch", 1), MODEL, "batch", "no input has", "two or more samples", "expected")
+        grouped = json.loads(pathlib.Path(CLUSTER).read_text())
+        grouped["machines"] = [{"type": "P100", "devices": 2, "count": 2, "grouped": True}]
+        grouped["links"]["intra"] = grouped["links"]["inter"]
+        grouped, hidup = self.write("grouped.json", grouped), ("plan", "--planner", "hidup", "--model", MODEL, "--cluster")
+        self.refused(run(*hidup, grouped), MODEL, "grouped.json", "device groups", "expected single devices")
+        self.refused(run(*hidup, CLUSTER, "--micro-batches", 7), MODEL, CLUSTER, "micro-batches: 7, expected two or more that divide the batch of")
+        out = self.path / "plan.json"
+        self.assertEqual(run("plan", "--model", MODEL, "--cluster", CLUSTER, "--out", out).returncode, 0)
+        self.refused(run("cost", "--plan", out, "--cluster", "examples/clusters/v100x2_p100x6.json"), "plan.json", "v100x2_p100x6.json", "has 8 devices, the plan is for 4, expected as many")
+        model = json.loads(pathlib.Path("examples/formats/model.json").read_text())
+        model["rules"]["my.scale"] = "(b d)\0, (d) -> (b d)"
+        self.refused(run("model", self.write("nul.json", model)), "nul.json: rules['my.scale']: index rule '(b d)?, (d) -> (b d)', character 6: expected '->'")
+
     def test_unwritable_output(self):
         for option in ("--out", "--trace"):
             for place in (self.path / "no" / "plan.json", self.path):

@@ -106,7 +106,7 @@ public:
             auto const& type = c.types[k.type];
             auto const fallback = type.rates.find(main);
             if (fallback == type.rates.end())
-                throw input_error("device type '" + type.name + "', rates", "no rate for the element type the program computes in");
+                throw input_error("device type '" + type.name + "', rates", std::string("has none for ") + heddle::name(main) + ", which the program computes in, expected one");
             auto& mine = speeds_.emplace_back();
             for (std::size_t s = 0; s < inside_step_count && k.group_size > 1; ++s)
                 mine.inside[s] = time_inside(static_cast<inside_step>(s), k.group_size, c.intra.value());

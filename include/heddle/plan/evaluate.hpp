@@ -151,9 +151,9 @@ struct plan_cost {
     auto const model = per_device_model(c, main_type(p));
     if (model.class_count() != p.devices.size())
         throw input_error("cluster '" + c.name + "'", "has " + std::to_string(model.class_count()) + " devices, the plan is for " +
-                          std::to_string(p.devices.size()));
+                          std::to_string(p.devices.size()) + ", expected as many");
     if (has_groups(c) && !p.has_groups())
-        throw input_error("cluster '" + c.name + "'", "has device groups, the plan is for single devices");
+        throw input_error("cluster '" + c.name + "'", "has device groups, the plan is for single devices, expected those");
     auto const shares = shares_of(p);
     auto const& training = p.provenance.training;
     if (training.interleaves() && p.has_groups()) throw input_error("plan", "has device groups, whose micro-batches do not take turns");

@@ -305,7 +305,7 @@ private:
 /// *Complexity.* Linear in the steps, times micro-batches and the square of the devices.
 [[nodiscard]] inline timeline simulate(plan const& p, cluster const& c, simulation_options const& options = {}) {
     auto const model = per_device_model(c, main_type(p));
-    if (model.class_count() != p.devices.size()) throw input_error("cluster '" + c.name + "'", "has another number of devices than the plan");
+    if (model.class_count() != p.devices.size()) throw input_error("cluster '" + c.name + "'", "has " + std::to_string(model.class_count()) + " devices, the plan is for " + std::to_string(p.devices.size()) + ", expected as many");
     auto const shares = shares_of(p);
     auto const& training = p.provenance.training;
     duplex const clock(model.class_count(), training);

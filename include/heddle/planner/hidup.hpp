@@ -40,8 +40,8 @@ template <ratio_solver Solver>
     auto const part = micro_batch_of(p, options.micro_batches);
     auto const [statistic, operation] = obstacles_to_micro_batches(index_program(p));
     auto const fail = [&](operator_id o, char const* problem) { throw input_error("micro-batches, operator '" + p.name(o) + "'", problem); };
-    if (operation) fail(*operation, "does not add up over parts of the batch that run one after the other");
-    if (statistic && !options.allows_batch_statistics) fail(*statistic, "has statistics of the whole batch, which parts of it one after the other have others of");
+    if (operation) fail(*operation, "does not add up over parts of the batch that run one after the other, expected a loss that is a sum or mean over the batch");
+    if (statistic && !options.allows_batch_statistics) fail(*statistic, "has statistics of the whole batch, which parts of it one after the other have others of, expected none, unless those are allowed");
     auto planning = options.planning;
     planning.training.micro_batches = options.micro_batches;
     planning.training.turn = options.turn;

@@ -75,7 +75,7 @@ template <single_device_program Program>
     auto const& training = what.provenance.training;
     auto const fail = [](std::string const& problem) { throw input_error("pipeline plan, devices", problem); };
     auto const types = c.devices();
-    if (what.devices.size() != types.size()) fail(std::to_string(what.devices.size()) + ", the cluster has " + std::to_string(types.size()));
+    if (what.devices.size() != types.size()) fail(std::to_string(what.devices.size()) + ", the cluster has " + std::to_string(types.size()) + ", expected as many");
     for (std::size_t d = 0; d < types.size(); ++d)
         if (what.devices[d].type != c.types[types[d]].name)
             fail("device " + std::to_string(d) + " is of type '" + what.devices[d].type + "', the cluster's of '" + c.types[types[d]].name + "'");
