@@ -152,9 +152,9 @@ int main(int argc, char** argv) {
     else std::fprintf(stderr, "HEDDLE_REFERENCE_DATA is not set: Ditto's clusters are left out\n");
     for (std::size_t types = 1; types <= 7; ++types)
         add("figure/types/" + std::to_string(types), [=](benchmark::State& s) { exact(s, made(types, 2, 2, 128, 64), one_f_one_b{}, 0); });
-    for (std::size_t machines : {1, 2, 4, 8, 16, 32})
+    for (std::size_t machines : {1u, 2u, 4u, 8u, 16u, 32u})
         add("figure/machines_of_3_types/" + std::to_string(machines), [=](benchmark::State& s) { exact(s, made(3, machines, 2, 128, 256), one_f_one_b{}, 0); });
-    for (std::size_t layers : {32, 64, 128, 256, 512}) {
+    for (std::size_t layers : {32u, 64u, 128u, 256u, 512u}) {
         add("figure/layers/" + std::to_string(layers), [=](benchmark::State& s) { exact(s, made(3, 3, 2, layers, 64), one_f_one_b{}, 0); });
         add("figure/layers/" + std::to_string(layers) + "/ditto", [=](benchmark::State& s) { exact(s, made(3, 3, 2, layers, 64), oobleck_estimate{1}, 0); });
     }

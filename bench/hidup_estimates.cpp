@@ -53,7 +53,7 @@ int main() {
     constexpr char const* bert = "hidup_bert_sgmoe_L4_d8.json";
     auto const models = bench::hidup_models({bert});
     if (!models) return 0;
-    bench::strategy_search const s(bench::deeper_model(*models / bert, 2, 8).program, bench::two_machines(100), {.micro_batches = 2}, fastest_programs, false);
+    bench::strategy_search const s(bench::deeper_model(*models / bert, 2, 8).program, bench::two_machines(100), {.micro_batches = 2}, bench::fastest_in_turn, false);
     auto const right = s.best<duplex>();
     std::printf("with right estimates: %.2f ms, gap %.1f %%\n%-20s %10s %10s %10s\n", 1e3 * right.what.cost(), 100 * right.gap, "estimates", "relative", "worst", "published");
     auto const line = [](char const* what, double mean, double worst, double published) { std::printf("%-20s %8.1f %% %8.1f %% %8.1f %%\n", what, 100 * mean, 100 * worst, published); };

@@ -19,8 +19,8 @@ using namespace heddle;
 
 void run(program const& p, cluster const& c, double bandwidth, long batch) {
     using bench::strategy_search;
-    auto const turns = strategy_search(p, c, {.micro_batches = 2}, fastest_programs).best<duplex>();
-    auto const whole = strategy_search(p, c, {.overlaps_gradients = true}, fastest_programs).best<overlapped>();
+    auto const turns = strategy_search(p, c, {.micro_batches = 2}, bench::fastest_in_turn).best<duplex>();
+    auto const whole = strategy_search(p, c, {.overlaps_gradients = true}, bench::fastest).best<overlapped>();
     int replicated = 0, sharded = 0, gates = 0, whole_gates = 0;
     for (auto const& s : turns.what.steps) {
         auto const& i = s.instruction;

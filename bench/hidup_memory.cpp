@@ -66,22 +66,22 @@ int main() {
     auto const data_parallel_in = [](parameter_storage s) { return [s](indexed_program const& p) { return data_parallel(p, s); }; };
     auto const experts_in = [](parameter_storage s) { return [s](indexed_program const& p) { return expert_parallel(p, s); }; };
     training_options const whole{.overlaps_gradients = true}, copied{.overlaps_gradients = true, .copies_gradients = true}, turns{.micro_batches = 2};
-    struct model { char const* name; program p; std::array<double, 5> published; };
+    struct model { char const* name; program made; std::array<double, 5> published; };
     std::vector<model> const all{{"B-SGMoE", setting(bert, 1, 1), {6.77, 9.87, 8.98, 7.63, 8.09}},
                                  {"B-Switch", setting(bert, 1, 2), {6.34, 9.44, 8.55, 7.30, 7.80}},
                                  {"V-SGMoE", setting(vit, 2, 1), {2.79, 4.92, 4.21, 2.78, 2.53}},
                                  {"V-Switch", setting(vit, 1, 1), {2.60, 4.68, 3.97, 2.63, 2.52}}};
     std::printf("%-9s %-36s %8s %10s %12s %12s %8s\n", "model", "strategy", "ours", "published", "parameters", "activations", "ms");
-    for (auto const& [name, p, published] : all) {
+    for (auto const& [name, made, published] : all) {
         auto const line = [&, name = name](char const* what, plan const& found, double theirs) {
             auto const& m = found.memory.front();
             std::printf("%-9s %-36s %8.2f %10.2f %12.2f %12.2f %8.1f\n", name, what, gigabytes(found), theirs, 1e-9 * (m.parameters + m.gradients + m.optimizer), 1e-9 * m.activations, 1e3 * found.cost());
         };
-        line("HiDup", strategy_search(p, c, turns, fastest_programs).best<duplex>().what, published[0]);
-        line("HiDup, experts and large in shards", strategy_search(p, c, turns, experts_in(sharded_gradients)).best<duplex>().what, published[0]);
-        line("DDP", strategy_search(p, c, copied, data_parallel_in(replicated)).best<overlapped>().what, published[1]);
-        line("Horovod: DDP without copies", strategy_search(p, c, whole, data_parallel_in(replicated)).best<overlapped>().what, published[2]);
-        line("FastMoE: experts in parallel", strategy_search(p, c, whole, experts_in(replicated)).best<overlapped>().what, published[3]);
-        line("DeepSpeed: experts in parallel, ZeRO", strategy_search(p, c, whole, experts_in(sharded_gradients)).best<overlapped>().what, published[4]);
+        line("HiDup", strategy_search(made, c, turns, bench::fastest_in_turn).best<duplex>().what, published[0]);
+        line("HiDup, experts and large in shards", strategy_search(made, c, turns, experts_in(sharded_gradients)).best<duplex>().what, published[0]);
+        line("DDP", strategy_search(made, c, copied, data_parallel_in(replicated)).best<overlapped>().what, published[1]);
+        line("Horovod: DDP without copies", strategy_search(made, c, whole, data_parallel_in(replicated)).best<overlapped>().what, published[2]);
+        line("FastMoE: experts in parallel", strategy_search(made, c, whole, experts_in(replicated)).best<overlapped>().what, published[3]);
+        line("DeepSpeed: experts in parallel, ZeRO", strategy_search(made, c, whole, experts_in(sharded_gradients)).best<overlapped>().what, published[4]);
     }
 }

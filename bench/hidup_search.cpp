@@ -32,10 +32,10 @@ void run(std::string const& name, program const& whole, cluster const& c) {
     training_options const training{.micro_batches = 2};
     auto const p = index_program(micro_batch_of(whole, training.micro_batches));
     device_types const types(c);
-    cost_model const model(c, types.classes);
+    cost_model const model(c, types.classes, element_type::float32, training.bucket);
     cut_space space(p, operator_kinds(p), hidup_options{}.planning.cuts);
     space.divide_into_stages();
-    space.restrict_to(converting_before_views(p, fastest_programs(p)));
+    space.restrict_to(converting_before_views(p, fastest_programs(p, best_gather::before_use)));
     auto const graph = search::explore(space, 20'000);
     double const explored = milliseconds();
     std::vector<step> steps;

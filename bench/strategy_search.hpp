@@ -20,6 +20,10 @@ struct found_plan {
     double gap = 0;
 };
 
+/// The instructions of the fastest programs, of the whole batch and of micro-batches in turn.
+inline constexpr auto fastest = [](indexed_program const& p) { return fastest_programs(p); };
+inline constexpr auto fastest_in_turn = [](indexed_program const& p) { return fastest_programs(p, best_gather::before_use); };
+
 /// The space of programs of a batch at once, or of micro-batches in turn.
 class strategy_search {
 public:
@@ -48,7 +52,7 @@ public:
     template <class Accumulator>
     [[nodiscard]] found_plan best(std::vector<step> const& estimates, cluster const& estimated) const {
         device_types const types(cluster_);
-        cost_model const model(estimated, types.classes);
+        cost_model const model(estimated, types.classes, element_type::float32, training_.bucket);
         std::vector<double> const even(model.class_count(), 1.0 / model.ranks());
         priced_graph const priced(space_, graph_, estimates, model, uniform_shares(even), training_);
         auto const found = synthesise<Accumulator>(priced, {.engine = training_.interleaves() ? search_engine::pareto_dp : search_engine::best_first, .beam = 100});

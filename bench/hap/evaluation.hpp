@@ -89,7 +89,7 @@ inline void figure_15() {
         auto const p = scaled_model(m, devices);
         double const samples = static_cast<double>(m.batch * devices);
         strategy const data(p, c, [](indexed_program const& i) { return data_parallel(i, parameter_storage::replicated); }, true);
-        strategy const plain(p, c, without_options, true), all(p, c, fastest_programs);
+        strategy const plain(p, c, without_options, true), all(p, c, fastest);
         auto const best = [&](strategy const& programs) {
             auto from_even = programs.alternated(programs.even()), from_proportional = programs.alternated(programs.proportional());
             auto const a = cost_of(from_even), b = cost_of(from_proportional);
@@ -179,7 +179,7 @@ inline void figure_19() {
     for (int layers : {2, 4, 8, 12, 16, 20, 24}) {
         auto const p = layer_builder({}).build(layers);
         double const start = cpu();
-        strategy const programs(p, c, fastest_programs);
+        strategy const programs(p, c, fastest);
         auto const once = programs.at(programs.proportional());
         double const middle = cpu();
         auto const made = hap_plan(p, c);

@@ -92,13 +92,16 @@ inline program scaled_model(benchmark_model const& m, int devices) {
     return m.experts > 0 ? with_experts(p, m.experts * devices) : p;
 }
 
+/// The instructions of the fastest programs of the whole batch.
+inline constexpr auto fastest = [](indexed_program const& p) { return fastest_programs(p); };
+
 /// The fastest programs of some instructions on a cluster, for ratios of its device types.
 class strategy {
 public:
     /// `make_filter(indexed_program const&)` gives the instructions; `pads_shards`: uneven ones are never moved one by one.
     template <class MakeFilter>
     strategy(program const& p, cluster c, MakeFilter const& make_filter, bool pads_shards = false)
-        : indexed_(index_program(p)), cluster_(std::move(c)), types_(cluster_), space_(indexed_, operator_kinds(indexed_)), model_(cluster_, types_.classes) {
+        : indexed_(index_program(p)), cluster_(std::move(c)), types_(cluster_), space_(indexed_, operator_kinds(indexed_)), model_(cluster_, types_.classes, element_type::float32, hap_training.bucket) {
         space_.restrict_to(make_filter(indexed_));
         graph_ = search::explore(space_, width);
         for (auto const& i : space_.instructions()) {

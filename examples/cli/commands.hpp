@@ -3,6 +3,8 @@
 /// @brief The commands of the command line: what each takes, and the statuses they exit with.
 #pragma once
 
+#include <heddle/cost/step.hpp>
+
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -17,6 +19,7 @@ struct hap_arguments {
     std::string trace, segments, solver = "clp";
     std::vector<std::string> pins;
     bool group_machines = false, overlap = false;
+    double bucket = training_options{}.bucket.value;
 };
 
 struct hidup_arguments {
@@ -24,6 +27,8 @@ struct hidup_arguments {
     double turn = 0;
     std::optional<std::size_t> labels_per_cut, cuts;
     bool batch_statistics = false;
+    /// Also plans the whole batch at once.
+    bool compares = true;
 };
 
 struct amp_arguments {
@@ -46,6 +51,8 @@ struct ditto_arguments {
 struct plan_arguments {
     std::string model, cluster, profile, out;
     std::string planner = "hap", layers = "repeats";
+    /// Whether no planner was asked for: then the others are asked too.
+    bool asks_others = false;
     std::optional<double> time_limit, memory_limit;
     std::optional<std::size_t> label_limit;
     double optimizer_bytes = 8;
@@ -64,7 +71,7 @@ int run_plan_ditto(plan_arguments const& arguments);
 struct verify_arguments {
     std::string plan, model, cluster;
     std::uint64_t seed = 1;
-    bool shrink = false, run = true, json = false;
+    bool shrink = false, run = true, json = false, group_machines = false;
 };
 int run_verify(verify_arguments const& arguments);
 int run_verify_pipeline(verify_arguments const& arguments);
@@ -95,8 +102,5 @@ struct model_arguments {
     bool json = false;
 };
 int run_model(model_arguments const& arguments);
-
-/// Whether somebody watches stderr.
-bool is_watched();
 
 } // namespace heddle::cli

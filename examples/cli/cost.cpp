@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: BSL-1.0
-// heddle cost: what a plan costs on this or another cluster.
+// heddle cost: what a plan costs on this or another cluster, and whether it fits.
 #include "commands.hpp"
 #include "plan_input.hpp"
 
+#include <heddle/base/printable.hpp>
 #include <heddle/base/error.hpp>
 #include <heddle/json/cluster.hpp>
 #include <heddle/json/model.hpp>
 #include <heddle/json/pipeline_plan.hpp>
 #include <heddle/json/plan.hpp>
 #include <heddle/plan/evaluate.hpp>
+#include <heddle/plan/figures.hpp>
 #include <heddle/planner/price_pipeline.hpp>
 
 #include <nlohmann/json.hpp>
@@ -23,6 +25,11 @@
 namespace heddle::cli {
 
 namespace {
+
+/// Refuses a plan whose memory, or other figures, contradict its steps or each other.
+void require_valid(verification const& checked, cost_arguments const& arguments) {
+    if (!checked) throw input_error(arguments.plan, checked.problem);
+}
 
 struct held_memory {
     std::string type;
@@ -50,6 +57,7 @@ plan_price price(plan const& p, cluster const& c) {
 plan_price price(pipeline_plan const& p, cluster const& c, cost_arguments const& arguments) {
     if (arguments.model.empty()) throw input_error("--model", "is needed to price the pipeline plan " + arguments.plan);
     auto const model = read_planned_model(arguments.model, p.provenance);
+    require_valid(verify_figures(model.program, p), arguments);
     auto const again = priced(model.program, p, c);
     auto const& t = again.time;
     plan_price out{t.total(), p.cost(), {{"pipeline", t.pipeline.value}, {"synchronisation", t.synchronisation.value}, {"update", t.update.value}}, {}, model.warnings};
@@ -66,7 +74,7 @@ std::string reason_of(plan_price const& p) {
 }
 
 void print(plan_price const& p, std::string const& reason) {
-    for (auto const& w : p.warnings) std::cerr << "warning: " << w << '\n';
+    for (auto const& w : p.warnings) std::cerr << "warning: " << printable(w, 1000) << '\n';
     std::printf("%.6g s per iteration (%.6g s when planned)\n ", p.total, p.when_planned);
     char const* separator = "";
     for (auto const& [name, seconds] : p.terms) {
@@ -111,6 +119,7 @@ int run_cost(cost_arguments const& arguments) {
     } else {
         if (!arguments.model.empty()) throw input_error("--model", "is for pipeline plans: others hold what their price needs");
         auto const p = json::parse_plan(text, arguments.plan);
+        require_valid(verify_figures(p), arguments);
         found = price(p, cluster_for(p.provenance));
     }
     found.warnings.insert(found.warnings.end(), warnings.begin(), warnings.end());

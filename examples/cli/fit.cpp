@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSL-1.0
 // heddle fit: measurements in; models of collectives and operators out, alone or in a cluster.
 #include "commands.hpp"
+#include "output.hpp"
 
+#include <heddle/base/printable.hpp>
 #include <heddle/cluster/fit.hpp>
 #include <heddle/cost/cost_model.hpp>
 #include <heddle/json/all.hpp>
@@ -10,6 +12,8 @@
 #include <algorithm>
 #include <cmath>
 #include <iostream>
+#include <utility>
+#include <vector>
 
 namespace heddle::cli {
 
@@ -69,16 +73,16 @@ int run_fit(fit_arguments const& arguments) {
         warnings.insert(warnings.end(), left_out.begin(), left_out.end());
         warnings.insert(warnings.end(), worse.begin(), worse.end());
     }
-    if (!arguments.out.empty()) json::write_file_atomically(arguments.out, base ? json::to_text(*base) : json::to_text(models));
+    std::vector<json::staged_file> files;
+    if (!arguments.out.empty()) files.emplace_back(arguments.out, base ? json::to_text(*base) : json::to_text(models));
 
     if (arguments.json) {
         std::cout << json::fit_summary(report, warnings) << '\n';
     } else {
         std::cout << json::fit_table(report);
-        for (auto const& w : warnings) std::cerr << "warning: " << w << '\n';
+        for (auto const& w : warnings) std::cerr << "warning: " << printable(w, 1000) << '\n';
     }
-    std::cout.flush();
-    if (!std::cout) throw file_error("standard output cannot be written");
+    deliver(std::move(files));
     return done;
 }
 

@@ -18,6 +18,7 @@ plan plan_interleaved(heddle::program const& p, cluster const& c, hap_options co
     options.micro_batches = arguments.micro_batches;
     options.turn = seconds(arguments.turn);
     options.allows_batch_statistics = arguments.batch_statistics;
+    options.compares = arguments.compares;
     return plan_hidup(p, c, clp::ratio_solver{}, options);
 }
 

@@ -1,29 +1,45 @@
 // SPDX-License-Identifier: BSL-1.0
 // The command `heddle`: parses arguments, runs one command, turns what it throws into one line.
 #include "commands.hpp"
+#include "output.hpp"
 #include "plan_options.hpp"
+#include "usage.hpp"
 #include "validators.hpp"
 
 #include <heddle/base/error.hpp>
+#include <heddle/base/printable.hpp>
 #include <heddle/plan/plan.hpp>
 
 #include <CLI/CLI.hpp>
 
-#include <unistd.h>
-
+#include <algorithm>
+#include <csignal>
 #include <exception>
+#include <initializer_list>
 #include <iostream>
 #include <new>
 #include <string>
+#include <string_view>
 
 namespace heddle::cli {
 
-bool is_watched() { return isatty(STDERR_FILENO) == 1; }
-
 namespace {
 
+/// Names the files of a run in what it refuses, unless that begins with one of them or with an option.
+template <class Run>
+int of_files(std::string const& place, std::initializer_list<std::string_view> files, Run&& run) {
+    try {
+        return run();
+    } catch (input_error const& e) {
+        std::string_view const message = e.what();
+        auto const names = [&](std::string_view file) { return !file.empty() && message.starts_with(printable(file, file.size())); };
+        if (message.starts_with("--") || std::ranges::any_of(files, names)) throw;
+        throw input_error(place, e.what());
+    }
+}
+
 int run(int argc, char** argv) {
-    CLI::App app{"Plans how a neural-network training program is split over unequal devices"};
+    CLI::App app{"Plans how a neural-network training program is split over unequal devices", "heddle"};
     app.set_version_flag("--version", std::string("heddle ") + library_version);
     app.require_subcommand(1);
     int status = done;
@@ -31,18 +47,21 @@ int run(int argc, char** argv) {
     plan_arguments plan;
     auto* const plan_command = app.add_subcommand("plan", "Plan a model on a cluster");
     add_plan_options(*plan_command, plan);
-    plan_command->final_callback([&] { status = run_plan(plan); });
+    plan_command->final_callback([&] { 
+        status = of_files(plan.profile.empty() ? plan.model + " on " + plan.cluster : plan.profile, {plan.model, plan.cluster, plan.profile}, [&] { return run_plan(plan); });
+    });
 
     verify_arguments verify;
     auto* const verify_command = app.add_subcommand("verify", "Re-derive that a plan computes what its model does, then run both");
     verify_command->add_option("--plan", verify.plan, "Plan file")->required();
     verify_command->add_option("--model", verify.model, "Model file")->required();
-    verify_command->add_option("--cluster", verify.cluster, "Cluster file, to price a pipeline plan again");
+    auto* const on = verify_command->add_option("--cluster", verify.cluster, "Cluster file, to derive every second and byte of the plan anew");
+    verify_command->add_flag("--group-machines", verify.group_machines, "Take each of its machines as one device")->needs(on);
     verify_command->add_option("--seed", verify.seed, "Seed of the random data both are run on")->capture_default_str();
     auto* const shrink = verify_command->add_flag("--shrink", verify.shrink, "Run with smaller dimensions but every operator, form and share");
     verify_command->add_flag("!--no-run", verify.run, "Run nothing")->excludes(shrink);
     verify_command->add_flag("--json", verify.json, "Print one JSON object");
-    verify_command->final_callback([&] { status = run_verify(verify); });
+    verify_command->final_callback([&] { status = of_files(verify.plan, {verify.plan, verify.model, verify.cluster}, [&] { return run_verify(verify); }); });
 
     cost_arguments cost;
     auto* const cost_command = app.add_subcommand("cost", "Price a plan on this or another cluster");
@@ -51,7 +70,7 @@ int run(int argc, char** argv) {
     cost_command->add_option("--model", cost.model, "Model file, of a pipeline plan");
     cost_command->add_flag("--group-machines", cost.group_machines, "Take each machine as one device");
     cost_command->add_flag("--json", cost.json, "Print one JSON object");
-    cost_command->final_callback([&] { status = run_cost(cost); });
+    cost_command->final_callback([&] { status = of_files(cost.plan + " on " + cost.cluster, {cost.plan, cost.model, cost.cluster}, [&] { return run_cost(cost); }); });
 
     search_arguments search;
     auto* const search_command = app.add_subcommand("search", "Find the cheapest program of a bare theory");
@@ -70,7 +89,7 @@ int run(int argc, char** argv) {
     fit_command->add_option("--ranks", fit.ranks, "Write the collectives on this number of ranks")->check(CLI::Range(1, 65536));
     fit_command->add_option("--out", fit.out, "Write the models, or the cluster with them, to this file");
     fit_command->add_flag("--json", fit.json, "Print one JSON object instead of the table");
-    fit_command->final_callback([&] { status = run_fit(fit); });
+    fit_command->final_callback([&] { status = of_files(fit.samples, {fit.samples, fit.cluster}, [&] { return run_fit(fit); }); });
 
     model_arguments model;
     auto* const model_command = app.add_subcommand("model", "Summarise a model: operators, parameters, work, memory, repeats, atoms");
@@ -78,11 +97,13 @@ int run(int argc, char** argv) {
     model_command->add_flag("--json", model.json, "Print one JSON object");
     model_command->final_callback([&] { status = run_model(model); });
 
+    add_help(app);
+
     try {
         app.parse(argc, argv);
     } catch (CLI::ParseError const& e) {
         if (e.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) return app.exit(e);
-        std::cerr << "heddle: " << e.what() << "; heddle --help says more\n";
+        std::cerr << "heddle: " << explain(app, e) << '\n';
         return usage;
     }
     return status;
@@ -92,14 +113,17 @@ int run(int argc, char** argv) {
 } // namespace heddle::cli
 
 int main(int argc, char** argv) {
+    std::signal(SIGPIPE, SIG_IGN); // who reads no further has not made the command fail
     try {
-        return heddle::cli::run(argc, argv);
+        int const status = heddle::cli::run(argc, argv);
+        heddle::cli::finish_printing();
+        return status;
     } catch (heddle::error const& e) {
         std::cerr << "heddle: " << e.what() << '\n';
     } catch (std::bad_alloc const&) {
         std::cerr << "heddle: out of memory\n";
     } catch (std::exception const& e) { // the system's: no threads, no space
-        std::cerr << "heddle: " << e.what() << '\n';
+        std::cerr << "heddle: " << heddle::printable(e.what(), 1000) << '\n';
     }
     return heddle::cli::bad_input;
 }

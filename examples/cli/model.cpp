@@ -2,6 +2,7 @@
 // heddle model: what a model file holds.
 #include "commands.hpp"
 
+#include <heddle/base/printable.hpp>
 #include <heddle/json/model.hpp>
 #include <heddle/pipeline/program_summary.hpp>
 
@@ -52,12 +53,12 @@ int run_model(model_arguments const& arguments) {
         std::cout << to_json(model, summary).dump() << '\n';
         return done;
     }
-    std::cout << "model " << model.name << "\n\n";
+    std::cout << "model " << printable(model.name) << "\n\n";
     print(std::cout, summary);
     if (!model.missing_rules.empty()) std::cout << "\nWithout a rule, computed in full on every device\n";
-    for (auto const& m : model.missing_rules) std::cout << "  " << m.calls << " x " << m.target << '\n';
+    for (auto const& m : model.missing_rules) std::cout << "  " << m.calls << " x " << printable(m.target) << '\n';
     if (!model.missing_rules.empty())
-        std::cout << "give each a rule under its name in the file's 'rules': {\"" << model.missing_rules.front().target << "\": \"(b s) -> (b s)\"}, if it works on elements alone\n";
+        std::cout << "give each a rule under its name in the file's 'rules': {\"" << printable(model.missing_rules.front().target) << "\": \"(b s) -> (b s)\"}, if it works on elements alone\n";
     return done;
 }
 

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: BSL-1.0
 // heddle plan: picks the planner; of HAP and HiDup, model and cluster in; table, plan and trace out.
+#include "attended_run.hpp"
 #include "hidup.hpp"
+#include "other_planners.hpp"
+#include "output.hpp"
 #include "plan_input.hpp"
 #include "ratio_solver.hpp"
 
@@ -13,7 +16,9 @@
 
 #include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <iostream>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -76,7 +81,7 @@ int run_plan(plan_arguments const& arguments) {
     auto const& asked = arguments.hap;
     auto input = read_input(arguments);
     auto& model = input.model;
-    cluster const c = asked.group_machines ? with_grouped_machines(std::move(input.cluster)) : std::move(input.cluster);
+    cluster const c = asked.group_machines ? with_grouped_machines(input.cluster) : input.cluster;
 
     for (auto const& file : {arguments.out, asked.trace})
         if (!file.empty()) json::require_writable(file);
@@ -84,35 +89,41 @@ int run_plan(plan_arguments const& arguments) {
     hap_options options;
     options.training.optimizer_bytes_per_element = arguments.optimizer_bytes;
     options.training.overlaps_gradients = asked.overlap;
+    options.training.bucket = bytes(asked.bucket);
     options.segments = segments_of(model.program, asked.segments);
     for (auto const& pin : asked.pins) options.pinned.push_back(pin_of(model.program, pin));
     auto const labels = arguments.label_limit.value_or(10'000);
     options.synthesis.search.label_limit = labels;
     options.last_search.label_limit = 20 * labels;
     options.time_limit_seconds = arguments.time_limit;
-    if (is_watched())
-        options.progress = [](trajectory_point const& point) {
-            std::cerr << "\r\033[K" << point.origin << ": ";
-            if (point.cost) std::cerr << *point.cost << " s" << std::flush;
-            else std::cerr << "does not fit" << std::flush;
-        };
-    plan result = arguments.planner == "hidup" ? plan_interleaved(model.program, c, options, arguments.hidup) : find_plan(model.program, c, chosen_ratio_solver(asked.solver), options);
-    if (is_watched()) std::cerr << "\r\033[K";
+    chosen_ratio_solver const solver(asked.solver);
+    auto const start = std::chrono::steady_clock::now();
+    std::optional<attended_run> attended(std::in_place);
+    attended->show(arguments.planner);
+    options.stop = attended->stop();
+    options.progress = shown_by(*attended, arguments.planner);
+    plan result = arguments.planner == "hidup" ? plan_interleaved(model.program, c, options, arguments.hidup) : find_plan(model.program, c, solver, options);
+    bool const asks_others = arguments.asks_others && !attended->stop().stop_requested();
+    attended.reset();
+    std::chrono::duration<double> const took = std::chrono::steady_clock::now() - start;
     add_origin(result.provenance, input);
     result.warnings.insert(result.warnings.begin(), model.warnings.begin(), model.warnings.end());
 
-    // The files first: what is printed was also written.
+    std::vector<json::staged_file> files;
     if (result.exists()) {
-        if (!arguments.out.empty()) json::write_file_atomically(arguments.out, json::write_plan(result));
-        if (!asked.trace.empty()) json::write_file_atomically(asked.trace, json::write_trace(result, timeline_of(result, c)));
+        if (!arguments.out.empty()) files.emplace_back(arguments.out, json::write_plan(result, {.times = arguments.times}));
+        if (!asked.trace.empty()) files.emplace_back(asked.trace, json::write_trace(result, timeline_of(result, c)));
     }
-    if (arguments.json) {
-        std::cout << json::plan_summary(result) << '\n';
-    } else {
-        print(std::cout, result, {.times = arguments.times});
+    if (!arguments.json) print(std::cout, result, {.times = arguments.times});
+    std::vector<other_plan> others;
+    if (asks_others) {
+        std::cout.flush(); // the plan is there while the others are asked
+        auto const left = arguments.time_limit ? std::min(took.count(), *arguments.time_limit - took.count()) : took.count();
+        others = ask_others(arguments, input, options, left);
     }
-    std::cout.flush();
-    if (!std::cout) throw file_error("standard output cannot be written");
+    if (arguments.json) std::cout << with_others(json::plan_summary(result, {.times = arguments.times}), others) << '\n';
+    else print_others(std::cout, others, result);
+    deliver(std::move(files));
     return exit_status_of(result.status, result.exists());
 }
 

@@ -7,10 +7,13 @@
 #include <heddle/planner/program_pipelines.hpp>
 
 #include <algorithm>
+#include <utility>
 
 namespace heddle::cli {
 
-int run_plan_amp(plan_arguments const& arguments) {
+namespace {
+
+amp_options amp_options_of(plan_arguments const& arguments, attended_run& attended) {
     auto const& asked = arguments.amp;
     amp_options options;
     options.record = asked.record;
@@ -22,16 +25,38 @@ int run_plan_amp(plan_arguments const& arguments) {
     options.machine_orders = asked.machine_orders;
     options.annealing.steps = asked.annealing_steps;
     options.time_limit_seconds = arguments.time_limit;
+    options.stop = attended.stop();
+    options.progress = shown_by(attended, "amp");
+    return options;
+}
+
+} // namespace
+
+pipeline_plan plan_by_amp(plan_arguments const& arguments, plan_input const& input, attended_run& attended) {
+    attended.show("amp, layers");
+    return plan_amp(input.model.program, layers_of(arguments, input), input.cluster, amp_options_of(arguments, attended),
+                    {.training = {.optimizer_bytes_per_element = arguments.optimizer_bytes}});
+}
+
+int run_plan_amp(plan_arguments const& arguments) {
     if (!arguments.out.empty()) json::require_writable(arguments.out);
     if (arguments.profile.empty()) {
         auto const input = read_input(arguments);
-        return finish(arguments, plan_amp(input.model.program, layers_of(arguments, input), input.cluster, options, {.training = {.optimizer_bytes_per_element = arguments.optimizer_bytes}}), &input);
+        auto plan = [&] {
+            attended_run attended;
+            return plan_by_amp(arguments, input, attended);
+        }();
+        return finish(arguments, std::move(plan), &input);
     }
     auto problem = json::read_layer_profile(arguments.profile);
     if (arguments.batch) problem.global_batch = *arguments.batch;
     if (arguments.memory_limit)
         for (auto& type : problem.types) type.memory = std::min(type.memory, bytes(*arguments.memory_limit));
-    return finish(arguments, make_pipeline_plan(problem, plan_amp(problem, options)), nullptr);
+    auto const found = [&] {
+        attended_run attended;
+        return plan_amp(problem, amp_options_of(arguments, attended));
+    }();
+    return finish(arguments, make_pipeline_plan(problem, found), nullptr);
 }
 
 } // namespace heddle::cli

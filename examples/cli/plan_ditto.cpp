@@ -8,12 +8,14 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace heddle::cli {
 
 namespace {
 
-ditto_options options_of(plan_arguments const& arguments, std::vector<std::string> const& types) {
+ditto_options options_of(plan_arguments const& arguments, std::vector<std::string> const& types, attended_run& attended) {
     auto const& asked = arguments.ditto;
     ditto_options options;
     options.method = asked.method == "recover" ? template_method::recover : asked.method == "exact" ? template_method::exact : template_method::both;
@@ -29,41 +31,63 @@ ditto_options options_of(plan_arguments const& arguments, std::vector<std::strin
     options.recovery.slack = asked.slack;
     options.recovery.exchanges = asked.exchanges;
     options.exact.time_limit_seconds = options.recovery.limits.time_limit_seconds = arguments.time_limit;
+    options.exact.stop = options.recovery.limits.stop = attended.stop();
+    options.progress = shown_by(attended, "ditto");
     if (arguments.label_limit) options.exact.label_limit = options.recovery.limits.label_limit = *arguments.label_limit;
     return options;
 }
 
 template <pipeline_schedule Schedule>
-int run_with(plan_arguments const& arguments, Schedule const& schedule) {
+pipeline_plan plan_with(plan_arguments const& arguments, plan_input const& input, attended_run& attended, Schedule const& schedule) {
+    attended.show("ditto, layers");
     auto const& asked = arguments.ditto;
-    if (arguments.profile.empty()) {
-        auto const input = read_input(arguments);
-        ditto_program_options options;
-        options.micro_batch_size = asked.micro_batch;
-        if (!asked.split.empty()) options.split = json::value_of(json::machine_splits, asked.split).value();
-        options.profile.training.optimizer_bytes_per_element = arguments.optimizer_bytes;
-        std::vector<std::string> types;
-        for (auto const t : detail::types_in_use(input.cluster)) types.push_back(input.cluster.types[t].name);
-        options.planner = options_of(arguments, types);
-        return finish(arguments, plan_ditto(input.model.program, layers_of(arguments, input), input.cluster, options, schedule), &input);
-    }
+    ditto_program_options options;
+    options.micro_batch_size = asked.micro_batch;
+    if (!asked.split.empty()) options.split = json::value_of(json::machine_splits, asked.split).value();
+    options.profile.training.optimizer_bytes_per_element = arguments.optimizer_bytes;
+    std::vector<std::string> types;
+    for (auto const t : detail::types_in_use(input.cluster)) types.push_back(input.cluster.types[t].name);
+    options.planner = options_of(arguments, types, attended);
+    return plan_ditto(input.model.program, layers_of(arguments, input), input.cluster, options, schedule);
+}
+
+template <pipeline_schedule Schedule>
+pipeline_plan plan_profile_with(plan_arguments const& arguments, Schedule const& schedule) {
+    auto const& asked = arguments.ditto;
     auto problem = json::read_template_problem(arguments.profile);
     if (!asked.split.empty()) problem.split = json::value_of(json::machine_splits, asked.split).value();
     if (arguments.memory_limit)
         for (auto& type : problem.types) type.memory_limit = std::min(type.memory_limit, bytes(*arguments.memory_limit));
     std::vector<std::string> types;
     for (auto const& t : problem.types) types.push_back(t.name);
-    auto const options = options_of(arguments, types);
-    if (asked.most_machines) return finish(arguments, make_pipeline_plan(problem, plan_copies(problem, {.most_machines = *asked.most_machines, .plan = options}, schedule)), nullptr);
-    return finish(arguments, make_pipeline_plan(problem, plan_ditto(problem, options, schedule), numbered_by_type(problem), schedule), nullptr);
+    attended_run attended;
+    auto const options = options_of(arguments, types, attended);
+    if (asked.most_machines) return make_pipeline_plan(problem, plan_copies(problem, {.most_machines = *asked.most_machines, .plan = options}, schedule));
+    return make_pipeline_plan(problem, plan_ditto(problem, options, schedule), numbered_by_type(problem), schedule);
+}
+
+/// Calls `use` with the schedule that the arguments ask for.
+template <class Use>
+pipeline_plan with_schedule(plan_arguments const& arguments, Use const& use) {
+    if (arguments.ditto.schedule == "oobleck") return use(oobleck_estimate{arguments.ditto.more_slots});
+    return use(one_f_one_b{});
 }
 
 } // namespace
 
+pipeline_plan plan_by_ditto(plan_arguments const& arguments, plan_input const& input, attended_run& attended) {
+    return with_schedule(arguments, [&](auto const& schedule) { return plan_with(arguments, input, attended, schedule); });
+}
+
 int run_plan_ditto(plan_arguments const& arguments) {
     if (!arguments.out.empty()) json::require_writable(arguments.out);
-    if (arguments.ditto.schedule == "oobleck") return run_with(arguments, oobleck_estimate{arguments.ditto.more_slots});
-    return run_with(arguments, one_f_one_b{});
+    if (!arguments.profile.empty()) return finish(arguments, with_schedule(arguments, [&](auto const& schedule) { return plan_profile_with(arguments, schedule); }), nullptr);
+    auto const input = read_input(arguments);
+    auto plan = [&] {
+        attended_run attended;
+        return plan_by_ditto(arguments, input, attended);
+    }();
+    return finish(arguments, std::move(plan), &input);
 }
 
 } // namespace heddle::cli

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // What the planners have in common.
 #include "plan_input.hpp"
+#include "output.hpp"
 
 #include <heddle/json/digest.hpp>
 #include <heddle/json/file.hpp>
@@ -74,6 +75,10 @@ void add_origin(provenance& from, plan_input const& input) {
     from.type = input.from.type;
 }
 
+progress_function shown_by(attended_run& attended, std::string const& planner) {
+    return [&attended, planner](planning_progress const& now) { attended.show(planner + ", " + now.phase, now.cost, now.lower_bound); };
+}
+
 int exit_status_of(search::status status, bool exists) {
     switch (status) {
     case search::status::infeasible: return infeasible;
@@ -91,12 +96,11 @@ int finish(plan_arguments const& arguments, pipeline_plan plan, plan_input const
     } else {
         plan.provenance.model_digest = json::digest(json::read_text(arguments.profile));
     }
-    // The file first: what is printed was also written.
-    if (plan.exists() && !arguments.out.empty()) json::write_file_atomically(arguments.out, json::write_pipeline_plan(plan));
-    if (arguments.json) std::cout << json::plan_summary(plan) << '\n';
+    std::vector<json::staged_file> files;
+    if (plan.exists() && !arguments.out.empty()) files.emplace_back(arguments.out, json::write_pipeline_plan(plan, {.times = arguments.times}));
+    if (arguments.json) std::cout << json::plan_summary(plan, {.times = arguments.times}) << '\n';
     else print(std::cout, plan, {.times = arguments.times});
-    std::cout.flush();
-    if (!std::cout) throw file_error("standard output cannot be written");
+    deliver(std::move(files));
     return exit_status_of(plan.status, plan.exists());
 }
 

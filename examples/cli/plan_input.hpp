@@ -3,12 +3,14 @@
 /// @brief What the planners of `heddle plan` have in common: reading a model and a cluster, and the end of a plan.
 #pragma once
 
+#include "attended_run.hpp"
 #include "commands.hpp"
 
 #include <heddle/json/cluster.hpp>
 #include <heddle/json/model.hpp>
 #include <heddle/pipeline/layers.hpp>
 #include <heddle/plan/pipeline_plan.hpp>
+#include <heddle/planner/planning_progress.hpp>
 
 #include <string>
 #include <vector>
@@ -39,6 +41,13 @@ program_layers layers_of(plan_arguments const& arguments, plan_input const& inpu
 
 /// Parts of a text between commas.
 std::vector<std::string> split_at_commas(std::string const& text);
+
+/// What a planner tells, shown after its name. *Lifetime:* the run's.
+progress_function shown_by(attended_run& attended, std::string const& planner);
+
+/// *Throws* as the planners.
+pipeline_plan plan_by_amp(plan_arguments const& arguments, plan_input const& input, attended_run& attended);
+pipeline_plan plan_by_ditto(plan_arguments const& arguments, plan_input const& input, attended_run& attended);
 
 /// Writes and prints a plan; returns the exit status. The input is none where a profile was planned.
 int finish(plan_arguments const& arguments, pipeline_plan plan, plan_input const* input);

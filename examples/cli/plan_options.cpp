@@ -36,6 +36,7 @@ void add_plan_options(CLI::App& command, plan_arguments& plan) {
 
     auto* const forms = command.add_option_group("forms", "Options of the planners hap and hidup");
     forms->add_option("--pin", plan.hap.pins, "Form of a tensor: NAME=replicated, NAME=mirrored, NAME=partial, NAME=shard(DIMENSION) or NAME=shard(DIMENSION.FACTOR)")->take_all();
+    forms->add_option("--bucket", plan.hap.bucket, "Bytes of gradients that are reduced together; 0: each on its own")->check(up_to(1e15))->capture_default_str();
     forms->add_option("--trace", plan.hap.trace, "Write the timeline of one iteration to this file (Chrome trace)");
 
     auto* const hidup = command.add_option_group("hidup", "Options of the planner hidup");
@@ -77,6 +78,7 @@ void add_plan_options(CLI::App& command, plan_arguments& plan) {
     ditto->add_option("--most-machines", plan.ditto.most_machines, "Of a profile: equal copies of a template of so many machines at most")->check(positive);
 
     command.parse_complete_callback([&command, &plan, hap, forms, hidup, limited, pipelines, amp, ditto] {
+        plan.asks_others = command.count("--planner") == 0 && plan.times; // what they find in a given time differs from run to run
         auto const allow = [&](CLI::App const& group, std::initializer_list<char const*> planners) {
             if (std::ranges::find(planners, plan.planner) != planners.end()) return;
             for (auto const* option : group.get_options())

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 // heddle search: best-first search on a bare set of triples.
+#include "attended_run.hpp"
 #include "commands.hpp"
 
 #include <heddle/heddle.hpp>
@@ -10,6 +11,8 @@
 #include <algorithm>
 #include <chrono>
 #include <iostream>
+#include <optional>
+#include <string>
 #include <utility>
 
 namespace heddle::cli {
@@ -17,12 +20,9 @@ namespace heddle::cli {
 namespace {
 
 struct watcher {
-    bool shown = is_watched();
+    attended_run& attended;
     [[nodiscard]] bool on_expand(search::progress const& p) const {
-        if (!shown || p.statistics.expanded % 10'000 != 0) return true;
-        std::cerr << "\r\033[K" << p.statistics.expanded << " expanded, bound " << p.lower_bound;
-        if (p.incumbent) std::cerr << ", best " << *p.incumbent;
-        std::cerr << std::flush;
+        if (p.statistics.expanded % 10'000 == 0) attended.show(std::to_string(p.statistics.expanded) + " expanded", p.incumbent, p.lower_bound, "");
         return true;
     }
 };
@@ -31,6 +31,8 @@ struct watcher {
 
 int run_search(search_arguments const& arguments) {
     auto const theory = json::read_theory(arguments.theory);
+    std::optional<attended_run> attended(std::in_place);
+    attended->show("bound");
     auto const start = std::chrono::steady_clock::now();
     search::property_task const task(theory.properties.size(), theory.actions, theory.initial, theory.goal);
     search::additive_cost const costs(theory.costs);
@@ -41,9 +43,10 @@ int run_search(search_arguments const& arguments) {
                                            {.label_limit = arguments.label_limit,
                                             .memory_limit_bytes = static_cast<std::size_t>(std::min(arguments.memory_limit.value_or(1e18), 1e18)),
                                             .time_limit_seconds = arguments.time_limit,
-                                            .solution_count = arguments.solutions},
-                                           watcher{});
-    if (is_watched()) std::cerr << "\r\033[K";
+                                            .solution_count = arguments.solutions,
+                                            .stop = attended->stop()},
+                                           watcher{*attended});
+    attended.reset();
 
     if (arguments.json) {
         using object = nlohmann::ordered_json;
@@ -70,7 +73,7 @@ int run_search(search_arguments const& arguments) {
         if (result.cost) std::cout << ", cost " << *result.cost << " in " << result.actions.size() << " steps";
         std::cout << ", " << result.statistics.expanded << " expanded, " << result.statistics.generated << " generated\n";
         auto const print = [&](std::vector<std::uint32_t> const& actions) {
-            for (auto a : actions) std::cout << "  " << theory.costs[a] << "  " << theory.texts[a] << '\n';
+            for (auto a : actions) std::cout << "  " << theory.costs[a] << "  " << printable(theory.texts[a]) << '\n';
         };
         print(result.actions);
         for (auto const& other : result.runners_up) {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSL-1.0
-// heddle verify: does a plan compute what its model does? By its properties, then by running both.
+// heddle verify: does a plan compute what its model does, and is what it says of itself so? By its properties and figures, then by running both.
 #include "commands.hpp"
 #include "plan_input.hpp"
 #include "verify_run.hpp"
 
+#include <heddle/base/printable.hpp>
 #include <heddle/execute/prove.hpp>
 #include <heddle/execute/shrink.hpp>
 #include <heddle/heddle.hpp>
@@ -52,15 +53,17 @@ void print_collectives(proof const& shown) {
 int run_verify(verify_arguments const& arguments) {
     auto const text = json::read_text(arguments.plan);
     if (json::format_of(arguments.plan, text) == "heddle.pipeline_plan") return run_verify_pipeline(arguments);
-    if (!arguments.cluster.empty()) throw input_error("--cluster", "is for pipeline plans; see heddle cost");
     auto const p = json::parse_plan(text, arguments.plan);
     auto const model = read_planned_model(arguments.model, p.provenance);
+    auto warnings = model.warnings;
+    auto const on = read_cluster_of(arguments, p.provenance, warnings);
 
     auto const checked = verify(model.program, p);
-    std::string problem = checked.problem;
+    auto const figures = checked ? on ? verify_figures(p, *on) : verify_figures(p) : checked;
+    std::string problem = figures.problem;
     std::optional<planned_program> ran;
     std::optional<proof> shown;
-    if (checked && arguments.run) {
+    if (figures && arguments.run) {
         ran = what_to_run(arguments, model.program, p);
         shown = cli::run(arguments, *ran);
         problem = shown->problem;
@@ -69,15 +72,18 @@ int run_verify(verify_arguments const& arguments) {
     if (arguments.json) {
         auto out = verdict(problem);
         out["steps"] = p.steps.size();
+        out["priced"] = checked && on;
+        out["claims"] = claims_of(p, on.has_value());
         out["executed"] = shown.has_value();
         out["shrunk"] = arguments.shrink;
         if (ran) out["planned_shares"] = ran->has_planned_counts;
         if (shown) add_differences(out, *shown), add_collectives(out, *shown);
-        out["warnings"] = model.warnings;
+        out["warnings"] = warnings;
         std::cout << out.dump() << '\n';
     } else {
-        for (auto const& w : model.warnings) std::cerr << "warning: " << w << '\n';
-        if (checked) std::cout << "valid: " << p.steps.size() << " steps, every property re-derived from the index rules of " << model.name << std::endl;
+        for (auto const& w : warnings) std::cerr << "warning: " << printable(w, 1000) << '\n';
+        if (figures) std::cout << "valid: " << p.steps.size() << " steps, every property re-derived from the index rules of " << printable(model.name) << std::endl;
+        if (figures) print_extent(on ? "priced again: every second and byte is as planned" : "memory, counts, ratios and status agree with the steps", claims_of(p, on.has_value()));
         if (ran && arguments.shrink)
             std::cout << "run with smaller dimensions, the shares " << (ran->has_planned_counts ? "as planned" : "of the finest cuts rounded") << std::endl;
         if (shown) print_differences(*shown), print_collectives(*shown);

@@ -4,6 +4,7 @@
 #include "plan_input.hpp"
 #include "verify_run.hpp"
 
+#include <heddle/base/printable.hpp>
 #include <heddle/execute/prove_pipeline.hpp>
 #include <heddle/execute/shrink_pipeline.hpp>
 #include <heddle/json/model.hpp>
@@ -31,11 +32,11 @@ int run_verify_pipeline(verify_arguments const& arguments) {
     auto const p = json::read_pipeline_plan(arguments.plan);
     auto const model = read_planned_model(arguments.model, p.provenance);
     auto warnings = model.warnings;
+    auto const on = read_cluster_of(arguments, p.provenance, warnings);
 
     auto const checked = verify(model.program, p);
-    std::string problem = checked.problem;
-    bool const is_priced = checked && !arguments.cluster.empty();
-    if (is_priced) problem = difference(p, priced(model.program, p, read_planned_cluster(arguments.cluster, p.provenance, warnings)));
+    auto const figures = checked ? on ? verify_figures(model.program, p, *on) : verify_figures(model.program, p) : checked;
+    std::string problem = figures.problem;
     std::optional<pipelined_program> ran;
     std::optional<proof> shown;
     if (problem.empty() && arguments.run) {
@@ -50,7 +51,8 @@ int run_verify_pipeline(verify_arguments const& arguments) {
         auto out = verdict(problem);
         out["stages"] = p.stages.size();
         out["copies"] = p.copies();
-        out["priced"] = is_priced;
+        out["priced"] = checked && on;
+        out["claims"] = claims_of(p, on.has_value());
         out["executed"] = shown.has_value();
         out["shrunk"] = arguments.shrink;
         if (ran) out["micro_batches"] = ran->plan.micro_batches;
@@ -58,9 +60,9 @@ int run_verify_pipeline(verify_arguments const& arguments) {
         out["warnings"] = warnings;
         std::cout << out.dump() << '\n';
     } else {
-        for (auto const& w : warnings) std::cerr << "warning: " << w << '\n';
-        if (checked) std::cout << "valid: " << shape_of(p) << "; every layer of " << model.name << " once, memory within its limits" << std::endl;
-        if (is_priced && (problem.empty() || shown)) std::cout << "priced again: times and memory are as planned" << std::endl;
+        for (auto const& w : warnings) std::cerr << "warning: " << printable(w, 1000) << '\n';
+        if (figures) std::cout << "valid: " << shape_of(p) << "; every layer of " << printable(model.name) << " once, memory within its limits" << std::endl;
+        if (figures) print_extent(on ? "priced again: every second and byte is as planned" : "times, memory and status agree with each other", claims_of(p, on.has_value()));
         if (ran && arguments.shrink) std::cout << "run with smaller dimensions: " << shape_of(ran->plan) << std::endl;
         if (shown) print_differences(*shown);
     }

@@ -4,8 +4,11 @@
 #pragma once
 
 #include "commands.hpp"
+#include "plan_input.hpp"
 
+#include <heddle/base/printable.hpp>
 #include <heddle/base/error.hpp>
+#include <heddle/cluster/cluster.hpp>
 #include <heddle/execute/eigen_kernels.hpp>
 #include <heddle/execute/prove.hpp>
 #include <heddle/execute/size.hpp>
@@ -15,11 +18,29 @@
 #include <cstddef>
 #include <cstdio>
 #include <iostream>
+#include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 extern template class heddle::eigen_kernels<double>;
 
 namespace heddle::cli {
+
+/// The cluster to price a plan on again, if one is given.
+inline std::optional<cluster> read_cluster_of(verify_arguments const& arguments, provenance const& from, std::vector<std::string>& warnings) {
+    if (arguments.cluster.empty()) return std::nullopt;
+    auto c = read_planned_cluster(arguments.cluster, from, warnings);
+    return arguments.group_machines ? with_grouped_machines(std::move(c)) : std::move(c);
+}
+
+/// What was checked, and the fields that nothing was derived of.
+inline void print_extent(char const* what, std::vector<std::string> const& claims) {
+    std::cout << what << "; claims of its planner:";
+    char const* separator = " ";
+    for (auto const& claim : claims) std::cout << std::exchange(separator, ", ") << claim;
+    std::cout << std::endl;
+}
 
 inline void check_ranks(verify_arguments const& arguments, std::size_t ranks) {
     constexpr std::size_t most = 1024;
@@ -56,7 +77,7 @@ inline nlohmann::ordered_json verdict(std::string const& problem) {
 
 /// Says what is wrong with a plan, if anything is. *Returns* the exit status.
 inline int conclude(verify_arguments const& arguments, std::string const& problem) {
-    if (!problem.empty()) std::cerr << "heddle: " << arguments.plan << ": " << problem << '\n';
+    if (!problem.empty()) std::cerr << "heddle: " << printable(arguments.plan + ": " + problem, 1000) << '\n';
     return problem.empty() ? done : bad_input;
 }
 
@@ -70,7 +91,7 @@ inline void add_differences(nlohmann::ordered_json& out, proof const& shown) {
 }
 inline void print_differences(proof const& shown) {
     std::printf("loss %.17g on %zu ranks, %.17g on a single device\n", shown.loss, shown.ranks, shown.expected_loss);
-    std::printf("largest relative error %.2g, in %s\n", shown.worst_error, shown.worst_tensor.c_str());
+    std::printf("largest relative error %.2g, in %s\n", shown.worst_error, printable(shown.worst_tensor).c_str());
 }
 
 } // namespace heddle::cli

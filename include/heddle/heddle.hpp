@@ -12,6 +12,7 @@
 #include <heddle/search/anneal.hpp>
 #include <heddle/search/best_first.hpp>
 #include <heddle/search/block_vector.hpp>
+#include <heddle/search/deadline.hpp>
 #include <heddle/search/landmark_bound.hpp>
 #include <heddle/search/landmark_cuts.hpp>
 #include <heddle/search/mix_bits.hpp>
@@ -59,7 +60,9 @@
 #include <heddle/theory/theory.hpp>
 #include <heddle/theory/view_conversions.hpp>
 
+#include <heddle/cost/alike_devices.hpp>
 #include <heddle/cost/atoms.hpp>
+#include <heddle/cost/buckets.hpp>
 #include <heddle/cost/cost_model.hpp>
 #include <heddle/cost/duplex.hpp>
 #include <heddle/cost/overlapped.hpp>
@@ -73,7 +76,9 @@
 #include <heddle/cost/work.hpp>
 
 #include <heddle/plan/as_planned.hpp>
+#include <heddle/plan/buckets.hpp>
 #include <heddle/plan/evaluate.hpp>
+#include <heddle/plan/figures.hpp>
 #include <heddle/plan/pipeline_plan.hpp>
 #include <heddle/plan/pipeline_table.hpp>
 #include <heddle/plan/plan.hpp>
@@ -129,6 +134,7 @@
 #include <heddle/planner/memory_reason.hpp>
 #include <heddle/planner/pins.hpp>
 #include <heddle/planner/plan_segments.hpp>
+#include <heddle/planner/planning_progress.hpp>
 #include <heddle/planner/hidup.hpp>
 #include <heddle/planner/layer_costs.hpp>
 #include <heddle/planner/pipeline_plans.hpp>

@@ -4,8 +4,13 @@ Usage: test_cli.py HEDDLE, from the repository root.
 """
 import gzip
 import json
+import os
 import pathlib
+import pty
+import random
 import resource
+import select
+import signal
 import subprocess
 import sys
 import tempfile
@@ -121,11 +126,28 @@ class CommandLine(unittest.TestCase):
         self.assertGreater(now, then)
         self.refused(run("cost", "--plan", out, "--cluster", CLUSTER), "--model: is needed")
         plan = json.loads(out.read_text())
-        plan["stages"][0]["time"] *= 2
-        broken = run("verify", "--plan", self.write("broken.json", plan), "--model", MODEL, "--cluster", CLUSTER, "--no-run", "--json")
-        self.assertEqual(broken.returncode, 1)
-        self.assertIn("stage 0: its time is", broken.stderr)
-        self.assertFalse(json.loads(broken.stdout)["valid"])
+        for path, factor, problem in ((("stages", 0, "time"), 2, "the pipeline's time is"), (("bubble",), -5, "the share of time that stages wait is"),
+                                      (("devices", 1, "memory"), 0.5, "device 1"), (("devices", 1, "memory_limit"), 0.9, "device 1: its memory limit is")):
+            other = json.loads(out.read_text())
+            place = other
+            for key in path[:-1]:
+                place = place[key]
+            place[path[-1]] = factor * (place[path[-1]] or 1)
+            broken = run("verify", "--plan", self.write("broken.json", other), "--model", MODEL, "--no-run", "--json")
+            self.assertEqual(broken.returncode, 1, path)
+            self.assertIn(problem, broken.stderr)
+            self.assertFalse(json.loads(broken.stdout)["valid"])
+            self.refused(run("cost", "--plan", self.path / "broken.json", "--model", MODEL, "--cluster", CLUSTER), "broken.json", problem)
+        twice = json.loads(out.read_text())  # what agrees with itself is told by a cluster
+        for stage in twice["stages"]:
+            stage["time"] *= 2
+        for term in twice["time"]:
+            twice["time"][term] *= 2
+        twice["cost"] *= 2
+        twice["lower_bound"] *= 2
+        verify = ("verify", "--plan", self.write("twice.json", twice), "--model", MODEL, "--no-run")
+        self.assertIn("time", json.loads(run(*verify, "--json").stdout)["claims"])
+        self.refused(run(*verify, "--cluster", CLUSTER), "twice.json", "stage 0: its time is")
         plan["layers"][0]["operators"] += 1
         self.refused(run("verify", "--plan", self.write("broken.json", plan), "--model", MODEL, "--no-run"), "broken.json", "operators, expected those of the model")
 
@@ -138,10 +160,58 @@ class CommandLine(unittest.TestCase):
         summary = json.loads(result.stdout)
         self.assertLessEqual(summary["lower_bound"], summary["cost"])
         self.assertGreater(summary["lower_bound"], 0)
-        verified = run("verify", "--plan", out, *(model or arguments[:2]), "--shrink", "--json")
+        cluster = arguments[arguments.index("--cluster") + 1]
+        verified = run("verify", "--plan", out, *(model or arguments[:2]), "--cluster", cluster, "--shrink", "--json")
         self.assertEqual((verified.returncode, verified.stderr), (0, ""), verified)
-        self.assertLess(json.loads(verified.stdout)["max_relative_error"], 1e-10)
+        shown = json.loads(verified.stdout)
+        self.assertTrue(shown["priced"])
+        self.assertLess(shown["max_relative_error"], 1e-10)
         return out, summary
+
+    def test_verify_tells_what_is_not_so(self):
+        cluster = "examples/clusters/v100x2_p100x6.json"
+        out, summary = self.planned("--cluster", cluster)
+        found = json.loads(out.read_text())
+
+        def verified(change, *options):
+            plan = json.loads(out.read_text())
+            change(plan)
+            return run("verify", "--plan", self.write("changed.json", plan), "--model", MODEL, "--no-run", *options)
+
+        def twice(plan):
+            for field in ("cost", "lower_bound", "global_lower_bound"):
+                if field in plan:
+                    plan[field] *= 2
+            plan["time"] = {term: 2 * seconds for term, seconds in plan["time"].items()}
+            for point in plan["trajectory"]:
+                point["cost"] = point["cost"] and 2 * point["cost"]
+
+        def less_memory(plan):
+            for terms in plan["memory"]:
+                terms["activations"] /= 2
+            plan["memory_bytes"] = [sum(terms.values()) for terms in plan["memory"]]
+
+        def is_small(plan):
+            plan["memory_limit_bytes"] = [1] * len(plan["memory_limit_bytes"])
+
+        def other_shares(plan):
+            for cut in plan["cuts"]:
+                cut["counts"].reverse()
+
+        for change, problem in ((less_memory, "memory for activations is"), (is_small, "its limit is 1 bytes"), (other_shares, "device 0: its memory"),
+                                (lambda plan: plan["ratios"].reverse(), "not what the ratios give")):
+            self.refused(verified(change), "changed.json", problem)
+            self.refused(run("cost", "--plan", self.path / "changed.json", "--cluster", cluster), "changed.json", problem)
+        on = ("--cluster", cluster)
+        self.assertEqual(verified(twice).returncode, 0)
+        self.refused(verified(twice, *on), "changed.json", "the time of computation is")
+        self.refused(verified(lambda plan: plan["devices"].reverse(), *on), "device 0 is 'P100', the cluster's is 'V100'")
+        without, priced = (json.loads(verified(lambda plan: None, "--json", *options).stdout) for options in ((), on))
+        self.assertEqual((without["priced"], priced["priced"]), (False, True))
+        self.assertLess(set(priced["claims"]), set(without["claims"]))
+        self.assertIn("lower_bound", priced["claims"])
+        self.assertLess(set(priced["claims"]), set(found))  # each is a field
+        self.assertIn("claims of its planner: status, lower_bound, ", verified(lambda plan: None, *on).stdout)
 
     def test_plans_in_segments(self):
         mixed = ("--cluster", "examples/clusters/v100x2_p100x6.json")
@@ -235,8 +305,9 @@ class CommandLine(unittest.TestCase):
         self.assertEqual(said["cost"], summary["cost"])
         self.assertIn("2 x P100", run("plan", "--model", MODEL, "--cluster", grouped, "--no-times").stdout)
 
-        shown = json.loads(run("verify", "--plan", out, "--model", MODEL, "--shrink", "--json").stdout)
+        shown = json.loads(run("verify", "--plan", out, "--model", MODEL, "--shrink", "--json", "--cluster", apart, "--group-machines").stdout)
         self.assertTrue(shown["valid"])
+        self.assertTrue(shown["priced"])
         self.assertEqual(shown["ranks"], 6)
         self.assertTrue(any(c["executed_bytes"] > 0 for c in shown["collectives_inside_groups"].values()))
         for c in shown["collectives_inside_groups"].values():
@@ -310,6 +381,19 @@ class CommandLine(unittest.TestCase):
         self.assertEqual((summary["status"], summary["cost"]), ("infeasible", None))
         self.assertIn("would need", summary["reason"])
         self.assertFalse(out.exists())
+        for method in ("recover", "exact", "both"):
+            result = run("plan", "--model", MODEL, "--cluster", CLUSTER, "--planner", "ditto", "--memory-limit", "1e6", "--method", method, "--out", out, "--json")
+            self.assertEqual((result.returncode, result.stderr, json.loads(result.stdout)["status"]), (3, "", "infeasible"))
+            self.assertFalse(out.exists())
+
+    def test_more_machines_than_layers(self):
+        model = ("--model", "examples/models/bert_12.json.gz", "--cluster", "examples/clusters/v100x8_p100x24.json", "--planner", "ditto")
+        summary, plan = self.pipeline(*model)
+        self.check_pipeline(summary, plan, 4, 32)
+        self.assertRegex(summary["warnings"][0], "^[4-7] machines are left out$")
+        started = time.monotonic()
+        limited, _ = self.pipeline(*model, "--layers", "names", "--split", "free", "--time-limit", 1)
+        self.assertLess(time.monotonic() - started, 6)  # ten sizes of micro-batch divide the batch
 
     def test_bad_input_leaves_no_output(self):
         out = self.path / "plan.json"
@@ -330,6 +414,100 @@ class CommandLine(unittest.TestCase):
                 self.refused(run("plan", *arguments, "--out", out), *fragments)
                 self.assertEqual(out.read_text(), "as it was")
         self.assertEqual([p.name for p in self.path.iterdir() if p.name.startswith(("plan", "."))], ["plan.json"])
+
+    def compressed(self, name, *parts):
+        """A gzip file of texts, each so many times."""
+        with gzip.open(self.path / name, "wb", 1) as file:
+            for text, count in parts:
+                block = text * max(1, (1 << 20) // len(text))
+                for _ in range(len(text) * count // len(block)):
+                    file.write(block)
+                file.write(text * (count - len(block) // len(text) * (len(text) * count // len(block))))
+        return self.path / name
+
+    def test_files_that_would_take_all_memory(self):
+        def one_gigabyte():
+            resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
+
+        end = (b'0],"nodes":[]}', 1)
+        for path, *fragments in (
+                (self.compressed("arrays.gz", (b'{"meta":[', 1), (b"[],", 15_000_000), end), "values", "bytes in memory, expected fewer"),
+                (self.compressed("objects.gz", (b'{"meta":[', 1), (b'{"":0},', 7_000_000), end), "values", "bytes in memory, expected fewer"),
+                (self.compressed("text.gz", (b'{"meta":"', 1), (b"x", 50_000_000), (b'","nodes":[]}', 1)), "line 1, column 9", "is longer than 1048576 bytes"),
+                (self.compressed("bomb.gz", (b'{"meta":"', 1), (b"x", 300_000_000)), "holds more than 268435456 bytes, expected a smaller file"),
+                (self.compressed("values.gz", (b'{"nodes":[{"id":0,"name":"a","op":"call_method","target":"x","inputs":[],"out":{"kind":"tuple","items":[', 1),
+                                               (b'{"kind":"value","value":[%s0]},' % (b"0," * 4000), 2_400), (b'{"kind":"value","value":0}]}},0]}', 1)), "bytes in memory, expected less")):
+            with self.subTest(path=path.name):
+                self.refused(run("model", path, preexec_fn=one_gigabyte), path.name, *fragments)
+        # A model of some size is far from all limits.
+        model = json.loads(gzip.open(MODEL).read())
+        model["meta"]["notes"] = ["some text"] * 500_000
+        self.assertEqual(run("model", self.write("large.json", model), preexec_fn=one_gigabyte).returncode, 0)
+
+    def test_names_fit_for_a_terminal(self):
+        model = json.loads(gzip.open(MODEL).read())
+        model["meta"]["model"] = "red \x1b[31m" + "m" * 100_000
+        for number, node in enumerate(model["nodes"][:-1]):
+            node["name"] += "\x1b[2J\x9b\u202e" + ("n" * 100_000 if number % 40 == 5 else "")
+            if node["op"] == "parameter":
+                node["target"] += "\x1b]0;x\x07"
+            elif node["target"] == "torch.nn.functional.gelu":
+                node["target"] = "mine\x1b[5m" + "g" * 100_000
+        path, out = self.write("model.json", model), self.path / "plan.json"
+        for command in (("model", path), ("plan", "--model", path, "--cluster", CLUSTER, "--out", out), ("cost", "--plan", out, "--cluster", CLUSTER),
+                        ("verify", "--plan", out, "--model", path, "--shrink"), ("plan", "--model", path, "--cluster", CLUSTER, "--planner", "amp", "--layers", "names"),
+                        ("plan", "--model", path, "--cluster", CLUSTER, "--pin", "x\x1b[31m=partial"), ("model", self.path / "absent\x1b[31m"), ("model", "--\x1b[31m")):
+            with self.subTest(command=command[0]):
+                result = run(*command)
+                said = result.stdout + result.stderr
+                for control in ("\x1b", "\x07", "\x9b", "\u202e"):
+                    self.assertNotIn(control, said)
+                self.assertLess(max(map(len, said.splitlines())), 1500)
+
+    def test_names_in_other_encodings(self):
+        place = str(self.path).encode() + b"/\xff\xfe.json.gz"
+        with open(place, "wb") as file:
+            file.write(pathlib.Path(MODEL).read_bytes())
+        for command in ((b"model", place), (b"plan", b"--model", place, b"--cluster", CLUSTER.encode())):
+            model = json.loads(gzip.open(MODEL).read())
+            for options in ((), (b"--json",)):
+                result = subprocess.run([HEDDLE, *command, *options], capture_output=True, timeout=120)
+                self.assertEqual((result.returncode, result.stderr), (0, b""))
+                result.stdout.decode()
+        del model["meta"]
+        with gzip.open(place, "wb") as file:
+            file.write(json.dumps(model).encode())
+        result = subprocess.run([HEDDLE, b"model", place, b"--json"], capture_output=True, timeout=120)
+        self.assertEqual(json.loads(result.stdout)["model"], "??")
+        absent = subprocess.run([HEDDLE, b"model", place + b"\xff"], capture_output=True, timeout=120)
+        self.assertEqual(absent.returncode, 1)
+        self.assertIn("?: cannot be read", absent.stderr.decode())
+
+    def test_messages_name_file_place_and_expectation(self):
+        cluster = json.loads(pathlib.Path(CLUSTER).read_text())
+        cluster["device_types"][0]["rates"]["float32"] = 1e-320
+        tiny = self.write("tiny.json", cluster)
+        cluster["device_types"][0]["rates"] = {"float16": 1e12}
+        half = self.write("half.json", cluster)
+        for planner in ("hap", "hidup", "amp", "ditto"):
+            with self.subTest(planner=planner):
+                self.refused(run("plan", "--model", MODEL, "--cluster", tiny, "--planner", planner), "tiny.json: device_types[0].rates.float32: is 1e-320, expected a rate of at least 1e-09")
+                self.refused(run("plan", "--model", MODEL, "--cluster", half, "--planner", planner), MODEL, "half.json", "device type 'P100', rates: has none for float32", "expected one")
+        for planner in ("amp", "ditto", "hidup"):
+            with self.subTest(planner=planner):
+                self.refused(run("plan", "--model", MODEL, "--cluster", CLUSTER, "--planner", planner, "--batch", 1), MODEL, "batch", "no input has", "two or more samples", "expected")
+        grouped = json.loads(pathlib.Path(CLUSTER).read_text())
+        grouped["machines"] = [{"type": "P100", "devices": 2, "count": 2, "grouped": True}]
+        grouped["links"]["intra"] = grouped["links"]["inter"]
+        grouped, hidup = self.write("grouped.json", grouped), ("plan", "--planner", "hidup", "--model", MODEL, "--cluster")
+        self.refused(run(*hidup, grouped), MODEL, "grouped.json", "device groups", "expected single devices")
+        self.refused(run(*hidup, CLUSTER, "--micro-batches", 7), MODEL, CLUSTER, "micro-batches: 7, expected two or more that divide the batch of")
+        out = self.path / "plan.json"
+        self.assertEqual(run("plan", "--model", MODEL, "--cluster", CLUSTER, "--out", out).returncode, 0)
+        self.refused(run("cost", "--plan", out, "--cluster", "examples/clusters/v100x2_p100x6.json"), "plan.json", "v100x2_p100x6.json", "has 8 devices, the plan is for 4, expected as many")
+        model = json.loads(pathlib.Path("examples/formats/model.json").read_text())
+        model["rules"]["my.scale"] = "(b d)\0, (d) -> (b d)"
+        self.refused(run("model", self.write("nul.json", model)), "nul.json: rules['my.scale']: index rule '(b d)?, (d) -> (b d)', character 6: expected '->'")
 
     def test_unwritable_output(self):
         for option in ("--out", "--trace"):
@@ -396,6 +574,48 @@ class CommandLine(unittest.TestCase):
         chosen = run("fit", "--samples", samples, "--ranks", 2, "--out", self.path / "f.json")
         self.assertEqual(chosen.returncode, 0)
         self.assertEqual(json.loads((self.path / "f.json").read_text())["ranks"], 2)
+
+    def into_full_device(self, *arguments):
+        """Whatever the command, it fails and says so, after its warnings."""
+        with open("/dev/full", "w") as full:
+            result = subprocess.run([HEDDLE, *map(str, arguments)], stdout=full, stderr=subprocess.PIPE, text=True, timeout=120)
+        errors = [line for line in result.stderr.splitlines() if not line.startswith("warning: ")]
+        self.assertEqual((result.returncode, errors), (1, ["heddle: standard output cannot be written"]), arguments)
+
+    def test_output_that_is_lost(self):
+        plan, pipeline, inputs = self.path / "plan.json", self.path / "pipeline.json", ("--model", MODEL, "--cluster", CLUSTER)
+        self.assertEqual(run("plan", *inputs, "--out", plan).returncode, 0)
+        self.assertEqual(run("plan", *inputs, "--planner", "amp", "--out", pipeline).returncode, 0)
+        for kind in (("--json",), ()):
+            for command in (("verify", "--plan", plan, "--model", MODEL, "--no-run"), ("verify", "--plan", pipeline, "--model", MODEL, "--no-run"), ("cost", "--plan", plan, "--cluster", CLUSTER),
+                            ("model", MODEL), ("search", "--theory", "examples/formats/theory.json"), ("fit", "--samples", "examples/formats/samples.csv")):
+                self.into_full_device(*command, *kind)
+        for command in (("--help",), ("--version",), ("help",), ("help", "plan"), ("plan", "--help")):
+            self.into_full_device(*command)
+
+    def test_a_failing_run_leaves_no_files(self):
+        inputs = ("--model", MODEL, "--cluster", CLUSTER)
+        plan, trace = self.path / "plan.json", self.path / "trace.json"
+        for planner in ("hap", "hidup", "amp", "ditto"):
+            self.into_full_device("plan", *inputs, "--planner", planner, "--out", plan, *(("--labels-per-cut", 1) if planner == "hidup" else ()))
+        self.into_full_device("plan", *inputs, "--out", plan, "--trace", trace, "--json")
+        self.into_full_device("plan", "--planner", "amp", "--profile", self.example("docs/reference/layer_profiles.md"), "--out", plan)
+        self.into_full_device("fit", "--samples", "examples/formats/samples.csv", "--out", plan)
+        (self.path / "layer_profiles.json").unlink()
+        self.refused(run("plan", *inputs, "--out", plan, "--trace", "/dev/full"), "/dev/full: cannot be written")
+        self.assertEqual(list(self.path.iterdir()), [])
+        plan.write_text("as it was")
+        self.into_full_device("plan", *inputs, "--out", plan)
+        self.refused(run("plan", *inputs, "--out", plan, "--trace", "/dev/full"), "/dev/full")
+        self.assertEqual((plan.read_text(), len(list(self.path.iterdir()))), ("as it was", 1))
+
+    def test_a_reader_that_leaves_early(self):
+        out = self.path / "plan.json"
+        process = subprocess.Popen([HEDDLE, "plan", "--model", MODEL, "--cluster", CLUSTER, "--out", out], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        process.stdout.close()
+        self.assertEqual((process.stderr.read(), process.wait(120)), (b"", 0))
+        process.stderr.close()
+        self.assertEqual(json.loads(out.read_text())["format"], "heddle.plan")
 
     def test_bad_samples_leave_no_output(self):
         out = self.path / "fitted.json"
@@ -477,6 +697,92 @@ class CommandLine(unittest.TestCase):
                 self.assertEqual(len(result.stderr.splitlines()), 1, result.stderr)
         self.assertEqual(run("--help").returncode, 0)
         self.assertIn("0.1.0", run("--version").stdout)
+
+    def test_help(self):
+        self.assertEqual(run("help").stdout, run("--help").stdout)
+        for command in ("plan", "verify", "cost", "search", "fit", "model", "help"):
+            helped = run("help", command)
+            self.assertEqual((helped.returncode, helped.stderr, helped.stdout), (0, "", run(command, "--help").stdout))
+            self.assertIn(f"heddle {command}", helped.stdout)
+            self.assertIn(f"\n  {command} ", run("help").stdout)
+
+    def test_what_was_meant(self):
+        inputs = ("--model", MODEL, "--cluster", CLUSTER)
+        for arguments, sentence in ((("plna", *inputs), "there is no command 'plna'; did you mean plan?"), (("verfiy",), "did you mean verify?"), (("Plan",), "did you mean plan?"),
+                                    (("help", "serch"), "did you mean search?"), (("plan", "--modle", MODEL, "--cluster", CLUSTER), "plan has no option --modle; did you mean --model?"),
+                                    (("plan", *inputs, "--timelimit=2"), "plan has no option --timelimit; did you mean --time-limit?"),
+                                    (("plan", *inputs, "--gradient_overlap"), "did you mean --gradient-overlap?"), (("plan", *inputs, "--grad"), "did you mean --gradient-overlap?"),
+                                    (("verify", "--plna", "p"), "verify has no option --plna; did you mean --plan?"), (("fit", "--sampels", "s"), "did you mean --samples?"),
+                                    (("model", MODEL, "--jsn"), "did you mean --json?"), (("--verson",), "heddle has no option --verson; did you mean --version?"),
+                                    (("search", "--theroy", "t"), "did you mean --theory?"), (("cost", "--plan", "p", "--clutser", "c"), "did you mean --cluster?")):
+            with self.subTest(arguments=arguments):
+                result = run(*arguments)
+                self.assertEqual((result.returncode, result.stdout, len(result.stderr.splitlines())), (2, "", 1))
+                self.assertIn(sentence, result.stderr)
+        for arguments in (("fly",), ("plan", *inputs, "--quantum"), ("plan", *inputs, "--\x1b[31mred"), ()):
+            result = run(*arguments)
+            self.assertEqual((result.returncode, result.stdout, len(result.stderr.splitlines())), (2, "", 1))
+            self.assertNotIn("did you mean", result.stderr)
+            self.assertNotIn("\x1b", result.stderr)
+        self.assertIn("has no use for 'm.json'", run("plan", *inputs, "m.json").stderr)
+
+    def test_networks_of_no_use(self):
+        cluster = json.loads(pathlib.Path(CLUSTER).read_text())
+        cluster["links"]["inter"]["latency"] = 1e306
+        table = run("plan", "--model", MODEL, "--cluster", self.write("slow.json", cluster)).stdout
+        self.assertIn("DP-CP", table)
+        self.assertNotIn(" inf", table)
+        lost = run("plan", "--model", MODEL, "--cluster", CLUSTER, "--planner", "amp", "--memory-limit", 1e6)
+        self.assertEqual(lost.returncode, 3)
+        self.assertRegex(lost.stdout, "model +vit_2, 4 layers\ncluster +p100x4, 4 devices\n")
+
+    def test_what_status_and_gap_are_of(self):
+        spaces = {"hap": "one-axis programs at these shares", "hidup": "one-axis programs of 2 micro-batches in turn at these shares",
+                  "amp": "pipelines of equal tensor groups and copies in these layers", "ditto": "pipelines of one copy in these layers"}
+        for planner, space in spaces.items():
+            out = self.path / "plan.json"
+            inputs = ("plan", "--model", MODEL, "--cluster", CLUSTER, "--planner", planner, *(("--labels-per-cut", 2) if planner == "hidup" else ()))
+            summary = json.loads(run(*inputs, "--json", "--out", out).stdout)
+            self.assertEqual((summary["space"], json.loads(out.read_text())["space"]), (space, space))
+            self.assertNotIn("other_planners", summary)
+            words = " ".join(run(*inputs).stdout.split())
+            self.assertRegex(words, f"status (optimal|feasible) among {space}")
+            self.assertRegex(words, f"gap [0-9.]+ % among {space}")
+        pinned = run("plan", "--model", MODEL, "--cluster", CLUSTER, "--pin", "patches.weight=replicated", "--json")
+        self.assertEqual(json.loads(pinned.stdout)["space"], "one-axis programs that keep the pins at these shares")
+
+    def test_the_other_planners(self):
+        inputs = ("plan", "--model", "examples/models/vgg19.json.gz", "--cluster", "examples/clusters/v100x8_p100x24.json")
+        planned = run(*inputs, "--json")
+        self.assertEqual((planned.returncode, planned.stderr), (0, ""))
+        summary = json.loads(planned.stdout)
+        others = summary["other_planners"]
+        self.assertEqual(list(others), ["amp", "ditto", "hidup"])
+        for other in others.values():
+            self.assertIn(other["status"], ("optimal", "feasible", "limit"))
+            self.assertTrue(other["leaves_out"])
+            if other["cost"] is not None:
+                self.assertLessEqual(other["lower_bound"], other["cost"] * (1 + 1e-9))
+                self.assertTrue(other["space"])
+        alone = json.loads(run(*inputs, "--planner", "hap", "--json").stdout)
+        self.assertEqual((alone["cost"], "other_planners" in alone), (summary["cost"], False))
+        self.assertNotIn("other_planners", json.loads(run(*inputs, "--json", "--no-times").stdout))
+        self.assertIn("\nOther planners, for as long as this one took", run(*inputs).stdout)
+        self.assertNotIn("Other planners", run(*inputs, "--no-times").stdout)
+        limited = json.loads(run(*inputs, "--json", "--time-limit", "1e-9").stdout)
+        self.assertEqual({(o["status"], o["which_limit"], o["cost"]) for o in limited["other_planners"].values()}, {("limit", "time", None)})
+        # Where hap finds nothing the others may.
+        tight = run("plan", "--model", "examples/models/bert_12.json.gz", "--cluster", CLUSTER, "--json")
+        summary = json.loads(tight.stdout)
+        self.assertEqual((tight.returncode, summary["cost"]), (4, None))
+        self.assertIsNotNone(summary["other_planners"]["amp"]["cost"])
+        # What a planner refuses is said.
+        grouped = json.loads(pathlib.Path("examples/clusters/v100x4_nvlink.json").read_text())
+        for machine in grouped["machines"]:
+            machine["grouped"] = True
+        refused = json.loads(run("plan", "--model", MODEL, "--cluster", self.write("grouped.json", grouped), "--json").stdout)["other_planners"]["hidup"]
+        self.assertIsNone(refused["status"])
+        self.assertIn("device groups", refused["reason"])
 
     def pipeline(self, *arguments, status=0):
         """What `heddle plan --json` prints, and the plan it writes."""
@@ -567,6 +873,92 @@ class CommandLine(unittest.TestCase):
                 result = run("plan", *arguments)
                 self.assertEqual((result.returncode, result.stdout), (2, ""), result)
                 self.assertEqual(len(result.stderr.splitlines()), 1, result.stderr)
+
+    def interrupted(self, *arguments, until, presses=1):
+        """Presses Ctrl-C at a terminal once it shows all of `until`; returns exit status, what stdout got, and what the terminal showed."""
+        leader, follower = pty.openpty()
+        with tempfile.TemporaryFile() as stdout:
+            process = subprocess.Popen([HEDDLE, *map(str, arguments)], stdout=stdout, stderr=follower, stdin=subprocess.DEVNULL, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+            os.close(follower)
+            shown, sent, end = b"", False, time.monotonic() + 120
+            try:
+                while time.monotonic() < end:
+                    if select.select([leader], [], [], 0.5)[0]:
+                        try:
+                            part = os.read(leader, 65536)
+                        except OSError:  # nobody writes any more
+                            break
+                        if not part:
+                            break
+                        shown += part
+                    if not sent and any(all(word in line for word in until) for line in shown.split(b"\r")):
+                        sent = True
+                        for _ in range(presses):
+                            process.send_signal(signal.SIGINT)
+                            time.sleep(0.01)  # else two may arrive as one
+                status = process.wait(max(1, end - time.monotonic()))
+            finally:
+                process.kill()
+                process.wait()
+                os.close(leader)
+            stdout.seek(0)
+            self.assertTrue(sent, shown[-300:])
+            return status, stdout.read().decode(), shown
+
+    def test_interrupted_plans(self):
+        out, model = self.path / "plan.json", "examples/models/gpt2_12.json.gz"
+        inputs = ("plan", "--model", model, "--cluster", "examples/clusters/v100x8_p100x24.json", "--out", out, "--json")
+        long_runs = {"hap": ((b"hap, ", b" s, best "), "--gradient-overlap"), "hidup": ((b"hidup, ", b"round 1, "), "--labels-per-cut", 1_000_000),
+                     "amp": ((b"amp, annealing, ", b" s, best ", b", gap "), "--annealing-steps", 1_000_000_000)}
+        for planner, (until, *options) in long_runs.items():
+            with self.subTest(planner=planner):
+                status, stdout, shown = self.interrupted(*inputs, "--planner", planner, *options, until=until)
+                self.assertEqual(shown.split(b"\r")[-1], b"\x1b[K")  # nothing of it stays
+                summary = json.loads(stdout)
+                self.assertEqual((status, summary["status"], summary["which_limit"]), (0, "limit", "stopped"))
+                self.assertEqual(run("verify", "--plan", out, "--model", model, "--no-run").returncode, 0)
+                self.assertEqual(json.loads(out.read_text())["cost"], summary["cost"])
+                out.unlink()
+
+    def test_interrupted_templates(self):
+        layers, types = 40, 11
+        numbers = random.Random(1)
+        profile = {"format": "heddle.templates", "version": 1, "micro_batches": 64, "layers": [{"kept": 1e6, "saved": 1e6, "input": 1e3}] * layers,
+                   "device_types": [{"name": f"t{t}", "forward": [numbers.uniform(1, 3) for _ in range(layers)], "backward": [numbers.uniform(2, 6) for _ in range(layers)]} for t in range(types)],
+                   "machines": [{"type": f"t{t}", "count": 2} for t in range(types)]}
+        out = self.path / "plan.json"
+        status, stdout, shown = self.interrupted("plan", "--planner", "ditto", "--profile", self.write("profile.json", profile), "--out", out, "--json",
+                                                 until=(b"ditto, exact search", b" s, best ", b", gap "))
+        summary = json.loads(stdout)
+        self.assertEqual((status, summary["status"], summary["which_limit"]), (0, "limit", "stopped"))
+        self.assertEqual(json.loads(out.read_text())["cost"], summary["cost"])
+
+    def test_interrupted_search(self):
+        numbers, count = random.Random(1), 60
+        triples = [{"pre": [0], "add": [1 + p for p in range(count) if numbers.random() < 0.12], "cost": numbers.uniform(1, 1.01)} for _ in range(count)]
+        triples.append({"pre": list(range(1, count + 1)), "add": [count + 1], "cost": 0})
+        theory = self.write("theory.json", {"format": "heddle.theory", "version": 1, "properties": [f"p{p}" for p in range(count + 2)], "initial": [0], "goal": count + 1, "triples": triples})
+        command = ("search", "--theory", theory, "--label-limit", 1_000_000_000, "--json")
+        status, stdout, _ = self.interrupted(*command, until=(b"0000 expanded, ",))
+        result = json.loads(stdout)
+        self.assertEqual((result["status"], result["which_limit"], status), ("limit", "stopped", 4 if result["cost"] is None else 0))
+        # A second time ends the process, whatever it does.
+        status, stdout, _ = self.interrupted(*command, until=(b"0000 expanded, ",), presses=2)
+        self.assertEqual((status, stdout), (-signal.SIGINT, ""))
+
+    def test_the_same_plan_is_the_same_bytes(self):
+        for planner in ("hap", "hidup", "amp", "ditto"):
+            for name in ("plan.json", "plan.json.gz"):
+                written, printed = set(), set()
+                for _ in range(2):
+                    out = self.path / name
+                    planned = run("plan", "--model", MODEL, "--cluster", CLUSTER, "--planner", planner, "--no-times", "--out", out, "--json", *(("--labels-per-cut", 2) if planner == "hidup" else ()))
+                    self.assertEqual(planned.returncode, 0, planned.stderr)
+                    written.add(out.read_bytes())
+                    printed.add(planned.stdout)
+                self.assertEqual((len(written), len(printed)), (1, 1), planner)
+            self.assertNotIn("seconds", json.loads(printed.pop()))
+            self.assertEqual(run("verify", "--plan", out, "--model", MODEL, "--no-run").returncode, 0)
 
     def test_the_same_plan_every_time(self):
         for planner in ("amp", "ditto"):

@@ -2,7 +2,8 @@
 # check.sh SOURCE COMPILER [FLAG...]
 #
 # SOURCE starts with `// expect: <extended regular expression>`. It must not compile, and a line of the compiler's
-# messages must match. With -DHEDDLE_TEST_POSITIVE it must compile: so it is refused for the one reason it states.
+# messages must match. With -DHEDDLE_TEST_POSITIVE it must compile: so it is refused for the one reason it states. A second line
+# `// flags: <flags>` is for the compilation that must fail.
 set -eu
 export LC_ALL=C
 source=$1
@@ -21,7 +22,8 @@ expected=$(sed -n '1s|^// expect: ||p' "$source")
 
 messages=$(compile "$@" -DHEDDLE_TEST_POSITIVE) || fail "the positive twin does not compile:
 $messages"
-if messages=$(compile "$@"); then
+# shellcheck disable=SC2046 # flags are words
+if messages=$(compile "$@" $(sed -n '2s|^// flags: ||p' "$source")); then
     fail "compiles, but must not"
 fi
 printf '%s\n' "$messages" | grep -qE -e "$expected" || fail "no message matches '$expected':

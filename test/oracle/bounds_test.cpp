@@ -9,6 +9,7 @@
 #include <heddle/cost/overlapped.hpp>
 #include <heddle/cost/priced_graph.hpp>
 #include <heddle/planner/hap.hpp>
+#include <heddle/planner/realise.hpp>
 #include <heddle/planner/synthesis.hpp>
 #include <heddle/theory/cut_space.hpp>
 
@@ -135,7 +136,7 @@ void check_global_bounds(std::uint64_t first_seed, int count, bool saturates) {
         double const bound = *found.global_lower_bound;
         CHECK(bound <= found.lower_bound);
         auto const steps = x.steps(options.training);
-        auto const model = per_device_model(x.devices, main_type(x.p));
+        auto const model = per_device_model(x.devices, main_type(x.p), options.training.bucket);
         double best = found.cost();
         for_all_shares(model.class_count(), 12, [&](share_vector const& ratios) {
             // As they are, and rounded as a plan would.
@@ -177,6 +178,56 @@ TEST_CASE("no program at given shares costs less than the bound or the program f
         CHECK(met.infeasible > 0);
     }
     CHECK(overlapping.bounded == 0); // a bound in the order of the search; the other holds in any order
+}
+
+TEST_CASE("nor where gradients are reduced in buckets, which a graph prices as plans do") {
+    int small = 0, optimal = 0, bounded = 0, best_found = 0, with_buckets = 0;
+    for (std::uint64_t seed = 1, checked = 0; checked < 300; ++seed) {
+        random_source random(seed + 650000);
+        small_case const x(random);
+        if (count_paths(x.graph) > 2000) continue;
+        ++checked;
+        CAPTURE(seed);
+        training_options training{.bucket = bytes(random.of(std::vector<double>{100, 400, 1e9, 1e9}))};
+        CAPTURE(training.bucket.value);
+        INFO(test::describe(x.made) << test::describe(x.devices));
+        auto const steps = x.steps(training);
+        auto const model = per_device_model(x.devices, main_type(x.p), training.bucket);
+        auto const ratios = test::random_ratios(model.class_count(), random);
+        priced_graph const priced(x.space, x.graph, steps, model, integral_shares(x.p, ratios));
+        bool const is_small = training.bucket == bytes(1e9);
+        small += is_small && priced.small_bucket_count() > 0;
+        if (is_small && checked % 2 == 0) { // labels begin buckets as plans do, but where one has to be sent early
+            outcomes met;
+            check_synthesis<serial>(priced, met);
+            optimal += met.optimal, bounded += met.bounded;
+        } else {
+            double const best = least_seconds<serial>(priced);
+            auto const found = synthesise<serial>(priced, {});
+            CHECK(found.lower_bound <= best * (1 + 1e-9));
+            CHECK(found.path.has_value() == (best < test::infinite));
+            best_found += found.path && found.cost.seconds <= best * (1 + 1e-9);
+        }
+        double const best = least_seconds<overlapped>(priced);
+        auto const found = synthesise<overlapped>(priced, {});
+        CHECK(found.lower_bound <= best * (1 + 1e-9));
+        CHECK(found.path.has_value() == (best < test::infinite));
+        if (!found.path) continue;
+        for (bool const overlaps : {false, true}) {
+            training.overlaps_gradients = overlaps;
+            auto const [p, cost] = realise(*found.path, x.space, steps, x.devices, {ratios}, training);
+            priced_graph const at_its_shares(x.space, x.graph, steps, model, integral_shares(x.p, p.ratios, p.cuts));
+            auto const price = overlaps ? at_its_shares.evaluate<overlapped>(*found.path) : at_its_shares.evaluate<serial>(*found.path);
+            CHECK(price.seconds == doctest::Approx(cost.time.total()).epsilon(1e-9));
+            CHECK(price.added <= price.seconds * (1 + 1e-9));
+            with_buckets += std::ranges::any_of(gradient_buckets(p), [](gradient_bucket const& b) { return b.steps.size() > 1; });
+        }
+    }
+    MESSAGE(optimal << " optimal, " << bounded << " bounded, " << best_found << " as good as the best");
+    CHECK(small > 30);
+    CHECK(optimal > 15);
+    CHECK(best_found > 100);
+    CHECK(with_buckets > 10);
 }
 
 TEST_CASE("no program costs less than the bound at any ratios, whatever they are") { check_global_bounds(610000, 150, false); }

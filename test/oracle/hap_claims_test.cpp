@@ -59,7 +59,7 @@ int check_against_own_searches(program const& model, cluster const& c, plan cons
     auto const indexed = index_program(model);
     training_options const training{};
     device_types const types(c);
-    cost_model const prices(c, types.classes, main_type(indexed));
+    cost_model const prices(c, types.classes, main_type(indexed), training.bucket);
     int fitting = 0;
     for (auto const& b : baselines_of(indexed)) {
         CAPTURE(b.at_even);

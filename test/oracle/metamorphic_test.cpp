@@ -346,7 +346,7 @@ TEST_CASE("a plan's bound holds for every program at its integral shares") {
             options.synthesis.search.label_limit = 1;
         }
         auto const p = plan_hap(made, c, solver, options);
-        auto const model = per_device_model(c, element_type::float32);
+        auto const model = per_device_model(c, element_type::float32, options.training.bucket);
         auto const steps = steps_of_space(space);
         // Without a plan, no program fits at even shares.
         auto const ratios = p.exists() ? p.ratios[0] : std::vector<double>(c.devices().size(), 1.0 / static_cast<double>(c.devices().size()));

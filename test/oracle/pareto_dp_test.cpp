@@ -8,6 +8,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -21,14 +22,14 @@ namespace {
 using namespace heddle;
 using test::random_source;
 
-/// States 0 .. n - 1, arcs to higher ones; a path costs its sum and so many times its largest arc.
+/// States 0 .. n - 1, arcs to higher ones; a path costs its sum and so many times its largest arc, less a gift.
 struct graph {
     using state = std::uint32_t;
     struct label { double sum = 0, largest = 0; };
     using action = std::uint32_t; // number of an arc
     struct arc { state from, to; double cost; };
     state count = 2;
-    double weight = 0;
+    double weight = 0, gift = 0;
     std::vector<arc> arcs;
     /// What the rest of the path sums to at the least, scaled down.
     std::vector<double> rest;
@@ -36,7 +37,7 @@ struct graph {
     [[nodiscard]] std::pair<state, label> initial() const { return {0, {}}; }
     [[nodiscard]] bool is_goal(state s) const { return s + 1 == count; }
     [[nodiscard]] std::size_t level(state s) const { return s / 2; }
-    [[nodiscard]] double total(label const& l) const { return l.sum + weight * l.largest; }
+    [[nodiscard]] double total(label const& l) const { return l.sum + weight * l.largest - gift; }
     [[nodiscard]] double bound(state s, label const& l) const { return total(l) + rest[s]; }
     [[nodiscard]] bool dominates(label const& a, label const& b) const { return a.sum <= b.sum && a.largest <= b.largest; }
     template <class Visit>
@@ -66,7 +67,7 @@ struct graph {
     }
     [[nodiscard]] std::string text() const {
         std::ostringstream out;
-        out << count << " states, weight " << weight;
+        out << count << " states, weight " << weight << ", gift " << gift;
         for (auto const& a : arcs) out << "\n" << a.from << " -> " << a.to << ": " << a.cost;
         return out.str();
     }
@@ -77,6 +78,7 @@ graph random_graph(random_source& random) {
     graph g;
     g.count = static_cast<graph::state>(random.between(2, 12));
     g.weight = random.between(0, 5);
+    if (random.chance(0.3)) g.gift = random.between(1, 80);
     for (int n = random.between(1, 30); n-- > 0;) {
         auto const from = static_cast<graph::state>(random.below(g.count)), to = static_cast<graph::state>(random.below(g.count));
         if (g.level(from) < g.level(to)) g.arcs.push_back({from, to, static_cast<double>(random.between(0, 9))});
@@ -114,6 +116,16 @@ TEST_CASE("pareto_dp costs what the cheapest of all paths costs, as best_first d
         if (best) {
             CHECK(g.cost_of(found.actions) == *best);
             CHECK(found.lower_bound == *best);
+        }
+        for (double const gap : {0.1, 0.5}) {
+            search::pareto_options wide;
+            wide.relative_gap = gap;
+            for (auto const& near : {search::pareto_dp(g, wide), search::best_first(g, wide)})
+                if (best) {
+                    REQUIRE(near.cost);
+                    CHECK(near.lower_bound <= *best);
+                    CHECK(*near.cost <= near.lower_bound + gap * std::abs(near.lower_bound) + 1e-9);
+                }
         }
         search::pareto_options o;
         o.beam = static_cast<std::size_t>(random.between(1, 3));

@@ -56,6 +56,9 @@ void check_plans(std::string const& name, int clusters) {
         auto const checked = verify(indexed, p);
         INFO(checked.problem);
         CHECK(checked);
+        auto const figures = verify_figures(p, c);
+        INFO(figures.problem);
+        CHECK(figures);
         auto const cost = evaluate(p, c);
         CHECK(cost.fits);
         CHECK(cost.time.total() == p.cost());

@@ -84,6 +84,12 @@ std::vector<std::vector<std::size_t>> shares(std::size_t devices, machine_split 
     return all;
 }
 
+std::size_t machines_of(template_problem const& p) {
+    std::size_t sum = 0;
+    for (auto const& t : p.types) sum += t.devices_per_machine == 0 ? 0 : t.machines;
+    return sum;
+}
+
 std::optional<double> try_all(any_schedule const& schedule, template_problem const& p) {
     std::optional<double> best;
     std::vector<template_stage> stages;
@@ -115,7 +121,8 @@ std::optional<double> try_all(any_schedule const& schedule, template_problem con
             }
             ++left[t];
         }
-        if (!any && stages.size() <= p.layer_count()) cut(cut, 0);
+        bool const may_end = !any || (!stages.empty() && machines_of(p) > p.layer_count());
+        if (may_end && stages.size() <= p.layer_count()) cut(cut, 0);
     };
     order(order);
     return best;
@@ -125,7 +132,7 @@ pipeline_template solve(any_schedule const& schedule, template_problem const& p,
     return std::visit([&](auto const& s) { return plan_template(p, o, s); }, schedule);
 }
 
-/// The devices of every stage are of one machine, every machine's of consecutive stages, all are used.
+/// The devices of every stage are of one machine, every machine's of consecutive stages, all are used, or all of a machine or none where there are too many.
 void check_structure(template_problem const& p, std::vector<template_stage> const& stages) {
     std::vector<std::vector<std::size_t>> taken;
     for (auto const& t : p.types) taken.emplace_back(t.devices_per_machine == 0 ? 0 : t.machines, 0);
@@ -145,7 +152,7 @@ void check_structure(template_problem const& p, std::vector<template_stage> cons
     }
     CHECK(layer == p.layer_count());
     for (std::size_t t = 0; t < taken.size(); ++t)
-        for (auto const used : taken[t]) CHECK(used == p.types[t].devices_per_machine);
+        for (auto const used : taken[t]) CHECK((used == p.types[t].devices_per_machine || (used == 0 && machines_of(p) > p.layer_count())));
 }
 
 } // namespace

@@ -11,6 +11,7 @@
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <vector>
 
 using namespace heddle;
 namespace fs = std::filesystem;
@@ -86,6 +87,27 @@ TEST_CASE("a failure to write leaves nothing behind") {
     fs::create_directory(s.path / "folder");
     CHECK(file_error_of([&] { json::write_file_atomically(s.path / "folder", "x"); }).find("cannot be written") != std::string::npos);
     CHECK(s.entries() == 1);
+}
+
+TEST_CASE("a staged file takes its place when it is committed, and leaves nothing if it never is") {
+    scratch const s;
+    write_raw(s.path / "old.json", "old");
+    {
+        std::vector<json::staged_file> files;
+        files.emplace_back(s.path / "old.json", "new");
+        files.emplace_back(s.path / "new.json.gz", "new");
+        CHECK(raw(s.path / "old.json") == "old");
+        CHECK(!fs::exists(s.path / "new.json.gz"));
+        CHECK(s.entries() == 3);
+    }
+    CHECK(s.entries() == 1);
+    CHECK(raw(s.path / "old.json") == "old");
+    json::staged_file file(s.path / "old.json", "new");
+    file.commit();
+    file.commit(); // once is enough
+    CHECK(raw(s.path / "old.json") == "new");
+    CHECK(s.entries() == 1);
+    CHECK(file_error_of([] { json::staged_file("/dev/full", "lost"); }).starts_with("/dev/full: cannot be written"));
 }
 
 TEST_CASE("whether a file can be written is known before, and nothing is changed by asking") {

@@ -48,6 +48,16 @@ TEST_CASE("a pipeline plan written and read again is the same") {
     CHECK(json::write_pipeline_plan(again) == text);
     CHECK(again.time.pipeline == p.time.pipeline);
 
+    p.space = "pipelines";
+    p.seconds = 3;
+    auto const timeless = json::write_pipeline_plan(p, {.times = false});
+    p.seconds = 7;
+    CHECK(json::write_pipeline_plan(p, {.times = false}) == timeless);
+    CHECK(timeless.find("\"seconds\"") == std::string::npos);
+    CHECK(json::plan_summary(p, {.times = false}).find("\"seconds\"") == std::string::npos);
+    CHECK(json::parse_pipeline_plan(timeless).seconds == 0);
+    CHECK(json::parse_pipeline_plan(timeless).space == "pipelines");
+
     pipeline_plan none;
     none.status = search::status::infeasible;
     none.reason = "too large";
@@ -65,6 +75,7 @@ TEST_CASE("tensor groups, the optimiser's time and another schedule are kept") {
     p.time.update = seconds(0.25);
     p.schedule = "oobleck";
     auto const text = json::write_pipeline_plan(p);
+    CHECK(json::write_pipeline_plan(p, {.times = false}).find("\"seconds\"") == std::string::npos); // of groups neither
     auto const again = json::parse_pipeline_plan(text);
     CHECK(json::write_pipeline_plan(again) == text);
     CHECK(again.time.update == seconds(0.25));

@@ -95,6 +95,13 @@ TEST_CASE("events are named for people") {
     auto beside = p;
     beside.provenance.training.overlaps_gradients = true;
     CHECK(json::write_trace(beside, run_serial(beside, test::two_devices())).find("\"0 gradients\"") != std::string::npos);
+    beside.provenance.training.bucket = bytes(1e9);
+    std::vector<nlohmann::json> reduced;
+    for (auto const& e : complete_events(json::write_trace(beside, run_serial(beside, test::two_devices()))))
+        if (e.at("tid") == 2 && e.at("name").get<std::string>().starts_with("all_reduce")) reduced.push_back(e);
+    REQUIRE(reduced.size() == 1);
+    CHECK(reduced[0].at("name") == "all_reduce gradient of layers.1.weight and 1 more");
+    CHECK(reduced[0].at("args").at("bytes") == 2 * 268435456);
 }
 
 TEST_CASE("local work of conversions has names too") {

@@ -79,7 +79,7 @@ public:
         } else {
             f.transfer += forward, b.transfer += backward;
         }
-        b.patient += network(s.deferred_transfers);
+        b.patient += network(s.deferred_transfers, s.reduces_gradients());
         refresh_ += network(s.update_transfers);
         buffer_ = std::max(buffer_, 2 * s.transient.value);
         bool const split = s.share.is_split();
@@ -167,13 +167,13 @@ private:
         stages_.push_back({empty, empty});
         computes_ = false;
     }
-    stage_work network(transfer_list const& transfers) {
+    stage_work network(transfer_list const& transfers, bool are_gradients = false) {
         stage_work sum;
         double buffer = 0;
         if (model_.ranks() == 1) return sum;
         for (auto const& t : transfers) {
             if (t.redistributes) continue;
-            if (auto pieces = transfer_curve(model_, t); pieces.size() == 1) sum.straight += pieces.front();
+            if (auto pieces = transfer_curve(model_, t, are_gradients); pieces.size() == 1) sum.straight += pieces.front();
             else sum.bent.push_back(std::move(pieces));
             buffer += least_buffer(model_, t);
         }

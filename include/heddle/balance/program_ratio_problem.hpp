@@ -118,15 +118,17 @@ inline affine inside_line(cost_model const& model, inside_list const& list, std:
     }
     return sum;
 }
-/// A collective's time as a function of the largest ratio. *Precondition:* there is more than one rank.
-inline convex_pieces transfer_curve(cost_model const& model, transfer const& t) {
+/// A collective's time as a function of the largest ratio, a gradient's with its part of its bucket's latency. *Precondition:* there is more than one rank.
+inline convex_pieces transfer_curve(cost_model const& model, transfer const& t, bool is_gradient = false) {
+    uniform_shares const evenly(even(model));
     // Launches and the sum of all shards: the same at all ratios, where the model is one line.
-    if (t.how == uneven::grouped) return {{model.time_across(t, uniform_shares(even(model))), 0}};
+    if (t.how == uneven::grouped) return {{is_gradient ? model.time_in_bucket(t, evenly) : model.time_across(t, evenly), 0}};
+    double const latencies = is_gradient ? model.part_of_bucket(t) : 1;
     double const at_zero = payload(t, model.ranks(), t.from.is_split() ? 0 : 1, t.to.is_split() ? 0 : 1).value;
     double const at_one = payload(t, model.ranks(), 1, 1).value;
     convex_pieces pieces;
     for (auto const& p : model.model(t.kind).pieces)
-        pieces.push_back({p.latency.value + p.slope.value * at_zero, p.slope.value * (at_one - at_zero)});
+        pieces.push_back({latencies * p.latency.value + p.slope.value * at_zero, p.slope.value * (at_one - at_zero)});
     return pieces;
 }
 /// The bytes of its buffer that are there at all ratios.
@@ -154,7 +156,7 @@ public:
     void add(step const& s, SegmentOf const& segment_of) {
         add_transfers(s.forward_transfers, &forward_, segment_of);
         add_transfers(s.backward_transfers, &backward_, segment_of);
-        add_transfers(s.deferred_transfers, nullptr, segment_of);
+        add_transfers(s.deferred_transfers, nullptr, segment_of, s.reduces_gradients());
         add_transfers(s.update_transfers, nullptr, segment_of);
         buffer_ = std::max(buffer_, 2 * s.transient.value);
         bool const split = s.share.is_split();
@@ -233,7 +235,7 @@ private:
 
     /// Transfers that close a stage, if they do.
     template <class SegmentOf>
-    void add_transfers(transfer_list const& transfers, stage* open, SegmentOf const& segment_of) {
+    void add_transfers(transfer_list const& transfers, stage* open, SegmentOf const& segment_of, bool are_gradients = false) {
         for (auto const& t : transfers) {
             add_inside_groups(t.before, t.size, t.from, segment_of);
             add_inside_groups(t.after, t.size, t.to, segment_of);
@@ -241,14 +243,14 @@ private:
         if (model_.ranks() == 1 || transfers.empty()) return;
         if (open) close(*open);
         double buffer = 0;
-        for (auto const& t : transfers) buffer += add_transfer(t, segment_of);
+        for (auto const& t : transfers) buffer += add_transfer(t, segment_of, are_gradients);
         buffer_ = std::max(buffer_, buffer);
     }
 
     /// Gives the size of its buffer where that is the same at all ratios.
     template <class SegmentOf>
-    double add_transfer(transfer const& t, SegmentOf const& segment_of) {
-        auto pieces = transfer_curve(model_, t);
+    double add_transfer(transfer const& t, SegmentOf const& segment_of, bool is_gradient) {
+        auto pieces = transfer_curve(model_, t, is_gradient);
         auto const segment = [&](share_ref ref, share_ref other) -> std::size_t {
             return ref.is_split() ? segment_of(ref) : other.is_split() ? segment_of(other) : 0;
         };

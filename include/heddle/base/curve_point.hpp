@@ -3,6 +3,8 @@
 /// @brief A function of one variable at a point.
 #pragma once
 
+#include <heddle/base/requirements.hpp>
+
 namespace heddle {
 
 /// A value and the first two derivatives there.

@@ -5,15 +5,26 @@
 /// Infeasible problems and spent limits are statuses of a result, never exceptions.
 #pragma once
 
+#include <heddle/base/printable.hpp>
+
+#include <cstddef>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 
 namespace heddle {
 
-/// Base of everything Heddle throws.
+/// Base of everything Heddle throws. Its message is one printable line, whatever names from files are in it; the middle of a very long one is left out.
 class error : public std::runtime_error {
 public:
-    using std::runtime_error::runtime_error;
+    explicit error(std::string const& message) : std::runtime_error(one_line(message)) {}
+
+private:
+    static std::string one_line(std::string_view message) {
+        constexpr std::size_t most = 1200, end = 400;
+        if (message.size() <= most) return printable(message, most);
+        return printable(message.substr(0, most - end), most) + "..." + printable(message.substr(message.size() - end), most);
+    }
 };
 
 /// Input data that breaks its format or contradicts itself. The message names the place, what is

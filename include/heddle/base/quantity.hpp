@@ -3,6 +3,8 @@
 /// @brief Physical quantities as types: seconds, bytes, flops and their rates.
 #pragma once
 
+#include <heddle/base/requirements.hpp>
+
 #include <compare>
 
 namespace heddle {

@@ -100,6 +100,11 @@ struct collective_model {
         for (auto const& p : pieces) most = std::max(most, p.latency + p.slope * payload);
         return most;
     }
+    /// The line that says the time of so many bytes.
+    [[nodiscard]] piece line_at(bytes payload) const {
+        auto const time_on = [payload](piece const& p) { return p.latency + p.slope * payload; };
+        return pieces.empty() ? piece{} : *std::ranges::max_element(pieces, {}, time_on);
+    }
 };
 
 /// A set of devices that train one program together.
@@ -145,27 +150,31 @@ private:
     return c;
 }
 
+/// Slower than anything, and yet so fast that times are finite.
+inline constexpr double least_rate = 1e-9;
+
 /// Throws `input_error` naming the first thing in a cluster that cannot be.
 inline void validate(cluster const& c) {
+    auto const rate = [](double value) { return std::isfinite(value) && value >= least_rate; };
     auto const positive = [](double value) { return std::isfinite(value) && value > 0; };
     auto const non_negative = [](double value) { return std::isfinite(value) && value >= 0; };
     if (c.machines.empty()) throw input_error("machines", "there is none, expected at least one");
     for (auto const& type : c.types) {
         std::string const place = "device type '" + type.name + "'";
         if (!positive(type.memory.value)) throw input_error(place + ", memory", "expected a positive number of bytes");
-        if (!positive(type.bandwidth.value)) throw input_error(place + ", bandwidth", "expected positive bytes per second");
+        if (!rate(type.bandwidth.value)) throw input_error(place + ", bandwidth", "expected bytes per second, at least 1e-9");
         if (!non_negative(type.overhead.value)) throw input_error(place + ", overhead", "expected seconds, not negative");
         if (type.rates.empty()) throw input_error(place + ", rates", "expected flops per second for at least one element type");
         for (auto const& [element, table] : type.rates) {
-            bool good = positive(table.fallback.value);
+            bool good = rate(table.fallback.value);
             for (auto const& [category, speed] : table.by_class) {
-                good = good && positive(speed.rate.value_or(table.fallback).value);
-                if (!positive(speed.bandwidth.value_or(type.bandwidth).value)) throw input_error(place + ", rates", "expected positive bytes per second");
+                good = good && rate(speed.rate.value_or(table.fallback).value);
+                if (!rate(speed.bandwidth.value_or(type.bandwidth).value)) throw input_error(place + ", rates", "expected bytes per second, at least 1e-9");
                 if (!non_negative(speed.overhead.value_or(type.overhead).value)) throw input_error(place + ", rates", "expected an overhead that is not negative");
                 if (auto const& e = speed.efficiency; e && !(positive(e->scale.value) && e->least >= 0 && e->least < 1))
                     throw input_error(place + ", rates", "expected an efficiency of a positive scale, from a part of at least 0 and less than 1");
             }
-            if (!good) throw input_error(place + ", rates", "expected positive flops per second");
+            if (!good) throw input_error(place + ", rates", "expected flops per second, at least 1e-9");
         }
     }
     double total = 0;
@@ -181,7 +190,7 @@ inline void validate(cluster const& c) {
     }
     auto const check_link = [&](std::optional<network_link> const& l, char const* place) {
         if (!l) throw input_error(std::string("links, ") + place, "missing, but the machines need it");
-        if (!positive(l->bandwidth.value)) throw input_error(std::string("links, ") + place + ", bandwidth", "expected positive bytes per second");
+        if (!rate(l->bandwidth.value)) throw input_error(std::string("links, ") + place + ", bandwidth", "expected bytes per second, at least 1e-9");
         if (!non_negative(l->latency.value)) throw input_error(std::string("links, ") + place + ", latency", "expected seconds, not negative");
     };
     if (several_inside) check_link(c.intra, "intra");
@@ -194,8 +203,9 @@ inline void validate(cluster const& c) {
     }
 }
 
-/// The time of a collective over all planned devices: measured, or a ring over the slowest link it crosses.
-/// An all-to-all shares each machine's link among the machine's devices.
+/// The time of a collective over all planned devices: measured, or a ring over the slowest link it crosses, which leaves every machine
+/// once: all other hops have the latency inside. An all-to-all has the latency of going round, too (else gathering and slicing might be faster), and shares
+/// each machine's link among the machine's devices.
 /// *Precondition:* `validate(c)` passed.
 [[nodiscard]] inline collective_model model_of(cluster const& c, collective kind) {
     if (auto const found = c.measured.find(kind); found != c.measured.end()) return found->second;
@@ -217,12 +227,15 @@ inline void validate(cluster const& c) {
         per_byte = std::max(per_byte, 1 / c.inter->bandwidth.value);
         shared_per_byte = std::max(shared_per_byte, most_inside * (ranks - most_inside) / (ranks - 1) / c.inter->bandwidth.value);
     }
-    double const hops = ranks - 1, fraction = (ranks - 1) / ranks;
+    double const fraction = (ranks - 1) / ranks;
+    double const inside = most_inside > 1 ? c.intra->latency.value : latency, across = machine_count > 1 ? c.inter->latency.value : inside;
+    double const leaving = machine_count > 1 ? machine_count : 0;
+    double const around = leaving * across + (ranks - leaving) * inside - std::min(inside, across); // all links but one
     switch (kind) {
-    case collective::all_reduce: return {{{seconds(2 * hops * latency), seconds_per_byte(2 * fraction * per_byte)}}};
+    case collective::all_reduce: return {{{seconds(2 * around), seconds_per_byte(2 * fraction * per_byte)}}};
     case collective::all_gather:
-    case collective::reduce_scatter: return {{{seconds(hops * latency), seconds_per_byte(fraction * per_byte)}}};
-    case collective::all_to_all: return {{{seconds(hops * latency), seconds_per_byte(fraction * shared_per_byte)}}};
+    case collective::reduce_scatter: return {{{seconds(around), seconds_per_byte(fraction * per_byte)}}};
+    case collective::all_to_all: return {{{seconds(around), seconds_per_byte(fraction * shared_per_byte)}}};
     case collective::broadcast: return {{{seconds(std::ceil(std::log2(ranks)) * latency), seconds_per_byte(per_byte)}}};
     }
     return {};

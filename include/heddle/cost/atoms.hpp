@@ -101,7 +101,8 @@ using ratio_table = std::vector<std::vector<double>>;
     }
     std::vector<std::size_t> order(ratios.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
-    std::ranges::sort(order, [&](std::size_t a, std::size_t b) { return remainder[a] != remainder[b] ? remainder[a] > remainder[b] : a < b; });
+    auto const first = order.begin() + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(left) % order.size());
+    std::ranges::nth_element(order, first, [&](std::size_t a, std::size_t b) { return remainder[a] != remainder[b] ? remainder[a] > remainder[b] : a < b; });
     for (std::size_t n = 0; left > 0; n = (n + 1) % order.size(), --left) ++counts[order[n]];
     if (carry)
         for (std::size_t d = 0; d < ratios.size(); ++d)
@@ -124,14 +125,15 @@ class integral_shares {
 public:
     integral_shares(ratio_table ratios, std::span<atom_class const> classes = {}) : ratios_(std::move(ratios)) {
         for (auto const& c : classes) {
-            auto const shares = fractions(c.counts, c.atoms);
-            for (auto const& m : c.members) cut_[m] = shares;
+            of_class_.push_back(fractions(c.counts, c.atoms));
+            for (auto const& m : c.members) cut_[m] = of_class_.size() - 1;
         }
     }
     /// As above, for factors of `program` that no class cuts.
     integral_shares(indexed_program const& program, ratio_table ratios, std::span<atom_class const> classes = {})
         : integral_shares(std::move(ratios), classes) {
         program_ = &program;
+        std::erase_if(cut_, [&](auto const& cut) { return alone(cut.first) == of_class_[cut.second]; });
     }
     /// As above, with the same ratios in every segment.
     integral_shares(indexed_program const& program, std::vector<double> const& ratios, std::span<atom_class const> classes = {})
@@ -142,15 +144,18 @@ public:
 
     /// Throws `input_error` if no class cuts the factor and there is no program.
     [[nodiscard]] share_vector const& operator()(share_ref ref) const {
-        if (auto const found = cut_.find({ref.tensor, ref.factor}); found != cut_.end()) return found->second;
+        if (auto const found = cut_.find({ref.tensor, ref.factor}); found != cut_.end()) return of_class_[found->second];
         if (!program_) throw input_error("tensor " + std::to_string(ref.tensor), "no cut says how its factor " + std::to_string(ref.factor) + " is sharded");
-        factor const& cut = program_->tensors[ref.tensor].factors[static_cast<std::size_t>(ref.factor)];
+        return alone({ref.tensor, ref.factor});
+    }
+
+private:
+    share_vector const& alone(cut_factor f) const {
+        factor const& cut = program_->tensors[f.tensor].factors[static_cast<std::size_t>(f.factor)];
         auto const [slot, is_new] = alone_.try_emplace({cut.segment, cut.extent});
         if (is_new) slot->second = fractions(apportion(cut.extent, ratios_.at(cut.segment)), cut.extent);
         return slot->second;
     }
-
-private:
     static share_vector fractions(std::span<extent const> counts, extent atoms) {
         share_vector shares;
         for (extent count : counts) shares.push_back(static_cast<double>(count) / static_cast<double>(atoms));
@@ -159,8 +164,30 @@ private:
 
     indexed_program const* program_ = nullptr;
     ratio_table ratios_;
-    std::map<cut_factor, share_vector> cut_;
+    std::vector<share_vector> of_class_;
+    std::map<cut_factor, std::size_t> cut_;
     mutable std::map<std::pair<segment_number, extent>, share_vector> alone_;
+};
+
+/// Whole shares of one class of devices that are all alike: the largest, at even ratios.
+/// *Thread safety.* Remembers what it has computed: one thread at a time.
+class most_even_shares {
+public:
+    /// Refers to the program. *Precondition:* one device at least.
+    most_even_shares(indexed_program const& program, int devices) : program_(&program), devices_(devices) {}
+
+    [[nodiscard]] static bool is_by_extent() { return true; }
+    [[nodiscard]] share_vector const& operator()(share_ref ref) const {
+        extent const all = program_->tensors[ref.tensor].factors[static_cast<std::size_t>(ref.factor)].extent;
+        auto& share = by_extent_[all];
+        if (share.empty()) share.push_back(static_cast<double>((all + devices_ - 1) / devices_) / static_cast<double>(all));
+        return share;
+    }
+
+private:
+    indexed_program const* program_;
+    extent devices_;
+    mutable std::map<extent, share_vector> by_extent_;
 };
 
 /// Shares as fractions, by segment and class of devices.

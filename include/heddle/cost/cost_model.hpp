@@ -11,6 +11,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
+#include <map>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -59,6 +61,28 @@ template <class Shares>
     return payload(t, ranks, largest(t.from), largest(t.to));
 }
 
+/// Whether a gradient's collective is put together with others: a reduction of less than a bucket.
+[[nodiscard]] inline bool fits_bucket(transfer const& t, bytes bucket) {
+    return (t.kind == collective::all_reduce || t.kind == collective::reduce_scatter) && t.size < bucket;
+}
+
+/// What is cut into the shards that a gather or scatter moves.
+[[nodiscard]] inline share_ref moved_cut(transfer const& t) { return t.kind == collective::all_gather ? t.from : t.to; }
+/// Whether every rank's shard is moved by an operation of its own.
+[[nodiscard]] inline bool is_one_by_one(transfer const& t) { return t.how == uneven::grouped && moved_cut(t).is_split(); }
+
+/// What is in a bucket of gradients: bytes that its collective carries and, where every rank's shard is moved by an operation of its own, of each class's.
+struct bucket_load {
+    bytes payload;
+    per_class shards;
+    bucket_load& operator+=(bucket_load const& other) {
+        payload += other.payload;
+        shards.resize(other.shards.size());
+        for (std::size_t k = 0; k < shards.size(); ++k) shards[k] += other.shards[k];
+        return *this;
+    }
+};
+
 /// A step's costs in seconds and bytes. Communication is one number, local work one per class.
 struct step_cost {
     double forward_transfer = 0, backward_transfer = 0, deferred = 0;
@@ -100,13 +124,20 @@ class cost_model {
 public:
     /// *Precondition:* `validate(c)` passed. Throws `input_error` if a device type has no rate for
     /// element type `main`, the one that stands in for types without rates of their own.
-    cost_model(cluster const& c, std::vector<device_class> classes, element_type main = element_type::float32)
-        : classes_(std::move(classes)) {
+    /// `bucket`: as `training_options` has it.
+    cost_model(cluster const& c, std::vector<device_class> classes, element_type main = element_type::float32, bytes bucket = {})
+        : classes_(std::move(classes)), bucket_(bucket) {
+        std::map<std::pair<std::size_t, int>, std::size_t> known; // types of device, in groups of a size
         for (auto const& k : classes_) {
+            ranks_ += k.count;
+            has_groups_ = has_groups_ || k.group_size > 1;
+            auto const [at, is_new] = known.try_emplace({k.type, k.group_size}, speeds_.size());
+            speed_of_.push_back(at->second);
+            if (!is_new) continue;
             auto const& type = c.types[k.type];
             auto const fallback = type.rates.find(main);
             if (fallback == type.rates.end())
-                throw input_error("device type '" + type.name + "', rates", "no rate for the element type the program computes in");
+                throw input_error("device type '" + type.name + "', rates", std::string("has none for ") + heddle::name(main) + ", which the program computes in, expected one");
             auto& mine = speeds_.emplace_back();
             for (std::size_t s = 0; s < inside_step_count && k.group_size > 1; ++s)
                 mine.inside[s] = time_inside(static_cast<inside_step>(s), k.group_size, c.intra.value());
@@ -123,16 +154,17 @@ public:
                     has_curves_ = has_curves_ || speed.efficiency;
                 }
             }
-            ranks_ += k.count;
-            has_groups_ = has_groups_ || k.group_size > 1;
         }
         for (std::size_t k = 0; k < collective_count; ++k) models_[k] = model_of(c, static_cast<collective>(k));
+        for (std::size_t k = 0; k < collective_count; ++k) of_full_bucket_[k] = models_[k].line_at(bucket_);
+        shard_of_full_bucket_ = model(collective::broadcast).line_at(bucket_ / ranks_);
     }
 
     [[nodiscard]] std::size_t class_count() const { return classes_.size(); }
     [[nodiscard]] std::vector<device_class> const& classes() const { return classes_; }
     [[nodiscard]] int ranks() const { return ranks_; }
-    [[nodiscard]] double memory_limit(std::size_t k) const { return speeds_[k].memory; }
+    [[nodiscard]] bytes bucket() const { return bucket_; }
+    [[nodiscard]] double memory_limit(std::size_t k) const { return speeds(k).memory; }
     [[nodiscard]] collective_model const& model(collective kind) const { return models_[static_cast<std::size_t>(kind)]; }
     /// Whether some class's efficiency depends on the size of kernels.
     [[nodiscard]] bool has_curves() const { return has_curves_; }
@@ -149,10 +181,10 @@ public:
         [[nodiscard]] saturated_work arithmetic_curve(flops work) const { return {work.value / rate, work / efficiency->scale, *efficiency}; }
     };
     [[nodiscard]] roofline const& speed(std::size_t k, element_type e, operator_class o) const {
-        return speeds_[k].rooflines[static_cast<std::size_t>(e)][static_cast<std::size_t>(o)];
+        return speeds(k).rooflines[static_cast<std::size_t>(e)][static_cast<std::size_t>(o)];
     }
     /// Of the memory, in bytes per second.
-    [[nodiscard]] double bandwidth(std::size_t k) const { return speeds_[k].bandwidth; }
+    [[nodiscard]] double bandwidth(std::size_t k) const { return speeds(k).bandwidth; }
 
     /// Roofline time of a kernel on a class with share `s` of what is split; in a group, on each of its devices.
     [[nodiscard]] double time(kernel const& work, std::size_t k, element_type e, operator_class o, bool split, double s) const {
@@ -207,7 +239,7 @@ public:
     }
 
     /// Time of a step inside a group as a line in the bytes of the whole tensor; zero on a single device.
-    [[nodiscard]] collective_model::piece const& inside(inside_step kind, std::size_t k) const { return speeds_[k].inside[static_cast<std::size_t>(kind)]; }
+    [[nodiscard]] collective_model::piece const& inside(inside_step kind, std::size_t k) const { return speeds(k).inside[static_cast<std::size_t>(kind)]; }
     /// Seconds of all transfers of a list inside a class's groups, with share `s` of what is split.
     [[nodiscard]] double time(inside_list const& list, std::size_t k, double s) const {
         double sum = 0;
@@ -241,27 +273,62 @@ public:
     template <class Shares>
     [[nodiscard]] double time_across(transfer const& t, Shares const& shares) const {
         if (is_idle(t, ranks_, shares)) return 0;
-        auto const cut = t.kind == collective::all_gather ? t.from : t.to;
-        if (t.how != uneven::grouped || !cut.is_split()) return model(t.kind).time(payload(t, ranks_, shares)).value;
-        auto const& share = shares(cut);
+        if (!is_one_by_one(t)) return model(t.kind).time(payload(t, ranks_, shares)).value;
+        auto const& share = shares(moved_cut(t));
         double sum = 0;
         for (std::size_t k = 0; k < class_count(); ++k) sum += classes_[k].count * model(collective::broadcast).time(t.size * share[k]).value;
         return sum;
+    }
+    /// Of a full bucket; one that fits none is alone.
+    [[nodiscard]] double part_of_bucket(transfer const& t) const { return fits_bucket(t, bucket_) ? t.size / bucket_ : 1; }
+    /// What a gradient adds to the time of its bucket: of the latency as much as it is of a full bucket, and its own bytes, both on the line that a full
+    /// bucket is on. So a bucket takes no less than all that is in it: of the lines none is above its time, and latencies are not negative.
+    template <class Shares>
+    [[nodiscard]] double time_in_bucket(transfer const& t, Shares const& shares) const {
+        if (!fits_bucket(t, bucket_)) return time(t, shares);
+        if (is_idle(t, ranks_, shares)) return 0;
+        auto const& line = is_one_by_one(t) ? shard_of_full_bucket_ : of_full_bucket_[static_cast<std::size_t>(t.kind)];
+        return latency_of_bucket(t) * part_of_bucket(t) + line.slope.value * payload(t, ranks_, shares).value;
+    }
+    /// What a gradient puts into its bucket, whose way of moving shards is decided. Padded shards are padded each.
+    template <class Shares>
+    [[nodiscard]] bucket_load load(transfer const& t, Shares const& shares) const {
+        bucket_load result{payload(t, ranks_, shares), {}};
+        for (std::size_t k = 0; k < class_count() && is_one_by_one(t); ++k) result.shards.push_back(t.size.value * shares(moved_cut(t))[k]);
+        return result;
+    }
+    /// One collective of several gradients, of the first one's kind, that it fits.
+    [[nodiscard]] double time_of_bucket(transfer const& first, bucket_load const& all) const {
+        if (ranks_ == 1) return 0;
+        if (!is_one_by_one(first)) return model(first.kind).time(all.payload).value;
+        double sum = 0;
+        for (std::size_t k = 0; k < class_count(); ++k) sum += classes_[k].count * model(collective::broadcast).time(bytes(all.shards[k])).value;
+        return sum;
+    }
+    /// At least what a bucket takes beside what its gradients' bytes do; see `time_in_bucket`.
+    [[nodiscard]] double latency_of_bucket(transfer const& t) const {
+        if (ranks_ == 1) return 0;
+        return is_one_by_one(t) ? ranks_ * shard_of_full_bucket_.latency.value : of_full_bucket_[static_cast<std::size_t>(t.kind)].latency.value;
     }
     /// A transfer and its seconds.
     struct timed_transfer {
         transfer what;
         double seconds = 0;
     };
-    /// The transfer in the way that is faster at these shares, padded if both are equal; as it is, if that is decided.
+    /// The transfer in the way that is faster at these shares, padded if both are equal, however devices are put into classes; as it is, if that is decided. The way of a gradient in a bucket is that
+    /// of a gradient alone, so that a program with one reduced at once is no faster for its way.
     template <class Shares>
-    [[nodiscard]] timed_transfer decided(transfer t, Shares const& shares) const {
-        if (t.how || !has_grouped_kind(t.kind)) return {t, time(t, shares)};
-        transfer grouped = t;
-        t.how = uneven::padded;
-        grouped.how = uneven::grouped;
-        double const each = time(grouped, shares), padded = time(t, shares);
-        return each < padded ? timed_transfer{grouped, each} : timed_transfer{t, padded};
+    [[nodiscard]] timed_transfer decided(transfer t, Shares const& shares, bool is_gradient = false) const {
+        if (!t.how && has_grouped_kind(t.kind)) {
+            transfer grouped = t;
+            t.how = uneven::padded;
+            grouped.how = uneven::grouped;
+            double const each = time(grouped, shares), padded = time(t, shares);
+            bool const is_faster = each < padded * (1 - 1e-12);
+            if (is_faster) t = grouped;
+            if (!is_gradient) return {t, is_faster ? each : padded};
+        }
+        return {t, is_gradient ? time_in_bucket(t, shares) : time(t, shares)};
     }
     template <class Shares>
     [[nodiscard]] step decided(step s, Shares const& shares) const {
@@ -269,14 +336,14 @@ public:
         return s;
     }
 
-    /// Prices one step. *Complexity:* linear in the classes.
+    /// Prices one step, a gradient as what it adds to its bucket. *Complexity:* linear in the classes.
     template <class Shares>
     [[nodiscard]] step_cost price(step const& s, Shares const& shares) const {
         step_cost cost;
-        auto const add = [&](transfer_list const& transfers, double& into) {
+        auto const add = [&](transfer_list const& transfers, double& into, bool are_gradients = false) {
             double together = 0; // what one list brings is there at once
             for (auto const& t : transfers) {
-                auto const chosen = decided(t, shares);
+                auto const chosen = decided(t, shares, are_gradients);
                 into += chosen.seconds;
                 together += payload(chosen.what, ranks_, shares).value;
             }
@@ -284,7 +351,7 @@ public:
         };
         add(s.forward_transfers, cost.forward_transfer);
         add(s.backward_transfers, cost.backward_transfer);
-        add(s.deferred_transfers, cost.deferred);
+        add(s.deferred_transfers, cost.deferred, s.reduces_gradients());
         add(s.update_transfers, cost.refresh);
         cost.transient = s.transient.value;
         cost.once = s.once;
@@ -294,7 +361,7 @@ public:
             double const mine = split ? (*share)[k] : 1;
             cost.forward.push_back(time(s.forward, k, s.type, s.category, split, mine));
             cost.backward.push_back(time(s.backward, k, s.type, s.category, split, mine));
-            cost.update.push_back(time(s.deferred, k, s.type, s.category, false, 1) + at(s.update, mine) / speeds_[k].bandwidth);
+            cost.update.push_back(time(s.deferred, k, s.type, s.category, false, 1) + at(s.update, mine) / bandwidth(k));
             cost.memory.push_back(at(on_member(s.stored, k), mine) + at(on_member(s.saved, k), mine));
             if (classes_[k].group_size == 1) continue;
             cost.forward.back() += time(s.inside_forward, k, mine);
@@ -315,9 +382,17 @@ private:
         std::array<std::array<roofline, operator_class_count>, element_type_count> rooflines{};
     };
 
+    [[nodiscard]] class_speeds const& speeds(std::size_t k) const { return speeds_[speed_of_[k]]; }
+
     std::vector<device_class> classes_;
+    /// Of the types of the classes; by class, the number of its own.
     std::vector<class_speeds> speeds_;
+    std::vector<std::size_t> speed_of_;
     std::array<collective_model, collective_count> models_;
+    bytes bucket_;
+    /// Of a full bucket's collective, and of one rank's shard of it.
+    std::array<collective_model::piece, collective_count> of_full_bucket_{};
+    collective_model::piece shard_of_full_bucket_{};
     int ranks_ = 0;
     bool has_groups_ = false, has_curves_ = false;
 };

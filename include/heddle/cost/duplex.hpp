@@ -41,7 +41,7 @@ struct forward_duplex {
 /// are whole for their stage only, may not. What is gathered again for the backward pass of a stage comes in the slot before that.
 /// At the turn from forward to backward the last micro-batch computes and then the first, with no barrier.
 ///
-/// Without p, u and with one class this is DESIGN's `a <- a + max(c, m) + max(m, c') + max(b, n) + max(n, b')`, total a + c + b.
+/// Without p, u and with one class this is `a <- a + max(c, m) + max(m, c') + max(b, n) + max(n, b')`, total a + c + b.
 class duplex {
 public:
     /// One direction. In the backward pass all times are counted from its end.
@@ -122,7 +122,7 @@ public:
     /// both labels. So a direction of `a` falls behind that of `b` by no more than `behind`, in which each maximum of `close` and of the slots
     /// after it has become one of differences. At the end of a stage it is `max(dT + max(dc, 0), dN)` (`d`: a's less b's): each of its terms is
     /// what a continuation of short, of long or of patient collectives makes of the difference, and the directions are independent,
-    /// as a continuation may have any costs in each. Without N that is `dF + dB + max(dc, 0) + max(db, 0) <= 0`: DESIGN's four sums.
+    /// as a continuation may have any costs in each. Without N that is `dF + dB + max(dc, 0) + max(db, 0) <= 0`: the four sums of a, a + c, a + b and a + c + b.
     /// Two sums, of the forward pass or of both passes together, are not enough: c and b trade against collectives of their own.
     [[nodiscard]] bool dominates(label const& a, label const& b) const {
         if (a.computes != b.computes) return false; // a collective would end one stage and not the other

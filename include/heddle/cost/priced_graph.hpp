@@ -4,6 +4,7 @@
 /// label search between them.
 #pragma once
 
+#include <heddle/cost/buckets.hpp>
 #include <heddle/cost/cost_model.hpp>
 #include <heddle/cost/relaxation_weights.hpp>
 #include <heddle/cost/serial.hpp>
@@ -30,7 +31,12 @@ struct path_cost {
     double seconds = 0;
     /// Bytes per class: stored, saved and the largest communication buffer.
     std::vector<double> memory;
+    /// At most the seconds: what its steps add up to, each gradient being what it adds to its bucket at least.
+    double added = 0;
 };
+
+/// Kinds of small buckets (see `priced_graph`), as bits.
+using bucket_kinds = std::uint32_t;
 
 /// What the first moves of a program cost.
 template <class Accumulator>
@@ -39,6 +45,8 @@ struct cost_label {
     /// Bytes per class that stay, and the most that come and go.
     per_class memory;
     double buffer = 0;
+    /// Small buckets whose latency is in the time.
+    bucket_kinds begun = 0;
 };
 
 /// Weights that turn the costs of a move into one number.
@@ -46,6 +54,8 @@ struct multipliers {
     relaxation_weights time;
     /// Seconds per byte of memory above the limit.
     std::vector<double> memory;
+    /// Programs with small buckets of just these kinds, whose latencies count; none: of any, without latencies.
+    std::optional<bucket_kinds> begun{};
 };
 
 /// A relaxation: shortest paths under added costs.
@@ -74,11 +84,15 @@ struct move_price {
     double buffer = 0;
     /// Its gradients' collectives follow all of its backward work.
     bool gradients_wait = true;
+    bucket_kinds small_buckets = 0;
     [[nodiscard]] double backward_weight(side_weights const& side) const { return gradients_wait ? side.backward : side.beside; }
 };
 
 /// Prices of all moves at given shares, made once for the operators of one kind on which the shares are the same.
 /// Keeps references to the space, the graph and the model.
+///
+/// Which gradients are in one bucket depends on all of a program, so a gradient is priced as what it adds to its bucket at least. Where no program has more
+/// gradients of some kind than one bucket holds, that bucket is *small*: then each is priced without latency, and whoever begins the bucket pays for it.
 class priced_graph {
 public:
     /// `steps`, of the space's instructions. `shares.is_by_extent()`, if it has that, tells whether factors of equal extent have
@@ -97,6 +111,7 @@ public:
             }
             variant_of_operator_.push_back(number);
         }
+        find_small_buckets(moves);
         number_levels();
     }
 
@@ -113,9 +128,21 @@ public:
     /// Adds a move to what the moves before it cost.
     template <class Accumulator>
     void extend(Accumulator const& clock, cost_label<Accumulator>& label, std::size_t level, cut_space::action a) const {
-        if constexpr (requires { clock.close(label.time); })
-            if (space_.moves()[a].begins_stage) clock.close(label.time);
-        for (auto i : instructions_of(a)) clock.extend(label.time, instruction(space_.operator_of(level, a), i));
+        auto const op = space_.operator_of(level, a);
+        begin_stage(clock, label.time, a);
+        bucket_kinds const begins = prices_[place(level, a)].small_buckets & ~label.begun;
+        for (auto i : instructions_of(a)) {
+            auto const* const gradient = begins ? gradient_of(op, i) : nullptr;
+            bucket_kinds const kind = gradient ? gradient->small & ~label.begun : 0;
+            if (!kind) {
+                clock.extend(label.time, instruction(op, i));
+                continue;
+            }
+            auto first = instruction(op, i);
+            first.deferred += latency(kind);
+            clock.extend(label.time, first);
+            label.begun |= kind;
+        }
         label.buffer = std::max(label.buffer, buffer(level, a));
         auto const stays = memory(level, a);
         for (std::size_t k = 0; k < label.memory.size(); ++k) label.memory[k] += stays[k];
@@ -130,6 +157,13 @@ public:
     }
     [[nodiscard]] std::span<double const> memory(std::size_t level, cut_space::action a) const {
         return {memory_.data() + place(level, a) * model_.class_count(), model_.class_count()};
+    }
+    [[nodiscard]] std::size_t small_bucket_count() const { return small_latencies_.size(); }
+    /// Seconds of the latencies of small buckets.
+    [[nodiscard]] double latency(bucket_kinds kinds) const {
+        double sum = 0;
+        for (std::size_t k = 0; k < small_latencies_.size(); ++k) sum += kinds >> k & 1 ? small_latencies_[k] : 0;
+        return sum;
     }
     /// The most bytes that come and go within a move.
     [[nodiscard]] double buffer(std::size_t level, cut_space::action a) const { return prices_[place(level, a)].buffer; }
@@ -181,17 +215,37 @@ public:
     /// What no moves cost.
     template <class Accumulator>
     [[nodiscard]] cost_label<Accumulator> start(Accumulator const& clock) const { return {clock.initial(), per_class(model_.class_count(), 0.0), 0}; }
-    /// The cost of a program of which the moves of so many levels are made, and the rest given.
+    /// The cost of a program of which the moves of so many levels are made, and the rest given, as its steps add up.
     template <class Accumulator>
     [[nodiscard]] path_cost evaluate(cost_label<Accumulator> made, std::size_t level, std::span<cut_space::action const> rest) const {
         auto const clock = this->clock<Accumulator>();
         for (auto a : rest) extend(clock, made, level++, a);
-        path_cost result{clock.total(made.time), {made.memory.begin(), made.memory.end()}};
+        double const total = clock.total(made.time);
+        path_cost result{total, {made.memory.begin(), made.memory.end()}, total};
         for (auto& memory : result.memory) memory += made.buffer;
         return result;
     }
+    /// The same of a whole program, with the time of its buckets.
     template <class Accumulator = serial>
-    [[nodiscard]] path_cost evaluate(move_list const& path) const { return evaluate(start(clock<Accumulator>()), 0, path); }
+    [[nodiscard]] path_cost evaluate(move_list const& path) const {
+        auto const clock = this->clock<Accumulator>();
+        auto result = evaluate(start(clock), 0, path);
+        if (gradients_.empty()) return result;
+        auto const sent = sent_after(path);
+        auto time = clock.initial();
+        std::size_t n = 0;
+        for (std::size_t level = 0; level < path.size(); ++level) {
+            begin_stage(clock, time, path[level]);
+            for (auto i : instructions_of(path[level])) {
+                auto cost = instruction(space_.operator_of(level, path[level]), i);
+                if (sent[n]) cost.deferred = *sent[n];
+                clock.extend(time, cost);
+                ++n;
+            }
+        }
+        result.seconds = clock.total(time);
+        return result;
+    }
 
     [[nodiscard]] bool fits(path_cost const& cost) const {
         for (std::size_t k = 0; k < cost.memory.size(); ++k)
@@ -215,6 +269,7 @@ public:
         auto paths = search::paths_to_goal(graph_, move_costs(*this, number, sides.size(), [&](std::size_t level) { return w.part_of(level); }));
         double credit = 0;
         for (std::size_t k = 0; k < model_.class_count(); ++k) credit += weights.memory[k] * model_.memory_limit(k);
+        if (weights.begun) credit -= latency(*weights.begun);
         return {std::move(weights), std::move(paths), credit};
     }
 
@@ -233,6 +288,15 @@ private:
         move_transfers transfers;
         double buffer = 0;
         bool gradients_wait = true;
+        bucket_kinds small_buckets = 0;
+    };
+    /// A gradient that is put into a bucket.
+    struct bucketed_gradient {
+        transfer what;
+        element_type type;
+        bucket_load load;
+        std::size_t kind;
+        bucket_kinds small = 0;
     };
     struct variant { std::uint32_t first_price, first_instruction; };
     /// Numbers for moves that depend on the part of the program a level is in, made as they are asked for.
@@ -319,10 +383,97 @@ private:
         return result;
     }
 
+    /// An instruction's gradient, or none that is put into a bucket.
+    [[nodiscard]] bucketed_gradient const* gradient_of(std::size_t op, std::uint32_t i) const {
+        auto const number = gradient_of_instruction_[variants_[variant_of_operator_[op]].first_instruction + number_in_kind_[i]];
+        return number == no_gradient ? nullptr : &gradients_[number];
+    }
+    /// By instruction of a program, the seconds of the bucket that is sent after it, of gradients in buckets; none of other instructions.
+    [[nodiscard]] std::vector<std::optional<double>> sent_after(move_list const& path) const {
+        struct place_of { std::size_t op; std::uint32_t instruction; };
+        std::vector<place_of> all;
+        for (std::size_t level = 0; level < path.size(); ++level)
+            for (auto i : instructions_of(path[level])) all.push_back({space_.operator_of(level, path[level]), i});
+        std::vector<std::optional<double>> sent(all.size());
+        bucket_filler filler(model_.bucket());
+        for (std::size_t n = all.size(); n-- > 0;) {
+            auto const [op, i] = all[n];
+            auto const& what = space_.instructions()[i];
+            if (what.what == instruction::kind::compute || what.what == instruction::kind::reshard) continue;
+            auto const* const gradient = gradient_of(op, i);
+            auto const t = space_.at(op, what.tensor);
+            if (gradient || what.what != instruction::kind::read || this->instruction(op, i).deferred > 0) filler.pass(t);
+            if (!gradient) continue;
+            sent[n] = 0;
+            filler.add(n, t, gradient->what, gradient->type);
+        }
+        for (auto const& bucket : filler.buckets()) {
+            bucket_load load;
+            for (auto n : bucket.steps) load += gradient_of(all[n].op, all[n].instruction)->load;
+            auto const& last = all[bucket.steps.back()];
+            sent[bucket.steps.back()] = model_.time_of_bucket(gradient_of(last.op, last.instruction)->what, load);
+        }
+        return sent;
+    }
+    template <class Accumulator>
+    void begin_stage(Accumulator const& clock, typename Accumulator::label& time, cut_space::action a) const {
+        if constexpr (requires { clock.close(time); })
+            if (space_.moves()[a].begins_stage) clock.close(time);
+    }
+
+    /// Takes the latencies of small buckets out of the prices.
+    void find_small_buckets(std::vector<std::vector<cut_space::action>> const& moves) {
+        constexpr std::size_t most_kinds = 3; // bounds of programs are of all sets of them
+        std::vector<double> most(bucket_kinds_.size());
+        for (auto v : variant_of_operator_)
+            for (std::size_t k = 0; k < most_bytes_[v].size(); ++k) most[k] += most_bytes_[v][k];
+        std::vector<bucket_kinds> bit(most.size());
+        for (std::size_t k = 0; k < most.size(); ++k) {
+            if (most[k] > model_.bucket().value || small_latencies_.size() == most_kinds) continue;
+            bit[k] = bucket_kinds{1} << small_latencies_.size();
+            small_latencies_.push_back(model_.latency_of_bucket(std::ranges::find(gradients_, k, &bucketed_gradient::kind)->what));
+        }
+        if (small_latencies_.empty()) return;
+        auto const latency_of = [&](bucketed_gradient const& g) { return model_.latency_of_bucket(g.what) * model_.part_of_bucket(g.what); };
+        for (auto& g : gradients_) g.small = bit[g.kind];
+        std::vector<bool> is_done(variants_.size());
+        for (std::size_t op = 0; op < variant_of_operator_.size(); ++op) {
+            auto const v = variant_of_operator_[op];
+            if (is_done[v]) continue;
+            is_done[v] = true;
+            for (auto a : moves[space_.kind(op)])
+                for (auto i : instructions_of(a)) {
+                    auto const* const g = gradient_of(op, i);
+                    if (!g || !g->small) continue;
+                    auto& mine = prices_[variants_[v].first_price + move_in_kind_[a]];
+                    mine.small_buckets |= g->small;
+                    mine.transfers.gradients = std::max(0.0, mine.transfers.gradients - latency_of(*g));
+                }
+        }
+        for (std::size_t n = 0; n < instructions_.size(); ++n)
+            if (auto const g = gradient_of_instruction_[n]; g != no_gradient && gradients_[g].small)
+                instructions_[n].deferred = std::max(0.0, instructions_[n].deferred - latency_of(gradients_[g]));
+    }
+
+    template <class Shares>
+    void price_instruction(step const& s, Shares const& shares) {
+        instructions_.push_back(model_.price(s, shares));
+        gradient_of_instruction_.push_back(no_gradient);
+        if (!s.reduces_gradients() || s.deferred_transfers.empty() || !fits_bucket(s.deferred_transfers.front(), model_.bucket())) return;
+        auto const what = model_.decided(s.deferred_transfers.front(), shares, true).what;
+        gradient_of_instruction_.back() = static_cast<std::uint32_t>(gradients_.size());
+        auto const kind = kind_of(what, s.type);
+        auto const number = static_cast<std::size_t>(std::ranges::find(bucket_kinds_, kind) - bucket_kinds_.begin());
+        if (number == bucket_kinds_.size()) bucket_kinds_.push_back(kind);
+        gradients_.push_back({what, s.type, model_.load(what, shares), number});
+    }
+
     template <class Shares>
     void price_operator(std::size_t op, std::vector<cut_space::action> const& moves, std::span<step const> steps, Shares const& shares) {
         auto const classes = model_.class_count();
         auto const first = instructions_.size();
+        auto& most_bytes = most_bytes_.emplace_back();
+        std::vector<double> in_move;
         auto const here = [&](share_ref ref) -> decltype(auto) { return shares(share_ref{space_.at(op, ref.tensor), ref.factor}); };
         for (auto a : moves) {
             auto const& move = space_.moves()[a];
@@ -330,9 +481,15 @@ private:
             momentary_memory momentary;
             std::size_t const at = work_.size();
             for (auto* list : {&work_, &backward_work_, &update_, &memory_}) list->resize(at + classes);
+            std::ranges::fill(in_move, 0.0);
             for (auto i : move.instructions) {
-                if (first + number_in_kind_[i] == instructions_.size()) instructions_.push_back(model_.price(steps[i], here));
+                if (first + number_in_kind_[i] == instructions_.size()) price_instruction(steps[i], here);
                 auto const& cost = instructions_[first + number_in_kind_[i]];
+                if (auto const number = gradient_of_instruction_[first + number_in_kind_[i]]; number != no_gradient) {
+                    auto const& g = gradients_[number];
+                    if (in_move.size() <= g.kind) in_move.resize(g.kind + 1), most_bytes.resize(g.kind + 1);
+                    most_bytes[g.kind] = std::max(most_bytes[g.kind], in_move[g.kind] += g.what.size.value);
+                }
                 double const times = cost.once ? 1 : training_.micro_batches;
                 bool const stays = cost.once && cost.transient == 0; // or is gathered again
                 (stays ? p.transfers.early : p.transfers.forward) += times * cost.forward_transfer;
@@ -358,6 +515,7 @@ private:
     [[nodiscard]] static double weighted(move_price const& move, multipliers const& weights, side_weights const& side) {
         auto const& w = weights.time;
         auto const& t = move.transfers;
+        if (weights.begun && (move.small_buckets & ~*weights.begun)) return std::numeric_limits<double>::infinity();
         double const backward = w.backward.work * move.backward_weight(side);
         double sum = w.forward.network * t.forward + w.forward.patient * t.early + w.backward.network * t.backward + w.again() * t.again +
                      w.backward.patient * side.gradients * t.gradients + t.refresh;
@@ -368,7 +526,7 @@ private:
     [[nodiscard]] move_price price_at(std::size_t place) const {
         auto const classes = model_.class_count();
         auto const of = [&](std::vector<double> const& list) { return std::span(list).subspan(place * classes, classes); };
-        return {prices_[place].transfers, of(work_), of(backward_work_), of(update_), of(memory_), prices_[place].buffer, prices_[place].gradients_wait};
+        return {prices_[place].transfers, of(work_), of(backward_work_), of(update_), of(memory_), prices_[place].buffer, prices_[place].gradients_wait, prices_[place].small_buckets};
     }
     [[nodiscard]] std::size_t place(std::size_t level, cut_space::action a) const { return variants_[variant_of_operator_[space_.operator_of(level, a)]].first_price + move_in_kind_[a]; }
 
@@ -381,6 +539,14 @@ private:
     std::vector<variant> variants_;
     std::vector<std::uint32_t> variant_of_operator_, number_of_level_;
     std::vector<step_cost> instructions_;
+    static constexpr std::uint32_t no_gradient = ~std::uint32_t{0};
+    /// Of instructions, as they are priced.
+    std::vector<std::uint32_t> gradient_of_instruction_;
+    std::vector<bucketed_gradient> gradients_;
+    std::vector<bucket_kind> bucket_kinds_;
+    /// By variant and kind, the most bytes of gradients of a move.
+    std::vector<std::vector<double>> most_bytes_;
+    std::vector<double> small_latencies_;
     std::vector<price> prices_;
     std::vector<double> work_, backward_work_, update_, memory_;
 };
@@ -398,6 +564,7 @@ public:
     priced_graph_problem(priced_graph const& priced, std::span<relaxation const> relaxations, bool memory_matters)
         : priced_(priced), relaxations_(relaxations), clock_(priced.clock<Accumulator>()), memory_matters_(memory_matters) {
         for (std::size_t k = 0; k < priced.model().class_count(); ++k) least_memory_.push_back(priced.least_memory(k));
+        for (auto* work : {&latencies_.forward, &latencies_.backward, &latencies_.update}) work->assign(priced.model().class_count(), 0.0);
     }
 
     [[nodiscard]] std::pair<state, label> initial() const {
@@ -420,8 +587,15 @@ public:
     /// The least bound of a label that was dropped because nothing that follows it fits.
     [[nodiscard]] double least_without_memory() const { return least_without_memory_; }
 
+    /// A label that lacks small buckets of the other may have to begin them later.
     [[nodiscard]] bool dominates(label const& a, label const& b) const {
         if (!clock_.dominates(a.time, b.time)) return false;
+        if (auto const lacks = b.begun & ~a.begun) {
+            auto later = a.time;
+            latencies_.deferred = priced_.latency(lacks);
+            clock_.extend(later, latencies_);
+            if (!clock_.dominates(later, b.time)) return false;
+        }
         if (!memory_matters_) return true;
         for (std::size_t k = 0; k < a.memory.size(); ++k)
             if (a.memory[k] > b.memory[k]) return false;
@@ -478,6 +652,8 @@ private:
     /// By relaxation, of the label whose successors are made.
     mutable std::vector<double> relaxed_;
     mutable double least_without_memory_ = std::numeric_limits<double>::infinity();
+    /// A step of latencies alone.
+    mutable step_cost latencies_;
     std::vector<search::shortest_paths> least_memory_;
 };
 

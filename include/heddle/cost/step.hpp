@@ -45,6 +45,8 @@ struct training_options {
     /// Gradients are copied into the buffers of their collectives, scaled there, and copied back before the update, as trainers do that
     /// reduce several at once.
     bool copies_gradients = false;
+    /// Gradients of one kind are reduced together, in buckets of so many bytes; a larger one, or with none any, alone.
+    bytes bucket{25e6};
     /// So many parts of the batch are run in turn, the communication of one beside the computation of another (HiDup); the program is
     /// then that of one part. With one part nothing interleaves.
     int micro_batches = 1;

@@ -65,9 +65,11 @@ struct overlap {
 /// Runs steps forward, their adjoints backward, the deferred collectives and the update, each device on
 /// its own clock; a collective starts when the last device reaches it. Deferred ones follow the backward pass or, overlapped,
 /// queue on a channel of their own as their step's adjoint is done, and pause for the others. `model` has one class per device.
+/// `gradients`, by step: seconds of the gradients' collective that is sent after it; none: each gradient's own.
 /// The total is that of `serial` or `overlapped` up to rounding.
 template <class Shares>
-[[nodiscard]] timeline run_serial(std::span<step const> steps, cost_model const& model, Shares const& shares, bool overlaps_gradients = false) {
+[[nodiscard]] timeline run_serial(std::span<step const> steps, cost_model const& model, Shares const& shares, bool overlaps_gradients = false,
+                                  std::span<double const> gradients = {}) {
     using phase = timeline_event::phase;
     timeline result;
     std::vector<double> clock(model.class_count(), 0.0);
@@ -85,8 +87,9 @@ template <class Shares>
     std::vector<gradient_transfer> beside;
     std::vector<std::pair<double, double>> occupied; // the network, by the backward pass's own collectives
     auto const communicate = [&](std::size_t number, phase when, transfer_list const& transfers) {
+        bool const are_gradients = when == phase::gradient && steps[number].reduces_gradients();
         for (std::size_t which = 0; which < transfers.size(); ++which) {
-            double const duration = model.decided(transfers[which], shares).seconds;
+            double const duration = are_gradients && !gradients.empty() ? gradients[number] : model.decided(transfers[which], shares, are_gradients).seconds;
             if (duration <= 0) continue;
             double const start = std::ranges::max(clock);
             if (overlaps_gradients && when == phase::gradient) {

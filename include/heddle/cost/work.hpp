@@ -100,6 +100,8 @@ struct step {
     bytes transient;
     /// Of a parameter: done once for all micro-batches, and in need of no activation.
     bool once = false;
+    /// Whether the deferred collectives are of gradients, not of their factors.
+    [[nodiscard]] bool reduces_gradients() const { return !deferred.launches; }
     friend bool operator==(step const&, step const&) = default;
 };
 

@@ -16,6 +16,7 @@
 #include <heddle/execute/kernel.hpp>
 #include <heddle/execute/single_device.hpp>
 #include <heddle/execute/tensor.hpp>
+#include <heddle/plan/buckets.hpp>
 #include <heddle/plan/plan.hpp>
 #include <heddle/program/indexed_program.hpp>
 #include <heddle/program/program.hpp>
@@ -46,6 +47,10 @@ public:
         : program_(p), indexed_(indexed), plan_(what), communicator_(communicator), backend_(backend), seed_(seed), layout_(indexed, what),
           across_(indexed, layout_, communicator), inside_(indexed, layout_, communicator.rank(), devices_of(communicator)) {
         if (count_ > 1) divide();
+        for (auto& bucket : gradient_buckets(what))
+            if (bucket.steps.size() > 1) buckets_.push_back(std::move(bucket));
+        for (std::size_t b = 0; b < buckets_.size(); ++b)
+            for (auto n : buckets_[b].steps) bucket_of_step_[n] = b;
         for (auto const& s : what.steps)
             if (s.instruction.what == instruction::kind::read && indexed.tensors[s.instruction.tensor].is_parameter())
                 stored_as_[s.instruction.tensor] = s.instruction.from.is_shard() ? s.instruction.from : form::replicated();
@@ -70,10 +75,16 @@ public:
             if (auto const found = sources.find(t); found == sources.end() || found->second.dims != layout_.held_shape(t, stored, communicator_.rank()))
                 throw input_error("parameter '" + program_.tensor(t).name + "'", "is missing or not the part that this rank stores, expected what place() gives");
         parts_.assign(count_, {});
+        gradients_.clear();
         result_ = {};
         for (auto const& s : plan_.steps) in_parts(s.step.once, [&] { forward(s, sources); });
         in_parts(false, [&] { seed_loss(); });
-        for (auto s = plan_.steps.rbegin(); s != plan_.steps.rend(); ++s) in_parts(s->step.once, [&] { backward(*s); });
+        for (std::size_t n = plan_.steps.size(); n-- > 0;) {
+            in_parts(plan_.steps[n].step.once, [&] { backward(n); });
+            if (auto const b = bucket_of_step_.find(n); b != bucket_of_step_.end() && buckets_[b->second].steps.back() == n) send(buckets_[b->second]);
+        }
+        for (auto s = plan_.steps.rbegin(); s != plan_.steps.rend(); ++s)
+            if (s->instruction.what == instruction::kind::read) finish_gradient(s->instruction);
         return std::move(result_);
     }
 
@@ -320,14 +331,15 @@ private:
         else slot->second += value;
     }
 
-    void backward(plan_step const& s) {
+    void backward(std::size_t n) {
+        auto const& s = plan_.steps[n];
         auto const& i = s.instruction;
         switch (i.what) {
-        case instruction::kind::read: return finish_gradient(i, way_of(s.step.deferred_transfers));
+        case instruction::kind::read: return reduce_gradient(n);
         case instruction::kind::reshard: values(i.tensor)[at(i.tensor, i.from)] = converted(i.tensor, i.to, i.from, values(i.tensor).at(at(i.tensor, i.to)), way_of(s.step.backward_transfers)); return;
         case instruction::kind::unshard:
         case instruction::kind::convert:
-            if (auto const found = cotangents(i.tensor).find(at(i.tensor, i.to)); found != cotangents(i.tensor).end())
+            if (auto const found = cotangents(i.tensor).find(at(i.tensor, i.to)); found != cotangents(i.tensor).end() && !bucket_of_step_.contains(n))
                 accumulate(i.tensor, i.from, transposed(i.tensor, i.from, i.to, found->second, way_of(s.step.deferred_transfers.empty() ? s.step.backward_transfers : s.step.deferred_transfers)));
             return;
         case instruction::kind::compute: return backward_compute(s);
@@ -412,17 +424,46 @@ private:
             if (gradients[k] && i.operands[k] == form::mirrored()) accumulate(program_.operands(i.op)[k], i.operands[k], std::move(*gradients[k]));
     }
 
-    void finish_gradient(instruction const& i, uneven how) {
-        if (!indexed_.tensors[i.tensor].has_cotangent) return;
-        auto const found = cotangents(i.tensor).find(at(i.tensor, i.to));
-        form const stored = stored_as_.at(i.tensor);
-        auto const rank = communicator_.rank();
-        tensor gradient(layout_.held_shape(i.tensor, stored, rank));
-        if (inside_.is_first()) {
-            gradient = found != cotangents(i.tensor).end() ? std::move(found->second) : tensor(layout_.held_shape(i.tensor, i.to, rank));
-            if (i.from != i.to) gradient = across_.transpose(i.tensor, i.from, i.to, gradient, how);
-            else if (i.to == form::replicated()) gradient = across_.reduced(i.tensor, std::move(gradient));
+    // ---- gradients
+
+    /// This rank's gradient of a step's parameter in the form it was used in; zero where nothing was differentiated by it.
+    [[nodiscard]] tensor take_cotangent(instruction const& i) {
+        auto taken = cotangents(i.tensor).extract(at(i.tensor, i.to));
+        return taken ? std::move(taken.mapped()) : tensor(layout_.held_shape(i.tensor, i.to, communicator_.rank()));
+    }
+    /// Of a parameter that is read whole, unless its bucket does.
+    void reduce_gradient(std::size_t n) {
+        auto const& [i, s, saved] = plan_.steps[n];
+        if (!has_cotangent(i.tensor) || i.to != form::replicated() || bucket_of_step_.contains(n)) return;
+        gradients_[i.tensor] = i.from != i.to ? across_.transpose(i.tensor, i.from, i.to, take_cotangent(i), way_of(s.deferred_transfers)) : across_.reduced(i.tensor, take_cotangent(i));
+    }
+    /// Reduces the gradients of a bucket by one collective.
+    void send(gradient_bucket const& bucket) {
+        if (!inside_.is_first()) return;
+        std::vector<tensor_id> tensors;
+        std::vector<form> forms;
+        std::vector<tensor> values;
+        for (auto n : bucket.steps) {
+            auto const& i = plan_.steps[n].instruction;
+            tensors.push_back(i.tensor);
+            forms.push_back(i.from);
+            values.push_back(take_cotangent(i));
         }
+        auto const& transfers = plan_.steps[bucket.steps.front()].step.deferred_transfers;
+        values = transfers[0].kind == collective::all_reduce ? across_.reduced_together(tensors, std::move(values))
+                                                             : across_.scattered_together(tensors, forms, std::move(values), way_of(transfers));
+        for (std::size_t k = 0; k < values.size(); ++k) {
+            auto const& i = plan_.steps[bucket.steps[k]].instruction;
+            if (i.what == instruction::kind::read) gradients_[i.tensor] = std::move(values[k]);
+            else accumulate(i.tensor, i.from, std::move(values[k]));
+        }
+    }
+    void finish_gradient(instruction const& i) {
+        if (!indexed_.tensors[i.tensor].has_cotangent) return;
+        form const stored = stored_as_.at(i.tensor);
+        tensor gradient(layout_.held_shape(i.tensor, stored, communicator_.rank()));
+        if (auto const reduced = gradients_.find(i.tensor); reduced != gradients_.end()) gradient = std::move(reduced->second);
+        else if (inside_.is_first()) gradient = i.from != i.to ? across_.transpose(i.tensor, i.from, i.to, take_cotangent(i), uneven::padded) : take_cotangent(i);
         across_.count_as(i.tensor);
         result_.gradients.insert_or_assign(i.tensor, std::pair(stored, inside_.broadcast(std::move(gradient))));
     }
@@ -439,6 +480,11 @@ private:
     /// The form a rank keeps each parameter in: a shard, or replicated.
     std::map<tensor_id, form> stored_as_;
     std::size_t count_ = static_cast<std::size_t>(plan_.provenance.training.micro_batches), part_ = 0;
+    /// Those of several gradients, by number and by step.
+    std::vector<gradient_bucket> buckets_;
+    std::map<std::size_t, std::size_t> bucket_of_step_;
+    /// Of parameters that are read whole, reduced.
+    std::map<tensor_id, tensor> gradients_;
     /// Of several micro-batches: the whole program, and its batch.
     std::optional<indexed_program> whole_;
     std::optional<factor_set> batch_;

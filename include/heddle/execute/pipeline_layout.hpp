@@ -99,8 +99,9 @@ private:
     void divide_batch(extent places) {
         constexpr std::int64_t most = 1 << 20;
         if (plan_.micro_batches > most) fail("micro-batches", std::to_string(plan_.micro_batches) + ", expected at most " + std::to_string(most));
-        if (plan_.micro_batch_size > places) fail("micro-batches", "of " + std::to_string(plan_.micro_batch_size) + " samples, the batch has " + std::to_string(places));
         auto const copies = static_cast<extent>(plan_.copies());
+        if (extent const most_samples = (places + copies - 1) / copies; plan_.micro_batch_size > most_samples)
+            fail("micro-batches", "of " + std::to_string(plan_.micro_batch_size) + " samples, a copy of the model has " + std::to_string(most_samples));
         for (extent c = 0, begin = 0; c < copies; ++c) {
             extent const samples = places / copies + (c < places % copies ? 1 : 0), end = begin + samples;
             extent const size = plan_.micro_batch_size > 0 ? plan_.micro_batch_size : (samples + plan_.micro_batches - 1) / plan_.micro_batches;
@@ -127,7 +128,8 @@ private:
 
 /// Whether a pipeline plan computes what a program does: layers are the program's operators, each stage and device once, memory within its
 /// limits, micro-batches are the batch, tensor groups compute the program by a sound plan that stages can run. *Complexity.* That of `verify` of the groups' plans.
-[[nodiscard]] inline verification verify(program const& p, pipeline_plan const& what) {
+template <single_device_program Program>
+[[nodiscard]] verification verify(Program const& p, pipeline_plan const& what) {
     try {
         auto const indexed = index_program(p);
         auto const batch = split_along_batch(indexed);

@@ -245,4 +245,12 @@ template <kernel_backend<double> Backend>
     return result;
 }
 
+/// The same of a program of another type.
+template <single_device_program Program, kernel_backend<double> Backend>
+    requires(!std::same_as<Program, program>)
+[[nodiscard]] proof prove(Program const& p, plan const& what, Backend const& backend, proof_options const& options = {}) {
+    static_assert(tells_kinds<Program>, "A program that is run tells what each operator computes: program_access<Program>::kind(p, o) is a string that the backend knows.");
+    return prove(program_of(p), what, backend, options);
+}
+
 } // namespace heddle

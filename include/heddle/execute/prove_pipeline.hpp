@@ -66,4 +66,12 @@ template <kernel_backend<double> Backend, pipeline_schedule Schedule = one_f_one
     return result;
 }
 
+/// The same of a program of another type.
+template <single_device_program Program, kernel_backend<double> Backend, pipeline_schedule Schedule = one_f_one_b>
+    requires(!std::same_as<Program, program>)
+[[nodiscard]] proof prove(Program const& p, pipeline_plan const& what, Backend const& backend, proof_options const& options = {}, Schedule const& schedule = {}) {
+    static_assert(tells_kinds<Program>, "A program that is run tells what each operator computes: program_access<Program>::kind(p, o) is a string that the backend knows.");
+    return prove(program_of(p), what, backend, options, schedule);
+}
+
 } // namespace heddle

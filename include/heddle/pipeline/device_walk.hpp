@@ -22,7 +22,11 @@ public:
 
     /// *Throws* `input_error` if there are 2^63 states or more.
     explicit device_walk(template_problem const& p) : problem_(&p) {
-        for (auto const& type : p.types) {
+        for (std::size_t t = 0; t < p.types.size(); ++t) {
+            auto const& type = p.types[t];
+            auto& groups = groups_.emplace_back();
+            for (std::size_t group = 1; group <= type.devices_per_machine; ++group)
+                if (p.may_take(t, 0, group)) groups.push_back(group); // what the first devices cannot be, no later ones can
             first_open_.push_back(width_);
             width_ += type.device_count() == 0 ? 0 : type.devices_per_machine - 1;
         }
@@ -42,6 +46,9 @@ public:
     /// Nothing taken; everything taken.
     [[nodiscard]] static state none() { return 0; }
     [[nodiscard]] state all() const { return all_; }
+
+    /// Whether a template may use these devices and no others.
+    [[nodiscard]] bool is_complete(state s) const { return s == all_ || (problem_->leaves_out() && s != none() && s % width_ == 0); }
 
     /// How many machines of a type are used up.
     [[nodiscard]] std::size_t machines_used(state s, std::size_t type) const {
@@ -64,7 +71,7 @@ public:
             auto const& type = problem_->types[t];
             auto const taken = this->taken(s, t);
             if (type.device_count() == 0 || machines_used(s, t) == type.machines || (open != 0 && taken == 0)) continue;
-            for (std::size_t group = 1; taken + group <= type.devices_per_machine; ++group) {
+            for (auto const group : groups_[t]) {
                 if (!problem_->may_take(t, taken, group)) continue;
                 bool const is_full = taken + group == type.devices_per_machine;
                 visit(t, group, s - open + (is_full ? stride_[t] : first_open_[t] + taken + group - 1));
@@ -80,6 +87,8 @@ private:
     }
 
     template_problem const* problem_;
+    /// By type, how many devices a stage may have.
+    std::vector<std::vector<std::size_t>> groups_;
     /// Numbers of open machines: 0 for none, then one for each number of devices taken, type by type.
     std::vector<std::size_t> first_open_;
     std::size_t width_ = 1;

@@ -25,11 +25,13 @@ struct folding_options {
     seconds across_machines{0};
     /// A device stands for no more folded devices than share out the model evenly within its memory.
     bool memory = false;
+    /// Folded devices stand for several of the type each where there would be more of them for every layer than this: finer than layers is of no use.
+    std::size_t most_per_layer = 16;
 };
 
 struct folding {
     std::size_t reference = 0;
-    /// By type: so many folded devices is one device of it; at least one where there are machines, else none.
+    /// By type: so many folded devices is one device of it; at least one where there are machines, else none. In proportion, where there would be too many.
     std::vector<std::size_t> factors;
     /// Folded devices of the whole cluster.
     std::size_t devices = 0;
@@ -62,6 +64,15 @@ inline void count_devices(template_problem const& p, folding& f) {
     for (std::size_t t = 0; t < p.types.size(); ++t) f.devices += f.factors[t] * p.types[t].device_count();
 }
 
+/// Larger folded devices, hence fewer, where there are more than `most`.
+inline void coarsen(template_problem const& p, std::size_t most, folding& f) {
+    if (f.devices <= most) return;
+    double const scale = static_cast<double>(most) / static_cast<double>(f.devices);
+    for (auto& factor : f.factors)
+        if (factor > 1) factor = std::max<std::size_t>(1, static_cast<std::size_t>(std::round(scale * static_cast<double>(factor))));
+    count_devices(p, f);
+}
+
 } // namespace detail
 
 /// Folds a cluster onto one type of device. A factor is the nearest whole number, and never zero.
@@ -87,7 +98,7 @@ inline void count_devices(template_problem const& p, folding& f) {
         auto& factor = f.factors.emplace_back(0);
         if (!has_machines(t)) continue;
         double const alone = p.time_on(t).value;
-        factor = alone > 0 ? std::max<std::size_t>(1, static_cast<std::size_t>(std::min(std::round(all / alone), 1e6))) : 1;
+        factor = alone > 0 ? std::max<std::size_t>(1, static_cast<std::size_t>(std::min(std::round(all / alone), o.communication ? 1e6 : 1e12))) : 1;
         if (!o.communication) continue;
         std::size_t best = 1;
         for (std::size_t d = 2; d <= factor; ++d)
@@ -95,6 +106,7 @@ inline void count_devices(template_problem const& p, folding& f) {
         factor = best;
     }
     detail::count_devices(p, f);
+    detail::coarsen(p, o.most_per_layer * p.layer_count(), f);
     if (!o.memory) return f;
     double needed = 0; // of all folded devices together, one micro-batch in flight
     for (auto const& m : p.memory) needed += m.kept.value + m.saved.value;

@@ -42,6 +42,7 @@ namespace heddle {
 template <pipeline_schedule Schedule = one_f_one_b>
 [[nodiscard]] pipeline_template recover_greedily(template_problem const& p, folding const& f, template_options const& o = {}, Schedule const& schedule = {}) {
     detail::check(p, schedule);
+    search::deadline const until(o.time_limit_seconds, o.stop);
     pipeline_template const folded = plan_template(folded_problem(p, f), o, schedule);
     pipeline_template out;
     out.statistics = folded.statistics;
@@ -101,7 +102,7 @@ template <pipeline_schedule Schedule = one_f_one_b>
         out.reason = "no devices are left for stage " + std::to_string(s) + " of the folded cluster's template, which has " + std::to_string(stages.size());
         return out;
     }
-    detail::accept(p, std::move(all), o, schedule, out);
+    detail::accept(p, std::move(all), until, schedule, out);
     return out;
 }
 

@@ -9,6 +9,7 @@
 #include <heddle/pipeline/template_plan.hpp>
 #include <heddle/pipeline/template_problem.hpp>
 #include <heddle/pipeline/template_space.hpp>
+#include <heddle/search/deadline.hpp>
 #include <heddle/search/pareto_dp.hpp>
 
 #include <algorithm>
@@ -25,7 +26,7 @@ struct recovery_options {
     std::size_t slack = 0;
     /// Afterwards so many exchanges of two machines are tried at the most, as long as one helps.
     std::size_t exchanges = 40;
-    /// The cutoff and the memory limit are not used.
+    /// Of all of it together. The cutoff and the memory limit are not used.
     template_options limits{};
 };
 
@@ -47,9 +48,9 @@ inline void cut(std::vector<template_stage>& stages, layer_assignment const& fou
 
 /// Takes stages for a template: the layers re-cut exactly for their devices in their order.
 template <pipeline_schedule Schedule>
-void accept(template_problem const& p, std::vector<template_stage> stages, template_options const& o, Schedule const& schedule, pipeline_template& out) {
+void accept(template_problem const& p, std::vector<template_stage> stages, search::deadline const& until, Schedule const& schedule, pipeline_template& out) {
     out.status = search::status::feasible;
-    if (auto const best = assign_layers(p, stages, {.time_limit_seconds = o.time_limit_seconds, .stop = o.stop}, schedule); best.cost) cut(stages, best);
+    if (auto const best = assign_layers(p, stages, {.time_limit_seconds = until.left(), .stop = until.stop()}, schedule); best.cost) cut(stages, best);
     out.cost = cost_of(p, stages, schedule);
     out.stages = std::move(stages);
     settle(out);
@@ -59,7 +60,7 @@ void accept(template_problem const& p, std::vector<template_stage> stages, templ
 /// re-cut exactly each time: pairs in lexicographic order, round and round.
 /// *Precondition:* the stages of a machine follow each other.
 template <pipeline_schedule Schedule>
-void exchange_machines(template_problem const& p, std::size_t most, template_options const& o, Schedule const& schedule, pipeline_template& t) {
+void exchange_machines(template_problem const& p, std::size_t most, search::deadline const& until, Schedule const& schedule, pipeline_template& t) {
     using block = std::vector<template_stage>;
     auto const blocks_of = [](std::vector<template_stage> const& stages) {
         std::vector<block> blocks;
@@ -76,13 +77,13 @@ void exchange_machines(template_problem const& p, std::size_t most, template_opt
     auto blocks = blocks_of(t.stages);
     // So many pairs in a row without a gain is all of them.
     std::size_t const pairs = blocks.size() * (blocks.size() - 1) / 2;
-    for (std::size_t i = 0, j = 1, idle = 0; most > 0 && idle < pairs && !o.stop.stop_requested(); ++idle) {
+    for (std::size_t i = 0, j = 1, idle = 0; most > 0 && idle < pairs && !until.is_over(); ++idle) {
         if (!alike(blocks[i], blocks[j])) {
             --most;
             std::swap(blocks[i], blocks[j]);
             std::vector<template_stage> stages;
             for (auto const& b : blocks) stages.insert(stages.end(), b.begin(), b.end());
-            auto const found = assign_layers(fixed_devices(p, stages), {.time_limit_seconds = o.time_limit_seconds, .cutoff = t.cost->total * (1 - 1e-9), .stop = o.stop}, schedule);
+            auto const found = assign_layers(fixed_devices(p, stages), {.time_limit_seconds = until.left(), .cutoff = t.cost->total * (1 - 1e-9), .stop = until.stop()}, schedule);
             if (found.cost) {
                 cut(stages, found);
                 t.cost = found.cost;
@@ -113,13 +114,14 @@ void exchange_machines(template_problem const& p, std::size_t most, template_opt
 template <pipeline_schedule Schedule = one_f_one_b>
 [[nodiscard]] pipeline_template recover(template_problem const& p, folding const& f, recovery_options const& o = {}, Schedule const& schedule = {}) {
     detail::check(p, schedule);
+    search::deadline const until(o.limits.time_limit_seconds, o.limits.stop);
     stage_kinds const kinds(p);
     device_walk const walk(p);
     pipeline_template out;
     out.lower_bound = template_lower_bound(p, kinds, walk, schedule);
     template_cuts cuts{folded_cuts(p, f), {}};
     for (std::size_t slack = o.slack; out.status == search::status::infeasible; slack = 2 * slack + 1) {
-        bool const is_last = slack >= f.devices || p.machine_count() > p.layer_count();
+        bool const is_last = slack >= f.devices || p.leaves_out();
         cuts.spans.clear();
         for (auto const& k : kinds.all()) {
             auto const worth = k.devices * f.factors[k.type];
@@ -130,17 +132,16 @@ template <pipeline_schedule Schedule = one_f_one_b>
         search::pareto_options options;
         options.beam = o.beam;
         options.label_limit = std::min(options.label_limit, o.limits.label_limit);
-        options.time_limit_seconds = o.limits.time_limit_seconds;
+        options.time_limit_seconds = until.left();
         options.stop = o.limits.stop;
         auto const found = search::pareto_dp(space, options);
         out.statistics.states += found.statistics.expanded;
         out.statistics.cells += found.statistics.kept;
-        out.statistics.seconds += found.statistics.seconds;
         if (found.cost) {
             auto stages = space.stages_of(found.actions);
             detail::number_machines(p, stages);
-            detail::accept(p, std::move(stages), o.limits, schedule, out);
-            detail::exchange_machines(p, o.exchanges, o.limits, schedule, out);
+            detail::accept(p, std::move(stages), until, schedule, out);
+            detail::exchange_machines(p, o.exchanges, until, schedule, out);
             detail::settle(out);
         } else if (found.status == search::status::limit && (found.which_limit != search::limit_kind::labels || is_last)) {
             out.status = search::status::limit;
@@ -150,6 +151,7 @@ template <pipeline_schedule Schedule = one_f_one_b>
             break;
         }
     }
+    out.statistics.seconds = until.elapsed();
     return out;
 }
 

@@ -3,6 +3,8 @@
 /// @brief Pipeline schedules: what the slowest stage costs, and how many micro-batches a stage holds.
 #pragma once
 
+#include <heddle/base/requirements.hpp>
+
 #include <algorithm>
 #include <concepts>
 #include <cstddef>

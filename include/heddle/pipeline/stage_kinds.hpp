@@ -65,7 +65,7 @@ namespace detail {
 class stage_kinds {
 public:
     /// *Precondition:* `detail::check(p)` passed.
-    explicit stage_kinds(template_problem const& p) : problem_(&p), layers_(p.layer_count()), numbers_(p.types.size()), inverse_speed_(p.types.size()) {
+    explicit stage_kinds(template_problem const& p) : layers_(p.layer_count()), numbers_(p.types.size()), inverse_speed_(p.types.size()) {
         for (std::size_t l = 0; l < layers_; ++l) work_.push_back(p.time_on(detail::any_type(p), l, 1).value);
         for (std::size_t t = 0; t < p.types.size(); ++t) {
             auto const& type = p.types[t];
@@ -73,7 +73,7 @@ public:
             inverse_speed_[t] = detail::inverse_speed(p, t, work_);
             numbers_[t].resize(type.devices_per_machine + 1);
             for (std::size_t group = 1; group <= type.devices_per_machine; ++group) {
-                if (!is_used(t, group)) continue;
+                if (!p.may_take(t, 0, group)) continue; // nor any later ones of a machine
                 numbers_[t][group] = kinds_.size();
                 kinds_.push_back({t, group});
                 auto& before = before_.emplace_back(1, 0.0);
@@ -107,13 +107,6 @@ public:
     }
 
 private:
-    [[nodiscard]] bool is_used(std::size_t type, std::size_t group) const {
-        for (std::size_t taken = 0; taken < problem_->types[type].devices_per_machine; ++taken)
-            if (problem_->may_take(type, taken, group)) return true;
-        return false;
-    }
-
-    template_problem const* problem_;
     std::size_t layers_;
     std::vector<stage_kind> kinds_;
     std::vector<std::vector<std::size_t>> numbers_;

@@ -6,6 +6,7 @@
 #include <heddle/pipeline/placement.hpp>
 #include <heddle/pipeline/strategy.hpp>
 #include <heddle/search/anneal.hpp>
+#include <heddle/search/deadline.hpp>
 #include <heddle/search/partition.hpp>
 
 #include <algorithm>
@@ -40,13 +41,14 @@ enum class layer_balance : unsigned char { count, parameters };
 
 /// Megatron's strategies: for every micro-batch size, tensor groups inside machines, of the degrees that fit memory those with
 /// the smallest tensor * pipeline, the smaller tensor degree of equal ones, its own placement, layers balanced as said.
-/// By micro-batch size. *Throws* `input_error`. *Reference.* AMP section 4.1.
-[[nodiscard]] inline std::vector<strategy> megatron_strategies(strategy_problem const& p, layer_balance balance) {
+/// By micro-batch size; those found in time. *Throws* `input_error`. *Reference.* AMP section 4.1.
+[[nodiscard]] inline std::vector<strategy> megatron_strategies(strategy_problem const& p, layer_balance balance, search::deadline const& until = search::deadline()) {
     validate(p);
     strategy_model const model(p);
     auto const usable = p.usable_degrees();
     std::map<std::int64_t, strategy> best;
     for (auto const& grid : all_shapes(p.device_count(), p.global_batch)) {
+        if (until.is_over()) break;
         auto const& d = grid.degrees;
         if (std::ranges::find(usable, d.tensor) == usable.end() || d.pipeline > p.layer_count()) continue;
         auto const found = best.find(grid.micro_batch_size);

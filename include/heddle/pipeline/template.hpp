@@ -12,7 +12,7 @@
 
 namespace heddle {
 
-/// The fastest template that uses all devices: the order of machines, how each is shared out, and the layers of each stage.
+/// The fastest template that uses all devices, or all that are not left out: the order of machines, how each is shared out, and the layers of each stage.
 /// Of equally fast ones the same every time.
 ///
 /// *Returns* `optimal`, `infeasible` with the reason, or `limit` with the best template met, if any, and a bound.

@@ -40,7 +40,7 @@ class template_library {
 public:
     /// `plan(problem)` makes a template that uses all the problem's machines, or none.
     /// *Throws* `input_error` on a bad problem or more than 2^20 sets of machines, and what `plan` throws.
-    /// *Complexity.* One plan per set of machines up to the size; then O(sets * templates).
+    /// *Complexity.* One plan per set of machines up to the size and the number of layers; then O(sets * templates).
     template <std::invocable<template_problem const&> Plan>
     template_library(template_problem const& p, std::size_t most_machines, Plan&& plan) {
         detail::check(p);
@@ -59,6 +59,7 @@ public:
             if (sum > most_machines) continue;
             auto q = p;
             for (std::size_t t = 0; t < machines.size(); ++t) q.types[t].machines = machines[t];
+            if (q.leaves_out()) continue; // a smaller set is as good
             pipeline_template made = plan(std::as_const(q));
             if (!made.cost) continue;
             numbers.push_back(set);

@@ -55,7 +55,7 @@ struct pipeline_template {
     std::vector<template_stage> stages;
     /// Per stage, `memory` is that of its devices together.
     std::optional<pipeline_cost> cost;
-    /// No template is faster.
+    /// No template is faster; infinite where there is none.
     seconds lower_bound{0};
     /// Why there is none.
     std::string reason;
@@ -101,10 +101,6 @@ inline void number_machines(template_problem const& p, std::vector<template_stag
 
 /// Why no template holds the layers.
 inline void explain(template_problem const& p, stage_kinds const& kinds, std::int64_t in_flight, pipeline_template& out) {
-    if (p.machine_count() > p.layer_count()) {
-        out.reason = std::to_string(p.machine_count()) + " machines for " + std::to_string(p.layer_count()) + " layers: every stage needs one";
-        return;
-    }
     stage_memory const memory(p.memory, false);
     bytes most(-1);
     stage_kind largest;

@@ -37,8 +37,8 @@ enum class machine_split : std::uint8_t {
     free    ///< any numbers of devices
 };
 
-/// Layers in order, to be cut into stages; each stage is held by devices of one machine, every machine by consecutive stages.
-/// Every quantity is of one micro-batch.
+/// Layers in order, to be cut into stages; each stage is held by devices of one machine, every machine by consecutive stages. All machines are
+/// used; where there are more than layers, any may be left out. Every quantity is of one micro-batch.
 struct template_problem {
     std::vector<template_device_type> types;
     std::vector<layer_memory> memory;
@@ -53,6 +53,8 @@ struct template_problem {
         for (auto const& t : types) n += t.device_count() > 0 ? t.machines : 0;
         return n;
     }
+    /// Whether templates leave machines out.
+    [[nodiscard]] bool leaves_out() const { return machine_count() > layer_count(); }
     [[nodiscard]] std::size_t device_count() const {
         std::size_t n = 0;
         for (auto const& t : types) n += t.device_count();

@@ -10,9 +10,9 @@
 #include <heddle/pipeline/template_plan.hpp>
 #include <heddle/pipeline/template_problem.hpp>
 #include <heddle/pipeline/template_subsets.hpp>
+#include <heddle/search/deadline.hpp>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -45,7 +45,7 @@ class template_search {
 
 public:
     template_search(template_problem const& p, Schedule const& schedule, template_options const& o)
-        : problem_(p), schedule_(schedule), options_(o), layers_(p.layer_count()), walk_(p), kinds_(p) {
+        : problem_(p), schedule_(schedule), options_(o), deadline_(o.time_limit_seconds, o.stop), layers_(p.layer_count()), walk_(p), kinds_(p) {
         for (auto const& t : p.types) is_limited_ |= t.device_count() > 0 && t.memory_limit.value < std::numeric_limits<double>::infinity();
         auto const most_stages = std::min(p.device_count(), layers_);
         double sum = 0;
@@ -86,15 +86,15 @@ public:
         pipeline_template out;
         auto const bound = template_lower_bound(problem_, kinds_, walk_, schedule_);
         if (!prepare()) {
-            statistics_.seconds = elapsed();
+            statistics_.seconds = deadline_.elapsed();
             out.status = search::status::limit;
-            out.which_limit = search::limit_kind::memory;
+            out.which_limit = is_stopped() ? which_limit_ : search::limit_kind::memory;
             out.lower_bound = std::min(bound, options_.cutoff);
             out.statistics = statistics_;
             return out;
         }
         branch();
-        statistics_.seconds = elapsed();
+        statistics_.seconds = deadline_.elapsed();
         out.statistics = statistics_;
         out.which_limit = which_limit_;
         bool const stopped = which_limit_ != search::limit_kind::none;
@@ -126,7 +126,6 @@ private:
         return problem_.time_on(k.type, layer, k.devices).value;
     }
     [[nodiscard]] static ticks rounded(double x) { return static_cast<ticks>(x + 0.5); }
-    [[nodiscard]] double elapsed() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
     [[nodiscard]] double in_seconds(ticks x) const { return static_cast<double>(x) / ticks_per_second_; }
     [[nodiscard]] ticks slots(std::size_t behind) const { return slots_of_slowest(schedule_, problem_.micro_batches, behind); }
     [[nodiscard]] std::int64_t in_flight(std::size_t behind) const { return schedule_.in_flight(0, {behind + 1, problem_.micro_batches}); }
@@ -137,17 +136,22 @@ private:
         return offset_[subset] + (counts_stages() ? stages - subsets_[subset].fewest : 0) * (layers_ + 1);
     }
 
-    /// Lays out the tables; false where they would be too large.
+    /// Lays out the tables; false where they would be too large, or stopped.
     bool prepare() {
-        if (!subsets_.number(walk_, kinds_, layers_, options_.memory_limit_bytes / 64)) return false;
+        if (!subsets_.number(walk_, kinds_, layers_, options_.memory_limit_bytes / 64, [&] { return is_stopped(); })) return false;
         std::size_t cells = 0;
         for (std::size_t n = 0; n < subsets_.size(); ++n) {
             offset_.push_back(cells);
             cells += rows(n) * (layers_ + 1);
             if (cells > options_.memory_limit_bytes / (2 * sizeof(ticks))) return false;
         }
-        head_.assign(cells, infinite);
-        tail_.assign(cells, infinite);
+        for (auto* table : {&head_, &tail_}) {
+            table->reserve(cells);
+            while (table->size() < cells) { // a page at a time is what takes long
+                if (is_stopped()) return false;
+                table->resize(std::min(cells, table->size() + (std::size_t{1} << 20)), infinite);
+            }
+        }
         window_.resize(layers_ + 1);
         earliest_.resize(subsets_.size());
         latest_.resize(subsets_.size());
@@ -165,6 +169,7 @@ private:
         ticks least = -1, most = longest_stage();
         if (!bound_layers(most)) return;
         while (most - least > 1) {
+            if (is_stopped()) return;
             auto const middle = least + (most - least) / 2;
             if (bound_layers(middle)) most = middle;
             else least = middle;
@@ -197,24 +202,30 @@ private:
     }
 
     /// Fills, by subset, the earliest layer at which the stages behind may begin and the latest that those before may reach,
-    /// no stage above `upto`; false where they cannot hold all layers.
+    /// no stage above `upto`; false where they cannot hold all layers, or stopped.
     bool bound_layers(ticks upto) {
         std::ranges::fill(earliest_, layers_);
         std::ranges::fill(latest_, std::size_t{0});
-        for (std::size_t n = 1; n < subsets_.size(); ++n)
+        bool reaches = false;
+        for (std::size_t n = 1; n < subsets_.size(); ++n) {
+            if (n % 1024 == 1023 && is_stopped()) return false;
             for (auto const& e : subsets_[n].into) {
                 auto const& before = before_[e.kind];
                 auto const end = earliest_[e.from];
                 auto const first = std::lower_bound(before.begin(), before.begin() + static_cast<std::ptrdiff_t>(end), before[end] - upto) - before.begin();
                 earliest_[n] = std::min(earliest_[n], static_cast<std::size_t>(first));
             }
-        if (earliest_.back() > 0) return false;
-        for (std::size_t n = subsets_.size(); n-- > 1;)
+            reaches |= subsets_[n].is_complete && earliest_[n] == 0;
+        }
+        if (!reaches) return false;
+        for (std::size_t n = subsets_.size(); n-- > 1;) {
+            if (n % 1024 == 1023 && is_stopped()) return false;
             for (auto const& e : subsets_[n].into) {
                 auto const& before = before_[e.kind];
                 auto const end = std::upper_bound(before.begin() + static_cast<std::ptrdiff_t>(latest_[n]), before.end(), before[latest_[n]] + upto) - before.begin() - 1;
                 latest_[e.from] = std::max(latest_[e.from], static_cast<std::size_t>(end));
             }
+        }
         return latest_.front() == layers_;
     }
 
@@ -249,13 +260,20 @@ private:
         if (!bound_layers(n.upto)) return false;
         // Of equally slow stages the last counts: where only one time is left for it, those behind it are faster.
         ticks const tail_upto = Schedule::counts_tail && n.upto - n.above == 1 ? n.above : n.upto;
+        n.cost = infinite;
+        std::size_t full = 0, stages = 0, work = 0;
         for (std::size_t subset = 0; subset < subsets_.size(); ++subset) {
-            if (subset % 256 == 255 && is_stopped()) return false;
+            if (work > (1 << 18)) {
+                if (is_stopped()) return false;
+                work = 0;
+            }
             for (auto* table : {&head_, &tail_})
                 std::fill_n(table->begin() + static_cast<std::ptrdiff_t>(offset_[subset]), rows(subset) * (layers_ + 1), infinite);
             if (subset == 0) tail_[layers_] = 0;
             if (subset == 0 || earliest_[subset] > latest_[subset]) continue;
-            statistics_.cells += rows(subset) * (latest_[subset] + 1 - earliest_[subset]);
+            auto const cells = rows(subset) * (latest_[subset] + 1 - earliest_[subset]);
+            statistics_.cells += cells;
+            work += 16 + cells * subsets_[subset].into.size();
             for (auto const& e : subsets_[subset].into) {
                 auto const fewest = subsets_[e.from].fewest;
                 for (auto behind = fewest; behind < fewest + rows(e.from); ++behind) {
@@ -266,26 +284,24 @@ private:
                     relax(subset, e, behind, &tail_[from], tail_factor, -1, tail_upto, &tail_[to]);
                 }
             }
+            for (auto s = subsets_[subset].fewest; subsets_[subset].is_complete && s < subsets_[subset].fewest + rows(subset); ++s)
+                if (head_[row(subset, s)] < n.cost) {
+                    n.cost = head_[row(subset, s)];
+                    full = subset;
+                    stages = s;
+                }
         }
-        n.cost = infinite;
-        std::size_t const full = subsets_.size() - 1, fewest = subsets_[full].fewest;
-        std::size_t stages = fewest;
-        for (auto s = fewest; s < fewest + rows(full); ++s)
-            if (head_[row(full, s)] < n.cost) {
-                n.cost = head_[row(full, s)];
-                stages = s;
-            }
         if (n.cost == infinite) return false;
-        follow(n, stages, tail_upto);
+        follow(n, full, stages, tail_upto);
         return true;
     }
 
     /// Walks back through the tables along an equality that holds at every step.
-    void follow(node& n, std::size_t stages, ticks tail_upto) {
+    void follow(node& n, std::size_t full, std::size_t stages, ticks tail_upto) {
         std::vector<template_stage> found;
         std::vector<ticks> times;
         bool in_tail = false;
-        for (std::size_t subset = subsets_.size() - 1, first = 0; subset != 0;) {
+        for (std::size_t subset = full, first = 0; subset != 0;) {
             ticks const value = (in_tail ? tail_ : head_)[row(subset, stages) + first];
             auto const go_on = [&] {
                 for (auto const& e : subsets_[subset].into) {
@@ -335,9 +351,7 @@ private:
 
     bool is_stopped() {
         if (which_limit_ != search::limit_kind::none) return true;
-        if (options_.stop.stop_requested()) which_limit_ = search::limit_kind::stopped;
-        else if (statistics_.cells >= options_.label_limit) which_limit_ = search::limit_kind::labels;
-        else if (options_.time_limit_seconds && elapsed() >= *options_.time_limit_seconds) which_limit_ = search::limit_kind::time;
+        which_limit_ = statistics_.cells >= options_.label_limit ? search::limit_kind::labels : deadline_.reached();
         return which_limit_ != search::limit_kind::none;
     }
 
@@ -349,6 +363,7 @@ private:
     template_problem const& problem_;
     Schedule const& schedule_;
     template_options const& options_;
+    search::deadline deadline_;
     std::size_t layers_;
     device_walk walk_;
     stage_kinds kinds_;
@@ -371,7 +386,6 @@ private:
     std::vector<template_stage> stages_;
     search::limit_kind which_limit_ = search::limit_kind::none;
     template_statistics statistics_;
-    std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
 } // namespace heddle::detail

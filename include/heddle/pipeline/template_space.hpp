@@ -42,7 +42,7 @@ struct template_cuts {
     }
 };
 
-/// A levelled problem whose goals are the templates that use all devices and end at the given cuts.
+/// A levelled problem whose goals are the templates that use all devices, but for machines that may be left out, and end at the given cuts.
 ///
 /// A label has the sum of the stages, the slowest with the cost it would have as the slowest, and their number. A stage in
 /// front is the slowest only if it is slower than all behind it, and then it costs the same whatever was the slowest before.
@@ -66,7 +66,7 @@ public:
     }
 
     [[nodiscard]] std::pair<state, label> initial() const { return {{device_walk::none(), cuts_.layers.size() - 1}, {}}; }
-    [[nodiscard]] bool is_goal(state const& s) const { return s.position == 0 && s.devices == walk_.all(); }
+    [[nodiscard]] bool is_goal(state const& s) const { return s.position == 0 && walk_.is_complete(s.devices); }
     [[nodiscard]] std::size_t level(state const& s) const { return cuts_.layers.size() - 1 - s.position; }
     [[nodiscard]] double total(label const& l) const { return l.cost; }
 

@@ -3,10 +3,13 @@
 /// @brief What a plan costs on a cluster, device by device, on its integral shares.
 #pragma once
 
+#include <heddle/cost/alike_devices.hpp>
+#include <heddle/cost/atoms.hpp>
 #include <heddle/cost/duplex.hpp>
 #include <heddle/cost/overlapped.hpp>
 #include <heddle/cost/serial.hpp>
 #include <heddle/cost/timeline.hpp>
+#include <heddle/plan/buckets.hpp>
 #include <heddle/plan/plan.hpp>
 
 #include <algorithm>
@@ -19,12 +22,12 @@
 namespace heddle {
 
 /// A model with a class of its own for every device, in the cluster's order.
-[[nodiscard]] inline cost_model per_device_model(cluster const& c, element_type main) {
+[[nodiscard]] inline cost_model per_device_model(cluster const& c, element_type main, bytes bucket = {}) {
     std::vector<device_class> classes;
     auto const types = c.devices();
     auto const sizes = c.group_sizes();
     for (std::size_t d = 0; d < types.size(); ++d) classes.push_back({types[d], 1, sizes[d]});
-    return cost_model(c, std::move(classes), main);
+    return cost_model(c, std::move(classes), main, bucket);
 }
 
 /// The element type that most of a plan's work is done in.
@@ -33,6 +36,9 @@ namespace heddle {
     for (auto const& s : p.steps) work[static_cast<std::size_t>(s.step.type)] += s.step.forward.operations.value;
     return static_cast<element_type>(std::ranges::max_element(work) - work.begin());
 }
+
+/// The model that a plan is priced with.
+[[nodiscard]] inline cost_model per_device_model(cluster const& c, plan const& p) { return per_device_model(c, main_type(p), p.provenance.training.bucket); }
 
 [[nodiscard]] inline integral_shares shares_of(plan const& p) { return integral_shares(p.ratios, p.cuts); }
 
@@ -148,31 +154,33 @@ struct plan_cost {
 /// Prices a plan, on the cluster it was made for or on another one with as many devices.
 /// Throws `input_error` if the numbers of devices differ, or the cluster has device groups and the plan is not made for any.
 [[nodiscard]] inline plan_cost evaluate(plan const& p, cluster const& c) {
-    auto const model = per_device_model(c, main_type(p));
-    if (model.class_count() != p.devices.size())
-        throw input_error("cluster '" + c.name + "'", "has " + std::to_string(model.class_count()) + " devices, the plan is for " +
-                          std::to_string(p.devices.size()));
+    alike_devices alike(c);
+    if (alike.of_device.size() != p.devices.size())
+        throw input_error("cluster '" + c.name + "'", "has " + std::to_string(alike.of_device.size()) + " devices, the plan is for " +
+                          std::to_string(p.devices.size()) + ", expected as many");
     if (has_groups(c) && !p.has_groups())
-        throw input_error("cluster '" + c.name + "'", "has device groups, the plan is for single devices");
-    auto const shares = shares_of(p);
+        throw input_error("cluster '" + c.name + "'", "has device groups, the plan is for single devices, expected those");
+    for (auto const& cut : p.cuts) alike.refine(cut.counts);
+    cost_model const model(c, alike.classes, main_type(p), p.provenance.training.bucket);
+    largest_shares const shares(shares_of(p), alike.of_device); // and the only ones of a class
     auto const& training = p.provenance.training;
     if (training.interleaves() && p.has_groups()) throw input_error("plan", "has device groups, whose micro-batches do not take turns");
     double const activations = training.micro_batches, gradients = training.interleaves() ? 2 : 1;
     plan_cost cost;
-    cost.memory.resize(model.class_count());
+    std::vector<memory_terms> of_class(model.class_count());
     std::vector<step_cost> prices;
     momentary_memory momentary;
     for (auto const& s : p.steps) {
         auto const& price = prices.emplace_back(model.price(s.step, shares));
         momentary.add(s.instruction.what, price);
         share_vector const* const split = s.step.share.is_split() ? &shares(s.step.share) : nullptr;
-        for (std::size_t d = 0; d < model.class_count(); ++d) {
-            double const share = split ? (*split)[d] : 1;
-            auto& memory = cost.memory[d];
+        for (std::size_t k = 0; k < model.class_count(); ++k) {
+            double const share = split ? (*split)[k] : 1;
+            auto& memory = of_class[k];
             if (s.instruction.what == instruction::kind::read) {
                 auto const& tensor = p.tensors[s.instruction.tensor];
-                double const value = cost_model::at(model.on_member(held_bytes(tensor.size(), s.instruction.to, tensor.inside != no_factor), d), share);
-                double const stored = cost_model::at(model.on_member(s.step.stored, d), share);
+                double const value = cost_model::at(model.on_member(held_bytes(tensor.size(), s.instruction.to, tensor.inside != no_factor), k), share);
+                double const stored = cost_model::at(model.on_member(s.step.stored, k), share);
                 (tensor.role == tensor_role::parameter ? memory.parameters : memory.inputs) += tensor.role == tensor_role::input ? stored : value;
                 if (tensor.trainable) {
                     double const copies = gradients + (training.copies_gradients && s.instruction.to == form::replicated() ? 1 : 0);
@@ -181,22 +189,26 @@ struct plan_cost {
                 }
             }
             bool const is_gradient = s.instruction.what == instruction::kind::convert && p.tensors[s.instruction.tensor].role == tensor_role::parameter;
-            (is_gradient ? memory.gradients : memory.activations) += cost_model::at(model.on_member(s.step.saved, d), share);
+            (is_gradient ? memory.gradients : memory.activations) += cost_model::at(model.on_member(s.step.saved, k), share);
             for (auto const& [t, f] : s.saved) {
                 auto const& tensor = p.tensors[t];
-                holding const held = model.on_member(held_bytes(tensor.size(), f, tensor.inside != no_factor), d);
-                double const bytes_held = cost_model::at(held, f.is_shard() ? shares({t, f.factor()})[d] : 1);
+                holding const held = model.on_member(held_bytes(tensor.size(), f, tensor.inside != no_factor), k);
+                double const bytes_held = cost_model::at(held, f.is_shard() ? shares({t, f.factor()})[k] : 1);
                 if (tensor.role == tensor_role::parameter) memory.parameters += bytes_held;
                 else memory.activations += activations * bytes_held;
             }
         }
     }
+    auto const gradients_sent = gradient_collectives(p, model, shares);
+    for (std::size_t n = 0; n < prices.size(); ++n)
+        if (p.steps[n].step.reduces_gradients()) prices[n].deferred = gradients_sent[n].seconds;
     if (training.interleaves()) cost.time = detail::time_of(duplex(model.class_count(), training), prices, p.stages);
     else cost.time = training.overlaps_gradients ? detail::time_of(overlapped(model.class_count()), prices) : detail::time_of(serial(model.class_count()), prices);
-    for (std::size_t d = 0; d < model.class_count(); ++d) {
-        cost.memory[d].communication = momentary.most();
-        cost.fits = cost.fits && cost.memory[d].total() <= model.memory_limit(d);
+    for (std::size_t k = 0; k < model.class_count(); ++k) {
+        of_class[k].communication = momentary.most();
+        cost.fits = cost.fits && of_class[k].total() <= model.memory_limit(k);
     }
+    for (auto const k : alike.of_device) cost.memory.push_back(of_class[k]);
     return cost;
 }
 
@@ -204,7 +216,11 @@ struct plan_cost {
 [[nodiscard]] inline timeline run_serial(plan const& p, cluster const& c) {
     std::vector<step> steps;
     for (auto const& s : p.steps) steps.push_back(s.step);
-    return run_serial(steps, per_device_model(c, main_type(p)), shares_of(p), p.provenance.training.overlaps_gradients);
+    auto const model = per_device_model(c, p);
+    auto const shares = shares_of(p);
+    std::vector<double> gradients;
+    for (auto const& sent : gradient_collectives(p, model, shares)) gradients.push_back(sent.seconds);
+    return run_serial(steps, model, shares, p.provenance.training.overlaps_gradients, gradients);
 }
 
 } // namespace heddle

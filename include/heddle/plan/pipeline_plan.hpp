@@ -75,6 +75,8 @@ struct pipeline_plan {
     /// Share of the pipeline's time that its stages spend waiting, on average.
     double bubble = 0;
     double lower_bound = 0;
+    /// What status and lower bound are of, in words that follow "optimal among"; empty where nobody said.
+    std::string space;
     /// Seconds per iteration of other strategies under the same model; none where memory forbids them.
     std::map<std::string, std::optional<double>> baselines;
     /// What the search counted, by name.

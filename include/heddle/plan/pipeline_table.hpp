@@ -51,7 +51,7 @@ private:
         field("model", from.model + (from.model.empty() ? "" : ", ") + count(plan_.layers.size(), "layer"));
         field("cluster", from.cluster + (from.cluster.empty() ? "" : ", ") + count(plan_.devices.size(), "device"));
         field("planner", from.planner + " (heddle " + from.version + ")");
-        field("status", status_text(plan_.status, plan_.which_limit, plan_.exists()));
+        field("status", status_text(plan_.status, plan_.which_limit, plan_.exists(), plan_.space));
         field("reason", plan_.reason);
         if (!plan_.exists()) return;
         auto const copies = plan_.copies();
@@ -63,7 +63,7 @@ private:
         if (plan_.time.update.value > 0) field("  of it optimiser", in_seconds(plan_.time.update.value));
         field("idle", fixed(100 * plan_.bubble, 1) + " % of the pipeline's time");
         field("lower bound", plan_.lower_bound > 0 ? in_seconds(plan_.lower_bound) : "none");
-        if (plan_.lower_bound > 0) field("gap", fixed(100 * plan_.gap(), 2) + " %");
+        if (plan_.lower_bound > 0) field("gap", fixed(100 * plan_.gap(), 2) + " %" + among(plan_.space));
     }
 
     void add_stages() {

@@ -118,6 +118,8 @@ struct plan {
     time_terms time;
     std::vector<memory_terms> memory;
     double lower_bound = 0;
+    /// What status and lower bound are of, in words that follow "optimal among"; empty where nobody said.
+    std::string space;
     /// No program costs less at any ratios; none where that is not known. At most `lower_bound`.
     std::optional<double> global_lower_bound;
     /// Well-known strategies under the same model and options: the plan is no dearer, unless it keeps pins that they do not.

@@ -304,8 +304,8 @@ private:
 /// *Precondition:* `p.provenance.training.interleaves()`. *Throws* as `evaluate`.
 /// *Complexity.* Linear in the steps, times micro-batches and the square of the devices.
 [[nodiscard]] inline timeline simulate(plan const& p, cluster const& c, simulation_options const& options = {}) {
-    auto const model = per_device_model(c, main_type(p));
-    if (model.class_count() != p.devices.size()) throw input_error("cluster '" + c.name + "'", "has another number of devices than the plan");
+    auto const model = per_device_model(c, p);
+    if (model.class_count() != p.devices.size()) throw input_error("cluster '" + c.name + "'", "has " + std::to_string(model.class_count()) + " devices, the plan is for " + std::to_string(p.devices.size()) + ", expected as many");
     auto const shares = shares_of(p);
     auto const& training = p.provenance.training;
     duplex const clock(model.class_count(), training);
@@ -316,6 +316,7 @@ private:
     std::vector<run::piece> updates, refreshes;
     auto label = clock.initial();
     auto forced = p.stages.begin();
+    auto const gradients = gradient_collectives(p, model, shares);
     for (std::size_t n = 0; n < p.steps.size(); ++n) {
         auto const& s = p.steps[n].step;
         auto const price = model.price(s, shares);
@@ -323,12 +324,15 @@ private:
         if (begins) ++forced, clock.close(label);
         if (begins || duplex::ends_stage(label, price)) stages.emplace_back();
         clock.extend(label, price);
+        auto const add_one = [&](std::vector<run::piece>& into, std::size_t t, collective kind, double taken, bytes carried) {
+            bool const has_parts = kind == collective::all_gather || kind == collective::reduce_scatter;
+            double const copied = options.copies_parts && has_parts && taken > 0 ? 2 * carried.value : 0;
+            into.push_back({n, t, {taken + copied / slowest}});
+        };
         auto const add = [&](std::vector<run::piece>& into, transfer_list const& transfers) {
             for (std::size_t t = 0; t < transfers.size(); ++t) {
                 auto const chosen = model.decided(transfers[t], shares);
-                bool const has_parts = transfers[t].kind == collective::all_gather || transfers[t].kind == collective::reduce_scatter;
-                double const copied = options.copies_parts && has_parts && chosen.seconds > 0 ? 2 * payload(chosen.what, model.ranks(), shares).value : 0;
-                into.push_back({n, t, {chosen.seconds + copied / slowest}});
+                add_one(into, t, transfers[t].kind, chosen.seconds, payload(chosen.what, model.ranks(), shares));
             }
         };
         auto const part = [&](per_class const& all, kernel const& work) {
@@ -340,7 +344,8 @@ private:
         bool const is_unsharded = s.transient.value > 0;
         add(!s.once ? forward.transfers : is_unsharded ? forward.urgent : forward.patient, s.forward_transfers);
         add(!s.once ? backward.transfers : is_unsharded ? backward.urgent : backward.again, s.backward_transfers);
-        add(backward.patient, s.deferred_transfers);
+        if (!s.reduces_gradients()) add(backward.patient, s.deferred_transfers);
+        else if (!s.deferred_transfers.empty()) add_one(backward.patient, 0, s.deferred_transfers[0].kind, gradients[n].seconds, gradients[n].payload);
         forward.work.push_back(part(price.forward, s.forward));
         backward.work.insert(backward.work.begin(), part(price.backward, s.backward));
         updates.push_back({n, {}, {price.update.begin(), price.update.end()}});

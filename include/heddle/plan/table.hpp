@@ -74,12 +74,12 @@ private:
         field("cluster", from.cluster + (plan_.devices.empty() ? "" : (from.cluster.empty() ? "" : ", ") + count(plan_.devices.size(), "device")));
         if (from.training.interleaves()) field("schedule", std::to_string(from.training.micro_batches) + " micro-batches in turn, one's collectives beside another's computation");
         field("planner", from.planner.empty() ? "" : from.planner + " (heddle " + from.version + ")");
-        field("status", status_text(plan_.status, plan_.which_limit, plan_.exists()));
+        field("status", status_text(plan_.status, plan_.which_limit, plan_.exists(), plan_.space));
         field("reason", plan_.reason);
         if (!plan_.exists()) return;
         field("seconds per iteration", in_seconds(plan_.cost()));
         field("lower bound", plan_.lower_bound > 0 ? in_seconds(plan_.lower_bound) : "none");
-        if (plan_.lower_bound > 0) field("gap", fixed(100 * plan_.gap(), 2) + " %");
+        if (plan_.lower_bound > 0) field("gap", fixed(100 * plan_.gap(), 2) + " %" + among(plan_.space));
         if (plan_.global_lower_bound) field("bound at any ratios", in_seconds(*plan_.global_lower_bound));
     }
 

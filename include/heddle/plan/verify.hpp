@@ -368,7 +368,8 @@ private:
 
 /// Whether a plan's program computes what the single-device program does: every operand is held in the
 /// form its instruction asks for, every computation is one its index rule allows, shards line up, the loss
-/// ends partial or mirrored, and the work the plan carries is that of its instructions.
+/// ends partial or mirrored, and the work the plan carries is that of its instructions. What it says of time, memory and bounds is for
+/// `verify_figures` (plan/figures.hpp).
 /// *Complexity.* Linear in the plan, times a logarithm.
 [[nodiscard]] inline verification verify(indexed_program const& program, plan const& p) {
     try {
@@ -385,23 +386,20 @@ private:
     }
 }
 
-/// Of a plan whose micro-batches take turns, a `heddle::program` is that of the whole batch, any other that of one micro-batch.
+/// Of a plan whose micro-batches take turns the program is that of the whole batch.
 template <single_device_program Program>
 [[nodiscard]] verification verify(Program const& program, plan const& p) {
     if (!p.segments.empty() && p.segments.size() != static_cast<std::size_t>(program_access<Program>::operator_count(program)))
         return {false, "there is not one segment per operator of the model"};
-    if constexpr (std::same_as<Program, heddle::program>)
-        if (p.provenance.training.interleaves()) {
-            auto const indexed = index_program(program, p.segments);
-            auto const [statistic, operation] = obstacles_to_micro_batches(indexed);
-            if (statistic || operation) return {false, "micro-batches that take turns do not compute '" + indexed.operators[operation ? *operation : *statistic].name + "' of the whole batch"};
-            try {
-                return verify(index_program(micro_batch_of(program, p.provenance.training.micro_batches), p.segments), p);
-            } catch (input_error const& e) {
-                return {false, e.what()};
-            }
-        }
-    return verify(index_program(program, p.segments), p);
+    auto const indexed = index_program(program, p.segments);
+    if (!p.provenance.training.interleaves()) return verify(indexed, p);
+    auto const [statistic, operation] = obstacles_to_micro_batches(indexed);
+    if (statistic || operation) return {false, "micro-batches that take turns do not compute '" + indexed.operators[operation ? *operation : *statistic].name + "' of the whole batch"};
+    try {
+        return verify(index_program(micro_batch_of(program_of(program), p.provenance.training.micro_batches), p.segments), p);
+    } catch (input_error const& e) {
+        return {false, e.what()};
+    }
 }
 
 } // namespace heddle

@@ -8,9 +8,10 @@
 #include <heddle/pipeline/strategy.hpp>
 #include <heddle/pipeline/strategy_bound.hpp>
 #include <heddle/pipeline/strategy_walk.hpp>
+#include <heddle/planner/planning_progress.hpp>
+#include <heddle/search/deadline.hpp>
 
 #include <algorithm>
-#include <chrono>
 #include <cstddef>
 #include <limits>
 #include <map>
@@ -42,6 +43,7 @@ struct amp_options {
     search::annealing_options annealing{.steps = 500};
     std::optional<double> time_limit_seconds{};
     std::stop_token stop{};
+    progress_function progress{};
 };
 
 struct ranked_strategy {
@@ -69,6 +71,8 @@ struct amp_result {
     std::optional<std::size_t> best;
     /// No strategy is predicted to be faster, whatever its placement and layers.
     seconds lower_bound{0};
+    /// What status and bound are of, in words that follow "optimal among".
+    std::string space;
     /// Why there is none.
     std::string reason;
     /// Tensor degrees that divide every machine but lack a profile, so were not considered.
@@ -84,7 +88,7 @@ namespace detail {
 
 class amp_run {
 public:
-    amp_run(strategy_problem const& p, amp_options const& o) : problem_(p), options_(o), model_(p), start_(clock::now()) {
+    amp_run(strategy_problem const& p, amp_options const& o) : problem_(p), options_(o), until_(o.time_limit_seconds, o.stop), model_(p) {
         collect_degrees();
         collect_shapes();
     }
@@ -97,22 +101,28 @@ public:
                 out_.statistics.bounded = shapes_.size() - i;
                 break;
             }
+            tell("shape " + std::to_string(i + 1) + " of " + std::to_string(shapes_.size()));
             search_placements(shapes_[i].grid);
         }
         if (options_.annealing.steps > 0 && !out_.record.empty() && !is_stopped()) anneal();
         conclude();
         if constexpr (requires(ranked_strategy const& r) { { visitor.on_trial(r.plan, r.cost) } -> std::convertible_to<std::optional<seconds>>; })
             try_for_real(visitor);
-        out_.statistics.seconds = elapsed();
+        out_.statistics.seconds = until_.elapsed();
         return std::move(out_);
     }
 
 private:
-    using clock = std::chrono::steady_clock;
     struct candidate {
         parallel_shape grid;
         seconds bound;
     };
+
+    void tell(std::string const& phase) const {
+        if (!options_.progress) return;
+        auto const best = out_.record.empty() ? std::nullopt : std::optional(out_.record.front().cost.total.value);
+        options_.progress({phase, best, shapes_.empty() ? std::nullopt : std::optional(shapes_.front().bound.value)});
+    }
 
     void collect_degrees() {
         auto const usable = problem_.usable_degrees();
@@ -154,6 +164,11 @@ private:
         std::vector<candidate> kept;
         double least_excess = std::numeric_limits<double>::infinity();
         for (auto c : shapes_) {
+            if (is_stopped()) {
+                c.bound = quick_bound(c.grid);
+                kept.push_back(c);
+                continue;
+            }
             auto const found = bound_shape(model_, c.grid);
             out_.statistics.assignment += found.assignment.statistics;
             if (found.assignment.cost) {
@@ -174,12 +189,27 @@ private:
         std::ranges::sort(shapes_, {}, [](candidate const& c) { return std::tuple(c.bound, c.grid.degrees, c.grid.micro_batch_size); });
     }
 
+    /// What no strategy of a shape beats: its layers in equal parts on the fastest type.
+    [[nodiscard]] seconds quick_bound(parallel_shape const& grid) const {
+        std::set<std::size_t> types;
+        for (auto const& m : problem_.machines) types.insert(m.type);
+        seconds sum;
+        for (std::size_t l = 0; l < problem_.layer_count(); ++l) {
+            seconds least(std::numeric_limits<double>::infinity());
+            for (auto const t : types) least = std::min(least, problem_.time_on(t, grid.degrees.tensor, l, grid.micro_batch_size));
+            sum += least;
+        }
+        return sum * ((1 + static_cast<double>(grid.micro_batches - 1) / static_cast<double>(grid.degrees.pipeline)) * (1 - 1e-12));
+    }
+
     void search_placements(parallel_shape const& grid) {
         for (auto const& placement : placements(grid.degrees)) {
             if (is_stopped()) return;
             ++out_.statistics.placements;
             layer_assignment_options o;
             o.cutoff = cutoff();
+            o.time_limit_seconds = until_.left();
+            o.stop = until_.stop();
             if (auto s = assign_strategy(model_, grid, placement, o)) keep(*std::move(s));
         }
     }
@@ -220,6 +250,7 @@ private:
     }
 
     void anneal() {
+        tell("annealing");
         std::vector<parallel_shape> shapes;
         for (auto const& c : shapes_) shapes.push_back(c.grid);
         auto const& best = out_.record.front().plan;
@@ -228,7 +259,7 @@ private:
         auto o = options_.annealing;
         o.lower_bound = std::max(o.lower_bound, shapes_.front().bound.value);
         o.stop = options_.stop;
-        if (options_.time_limit_seconds) o.time_limit_seconds = std::max(0.0, *options_.time_limit_seconds - elapsed());
+        o.time_limit_seconds = until_.left();
         auto const found = search::anneal(walk, o);
         out_.statistics.annealing = found.statistics;
         if (!found.state || !found.cost) return;
@@ -237,6 +268,8 @@ private:
 
     void conclude() {
         (void)is_stopped();
+        bool const restricts = options_.pipeline || options_.data || !options_.tensor_degrees.empty() || !options_.spread_unevenly;
+        out_.space = std::string("pipelines of equal tensor groups and copies in these layers") + (restricts ? " of the degrees asked for" : "");
         if (!shapes_.empty()) out_.lower_bound = shapes_.front().bound;
         if (out_.record.empty()) {
             if (shapes_.empty()) { // proven before any limit was looked at
@@ -272,18 +305,15 @@ private:
         else if (tried > 0) out_.best = tried < out_.record.size() ? std::optional(tried) : std::nullopt;
     }
 
-    [[nodiscard]] double elapsed() const { return std::chrono::duration<double>(clock::now() - start_).count(); }
     bool is_stopped() {
-        if (out_.which_limit != search::limit_kind::none) return true;
-        if (options_.stop.stop_requested()) out_.which_limit = search::limit_kind::stopped;
-        else if (options_.time_limit_seconds && elapsed() >= *options_.time_limit_seconds) out_.which_limit = search::limit_kind::time;
+        if (out_.which_limit == search::limit_kind::none) out_.which_limit = until_.reached();
         return out_.which_limit != search::limit_kind::none;
     }
 
     strategy_problem const& problem_;
     amp_options const& options_;
+    search::deadline until_;
     strategy_model model_;
-    clock::time_point start_;
     std::vector<std::size_t> degrees_;
     std::vector<candidate> shapes_;
     std::map<parallel_degrees, std::vector<device_placement>> placements_;

@@ -3,6 +3,7 @@
 /// @brief A cluster's devices by type: what a planner decides for all of a type at once.
 #pragma once
 
+#include <heddle/cost/alike_devices.hpp>
 #include <heddle/cost/atoms.hpp>
 #include <heddle/cost/cost_model.hpp>
 
@@ -14,20 +15,8 @@
 namespace heddle {
 
 /// Device types, of groups of one size, as classes in order of first device.
-struct device_types {
-    std::vector<device_class> classes;
-    std::vector<std::size_t> of_device;
-
-    explicit device_types(cluster const& c) {
-        auto const types = c.devices();
-        auto const sizes = c.group_sizes();
-        for (std::size_t d = 0; d < types.size(); ++d) {
-            auto const found = std::ranges::find_if(classes, [&](device_class const& k) { return k.type == types[d] && k.group_size == sizes[d]; });
-            of_device.push_back(static_cast<std::size_t>(found - classes.begin()));
-            if (found == classes.end()) classes.push_back({types[d], 1, sizes[d]});
-            else ++found->count;
-        }
-    }
+struct device_types : alike_devices {
+    using alike_devices::alike_devices;
 
     /// From a ratio per type to one per device, segment by segment.
     [[nodiscard]] ratio_table per_device(ratio_table const& per_type) const {

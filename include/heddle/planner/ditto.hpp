@@ -10,6 +10,8 @@
 #include <heddle/pipeline/template.hpp>
 #include <heddle/pipeline/template_plan.hpp>
 #include <heddle/pipeline/template_problem.hpp>
+#include <heddle/planner/planning_progress.hpp>
+#include <heddle/search/deadline.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -31,8 +33,22 @@ struct ditto_options {
     template_method method = template_method::both;
     folding_options folding{};
     recovery_options recovery{};
-    /// Of the exact search.
+    /// Of the exact search; where there is a recovery before, its time counts too.
     template_options exact{};
+    progress_function progress{};
+
+    /// When all of it ends.
+    [[nodiscard]] search::deadline until() const {
+        auto const& last = method == template_method::recover ? recovery.limits : exact;
+        return search::deadline(last.time_limit_seconds, last.stop);
+    }
+    /// The same in no more time. Nothing: in any.
+    [[nodiscard]] ditto_options within(std::optional<double> time_limit) const {
+        auto o = *this;
+        for (auto* limit : {&o.recovery.limits.time_limit_seconds, &o.exact.time_limit_seconds})
+            if (time_limit) limit->emplace(std::min(limit->value_or(*time_limit), *time_limit));
+        return o;
+    }
 };
 
 struct ditto_plan {
@@ -43,7 +59,7 @@ struct ditto_plan {
     std::optional<seconds> recovered{};
 };
 
-/// Plans a pipeline over machines of several types that uses all devices.
+/// Plans a pipeline over machines of several types that uses all devices, but for machines left out where there are more than layers.
 ///
 /// *Returns* `recover`'s result, `plan_template`'s result, or the better of the two with the better bound: `optimal` where the
 /// exact search ends. *Throws* `input_error` before work starts.
@@ -51,13 +67,19 @@ struct ditto_plan {
 template <pipeline_schedule Schedule = one_f_one_b>
 [[nodiscard]] ditto_plan plan_ditto(template_problem const& p, ditto_options const& o = {}, Schedule const& schedule = {}) {
     if (o.method == template_method::exact) return {plan_template(p, o.exact, schedule)};
+    auto const until = o.until();
+    auto const tell = [&](char const* phase, std::optional<double> cost, std::optional<double> bound) {
+        if (o.progress) o.progress({phase, cost, bound});
+    };
+    tell("recovery", {}, {});
     auto const folded = fold(p, o.folding);
     ditto_plan out{recover(p, folded, o.recovery, schedule), folded};
     if (out.best.cost) out.recovered = out.best.cost->total;
     if (o.method == template_method::recover || out.best.status == search::status::optimal) return out;
 
-    auto limits = o.exact;
+    auto limits = o.within(until.left()).exact;
     if (out.recovered) limits.cutoff = std::min(limits.cutoff, *out.recovered);
+    tell("exact search", out.recovered ? std::optional(out.recovered->value) : std::nullopt, out.best.lower_bound.value);
     auto better = plan_template(p, limits, schedule);
     better.statistics += out.best.statistics;
     if (better.cost || !out.recovered) {
@@ -83,7 +105,7 @@ struct replication_options {
 /// Copies of one template side by side, which share the micro-batches evenly.
 struct replicated_template {
     std::size_t copies = 0;
-    /// Machines of each type in a copy, and those in none.
+    /// Machines of each type for a copy, which may leave some out, and those for none.
     std::vector<std::size_t> machines, idle;
     /// What one copy does, with its part of the micro-batches rounded up.
     pipeline_template each;
@@ -92,7 +114,7 @@ struct replicated_template {
 };
 
 /// Divides a cluster into equal copies of a smaller one and plans that: every set of machines that is small enough, in as many
-/// copies as there can be, whichever is the fastest. What the copies have to tell each other is not counted.
+/// copies as there can be, whichever is the fastest. Time limits are of all together. What the copies have to tell each other is not counted.
 ///
 /// The status is that of `each`; without copies, `each` says why. *Throws* `input_error`.
 /// *Complexity.* A `plan_ditto` per set of machines tried, at most `most_machines` of them.
@@ -105,9 +127,12 @@ template <pipeline_schedule Schedule = one_f_one_b>
         return sum;
     };
     replicated_template best;
+    auto const until = o.plan.until();
     std::size_t copies = 1;
     while (count(copies) > o.most_machines && count(copies + 1) > 0) ++copies;
+    auto cut_short = search::limit_kind::none;
     for (; count(copies) > 0; ++copies) {
+        if (best.copies != 0 && (cut_short = until.reached()) != search::limit_kind::none) break;
         auto most = std::numeric_limits<std::size_t>::max(); // with the same machines in each
         for (auto const& t : p.types)
             if (t.device_count() > 0 && t.machines >= copies) most = std::min(most, t.machines / (t.machines / copies));
@@ -120,11 +145,15 @@ template <pipeline_schedule Schedule = one_f_one_b>
         }
         q.micro_batches = (p.micro_batches + static_cast<std::int64_t>(copies) - 1) / static_cast<std::int64_t>(copies);
         if (!schedule.can_run({std::min(q.device_count(), q.layer_count()), q.micro_batches})) continue;
-        r.each = plan_ditto(q, o.plan, schedule).best;
+        r.each = plan_ditto(q, o.plan.within(until.left()), schedule).best;
         bool const is_better = r.each.cost && (!best.each.cost || r.each.cost->total < best.each.cost->total);
         if (is_better || best.copies == 0) best = std::move(r);
     }
     if (best.copies == 0) best.each.reason = "the schedule can run on no number of copies";
+    if (cut_short != search::limit_kind::none) {
+        best.each.status = search::status::limit;
+        best.each.which_limit = cut_short;
+    }
     if (!best.each.cost) best.copies = 0;
     best.lower_bound = static_cast<double>(p.micro_batches) * least_time_per_micro_batch(p);
     return best;

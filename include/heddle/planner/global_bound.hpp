@@ -105,7 +105,7 @@ private:
                model_.time(s.deferred, k, s.type, s.category, false, 1) + cost_model::at(s.update, share) / model_.bandwidth(k) + model_.time(s.inside_update, k, share);
     }
     [[nodiscard]] std::pair<double, share_vector> of(step const& s, side_weights side) const {
-        double const transfers = least(s.forward_transfers) + least(s.backward_transfers) + least(s.update_transfers) + side.gradients * least(s.deferred_transfers);
+        double const transfers = least(s.forward_transfers) + least(s.backward_transfers) + least(s.update_transfers) + side.gradients * least(s.deferred_transfers, s.reduces_gradients());
         auto const at = [&](std::size_t k, double share) {
             double const held = cost_model::at(model_.on_member(s.stored, k), share) + cost_model::at(model_.on_member(s.saved, k), share);
             return weights_.time.clock[k] * seconds_of(s, side, k, share) + weights_.memory[k] * held;
@@ -137,14 +137,15 @@ private:
         return sum;
     }
     /// Padded and grouped shards alike move fastest when they are equal; what equal shares do not move at all may be nothing.
-    [[nodiscard]] double least(transfer_list const& transfers) const {
+    [[nodiscard]] double least(transfer_list const& transfers, bool are_gradients = false) const {
         double sum = 0;
         for (transfer t : transfers) {
             if (t.redistributes) continue;
-            double across = model_.time_across(t, even_);
+            auto const time_across = [&] { return are_gradients && fits_bucket(t, model_.bucket()) ? model_.time_in_bucket(t, even_) : model_.time_across(t, even_); };
+            double across = time_across();
             if (!t.how && has_grouped_kind(t.kind)) {
                 t.how = uneven::grouped;
-                across = std::min(across, model_.time_across(t, even_));
+                across = std::min(across, time_across());
             }
             sum += across + model_.time_inside_groups(t.before, t.size, t.from, none_) + model_.time_inside_groups(t.after, t.size, t.to, none_);
         }

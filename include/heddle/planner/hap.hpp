@@ -33,7 +33,7 @@ template <single_device_program Program, ratio_solver Solver>
         if (!segmented_ratio_solver<std::remove_reference_t<Solver>>) throw input_error("segments", "the ratio solver solves for one segment only");
     }
     indexed_program indexed = index_program(program);
-    if (has_groups(c) && options.training.interleaves()) throw input_error("cluster '" + c.name + "'", "has device groups, whose micro-batches do not take turns");
+    if (has_groups(c) && options.training.interleaves()) throw input_error("cluster '" + c.name + "'", "has device groups, whose micro-batches do not take turns, expected single devices");
     if (has_groups(c)) split_inside(indexed);
     auto asked = options;
     find_cuts(indexed, asked.pinned);

@@ -13,6 +13,7 @@
 #include <heddle/planner/global_bound.hpp>
 #include <heddle/planner/memory_reason.hpp>
 #include <heddle/planner/pins.hpp>
+#include <heddle/planner/planning_progress.hpp>
 #include <heddle/planner/synthesis.hpp>
 #include <heddle/theory/view_conversions.hpp>
 
@@ -25,6 +26,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <stop_token>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -35,7 +37,7 @@ namespace heddle {
 struct hap_options {
     training_options training{};
     synthesis_options synthesis{};
-    /// Limits of one last search at the best ratios, run where one before it was cut short; where memory binds and something fits, only if
+    /// Limits of one last search at the best ratios, run where one before it was cut short; where memory binds and something fits, or gradients overlap, only if
     /// one paid, see `synthesis_result::search_pays`.
     search::options last_search{.label_limit = 200'000, .comparison_limit = 50'000'000};
     /// Pairs of program and ratios tried from each start.
@@ -50,8 +52,9 @@ struct hap_options {
     /// Tensors that are read or computed in these forms alone; baselines that do otherwise are priced all the same.
     std::vector<pinned_tensor> pinned{};
     std::optional<double> time_limit_seconds{};
-    /// Called with every pair of program and ratios that was priced.
-    std::function<void(trajectory_point const&)> progress{};
+    /// Once stop is requested, planning ends soon with the best found, as when time is over.
+    std::stop_token stop{};
+    progress_function progress{};
 };
 
 namespace detail {
@@ -61,7 +64,7 @@ template <class Accumulator, ratio_solver Solver>
 class hap_run {
 public:
     hap_run(indexed_program const& program, cluster const& c, Solver& solver, hap_options const& options)
-        : cluster_(c), solver_(solver), options_(options), space_(program, operator_kinds(program), options.cuts), types_(c), model_(c, types_.classes, main_type(program)),
+        : cluster_(c), solver_(solver), options_(options), space_(program, operator_kinds(program), options.cuts), types_(c), model_(c, types_.classes, main_type(program), options.training.bucket),
           proportional_(everywhere(compute_proportional(model_, main_type(program)))), even_(everywhere(even(model_))) {
         if (interleaves) space_.divide_into_stages();
     }
@@ -87,7 +90,8 @@ private:
         ratio_table ratios;
     };
     plan alternate_from(std::vector<starting_point> starts) {
-        if (options_.pinned.empty()) graph_ = explore(wanted(fastest_programs(space_.program())));
+        tell("programs");
+        if (options_.pinned.empty()) graph_ = explore(wanted(fastest_programs(space_.program(), gather())));
         else widen(); // pins may forbid what is fastest without them
         for (auto const& s : starts) alternate(s.name, s.ratios);
         if (memory_binds_) {
@@ -103,13 +107,18 @@ private:
             alternate("best ratios, curved", best_ratios_);
             for (auto const& s : starts) alternate(s.name + ", curved", s.ratios);
         }
+        if (best_) look_around(starts);
         if (!search_proves && which_limit_ != search::limit_kind::none && (search_pays_ || !memory_binds_ || !best_)) search_longer();
         if (!best_) return infeasible();
+        move_atoms();
         prove();
         finish(*best_);
         return std::move(*best_);
     }
 
+    [[nodiscard]] best_gather gather() const {
+        return interleaves ? best_gather::before_use : options_.training.copies_gradients ? best_gather::either : best_gather::after_update;
+    }
     /// The same ratios in every segment.
     [[nodiscard]] ratio_table everywhere(std::vector<double> const& per_type) const { return ratio_table(segment_count(space_.program()), per_type); }
 
@@ -140,10 +149,30 @@ private:
         return {space_, graph, steps_, model, shares, options_.training};
     }
     [[nodiscard]] priced_graph price(ratio_table const& ratios) const { return price(graph_, model_, ratios); }
-    /// Classes are devices here, at the plan's own shares.
-    [[nodiscard]] priced_graph price_as_planned(cost_model const& per_device) const {
-        return {space_, graph_, steps_, per_device, integral_shares(space_.program(), best_->ratios, best_->cuts), options_.training};
-    }
+    /// The plan's own shares, and prices at them. Devices of one class have equal shares of everything: a class priced at larger ones would not bound them.
+    struct planned_prices {
+        integral_shares shares;
+        alike_devices devices;
+        cost_model model;
+        priced_graph priced;
+
+        planned_prices(hap_run const& run, plan const& p)
+            : shares(run.space_.program(), p.ratios, p.cuts), devices(parted(run, shares)), model(run.cluster_, devices.classes, main_type(run.space_.program()), run.options_.training.bucket),
+              priced(run.space_, run.graph_, run.steps_, model, largest_shares(shares, devices.of_device), run.options_.training) {}
+        planned_prices(planned_prices const&) = delete;
+        planned_prices& operator=(planned_prices const&) = delete;
+
+    private:
+        static alike_devices parted(hap_run const& run, integral_shares const& shares) {
+            alike_devices result(run.cluster_);
+            std::set<share_vector const*> seen;
+            auto const& tensors = run.space_.program().tensors;
+            for (tensor_id t = 0; t < tensors.size(); ++t)
+                for (std::size_t f = 0; f < tensors[t].factors.size(); ++f)
+                    if (auto const& share = shares(share_ref{t, static_cast<factor_number>(f)}); seen.insert(&share).second) result.refine(share);
+            return result;
+        }
+    };
 
     /// Prices a pair on integral shares and keeps it if it is the best so far.
     std::optional<double> consider(std::string origin, move_list const& path, ratio_table const& ratios) {
@@ -151,14 +180,21 @@ private:
         std::optional<double> seconds;
         if (cost.fits) seconds = p.cost();
         trajectory_.push_back({std::move(origin), p.ratios, seconds});
-        if (options_.progress) options_.progress(trajectory_.back());
         bool const is_allowed = std::ranges::all_of(p.steps, [&](plan_step const& s) { return keeps_pins(space_.program(), options_.pinned, s.instruction); });
         if (seconds && is_allowed && (!best_ || *seconds < best_->cost())) {
             best_ = std::move(p);
             best_path_ = path;
             best_ratios_ = ratios;
         }
+        tell(trajectory_.back().origin);
         return seconds;
+    }
+    void tell(std::string const& phase) const {
+        if (!options_.progress) return;
+        planning_progress now{phase};
+        if (best_) now.cost = best_->cost();
+        if (best_ && bound_.ratios == best_ratios_) now.lower_bound = bound_.seconds;
+        options_.progress(now);
     }
 
     /// The strategies that trainers offer, each at its best: under the plan's options and, some of them, with the other choice of gradient overlap.
@@ -168,6 +204,8 @@ private:
         other_training.overlaps_gradients = !other_training.overlaps_gradients;
         std::string const otherwise = other_training.overlaps_gradients ? ", with gradient overlap" : ", without gradient overlap";
         for (auto const& b : baselines_of(space_.program())) {
+            if (is_stopped() && best_) return;
+            tell("baseline " + b.at_even);
             auto const graph = explore(b.allowed);
             auto const run = [&](std::string const& name, ratio_table const& ratios) {
                 auto const priced = price(graph, model_, ratios);
@@ -198,15 +236,19 @@ private:
     }
 
     /// Program, ratios, program, ... until a pair repeats or rounds are over (HAP section 3.1).
-    void alternate(std::string const& start, ratio_table ratios) {
+    void alternate(std::string const& start, ratio_table ratios) { alternate(start, std::move(ratios), model_); }
+    /// As `model` has it: the times and the memory of this or another cluster of the same devices. What is found is priced on this one.
+    void alternate(std::string const& start, ratio_table ratios, cost_model const& model) {
         std::set<move_list> seen;
         for (int round = 0; round < options_.rounds && !out_of_time(); ++round) {
             auto options = options_.synthesis;
             if (search_proves) options.search.label_limit = 0;
-            auto const found = synthesise_at(ratios, options);
-            search_pays_ |= found.which_limit != search::limit_kind::none && found.search_pays;
             std::string const origin = start + ", round " + std::to_string(round + 1);
+            tell(origin);
+            auto const found = synthesise_at(ratios, options, model);
+            search_pays_ |= found.which_limit != search::limit_kind::none && found.search_pays;
             if (!found.path) {
+                if (&model != &model_) return;
                 if (auto const roomier = make_room(origin, ratios); roomier && round == 0) {
                     ratios = *roomier;
                     continue;
@@ -215,7 +257,7 @@ private:
             }
             consider(origin + ", program", *found.path, ratios);
             bool const is_new = seen.insert(*found.path).second;
-            auto const balanced = balance_at(*found.path, ratios);
+            auto const balanced = balance_at(*found.path, ratios, model);
             if (!balanced) return;
             consider(origin + ", ratios", *found.path, *balanced);
             double change = 0;
@@ -226,31 +268,36 @@ private:
         }
     }
 
-    [[nodiscard]] std::optional<ratio_table> balance_at(move_list const& path, ratio_table const& ratios) {
-        return balance(path, ratios, {space_, steps_, model_, options_.training, proportional_.front()}, solver_, follows_curves_);
+    [[nodiscard]] std::optional<ratio_table> balance_at(move_list const& path, ratio_table const& ratios) { return balance_at(path, ratios, model_); }
+    [[nodiscard]] std::optional<ratio_table> balance_at(move_list const& path, ratio_table const& ratios, cost_model const& model) {
+        return balance(path, ratios, {space_, steps_, model, options_.training, proportional_.front()}, solver_, follows_curves_);
     }
 
     synthesis_result synthesise_within_time(priced_graph const& priced, synthesis_options options) {
         if (options_.time_limit_seconds) options.search.time_limit_seconds = std::max(0.0, *options_.time_limit_seconds - elapsed());
+        options.search.stop = options_.stop;
+        if (is_stopped()) options.relaxation_rounds = 1;
         auto found = synthesise<Accumulator>(priced, options);
         statistics_ += found.statistics;
         return found;
     }
-    synthesis_result synthesise_at(ratio_table const& ratios, synthesis_options options) {
+    synthesis_result synthesise_at(ratio_table const& ratios, synthesis_options options) { return synthesise_at(ratios, std::move(options), model_); }
+    synthesis_result synthesise_at(ratio_table const& ratios, synthesis_options options, cost_model const& model) {
         if (weights_) options.relaxation_rounds /= 2;
         options.weights = weights_;
         if (best_) options.start = best_path_;
-        auto found = synthesise_within_time(price(ratios), std::move(options));
+        auto found = synthesise_within_time(price(graph_, model, ratios), std::move(options));
+        if (&model != &model_) return found; // what it says of limits and memory is of another cluster
         if (found.weights) weights_ = found.weights;
+        bound_ = {ratios, found.lower_bound};
         if (found.which_limit != search::limit_kind::none) which_limit_ = found.which_limit;
         memory_binds_ |= found.memory_binds;
         return found;
     }
 
-    /// The last search; where memory binds, after one of a twentieth of it that paid.
+    /// The last search, after one of a twentieth of it that paid.
     synthesis_result search_while_it_pays(priced_graph const& priced, synthesis_options options) {
         options.search = options_.last_search;
-        if (!memory_binds_) return synthesise_within_time(priced, std::move(options));
         options.search.label_limit /= 20;
         options.search.comparison_limit /= 20;
         auto first = synthesise_within_time(priced, options);
@@ -293,7 +340,7 @@ private:
         if (out_of_time()) return;
         auto roomy = cluster_;
         for (auto& type : roomy.types) type.memory = bytes(std::numeric_limits<double>::max());
-        cost_model const model(roomy, types_.classes, main_type(space_.program()));
+        cost_model const model(roomy, types_.classes, main_type(space_.program()), options_.training.bucket);
         auto const path = improve_bounds<Accumulator>(price(graph_, model, ratios), 6).path;
         if (!path) return;
         auto const balanced = balance_at(*path, ratios);
@@ -301,9 +348,64 @@ private:
         alternate(start + ", memory aside", *balanced);
     }
 
+    /// Rounding makes of near ratios far plans, and what is best elsewhere may be better here: other starts, without some type of device, and
+    /// plans for less memory and a slower network, as many as are soon made.
+    void look_around(std::vector<starting_point> const& starts) {
+        if (types_.classes.size() > 1)
+            for (std::size_t k = 0; k < types_.classes.size() && !out_of_time(); ++k) {
+                auto const name = "without " + cluster_.types[types_.classes[k].type].name;
+                if (auto const fewer = without(best_ratios_, k)) consider(name, move_list(best_path_), *fewer);
+                if (auto const fewer = without(proportional_, k); fewer && is_small()) alternate(name, *fewer);
+            }
+        if (!is_small()) return;
+        auto const as_on = [&](std::string const& name, cluster const& c) {
+            cost_model const model(c, types_.classes, main_type(space_.program()), options_.training.bucket);
+            for (auto const& s : starts) alternate(s.name + ", " + name, s.ratios, model);
+        };
+        for (double part : {0.9, 0.75}) {
+            auto c = cluster_;
+            for (std::size_t d = 0; d < best_->memory.size(); ++d) {
+                auto& type = c.types[types_.classes[types_.of_device[d]].type];
+                type.memory = std::min(type.memory, bytes(best_->memory[d].total()));
+            }
+            for (auto& type : c.types) type.memory *= part;
+            as_on("less memory", c);
+        }
+        for (double part : {0.5, 0.1}) {
+            auto c = cluster_;
+            for (auto* l : {&c.intra, &c.inter})
+                if (*l) (*l)->bandwidth *= part;
+            for (auto& [kind, collective] : c.measured)
+                for (auto& piece : collective.pieces) piece.slope *= 1 / part;
+            as_on("slower network", c);
+        }
+        alternate("best ratios", best_ratios_);
+    }
+    /// The ratios with none for a type; nothing if no other type has any.
+    [[nodiscard]] std::optional<ratio_table> without(ratio_table ratios, std::size_t type) const {
+        for (auto& row : ratios) {
+            double const left = 1 - row[type] * types_.classes[type].count;
+            if (row[type] == 0 || left < 1e-9) return std::nullopt;
+            row[type] = 0;
+            for (auto& r : row) r /= left;
+        }
+        return ratios;
+    }
+    /// Whether a search is so quick that many more do not matter.
+    [[nodiscard]] bool is_small() const { return graph_.level_count() * types_.classes.size() <= 40 && graph_.node_count() <= 1000; }
+
+    /// Moves atoms of the best plan between devices as long as that makes it cheaper.
+    void move_atoms() {
+        auto moved = *best_;
+        if (!detail::move_atoms(moved, cluster_, types_.of_device)) return;
+        trajectory_.push_back({"atoms moved", moved.ratios, moved.cost()});
+        best_ = std::move(moved);
+    }
+
     /// Searches on at the best ratios.
     void search_longer() {
         if (out_of_time()) return;
+        tell("longer search");
         which_limit_ = search::limit_kind::none;
         auto options = options_.synthesis;
         options.search = options_.last_search;
@@ -317,17 +419,17 @@ private:
     /// A bound for every program at the plan's integral shares, and one at any. A better program met on the way is
     /// taken up, and the bound taken anew.
     void prove() {
+        tell("proof");
         if constexpr (interleaves) return prove_by_search();
         auto options = options_.synthesis;
         options.relaxation_rounds *= search_proves ? 4 : 2;
         if (!search_proves) options.search.label_limit = 0;
-        auto const model = per_device_model(cluster_, main_type(space_.program()));
         for (int left = 4;; --left) {
             if (memory_binds_) widen(); // a bound that prices memory is for programs of the graph alone
-            auto const priced = price_as_planned(model);
+            planned_prices const at(*this, *best_);
             options.start = best_path_;
-            if (search_proves && weights_) options.weights = per_device(*weights_);
-            auto const found = search_proves ? search_while_it_pays(priced, options) : synthesise_within_time(priced, options);
+            if (search_proves && weights_) options.weights = spread(*weights_, at.devices);
+            auto const found = search_proves ? search_while_it_pays(at.priced, options) : synthesise_within_time(at.priced, options);
             if (found.memory_binds && !has_all_programs_) {
                 memory_binds_ = true;
                 continue;
@@ -346,7 +448,7 @@ private:
             if (!search_proves) continue;
             if (auto const balanced = balance_at(best_path_, best_ratios_)) consider(origin + ", ratios", move_list(best_path_), *balanced);
         }
-        if (!is_complete() || !weights_) return;
+        if (!is_complete() || !weights_ || is_stopped()) return;
         auto weights = *weights_; // of memory prices, those found and none: either is a bound
         double bound = 0;
         if (has_all_programs_ && std::ranges::any_of(weights.memory, [](double w) { return w > 0; }))
@@ -355,40 +457,46 @@ private:
         bound = std::max(bound, global_lower_bound(space_, graph_, steps_, model_, weights, proportional_.front(), global_rounds));
         best_->global_lower_bound = std::min(bound, best_->lower_bound);
     }
-    /// The same where weights alone are a loose bound. Types stand for their devices if that makes no difference to the plan.
+    /// The same where weights alone are a loose bound.
     void prove_by_search() {
         auto options = options_.synthesis;
         options.search = options_.last_search;
+        if (weights_) options.relaxation_rounds /= 2;
         for (int left = 4;; --left) {
             if (memory_binds_) widen();
             best_->lower_bound = 0;
             if (!is_complete() || out_of_time()) return;
             double const cost = best_->cost();
-            bool const by_type = std::abs(price(best_ratios_).template evaluate<Accumulator>(best_path_).seconds - cost) <= 1e-9 * cost;
-            auto const found = by_type ? synthesise_at(best_ratios_, options) : synthesise_per_device(options);
+            planned_prices const at(*this, *best_);
+            if (weights_) options.weights = spread(*weights_, at.devices);
+            options.start = best_path_;
+            auto const found = synthesise_within_time(at.priced, options);
+            if (found.which_limit != search::limit_kind::none) which_limit_ = found.which_limit;
             if ((memory_binds_ |= found.memory_binds) && !has_all_programs_) continue; // programs that are only smaller count then
             if (left > 0 && found.path && found.cost.seconds < cost * (1 - 1e-9)) consider("longer search, program", *found.path, ratio_table(best_ratios_));
+            if (best_->cost() < cost && !are_equal(at.shares, integral_shares(space_.program(), best_->ratios, best_->cuts))) continue; // the bound anew
             best_->lower_bound = std::min(found.lower_bound, best_->cost());
-            if (by_type || best_->cost() >= cost) return; // else the bound anew, at the better plan's shares
+            return;
         }
     }
-    /// At the plan's own shares.
-    synthesis_result synthesise_per_device(synthesis_options options) {
-        auto const model = per_device_model(cluster_, main_type(space_.program()));
-        if (weights_) options.weights = per_device(*weights_);
-        options.start = best_path_;
-        auto found = synthesise_within_time(price_as_planned(model), std::move(options));
-        if (found.which_limit != search::limit_kind::none) which_limit_ = found.which_limit;
-        return found;
+    /// Whether all factors have the same shares.
+    [[nodiscard]] bool are_equal(integral_shares const& a, integral_shares const& b) const {
+        auto const& tensors = space_.program().tensors;
+        for (tensor_id t = 0; t < tensors.size(); ++t)
+            for (std::size_t f = 0; f < tensors[t].factors.size(); ++f)
+                if (share_ref const ref{t, static_cast<factor_number>(f)}; a(ref) != b(ref)) return false;
+        return true;
     }
 
-    /// From weights per type, each shared evenly by its devices.
-    [[nodiscard]] multipliers per_device(multipliers const& per_type) const {
-        multipliers result{per_type.time, {}};
-        result.time.clock.clear();
-        for (auto k : types_.of_device) {
-            result.time.clock.push_back(per_type.time.clock[k] / types_.classes[k].count);
-            result.memory.push_back(per_type.memory[k] / types_.classes[k].count);
+    /// From weights per type, shared evenly by its devices, to classes of devices.
+    [[nodiscard]] multipliers spread(multipliers const& per_type, alike_devices const& devices) const {
+        auto result = per_type;
+        result.time.clock.assign(devices.classes.size(), 0.0);
+        result.memory.assign(devices.classes.size(), 0.0);
+        for (std::size_t d = 0; d < devices.of_device.size(); ++d) {
+            auto const from = types_.of_device[d], to = devices.of_device[d];
+            result.time.clock[to] += per_type.time.clock[from] / types_.classes[from].count;
+            result.memory[to] += per_type.memory[from] / types_.classes[from].count;
         }
         return result;
     }
@@ -406,6 +514,8 @@ private:
 
     void finish(plan& p) {
         bool const is_optimal = p.lower_bound >= p.cost() * (1 - 1e-9);
+        if (is_stopped()) which_limit_ = search::limit_kind::stopped;
+        p.space = space_name() + " at these shares";
         p.which_limit = is_optimal ? search::limit_kind::none : limit(!is_complete() || lacks_orders());
         p.status = is_optimal ? search::status::optimal : p.which_limit == search::limit_kind::none ? search::status::feasible : search::status::limit;
         if (is_optimal) p.lower_bound = p.cost();
@@ -440,17 +550,26 @@ private:
         } else {
             result.reason = options_.pinned.empty() ? "the theory has no program for this model" : "no program keeps what is pinned";
         }
+        if (is_stopped()) which_limit_ = search::limit_kind::stopped;
         result.which_limit = limit(!is_complete());
+        result.space = space_name() + " at the ratios tried";
         result.status = result.which_limit == search::limit_kind::none ? search::status::infeasible : search::status::limit;
         fill(result);
         return result;
     }
 
     [[nodiscard]] double elapsed() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
+    [[nodiscard]] bool is_stopped() const { return options_.stop.stop_requested(); }
     [[nodiscard]] bool out_of_time() {
-        if (!options_.time_limit_seconds || elapsed() < *options_.time_limit_seconds) return false;
-        which_limit_ = search::limit_kind::time;
+        if (!is_stopped() && (!options_.time_limit_seconds || elapsed() < *options_.time_limit_seconds)) return false;
+        which_limit_ = is_stopped() ? search::limit_kind::stopped : search::limit_kind::time;
         return true;
+    }
+
+    /// Of what status and bounds are.
+    [[nodiscard]] std::string space_name() const {
+        return std::string("one-axis programs") + (has_groups(cluster_) ? " of device groups" : "") +
+               (interleaves ? " of " + std::to_string(options_.training.micro_batches) + " micro-batches in turn" : "") + (options_.pinned.empty() ? "" : " that keep the pins");
     }
 
     std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
@@ -472,6 +591,11 @@ private:
     std::vector<trajectory_point> trajectory_;
     search::statistics statistics_;
     search::limit_kind which_limit_ = search::limit_kind::none;
+    /// Of the last search by type.
+    struct {
+        ratio_table ratios;
+        double seconds = 0;
+    } bound_;
     bool memory_binds_ = false, has_all_programs_ = false;
     /// Ratios are balanced with efficiencies as they are, not by lines below.
     bool follows_curves_ = false;

@@ -35,21 +35,23 @@ struct hidup_options {
 /// local conversions are then of the stage before. Where a bound left out orders `optimal` is claimed only if no order can be faster, and else the status is a limit on
 /// the width. The time limit is for both plans together, as are `statistics`; what the plan leaves of it is the whole batch's.
 /// *Throws* `input_error` for a batch that cannot be divided so, device groups, and an operator with statistics of the batch.
-template <ratio_solver Solver>
-[[nodiscard]] plan plan_hidup(program const& p, cluster const& c, Solver&& solver, hidup_options const& options = {}) {
-    auto const part = micro_batch_of(p, options.micro_batches);
-    auto const [statistic, operation] = obstacles_to_micro_batches(index_program(p));
-    auto const fail = [&](operator_id o, char const* problem) { throw input_error("micro-batches, operator '" + p.name(o) + "'", problem); };
-    if (operation) fail(*operation, "does not add up over parts of the batch that run one after the other");
-    if (statistic && !options.allows_batch_statistics) fail(*statistic, "has statistics of the whole batch, which parts of it one after the other have others of");
+template <single_device_program Program, ratio_solver Solver>
+[[nodiscard]] plan plan_hidup(Program const& program, cluster const& c, Solver&& solver, hidup_options const& options = {}) {
+    auto const indexed = index_program(program);
+    auto const part = micro_batch_of(program_of(program), options.micro_batches);
+    auto const [statistic, operation] = obstacles_to_micro_batches(indexed);
+    auto const fail = [&](operator_id o, char const* problem) { throw input_error("micro-batches, operator '" + indexed.operators[o].name + "'", problem); };
+    if (operation) fail(*operation, "does not add up over parts of the batch that run one after the other, expected a loss that is a sum or mean over the batch");
+    if (statistic && !options.allows_batch_statistics) fail(*statistic, "has statistics of the whole batch, which parts of it one after the other have others of, expected none, unless those are allowed");
     auto planning = options.planning;
     planning.training.micro_batches = options.micro_batches;
     planning.training.turn = options.turn;
     auto result = plan_hap(part, c, solver, planning);
     result.provenance.planner = "hidup";
-    if (statistic) result.warnings.push_back("the statistics of operator '" + p.name(*statistic) + "' are those of each micro-batch");
+    if (statistic) result.warnings.push_back("the statistics of operator '" + indexed.operators[*statistic].name + "' are those of each micro-batch");
     if (!options.compares) return result;
-    if (planning.time_limit_seconds && (*planning.time_limit_seconds -= result.statistics.seconds) <= 0) {
+    bool const is_late = planning.time_limit_seconds && (*planning.time_limit_seconds -= result.statistics.seconds) <= 0;
+    if (is_late || planning.stop.stop_requested()) {
         result.warnings.push_back("no time was left to plan the whole batch at once");
         return result;
     }
@@ -57,7 +59,7 @@ template <ratio_solver Solver>
     planning.training.overlaps_gradients = true;
     planning.synthesis.engine = search_engine::best_first;
     planning.cuts = 1;
-    auto const whole = plan_hap(p, c, solver, planning);
+    auto const whole = plan_hap(program, c, solver, planning);
     result.statistics += whole.statistics;
     result.baselines = whole.baselines;
     result.other_baselines = whole.other_baselines;

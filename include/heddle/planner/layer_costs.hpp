@@ -75,18 +75,16 @@ private:
     /// What a group charges for its even shares.
     struct even_shares {
         even_shares(indexed_program const& p, cluster const& group)
-            : types(group), model(group, types.classes, main_type(p)),
-              shares(integral_shares(p, std::vector<double>(types.of_device.size(), 1.0 / static_cast<double>(types.of_device.size()))), types.of_device) {}
+            : model(group, std::vector{device_class{group.machines.front().type, group.machines.front().devices}}, main_type(p)), shares(p, group.machines.front().devices) {}
 
-        device_types types;
         cost_model model;
-        largest_shares shares;
+        most_even_shares shares;
     };
     [[nodiscard]] std::vector<plan_step> fastest(even_shares const& at) const {
         auto const path = improve_bounds<serial>({space_, graph_, steps_, at.model, at.shares}, 1).path; // of one class the first relaxation is exact
         return steps_of(path.value(), space_, steps_);
     }
-    [[nodiscard]] std::vector<layer_cost> add_up(std::vector<plan_step> const& steps, cost_model const& model, largest_shares const& shares) const {
+    [[nodiscard]] std::vector<layer_cost> add_up(std::vector<plan_step> const& steps, cost_model const& model, most_even_shares const& shares) const {
         std::vector<layer_cost> costs(layers_.size());
         std::vector<std::set<std::pair<tensor_id, form>>> held(layers_.size());
         auto const share_of = [&](share_ref ref) { return ref.is_split() ? shares(ref)[0] : 1; };

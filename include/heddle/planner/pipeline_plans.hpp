@@ -9,6 +9,7 @@
 #include <heddle/planner/ditto.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -21,8 +22,8 @@
 namespace heddle {
 
 /// The least seconds of what people do without a planner, by name: data parallelism alone, and Megatron's heuristics.
-/// *Throws* `input_error`.
-[[nodiscard]] inline std::map<std::string, std::optional<double>> baselines_of(strategy_problem const& p) {
+/// None of them where time is over before all are known. *Throws* `input_error`.
+[[nodiscard]] inline std::map<std::string, std::optional<double>> baselines_of(strategy_problem const& p, search::deadline const& until = search::deadline()) {
     strategy_model const model(p);
     std::map<std::string, std::optional<double>> best;
     auto const keep = [&](std::string const& name, strategy const& s) {
@@ -32,17 +33,19 @@ namespace heddle {
     };
     for (auto const& grid : spread_shapes(p.device_count(), p.global_batch))
         if (auto const& d = grid.degrees; d.pipeline == 1 && d.tensor == 1 && std::ranges::count(p.usable_degrees(), d.tensor) > 0)
-            keep("data parallel", {megatron_placement(d), grid.micro_batch_size, grid.micro_batches, {0, p.layer_count()}});
+            if (keep("data parallel", {megatron_placement(d), grid.micro_batch_size, grid.micro_batches, {0, p.layer_count()}}); until.is_over()) return {};
     for (auto const& [name, balance] : {std::pair{"Megatron, equal layers", layer_balance::count}, {"Megatron, equal parameters", layer_balance::parameters}}) {
         best[name] = std::nullopt;
-        for (auto const& s : megatron_strategies(p, balance)) keep(name, s);
+        for (auto const& s : megatron_strategies(p, balance, until)) keep(name, s);
     }
+    if (until.is_over()) best.clear();
     return best;
 }
 
-/// A strategy of a problem as a plan, without status, bound and baselines. *Throws* `input_error` for a strategy that is none of it.
-[[nodiscard]] inline pipeline_plan make_pipeline_plan(strategy_problem const& p, strategy const& s) {
-    auto const cost = evaluate(p, s);
+namespace detail {
+
+/// A plan of a problem without stages.
+[[nodiscard]] inline pipeline_plan blank_pipeline_plan(strategy_problem const& p) {
     strategy_model const model(p);
     pipeline_plan plan;
     plan.provenance.planner = "amp";
@@ -52,6 +55,15 @@ namespace heddle {
         auto const& type = p.types[model.type_of(d)];
         plan.devices.push_back({type.name, model.machine_of(d), bytes(0), type.memory});
     }
+    return plan;
+}
+
+} // namespace detail
+
+/// A strategy of a problem as a plan, without status, bound and baselines. *Throws* `input_error` for a strategy that is none of it.
+[[nodiscard]] inline pipeline_plan make_pipeline_plan(strategy_problem const& p, strategy const& s) {
+    auto const cost = evaluate(p, s);
+    auto plan = detail::blank_pipeline_plan(p);
     auto const [pipeline, data, tensor] = s.degrees();
     for (std::size_t stage = 0; stage < pipeline; ++stage) {
         auto& made = plan.stages.emplace_back(pipeline_stage{s.cuts[stage], s.cuts[stage + 1], {}, cost.stages[stage], stage > 0 ? cost.boundaries[stage - 1] : seconds(0)});
@@ -70,16 +82,14 @@ namespace heddle {
 
 /// AMP's result as a plan: the strategy to use, with the result's status and bound; without one, why there is none.
 /// *Precondition:* the result is `plan_amp`'s for the problem. *Throws* `input_error`.
-[[nodiscard]] inline pipeline_plan make_pipeline_plan(strategy_problem const& p, amp_result const& r) {
-    pipeline_plan plan;
-    if (r.best) plan = make_pipeline_plan(p, r.record[*r.best].plan);
-    plan.provenance.planner = "amp";
-    plan.provenance.cluster = p.name;
+[[nodiscard]] inline pipeline_plan make_pipeline_plan(strategy_problem const& p, amp_result const& r, std::map<std::string, std::optional<double>> baselines) {
+    auto plan = r.best ? make_pipeline_plan(p, r.record[*r.best].plan) : detail::blank_pipeline_plan(p);
     plan.status = r.status;
     plan.which_limit = r.which_limit;
     plan.reason = r.reason;
     plan.lower_bound = r.lower_bound.value;
-    plan.baselines = baselines_of(p);
+    plan.space = r.space;
+    plan.baselines = std::move(baselines);
     plan.statistics = {{"shapes", r.statistics.shapes}, {"bounded", r.statistics.bounded}, {"infeasible", r.statistics.infeasible},
                        {"placements", r.statistics.placements}, {"annealing steps", r.statistics.annealing.steps}};
     plan.seconds = r.statistics.seconds;
@@ -90,6 +100,8 @@ namespace heddle {
     }
     return plan;
 }
+
+[[nodiscard]] inline pipeline_plan make_pipeline_plan(strategy_problem const& p, amp_result const& r) { return make_pipeline_plan(p, r, baselines_of(p)); }
 
 /// How the machines of a template's types are numbered in a plan: by type, then as the problem has them.
 using machine_numbers = std::vector<std::vector<std::size_t>>;
@@ -137,10 +149,15 @@ namespace detail {
     plan.status = t.status;
     plan.which_limit = t.which_limit;
     plan.reason = t.reason;
-    plan.lower_bound = t.lower_bound.value;
+    plan.lower_bound = std::isfinite(t.lower_bound.value) ? t.lower_bound.value : 0;
+    plan.space = "pipelines of one copy in these layers";
     plan.statistics = {{"states", t.statistics.states}, {"intervals", t.statistics.intervals}, {"cells", t.statistics.cells}};
     plan.seconds = t.statistics.seconds;
     if (!t.cost) return plan;
+    std::vector<bool> in_use(type_of_machine.size());
+    for (auto const& stage : plan.stages)
+        for (auto const& group : stage.devices) in_use[plan.devices[group.front()].machine] = true;
+    if (auto const idle = std::ranges::count(in_use, false); idle > 0) plan.warnings.push_back(std::to_string(idle) + (idle == 1 ? " machine is" : " machines are") + " left out");
     plan.time.pipeline = t.cost->total;
     seconds busy;
     for (auto const& stage : plan.stages) busy += stage.time;
@@ -181,6 +198,7 @@ template <pipeline_schedule Schedule = one_f_one_b>
 [[nodiscard]] inline pipeline_plan make_pipeline_plan(template_problem const& p, replicated_template const& r, machine_numbers const& numbers) {
     auto plan = detail::lay_out(p, r.each, r.machines, r.copies, numbers);
     plan.lower_bound = r.lower_bound.value;
+    plan.space = "all uses of these machines";
     if (!plan.exists()) return plan;
     // What is proven of one copy is not proven of all.
     if (plan.status == search::status::optimal && plan.gap() > 1e-9) plan.status = search::status::feasible;

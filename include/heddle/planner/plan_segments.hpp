@@ -40,6 +40,11 @@ template <single_device_program Program, ratio_solver Solver>
         auto const indexed = index_program(program, segments);
         std::size_t const count = segment_count(indexed);
         if (count == 1) return best;
+        if (options.stop.stop_requested()) {
+            if (best.status == search::status::feasible) best.status = search::status::limit;
+            if (best.status == search::status::limit) best.which_limit = search::limit_kind::stopped;
+            return best;
+        }
         if (whole_limit) {
             double const left = *whole_limit - std::chrono::duration<double>(std::chrono::steady_clock::now() - start_time).count();
             if (left <= 0) return best;

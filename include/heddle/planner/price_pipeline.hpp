@@ -1,17 +1,22 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief What a pipeline plan costs, priced anew from the program and a cluster.
+/// @brief What a pipeline plan costs, priced anew from the program and a cluster, and whether it says so.
 #pragma once
 
+#include <heddle/pipeline/schedule.hpp>
+#include <heddle/plan/figures.hpp>
 #include <heddle/planner/pipeline_plans.hpp>
 #include <heddle/planner/program_pipelines.hpp>
+#include <heddle/planner/tensor_groups.hpp>
 
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -62,42 +67,66 @@ namespace detail {
     return stages;
 }
 
+/// Calls `use` with the schedule that a plan's time is estimated by, known by its name. How many slots Oobleck's estimate was told to add is in no plan: those
+/// that come nearest to the plan's time. *Throws* `input_error` for another name. *Precondition:* the plan exists.
+template <class Use>
+void with_schedule(pipeline_plan const& plan, Use const& use) {
+    if (plan.schedule == one_f_one_b::name) return use(one_f_one_b{});
+    if (plan.schedule == gpipe::name) return use(gpipe{});
+    if (plan.schedule != oobleck_estimate::name)
+        throw input_error("pipeline plan, schedule", "is '" + plan.schedule + "', expected '" + one_f_one_b::name + "', '" + gpipe::name + "' or '" + oobleck_estimate::name + "'");
+    std::vector<double> times;
+    for (auto const& s : plan.stages) times.push_back(s.time.value);
+    double const slowest = std::ranges::max(times);
+    double const slots = slowest > 0 ? (plan.time.pipeline.value - iteration_time(std::span<double const>(times), plan.micro_batches, oobleck_estimate{})) / slowest : 0;
+    use(oobleck_estimate{std::abs(slots) < 1e15 ? std::llround(slots) : 0});
+}
+
 } // namespace detail
 
 /// A pipeline plan of a program as the cluster would price it: times, what devices hold, and their limits; nothing of how it was found.
 ///
-/// Plans of `ditto` are priced as templates, all others as strategies, both under 1F1B; the time of a plan under another schedule stays.
+/// Plans of `ditto` are priced as templates under their schedule, in memory as if stages might be of as many devices as `split` allows; all others as strategies,
+/// under 1F1B.
 /// *Preconditions.* The plan's layers are of the program, `validate` has passed. *Throws* `input_error` as `make_strategy_problem` and `make_template_problem`, for
-/// devices that are not the cluster's, and a plan that is no strategy or template on it.
+/// devices that are not the cluster's, a schedule that is not known, and a plan that is no strategy or template on it.
 template <single_device_program Program>
-[[nodiscard]] pipeline_plan priced(Program const& program, pipeline_plan const& what, cluster const& c) {
+[[nodiscard]] pipeline_plan priced(Program const& program, pipeline_plan const& what, cluster const& c, machine_split split = machine_split::free) {
+    detail::check_for_pipelines(c);
     auto const layers = detail::layers_of(index_program(program), what);
     auto const& training = what.provenance.training;
     auto const fail = [](std::string const& problem) { throw input_error("pipeline plan, devices", problem); };
     auto const types = c.devices();
-    if (what.devices.size() != types.size()) fail(std::to_string(what.devices.size()) + ", the cluster has " + std::to_string(types.size()));
+    if (what.devices.size() != types.size()) fail(std::to_string(what.devices.size()) + ", the cluster has " + std::to_string(types.size()) + ", expected as many");
     for (std::size_t d = 0; d < types.size(); ++d)
         if (what.devices[d].type != c.types[types[d]].name)
             fail("device " + std::to_string(d) + " is of type '" + what.devices[d].type + "', the cluster's of '" + c.types[types[d]].name + "'");
+    std::vector<std::size_t> machines;
+    std::size_t machine = 0;
+    for (auto const& m : c.machines)
+        for (int n = 0; n < m.count; ++n) machines.insert(machines.end(), static_cast<std::size_t>(m.devices), machine++);
+    for (std::size_t d = 0; d < types.size(); ++d)
+        if (what.devices[d].machine != machines[d])
+            fail("device " + std::to_string(d) + " is on machine " + std::to_string(what.devices[d].machine) + ", in the cluster on " + std::to_string(machines[d]));
     pipeline_plan made;
     if (what.provenance.planner == "ditto") {
         if (what.copies() != 1) throw input_error("pipeline plan", std::to_string(what.copies()) + " copies, expected one of a template");
-        auto const problem = make_template_problem(program, layers, c, what.micro_batch_size, what.micro_batches, machine_split::free, training);
+        auto const problem = make_template_problem(program, layers, c, what.micro_batch_size, what.micro_batches, split, training);
         auto const numbers = detail::numbered_in_cluster(c);
         pipeline_template t;
         t.stages = detail::template_of(problem, what, numbers);
-        t.cost = cost_of(problem, std::span<template_stage const>(t.stages));
-        std::vector<std::size_t> machines;
-        for (auto const& type : problem.types) machines.push_back(type.machines);
-        made = detail::lay_out(problem, t, machines, 1, numbers);
+        detail::with_schedule(what, [&](auto const& schedule) { t.cost = cost_of(problem, std::span<template_stage const>(t.stages), schedule); });
+        std::vector<std::size_t> each;
+        for (auto const& type : problem.types) each.push_back(type.machines);
+        made = detail::lay_out(problem, t, each, 1, numbers);
     } else {
+        if (what.schedule != one_f_one_b::name) throw input_error("pipeline plan, schedule", "is '" + what.schedule + "', expected '" + one_f_one_b::name + "' of a strategy");
         made = make_pipeline_plan(make_strategy_problem(program, layers, c, {what.global_batch, training}), detail::strategy_of(what));
     }
     made.layers = what.layers;
     made.provenance = what.provenance;
     made.groups = what.groups;
     made.schedule = what.schedule;
-    if (what.schedule != one_f_one_b::name) made.time = what.time;
     made.micro_batch_size = what.micro_batch_size;
     made.global_batch = what.global_batch;
     return made;
@@ -106,29 +135,144 @@ template <single_device_program Program>
 /// The first prediction of a plan that is another when `priced` on a cluster, in a sentence; nothing where all agree to rounding.
 /// *Precondition:* `again` is the plan priced.
 [[nodiscard]] inline std::string difference(pipeline_plan const& plan, pipeline_plan const& again) {
-    auto const differs = [](double a, double b) { return !(std::abs(a - b) <= 1e-9 * std::max(std::abs(a), std::abs(b))); };
-    auto const sentence = [](std::string const& what, double said, double found, char const* unit) {
-        return what + " is " + std::to_string(said) + unit + ", priced again it is " + std::to_string(found) + unit;
+    double const cost = again.cost();
+    auto const compare = [&](std::string const& what, double said, double found, char const* unit) { detail::require_near(said, found, cost, what, unit); };
+    return detail::verified([&] {
+        for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+            auto const &said = plan.stages[s], &found = again.stages[s];
+            std::string const stage = "stage " + std::to_string(s);
+            detail::require_figure(said.devices == found.devices, stage + " has other devices than its template gives it");
+            compare(stage + ": its time", said.time.value, found.time.value, " s");
+            compare(stage + ": what enters it", said.boundary.value, found.boundary.value, " s");
+        }
+        compare("the pipeline's time", plan.time.pipeline.value, again.time.pipeline.value, " s");
+        compare("the gradients' time", plan.time.synchronisation.value, again.time.synchronisation.value, " s");
+        compare("the optimiser's time", plan.time.update.value, again.time.update.value, " s");
+        detail::limits_of_cluster limits;
+        for (std::size_t d = 0; d < plan.devices.size(); ++d) {
+            auto const &said = plan.devices[d], &found = again.devices[d];
+            std::string const device = "device " + std::to_string(d);
+            detail::require_figure(said.machine == found.machine, device + " is on machine " + std::to_string(said.machine) + ", in the cluster on " + std::to_string(found.machine));
+            detail::require_near(said.memory.value, found.memory.value, found.memory_limit.value, device + ": its memory", " bytes");
+            limits.add(device, said.memory_limit, found.memory_limit);
+        }
+        limits.check();
+    }).problem;
+}
+
+/// Whether the figures of a pipeline plan agree with each other: the pipeline's time and bubble with its stages' times, the memory of a stage's devices, limits, bound and
+/// status with the cost, and those of the groups' plans with their steps. What a stage takes needs the model and a cluster.
+/// *Precondition.* `verify`, or a reader, has passed the plan.
+[[nodiscard]] inline verification verify_figures(pipeline_plan const& p) {
+    return detail::verified([&] {
+        using detail::require_figure, detail::is_near;
+        validate(p);
+        require_figure(p.exists(), "the plan has no stages");
+        detail::check_status(p);
+        std::vector<double> times;
+        double busy = 0, sum = 0, pace = 0;
+        for (auto const& s : p.stages) {
+            times.push_back(s.time.value);
+            busy += s.time.value;
+            sum += s.time.value + s.boundary.value;
+            pace = std::max({pace, s.time.value, s.boundary.value});
+            require_figure(s.time.value >= 0 && s.boundary.value >= 0, "the time of a stage is negative or no number");
+        }
+        auto const& t = p.time;
+        require_figure(t.pipeline.value >= 0 && t.synchronisation.value >= 0 && t.update.value >= 0, "a time is negative or no number");
+        double pipeline = 0;
+        detail::with_schedule(p, [&](auto const& schedule) {
+            bool const is_estimate = std::remove_cvref_t<decltype(schedule)>::counts_tail; // of what enters stages it knows nothing
+            pipeline = is_estimate ? detail::iteration_time(std::span<double const>(times), p.micro_batches, schedule) : sum + static_cast<double>(p.micro_batches - 1) * pace;
+        });
+        detail::require_near(t.pipeline.value, pipeline, 0, "the pipeline's time", " s");
+        double const waits = t.pipeline.value > 0 ? 1 - static_cast<double>(p.micro_batches) * busy / t.pipeline.value / static_cast<double>(p.stages.size()) : 0;
+        detail::require_near(p.bubble, std::max(0.0, waits), 1e3, "the share of time that stages wait", "");
+        std::vector<std::optional<bytes>> held(p.devices.size());
+        for (std::size_t s = 0; s < p.stages.size(); ++s)
+            for (auto const& group : p.stages[s].devices)
+                for (auto const d : group) {
+                    held[d] = p.devices[d].memory;
+                    bytes const expected = p.devices[p.stages[s].devices.front().front()].memory;
+                    detail::require_near(held[d]->value, expected.value, 0, "device " + std::to_string(d) + " of stage " + std::to_string(s) + ": its memory", " bytes");
+                }
+        detail::one_limit_per_type limits;
+        for (std::size_t d = 0; d < p.devices.size(); ++d) {
+            std::string const device = "device " + std::to_string(d);
+            require_figure(held[d] || p.devices[d].memory == bytes(0), device + " is in no stage, but holds " + detail::in_words(p.devices[d].memory.value, " bytes"));
+            limits.check(p.devices[d].type, p.devices[d].memory_limit, device);
+        }
+        for (auto const& [size, group] : p.groups) {
+            std::string const place = "groups of " + std::to_string(size);
+            if (auto const checked = verify_figures(group); !checked) throw detail::wrong_figure{place + ": " + checked.problem};
+            require_figure(group.provenance.training.optimizer_bytes_per_element == p.provenance.training.optimizer_bytes_per_element, place + " are planned for another optimiser");
+        }
+    });
+}
+
+/// Whether what the stages hold follows from the model alone: where stages have one device each and, of templates, could not have more.
+[[nodiscard]] inline bool has_plain_memory(pipeline_plan const& p) {
+    bool const is_alone = std::ranges::adjacent_find(p.devices, {}, &placed_device::machine) == p.devices.end();
+    return std::ranges::all_of(p.stages, [](pipeline_stage const& s) { return s.degree() == 1; }) && (is_alone || p.provenance.planner != "ditto");
+}
+
+/// The same, and whether stages hold what the model says, where it does so alone. *Precondition.* `verify` has passed the plan.
+template <single_device_program Program>
+[[nodiscard]] verification verify_figures(Program const& program, pipeline_plan const& p) {
+    if (auto own = verify_figures(p); !own || !has_plain_memory(p)) return own;
+    return detail::verified([&] {
+        auto alone = p; // each device on a machine of its own, all as fast as each other
+        cluster c;
+        c.name = "the plan's devices";
+        for (std::size_t d = 0; d < p.devices.size(); ++d) {
+            auto const known = std::ranges::find(c.types, p.devices[d].type, &device_type::name);
+            c.machines.push_back({.type = static_cast<std::size_t>(known - c.types.begin())});
+            alone.devices[d].machine = d;
+            if (known == c.types.end())
+                c.types.push_back({p.devices[d].type, bytes(1e30), bytes_per_second(1), seconds(0), {{main_type(index_program(program)), {flops_per_second(1)}}}});
+        }
+        c.inter = network_link{bytes_per_second(1), seconds(0)};
+        auto const again = priced(program, alone, c);
+        for (std::size_t d = 0; d < p.devices.size(); ++d)
+            detail::require_near(p.devices[d].memory.value, again.devices[d].memory.value, p.devices[d].memory_limit.value, "device " + std::to_string(d) + ": its memory", " bytes");
+    });
+}
+
+/// The same, and whether all times and bytes are those of the plan `priced` from program and cluster, those of the groups' plans too.
+/// *Precondition.* `verify` has passed the plan.
+template <single_device_program Program>
+[[nodiscard]] verification verify_figures(Program const& program, pipeline_plan const& p, cluster const& c) {
+    if (auto own = verify_figures(p); !own) return own;
+    auto const compared = [&](machine_split split) {
+        return detail::verified([&] {
+            if (auto const problem = difference(p, priced(program, p, c, split)); !problem.empty()) throw detail::wrong_figure{problem};
+        });
     };
-    for (std::size_t s = 0; s < plan.stages.size(); ++s) {
-        auto const &said = plan.stages[s], &found = again.stages[s];
-        std::string const stage = "stage " + std::to_string(s);
-        if (said.devices != found.devices) return stage + " has other devices than its template gives it";
-        if (differs(said.time.value, found.time.value)) return sentence(stage + ": its time", said.time.value * 1e3, found.time.value * 1e3, " ms");
-        if (differs(said.boundary.value, found.boundary.value)) return sentence(stage + ": what enters it", said.boundary.value * 1e3, found.boundary.value * 1e3, " ms");
-    }
-    if (differs(plan.time.pipeline.value, again.time.pipeline.value)) return sentence("the pipeline's time", plan.time.pipeline.value, again.time.pipeline.value, " s");
-    if (differs(plan.time.synchronisation.value, again.time.synchronisation.value))
-        return sentence("the gradients' time", plan.time.synchronisation.value, again.time.synchronisation.value, " s");
-    if (differs(plan.time.update.value, again.time.update.value)) return sentence("the optimiser's time", plan.time.update.value, again.time.update.value, " s");
-    for (std::size_t d = 0; d < plan.devices.size(); ++d) {
-        auto const &said = plan.devices[d], &found = again.devices[d];
-        std::string const device = "device " + std::to_string(d);
-        if (said.machine != found.machine) return device + " is on machine " + std::to_string(said.machine) + ", in the cluster on " + std::to_string(found.machine);
-        if (differs(said.memory.value, found.memory.value)) return sentence(device + ": its memory", said.memory.value, found.memory.value, " bytes");
-        if (said.memory_limit > found.memory_limit) return sentence(device + ": its memory limit", said.memory_limit.value, found.memory_limit.value, " bytes");
+    auto found = compared(machine_split::free);
+    // How machines were divided is in no plan, and a template's memory depends on what may be.
+    if (!found && p.provenance.planner == "ditto" && compared(machine_split::halves)) found = {};
+    if (!found) return found;
+    for (auto const& [size, group] : p.groups) {
+        auto const stage = std::ranges::find_if(p.stages, [&, n = size](auto const& s) { return s.degree() == n; });
+        if (stage == p.stages.end()) return {false, "groups of " + std::to_string(size) + ": no stage has one"};
+        auto const type = std::ranges::find(c.types, p.devices[stage->devices.front().front()].type, &device_type::name) - c.types.begin();
+        if (auto const checked = verify_figures(group, tensor_group_of(c, static_cast<std::size_t>(type), size)); !checked)
+            return {false, "groups of " + std::to_string(size) + ": " + checked.problem};
     }
     return {};
+}
+
+/// The fields of a pipeline plan's file that nobody can derive from the plan, its model and its cluster.
+[[nodiscard]] inline std::vector<std::string> claims_of(pipeline_plan const& p, bool has_cluster) {
+    std::vector<std::string> claims{"status", "lower_bound", "space"};
+    if (!p.baselines.empty()) claims.push_back("baselines");
+    for (char const* field : {"statistics", "seconds"}) claims.push_back(field);
+    if (!p.groups.empty())
+        for (auto const& claim : claims_of(p.groups.begin()->second, has_cluster)) claims.push_back("groups." + claim);
+    if (has_cluster) return claims;
+    for (char const* field : {"cost", "time", "stages.time", "stages.boundary", "devices.type", "devices.machine", "devices.memory_limit"}) claims.push_back(field);
+    if (!has_plain_memory(p)) claims.push_back("devices.memory");
+    return claims;
 }
 
 } // namespace heddle

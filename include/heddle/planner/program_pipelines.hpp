@@ -6,6 +6,7 @@
 #include <heddle/planner/pipeline_plans.hpp>
 #include <heddle/planner/program_profile.hpp>
 #include <heddle/planner/tensor_groups.hpp>
+#include <heddle/search/deadline.hpp>
 #include <heddle/theory/batch_split.hpp>
 
 #include <algorithm>
@@ -35,6 +36,27 @@ void describe(pipeline_plan& plan, Program const& program, program_layers const&
     }
 }
 
+/// What is returned where layers could not be priced in time.
+template <single_device_program Program>
+[[nodiscard]] pipeline_plan without_time(char const* planner, Program const& program, program_layers const& layers, cluster const& c, profile_options const& profile,
+                                         search::deadline const& until) {
+    pipeline_plan plan;
+    plan.provenance.planner = planner;
+    plan.provenance.cluster = c.name;
+    for (auto const& name : layers.names) plan.layers.push_back({name});
+    auto const types = c.devices();
+    std::size_t d = 0, machine = 0;
+    for (auto const& m : c.machines)
+        for (int n = 0; n < m.count; ++n, ++machine)
+            for (int k = 0; k < m.devices; ++k, ++d) plan.devices.push_back({c.types[types[d]].name, machine, bytes(0), c.types[types[d]].memory});
+    plan.global_batch = profile.global_batch.value_or(batch_size_of(index_program(program)));
+    plan.status = search::status::limit;
+    plan.which_limit = until.reached();
+    describe(plan, program, layers, c, profile.training);
+    plan.seconds = until.elapsed();
+    return plan;
+}
+
 /// The machines of a cluster by type, in the order of `types_in_use`.
 [[nodiscard]] inline machine_numbers numbered_in_cluster(cluster const& c) {
     auto const types = types_in_use(c);
@@ -50,9 +72,15 @@ void describe(pipeline_plan& plan, Program const& program, program_layers const&
 /// The best strategy for a program in these layers. *Throws* `input_error` as `make_strategy_problem` and `plan_amp`.
 template <single_device_program Program>
 [[nodiscard]] pipeline_plan plan_amp(Program const& program, program_layers const& layers, cluster const& c, amp_options const& options = {}, profile_options const& profile = {}) {
-    auto const problem = make_strategy_problem(program, layers, c, profile);
-    auto plan = make_pipeline_plan(problem, plan_amp(problem, options));
+    search::deadline const until(options.time_limit_seconds, options.stop);
+    auto const problem = make_strategy_problem_within(until, program, layers, c, profile);
+    if (!problem) return detail::without_time("amp", program, layers, c, profile, until);
+    auto baselines = baselines_of(*problem, until);
+    auto within = options;
+    within.time_limit_seconds = until.left();
+    auto plan = make_pipeline_plan(*problem, plan_amp(*problem, within), std::move(baselines));
     detail::describe(plan, program, layers, c, profile.training);
+    plan.seconds = until.elapsed();
     return plan;
 }
 
@@ -61,7 +89,7 @@ struct ditto_program_options {
     std::optional<std::int64_t> micro_batch_size{};
     machine_split split = machine_split::halves;
     profile_options profile{};
-    /// Limits are of each size of micro-batch.
+    /// Time limits are of all sizes of micro-batch together, pricing included, in equal parts of what is left; other limits of each.
     ditto_options planner{};
 };
 
@@ -78,18 +106,36 @@ template <single_device_program Program, pipeline_schedule Schedule = one_f_one_
         sizes = {*options.micro_batch_size};
     }
     detail::check_for_pipelines(c);
+    auto const until = options.planner.until();
     auto const numbers = detail::numbered_in_cluster(c);
     std::optional<pipeline_plan> best;
-    double bound = std::numeric_limits<double>::infinity(), spent = 0;
+    double bound = std::numeric_limits<double>::infinity();
     search::limit_kind limit = search::limit_kind::none;
     bool is_open = false;
-    for (auto const size : sizes) {
-        auto const problem = make_template_problem(program, layers, c, size, samples / size, options.split, options.profile.training);
-        bool const can_run = schedule.can_run({std::min(problem.device_count(), problem.layer_count()), problem.micro_batches});
-        if (!can_run && sizes.size() > 1 && (best || size != sizes.back())) continue;
-        auto plan = make_pipeline_plan(problem, plan_ditto(problem, options.planner, schedule), numbers, schedule);
+    for (std::size_t n = 0; n < sizes.size(); ++n) {
+        if (best && until.is_over()) { // nothing is known of the sizes left
+            limit = until.reached();
+            is_open = true;
+            bound = 0;
+            break;
+        }
+        auto const size = sizes[n];
+        bool const can_run = schedule.can_run({std::min(c.devices().size(), layers.size()), samples / size});
+        if (!can_run && sizes.size() > 1 && (best || n + 1 < sizes.size())) continue;
+        auto const problem = make_template_problem_within(until, program, layers, c, size, samples / size, options.split, options.profile.training);
+        auto part = until.left();
+        if (part) *part /= static_cast<double>(sizes.size() - n);
+        auto planner = options.planner.within(part);
+        if (options.planner.progress)
+            planner.progress = [&](planning_progress now) {
+                now.phase = "micro-batches of " + std::to_string(size) + ", " + now.phase;
+                now.lower_bound.reset(); // it is of this size
+                if (best && best->exists()) now.cost = std::min(best->cost(), now.cost.value_or(best->cost()));
+                options.planner.progress(now);
+            };
+        auto plan = problem ? make_pipeline_plan(*problem, plan_ditto(*problem, planner, schedule), numbers, schedule)
+                            : detail::without_time("ditto", program, layers, c, options.profile, until);
         plan.micro_batch_size = size;
-        spent += plan.seconds;
         is_open = is_open || plan.status == search::status::limit;
         if (limit == search::limit_kind::none) limit = plan.which_limit;
         if (plan.status != search::status::infeasible) bound = std::min(bound, plan.lower_bound);
@@ -98,7 +144,7 @@ template <single_device_program Program, pipeline_schedule Schedule = one_f_one_
     }
     best->provenance.cluster = c.name;
     best->global_batch = samples;
-    best->seconds = spent;
+    best->seconds = until.elapsed();
     if (best->exists()) {
         best->lower_bound = std::min(bound, best->cost());
         best->status = best->gap() <= 1e-12 ? search::status::optimal : is_open ? search::status::limit : search::status::feasible;

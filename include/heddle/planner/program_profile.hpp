@@ -7,6 +7,7 @@
 #include <heddle/pipeline/strategy_problem.hpp>
 #include <heddle/pipeline/template_problem.hpp>
 #include <heddle/planner/layer_costs.hpp>
+#include <heddle/search/deadline.hpp>
 #include <heddle/theory/rescale.hpp>
 
 #include <algorithm>
@@ -61,10 +62,11 @@ struct profile_options {
 /// too few. What is whole and what is split is such that no degree on any type needs more. What enters a layer counts on every device of a group in
 /// full, skip connections at every boundary they pass. A layer's largest communication buffer is that of the group where it is largest; what stages send
 /// each other needs none, being counted as saved. A parameter that several layers use is kept, and its optimiser's step taken, by each of them.
-/// *Throws* `input_error` for a cluster with device groups or that `validate` refuses, a program whose batch cannot be one sample, layers of
-/// another program.
+/// *Returns* nothing where time is over before all is priced. *Throws* `input_error` for a cluster with device groups or that `validate` refuses, a program whose
+/// batch cannot be one sample, layers of another program.
 template <single_device_program Program>
-[[nodiscard]] strategy_problem make_strategy_problem(Program const& program, program_layers const& layers, cluster const& c, profile_options const& options = {}) {
+[[nodiscard]] std::optional<strategy_problem> make_strategy_problem_within(search::deadline const& until, Program const& program, program_layers const& layers, cluster const& c,
+                                                                           profile_options const& options = {}) {
     detail::check_for_pipelines(c);
     auto const whole = index_program(program);
     (void)layers_at(whole, layers.cuts);
@@ -87,6 +89,7 @@ template <single_device_program Program>
         profiled_type made{c.types[type].name, c.types[type].memory, seconds(0), {}};
         for (auto const divisor : divisors(static_cast<std::int64_t>(common))) {
             auto const degree = static_cast<std::size_t>(divisor);
+            if (until.is_over()) return std::nullopt;
             auto const group = tensor_group_of(c, type, degree);
             auto const single = one.price(group), full = all ? all->price(group) : single;
             auto& profile = made.profiles[degree];
@@ -120,16 +123,22 @@ template <single_device_program Program>
     validate(problem);
     return problem;
 }
+/// The same in any time.
+template <single_device_program Program>
+[[nodiscard]] strategy_problem make_strategy_problem(Program const& program, program_layers const& layers, cluster const& c, profile_options const& options = {}) {
+    return make_strategy_problem_within(search::deadline(), program, layers, c, options).value();
+}
 
 /// The templates' problem: layers of a program on the machines of a cluster, in micro-batches of so many samples.
 ///
 /// A group's all-reduce of a layer is what its time exceeds an equal part of a single device's by, half of it in either direction. Memory is what
 /// the devices of the largest group that a stage may have hold together, communication buffers too, so never too little for a smaller one. Not counted are gradients
 /// of a parameter that several stages use, the optimiser's time and transfers between stages, of which templates know nothing.
-/// *Throws* `input_error` as `make_strategy_problem`, and if machines of one type differ.
+/// *Returns* nothing where time is over before all is priced. *Throws* `input_error` as `make_strategy_problem`, and if machines of one type differ.
 template <single_device_program Program>
-[[nodiscard]] template_problem make_template_problem(Program const& program, program_layers const& layers, cluster const& c, std::int64_t micro_batch_size,
-                                                     std::int64_t micro_batches, machine_split split = machine_split::halves, training_options const& training = {}) {
+[[nodiscard]] std::optional<template_problem> make_template_problem_within(search::deadline const& until, Program const& program, program_layers const& layers, cluster const& c,
+                                                                           std::int64_t micro_batch_size, std::int64_t micro_batches,
+                                                                           machine_split split = machine_split::halves, training_options const& training = {}) {
     detail::check_for_pipelines(c);
     (void)layers_at(index_program(program), layers.cuts);
     template_problem problem;
@@ -166,6 +175,7 @@ template <single_device_program Program>
                 if (devices > 1) memory.momentary = std::max(memory.momentary, static_cast<double>(devices) * costs[l].buffer);
             }
         };
+        if (until.is_over()) return std::nullopt;
         auto const alone = pricer.price(tensor_group_of(c, type, 1));
         hold(alone, 1);
         for (auto const& cost : alone) {
@@ -174,6 +184,7 @@ template <single_device_program Program>
         }
         for (std::size_t devices = 2; devices <= made.devices_per_machine; ++devices) {
             if (!problem.may_take(t, 0, devices)) continue;
+            if (until.is_over()) return std::nullopt;
             auto const grouped = pricer.price(tensor_group_of(c, type, devices));
             hold(grouped, devices);
             auto& row = made.all_reduce[devices];
@@ -185,6 +196,12 @@ template <single_device_program Program>
     }
     detail::check(problem);
     return problem;
+}
+/// The same in any time.
+template <single_device_program Program>
+[[nodiscard]] template_problem make_template_problem(Program const& program, program_layers const& layers, cluster const& c, std::int64_t micro_batch_size,
+                                                     std::int64_t micro_batches, machine_split split = machine_split::halves, training_options const& training = {}) {
+    return make_template_problem_within(search::deadline(), program, layers, c, micro_batch_size, micro_batches, split, training).value();
 }
 
 } // namespace heddle

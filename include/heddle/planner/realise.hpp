@@ -93,6 +93,67 @@ inline plan_cost relieve_memory(plan& p, cluster const& c) {
     return cost;
 }
 
+/// A plan's steps with collectives in the ways that are best at its shares, and what it costs.
+inline plan_cost decide_again(plan& p, cluster const& c) {
+    auto const model = per_device_model(c, main_type(p));
+    auto const shares = shares_of(p);
+    for (auto& s : p.steps) {
+        for_each_transfer(s.step, [](transfer& t) { t.how = {}; });
+        s.step = model.decided(std::move(s.step), shares);
+    }
+    return evaluate(p, c);
+}
+
+/// Moves atoms of one class from the fullest device of a type to the emptiest of another, or of the same, one or all that it has, and all of a type to
+/// another's, as long as the plan becomes cheaper and still fits. Returns whether it did. Bounded by the work of so many evaluations.
+inline bool move_atoms(plan& p, cluster const& c, std::vector<std::size_t> const& type_of) {
+    constexpr std::size_t most_work = 60'000;
+    std::size_t left = most_work / (1 + p.steps.size() * p.devices.size()), types = std::ranges::max(type_of) + 1;
+    bool improved = false;
+    auto const attempt = [&](std::size_t k, std::vector<extent> counts) {
+        if (left == 0 || counts == p.cuts[k].counts) return false;
+        --left;
+        auto moved = p;
+        moved.cuts[k].counts = std::move(counts);
+        auto const cost = decide_again(moved, c);
+        if (!cost.fits || cost.time.total() >= p.cost() * (1 - 1e-9)) return false;
+        moved.time = cost.time;
+        moved.memory = cost.memory;
+        p = std::move(moved);
+        return improved = true;
+    };
+    auto const pick = [&](std::vector<extent> const& counts, std::size_t type, bool fullest) {
+        std::size_t best = counts.size();
+        for (std::size_t d = 0; d < counts.size(); ++d)
+            if (type_of[d] == type && (best == counts.size() || (fullest ? counts[d] > counts[best] : counts[d] < counts[best]))) best = d;
+        return best;
+    };
+    for (bool again = true; again && left > 0;) {
+        again = false;
+        for (std::size_t k = 0; k < p.cuts.size(); ++k)
+            for (std::size_t from = 0; from < types; ++from)
+                for (std::size_t to = 0; to < types; ++to) {
+                    auto counts = p.cuts[k].counts;
+                    auto const a = pick(counts, from, true), b = pick(counts, to, false);
+                    if (a == b || counts[a] == 0) continue;
+                    extent const all = counts[a];
+                    counts[a] -= 1, counts[b] += 1;
+                    again |= attempt(k, counts);
+                    counts = p.cuts[k].counts;
+                    if (counts[a] > 1 && all > 1) {
+                        counts[b] += counts[a], counts[a] = 0;
+                        again |= attempt(k, counts);
+                    }
+                    if (from == to) continue;
+                    counts = p.cuts[k].counts;
+                    for (std::size_t d = 0; d < counts.size(); ++d)
+                        while (type_of[d] == from && counts[d] > 0) --counts[d], ++counts[pick(counts, to, false)];
+                    again |= attempt(k, counts);
+                }
+    }
+    return improved;
+}
+
 } // namespace detail
 
 /// A plan for a path at ratios per device: atoms apportioned, memory relieved, cost re-evaluated device
@@ -114,8 +175,16 @@ inline plan_cost relieve_memory(plan& p, cluster const& c) {
     p.cuts = atom_classes(program, instructions);
     apportion(p.cuts, p.ratios);
     auto cost = detail::relieve_memory(p, c);
-    auto const model = per_device_model(c, main_type(p));
-    auto const shares = shares_of(p);
+    plan together = p; // remainders of classes on the same devices: what is then short waits for one device, not for two
+    for (auto& cut : together.cuts) cut.counts = apportion(cut.atoms, p.ratios.at(cut.segment));
+    if (auto other = detail::relieve_memory(together, c); other.fits && (!cost.fits || other.time.total() < cost.time.total() * (1 - 1e-9))) {
+        p = std::move(together);
+        cost = std::move(other);
+    }
+    alike_devices alike(c);
+    for (auto const& cut : p.cuts) alike.refine(cut.counts);
+    cost_model const model(c, alike.classes, main_type(p), p.provenance.training.bucket);
+    largest_shares const shares(shares_of(p), alike.of_device);
     for (auto& s : p.steps) s.step = model.decided(std::move(s.step), shares);
     p.time = cost.time;
     p.memory = cost.memory;

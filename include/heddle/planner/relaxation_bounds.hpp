@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/cost/priced_graph.hpp>
+#include <heddle/search/deadline.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -21,6 +22,8 @@ struct relaxation_bounds {
     path_cost cost{std::numeric_limits<double>::infinity(), {}};
     /// The tightest relaxation met.
     std::vector<relaxation> tightest;
+    /// Of programs met that fit: the least that the steps of one add up to.
+    double least_added = std::numeric_limits<double>::infinity();
     /// Some program met on the way does not fit into memory.
     bool memory_binds = false;
 };
@@ -30,21 +33,23 @@ namespace detail {
 template <class Accumulator>
 class bound_improver {
 public:
-    bound_improver(priced_graph const& priced, std::optional<multipliers> const& start)
+    /// `begun`: of programs with these small buckets; a bound above `enough` is not improved.
+    bound_improver(priced_graph const& priced, std::optional<multipliers> const& start, std::optional<bucket_kinds> begun, double enough)
         : priced_(priced), clock_(priced.template clock<Accumulator>()), classes_(priced.model().class_count()), fullness_(classes_, 1.0 / static_cast<double>(classes_)),
-          weights_{{fullness_}, std::vector<double>(classes_, 0.0)} {
+          weights_{{fullness_}, std::vector<double>(classes_, 0.0), begun}, enough_(enough) {
         if constexpr (Accumulator::overlaps_gradients) weights_.time.turns.emplace();
         if constexpr (interleaves) weights_.time.forward = weights_.time.backward = {0.5, 0.5, 0.5};
         if (!start) return;
         weights_ = *start;
+        weights_.begun = begun;
         setbacks_ = 3;
         factor_ = 1.5;
         for (std::size_t k = 0; k < classes_; ++k) price_ += weights_.memory[k] * limit(k);
         for (std::size_t k = 0; price_ > 0 && k < classes_; ++k) fullness_[k] = weights_.memory[k] * limit(k) / price_;
     }
 
-    relaxation_bounds run(int rounds) && {
-        for (int round = 0; round < rounds && !is_closed(1e-12); ++round) {
+    relaxation_bounds run(int rounds, search::deadline const& until) && {
+        for (int round = 0; round < rounds && !is_closed(1e-12) && (round == 0 || !until.is_over()); ++round) {
             auto current = priced_.relax(weights_);
             if (!std::isfinite(current.paths.to_goal())) return std::move(best_);
             double const bound = current.bound() + clock_.relaxed(clock_.initial(), weights_.time, 0);
@@ -64,7 +69,7 @@ public:
             if (auto& turns = weights_.time.turns) move_turns(*turns, loads);
             if (price_ > 0 || !fits) price_memory(fits, cost.memory, bound);
         }
-        if (!is_closed(1e-3)) cross();
+        if (!is_closed(1e-3) && !until.is_over()) cross();
         if (interleaves && !best_.tightest.empty()) { // and one that counts the slots lost so far instead of what the network may do in them
             auto other = best_.tightest.front().weights;
             other.time.forward.patient = other.time.backward.patient = 0;
@@ -86,10 +91,11 @@ private:
     /// Of steps. Clocks' weights are soon near their best and come to rest there; with turns they have to go far, which they can where the
     /// sum of steps has no limit.
     [[nodiscard]] double rate() const { return weights_.time.turns ? 2 / std::sqrt(1.0 + setbacks_) : 2 / std::pow(1.5, setbacks_); }
-    [[nodiscard]] bool is_closed(double gap) const { return best_.lower_bound >= best_.cost.seconds * (1 - gap); }
+    [[nodiscard]] bool is_closed(double gap) const { return best_.lower_bound >= std::min(best_.least_added, enough_) * (1 - gap); }
 
     path_cost offer(move_list const& path) {
         auto cost = priced_.template evaluate<Accumulator>(path);
+        if (priced_.fits(cost)) best_.least_added = std::min(best_.least_added, cost.added);
         if (is_best(cost)) take(path, cost);
         return cost;
     }
@@ -170,7 +176,7 @@ private:
             if (!is_best(cost)) return;
             move_list joined(first.path.begin(), first.path.begin() + static_cast<std::ptrdiff_t>(level));
             joined.insert(joined.end(), moves.begin(), moves.end());
-            take(std::move(joined), cost);
+            offer(joined);
         };
         for (std::size_t level = stride; level < first.path.size(); level += stride) attempt(level);
         while (std::isfinite(least) && (stride /= 2) > 0) {
@@ -189,6 +195,7 @@ private:
     /// Rounds that did not improve the bound.
     int setbacks_ = 0;
     double price_ = 0, factor_ = 4;
+    double enough_;
     std::optional<bool> fitted_before_;
     std::vector<relaxed_program> met_;
     relaxation_bounds best_;
@@ -200,11 +207,37 @@ private:
 /// steps towards the class that works longest; gradients that overlap by moving weight to the level that ends last; memory by a
 /// price that rises while the path does not fit and falls while it does, by ever smaller factors, and that shifts towards
 /// the class that is fullest. Starts from given weights, such as those of other shares, or from even ones.
-/// Every path met is evaluated as a program; where bound and cost are still apart, so are some that join two of them.
+/// Every path met is evaluated as a program; where bound and cost are still apart, so are some that join two of them. Where buckets are small, and
+/// follow the backward pass, all of this is done for every set of them that a program may have.
+/// Once time is over there are no more rounds; the first there is always.
 /// *Complexity.* Linear in the graph, per round.
 template <class Accumulator = serial>
-[[nodiscard]] relaxation_bounds improve_bounds(priced_graph const& priced, int rounds, std::optional<multipliers> const& start = {}) {
-    return detail::bound_improver<Accumulator>(priced, start).run(rounds);
+[[nodiscard]] relaxation_bounds improve_bounds(priced_graph const& priced, int rounds, std::optional<multipliers> const& start = {},
+                                               search::deadline const& until = search::deadline()) {
+    constexpr double infinite = std::numeric_limits<double>::infinity();
+    constexpr bool interleaves = requires { Accumulator::interleaves; };
+    if (priced.small_bucket_count() == 0 || Accumulator::overlaps_gradients || interleaves)
+        return detail::bound_improver<Accumulator>(priced, start, {}, infinite).run(rounds, until);
+    relaxation_bounds result;
+    double lower_bound = infinite;
+    std::optional<multipliers> weights;
+    for (bucket_kinds left = bucket_kinds{1} << priced.small_bucket_count(); left-- > 0;) {
+        auto found = detail::bound_improver<Accumulator>(priced, start, left, result.cost.seconds).run(rounds, until);
+        result.memory_binds |= found.memory_binds;
+        result.least_added = std::min(result.least_added, found.least_added);
+        if (found.cost.seconds < result.cost.seconds) {
+            result.cost = std::move(found.cost);
+            result.path = std::move(found.path);
+        }
+        if (found.tightest.empty() || found.lower_bound >= lower_bound) continue; // there is no such program
+        lower_bound = found.lower_bound;
+        weights = std::move(found.tightest.front().weights);
+    }
+    if (!weights) return result;
+    result.lower_bound = lower_bound;
+    weights->begun.reset();
+    result.tightest.push_back(priced.relax(std::move(*weights)));
+    return result;
 }
 
 } // namespace heddle

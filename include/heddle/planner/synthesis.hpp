@@ -41,7 +41,7 @@ struct synthesis_options {
     search_engine engine = search_engine::best_first;
     /// Of Pareto dynamic programming: labels expanded per level. What it leaves out counts in the bound.
     std::size_t beam = std::numeric_limits<std::size_t>::max();
-    /// With fewer labels than cuts, a search could not reach its end: there is none.
+    /// Time is of relaxations and searches together. With fewer labels than cuts, a search could not reach its end: there is none.
     search::options search{.label_limit = 10'000, .comparison_limit = 10'000'000};
     /// A program known already, as a first incumbent.
     std::optional<move_list> start{};
@@ -58,26 +58,32 @@ template <class Accumulator = serial>
     bool search_bounds = Accumulator::overlaps_gradients;
     if constexpr (requires { Accumulator::interleaves; }) search_bounds = priced.has_all_orders();
     synthesis_result result;
-    auto bounds = improve_bounds<Accumulator>(priced, options.relaxation_rounds, options.weights);
+    search::deadline const until(options.search.time_limit_seconds, options.search.stop);
+    auto bounds = improve_bounds<Accumulator>(priced, options.relaxation_rounds, options.weights, until);
     result.lower_bound = std::max(0.0, bounds.lower_bound);
     result.memory_binds = bounds.memory_binds;
     if (options.start)
-        if (auto cost = priced.evaluate<Accumulator>(*options.start); priced.fits(cost) && cost.seconds < bounds.cost.seconds) {
-            bounds.cost = std::move(cost);
-            bounds.path = options.start;
+        if (auto cost = priced.evaluate<Accumulator>(*options.start); priced.fits(cost)) {
+            bounds.least_added = std::min(bounds.least_added, cost.added);
+            if (cost.seconds < bounds.cost.seconds) {
+                bounds.cost = std::move(cost);
+                bounds.path = options.start;
+            }
         }
     if (bounds.tightest.empty()) return result;
     result.weights = bounds.tightest.front().weights;
 
     double const relaxed_bound = result.lower_bound;
-    bool const is_open = bounds.lower_bound < bounds.cost.seconds * (1 - 1e-9);
+    // Labels add up what gradients add to their buckets at least: no search tells more of programs than that.
+    bool const is_open = bounds.lower_bound < bounds.least_added * (1 - 1e-9);
     bool stopped = is_open && options.search.label_limit < priced.graph().level_count();
     if (stopped) result.which_limit = search::limit_kind::labels;
     // First as if memory were no criterion; again with it if that turns out to matter.
     for (bool memory_matters = bounds.memory_binds; is_open && !stopped; memory_matters = true) {
         priced_graph_problem<Accumulator> const problem(priced, bounds.tightest, memory_matters);
         auto search_options = options.search;
-        search_options.cutoff = bounds.cost.seconds;
+        search_options.cutoff = bounds.least_added;
+        search_options.time_limit_seconds = until.left();
         auto found = options.engine == search_engine::best_first ? search::best_first(problem, search_options) : search::pareto_dp(problem, {search_options, options.beam});
         result.statistics += found.statistics;
         // A beam that finds nothing better than what is there has come to its end none the less.
@@ -85,14 +91,18 @@ template <class Accumulator = serial>
         result.which_limit = has_ended ? search::limit_kind::none : found.which_limit;
         stopped = found.status == search::status::limit && !has_ended;
         if (found.cost) {
-            bounds.cost = priced.evaluate<Accumulator>(found.actions);
-            bounds.path = std::move(found.actions);
-            result.search_pays = true;
+            auto cost = priced.evaluate<Accumulator>(found.actions);
+            bounds.least_added = std::min(bounds.least_added, cost.added);
+            if (cost.seconds < bounds.cost.seconds) {
+                bounds.cost = std::move(cost);
+                bounds.path = std::move(found.actions);
+                result.search_pays = true;
+            }
         }
         // Relaxations hold for instructions in any order, but where work and collectives run beside each other for those that the search sees.
         double const unseen = memory_matters ? std::numeric_limits<double>::infinity() : problem.least_without_memory();
-        if (search_bounds) result.lower_bound = std::max(result.lower_bound, std::min({found.lower_bound, unseen, bounds.cost.seconds}));
-        bool const binds = problem.least_without_memory() < bounds.cost.seconds * (1 - 1e-9);
+        if (search_bounds) result.lower_bound = std::max(result.lower_bound, std::min({found.lower_bound, unseen, bounds.least_added}));
+        bool const binds = problem.least_without_memory() < bounds.least_added * (1 - 1e-9);
         result.memory_binds |= binds;
         if (stopped || memory_matters || !binds) break;
     }

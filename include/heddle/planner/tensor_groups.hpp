@@ -35,7 +35,7 @@ namespace heddle {
     made.ratios.assign(segment_count(p), std::vector<double>(devices.size(), 1.0 / static_cast<double>(devices.size())));
     made.cuts = atom_classes(p, program);
     apportion(made.cuts, made.ratios);
-    auto const model = per_device_model(group, main_type(made));
+    auto const model = per_device_model(group, made);
     auto const shares = shares_of(made);
     for (auto& s : made.steps) s.step = model.decided(std::move(s.step), shares);
     made.status = search::status::feasible;

@@ -25,6 +25,9 @@ struct program_access {
     static auto rule(auto const& p, operator_id o) -> decltype(p.rule(o)) { return p.rule(o); }
     static auto work(auto const& p, operator_id o) -> decltype(p.work(o)) { return p.work(o); }
     static auto loss(auto const& p) -> decltype(p.loss()) { return p.loss(); }
+    // Of programs that are run; `single_device_program` does without.
+    static auto kind(auto const& p, operator_id o) -> decltype(p.kind(o)) { return p.kind(o); }
+    static auto attributes(auto const& p, operator_id o) -> decltype(p.attributes(o)) { return p.attributes(o); }
 };
 
 template <class Range>
@@ -78,6 +81,16 @@ concept has_loss = requires(Program const& p) {
 template <class Program>
 concept single_device_program = tells_tensor_count<Program> && tells_operator_count<Program> && describes_tensors<Program> && names_operators<Program> &&
                                 lists_operands<Program> && lists_results<Program> && has_rules<Program> && has_work<Program> && has_loss<Program>;
+
+template <class Program>
+concept tells_kinds = requires(Program const& p, operator_id o) {
+    { program_access<Program>::kind(p, o) } -> std::convertible_to<std::string>;
+};
+
+/// A program that kernels can run: of every operator it tells what it computes, by the name that a backend knows it by. Where an operator needs
+/// more numbers than rule and shapes tell, `program_access<Program>::attributes(p, o)` is an `operator_attributes`; without it, it has none.
+template <class Program>
+concept runnable_program = single_device_program<Program> && tells_kinds<Program>;
 
 /// Does not compile, and says in a sentence what is missing, unless `Program` models `single_device_program`. What takes a
 /// program calls it for one that does not; it can be called beside a specialisation of `program_access` as well.

@@ -3,6 +3,8 @@
 /// @brief Which module of a model a parameter belongs to, by its name.
 #pragma once
 
+#include <heddle/base/requirements.hpp>
+
 #include <algorithm>
 #include <cctype>
 #include <optional>

@@ -9,6 +9,7 @@
 #include <heddle/program/tensor.hpp>
 
 #include <algorithm>
+#include <concepts>
 #include <map>
 #include <optional>
 #include <span>
@@ -33,6 +34,10 @@ struct operator_info {
     std::vector<tensor_id> results;
     operator_attributes attributes{};
 };
+
+namespace detail {
+struct program_copier;
+}
 
 /// A single-device training program: tensors and operators in topological order, one scalar loss.
 /// Models `single_device_program`. Made by `program_builder`; immutable.
@@ -97,6 +102,7 @@ public:
 
 private:
     friend class program_builder;
+    friend struct detail::program_copier;
     std::vector<tensor_info> tensors_;
     std::vector<operator_info> operators_;
     tensor_id loss_ = 0;
@@ -185,22 +191,32 @@ public:
     }
 
     [[nodiscard]] tensor_info const& tensor(tensor_id t) const { return program_.tensors_.at(t); }
+    /// Those added so far.
+    [[nodiscard]] std::span<operator_info const> operators() const { return program_.operators_; }
     /// Whether there is a derivative with respect to it: a trained parameter, or a value that depends on one.
     [[nodiscard]] bool is_differentiable(tensor_id t) const { return differentiable_.at(t); }
 
     /// The program with this loss. Operators the loss does not depend on are left out.
     /// Throws `input_error` if the loss is not a scalar that an operator computes and that depends on a trained parameter.
-    [[nodiscard]] program finish(tensor_id loss) {
+    [[nodiscard]] program finish(tensor_id loss) const& {
+        check_loss(loss);
+        return without_dead_code(program_, loss);
+    }
+    /// The same, without a copy: the builder is not used afterwards.
+    [[nodiscard]] program finish(tensor_id loss) && {
+        check_loss(loss);
+        return without_dead_code(std::move(program_), loss);
+    }
+
+private:
+    void check_loss(tensor_id loss) const {
         auto const& info = program_.tensors_.at(loss);
         if (info.elements() != 1)
             throw input_error("loss '" + info.name + "'", "has " + std::to_string(info.elements()) + " elements, expected one");
         if (info.role != tensor_role::value) throw input_error("loss '" + info.name + "'", "is an input or parameter, expected the result of an operator");
         if (!differentiable_[loss])
             throw input_error("loss '" + info.name + "'", "depends on no trained parameter");
-        return without_dead_code(loss);
     }
-
-private:
     tensor_id add_tensor(tensor_info info) {
         for (extent e : info.shape)
             if (e < 1) throw input_error("tensor '" + info.name + "'", "extent " + std::to_string(e) + ", expected at least 1");
@@ -249,37 +265,76 @@ private:
         return work;
     }
 
-    [[nodiscard]] program without_dead_code(tensor_id loss) const {
-        std::vector<bool> used(program_.tensors_.size()), kept(program_.operators_.size());
+    /// In place.
+    [[nodiscard]] static program without_dead_code(program p, tensor_id loss) {
+        std::vector<bool> used(p.tensors_.size()), kept(p.operators_.size());
         used[loss] = true;
-        for (std::size_t o = program_.operators_.size(); o-- > 0;) {
-            auto const& op = program_.operators_[o];
+        for (std::size_t o = p.operators_.size(); o-- > 0;) {
+            auto const& op = p.operators_[o];
             kept[o] = std::ranges::any_of(op.results, [&](tensor_id t) { return static_cast<bool>(used[t]); });
             if (!kept[o]) continue;
             for (auto t : op.operands) used[t] = true;
             for (auto t : op.results) used[t] = true;
         }
-        program result;
         std::vector<tensor_id> number(used.size());
+        tensor_id tensors = 0;
         for (tensor_id t = 0; t < used.size(); ++t)
-            if (used[t]) {
-                number[t] = static_cast<tensor_id>(result.tensors_.size());
-                result.tensors_.push_back(program_.tensors_[t]);
-            }
-        for (std::size_t o = 0; o < kept.size(); ++o)
-            if (kept[o]) {
-                auto& op = result.operators_.emplace_back(program_.operators_[o]);
-                for (auto& t : op.operands) t = number[t];
-                for (auto& t : op.results) t = number[t];
-            }
-        result.loss_ = number[loss];
-        return result;
+            if (used[t]) number[t] = tensors++;
+        keep(p.tensors_, used);
+        keep(p.operators_, kept);
+        for (auto& op : p.operators_) {
+            for (auto& t : op.operands) t = number[t];
+            for (auto& t : op.results) t = number[t];
+        }
+        p.loss_ = number[loss];
+        return p;
+    }
+    template <class T>
+    static void keep(std::vector<T>& items, std::vector<bool> const& wanted) {
+        std::size_t i = 0;
+        std::erase_if(items, [&](T const&) { return !wanted[i++]; });
     }
 
     program program_;
     std::vector<bool> differentiable_;
 };
 
-static_assert(single_device_program<program>);
+static_assert(runnable_program<program>);
+
+namespace detail {
+
+struct program_copier {
+    template <single_device_program Program>
+    static program copy(Program const& p) {
+        using access = program_access<Program>;
+        program own;
+        auto const tensors = static_cast<tensor_id>(access::tensor_count(p));
+        auto const operators = static_cast<operator_id>(access::operator_count(p));
+        for (tensor_id t = 0; t < tensors; ++t) own.tensors_.push_back(access::tensor(p, t));
+        for (operator_id o = 0; o < operators; ++o) {
+            auto& op = own.operators_.emplace_back();
+            op.name = access::name(p, o);
+            op.rule = access::rule(p, o);
+            op.work = access::work(p, o);
+            for (tensor_id const t : access::operands(p, o)) op.operands.push_back(t);
+            for (tensor_id const t : access::results(p, o)) op.results.push_back(t);
+            if constexpr (tells_kinds<Program>) op.kind = access::kind(p, o);
+            if constexpr (requires { { access::attributes(p, o) } -> std::convertible_to<operator_attributes>; }) op.attributes = access::attributes(p, o);
+        }
+        own.loss_ = access::loss(p);
+        return own;
+    }
+};
+
+} // namespace detail
+
+/// A program of another type as the library's own, numbered alike: for what makes a program of another size of one, or runs it.
+/// *Precondition:* its axioms hold, as `index_program` checks. *Complexity.* That of a copy.
+template <single_device_program Program>
+    requires(!std::same_as<Program, program>)
+[[nodiscard]] program program_of(Program const& p) {
+    return detail::program_copier::copy(p);
+}
+[[nodiscard]] inline program const& program_of(program const& p) { return p; }
 
 } // namespace heddle

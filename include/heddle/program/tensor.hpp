@@ -37,6 +37,20 @@ inline constexpr std::size_t element_type_count = 8;
     return 0;
 }
 
+[[nodiscard]] constexpr char const* name(element_type type) {
+    switch (type) {
+    case element_type::float16: return "float16";
+    case element_type::bfloat16: return "bfloat16";
+    case element_type::float32: return "float32";
+    case element_type::float64: return "float64";
+    case element_type::int8: return "int8";
+    case element_type::int32: return "int32";
+    case element_type::int64: return "int64";
+    case element_type::boolean: return "bool";
+    }
+    return "";
+}
+
 /// Whether a tensor of this type can be a sum of summands and can have a derivative.
 [[nodiscard]] constexpr bool is_floating(element_type type) { return type <= element_type::float64; }
 

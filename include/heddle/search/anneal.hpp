@@ -141,7 +141,7 @@ template <annealing_problem Problem, class Visitor = no_annealing_visitor>
     double const cooling = o.cooling.value_or(detail::cooling_to_a_thousandth(o.steps));
     for (double temperature = o.temperature; out.statistics.steps < o.steps && least > o.lower_bound; temperature *= cooling) {
         if (o.stop.stop_requested()) out.which_limit = limit_kind::stopped;
-        if (o.time_limit_seconds && out.statistics.steps % 64 == 0 && elapsed() >= *o.time_limit_seconds) out.which_limit = limit_kind::time;
+        if (o.time_limit_seconds && elapsed() >= *o.time_limit_seconds) out.which_limit = limit_kind::time;
         if (out.which_limit != limit_kind::none) break;
         ++out.statistics.steps;
         state_type next = p.neighbour(*here, random);

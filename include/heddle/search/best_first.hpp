@@ -122,9 +122,7 @@ private:
 
     static double seconds(clock::duration d) { return std::chrono::duration<double>(d).count(); }
 
-    /// A bound or cost, and a part of its size more.
-    [[nodiscard]] static double raised(double x, double part) { return std::isfinite(x) ? x + part * std::abs(x) : x; }
-    [[nodiscard]] bool is_hopeless(double bound) const { return raised(bound, options_.relative_gap) >= wanted_; }
+    [[nodiscard]] bool is_hopeless(double bound) const { return detail::is_hopeless(bound, wanted_, options_); }
 
     /// Looks at the clock about every millisecond, or after every expansion where one takes longer.
     template <class Elapsed>
@@ -299,14 +297,8 @@ private:
     }
 
     void finish(result<action_type>& out, double proven) const {
-        bool const stopped = out.which_limit != limit_kind::none;
-        // No other solution costs less.
         double const bound = std::min({proven, wanted_, least_bounded_});
-        if (solutions_.empty()) {
-            out.status = stopped ? status::limit : status::infeasible;
-            out.lower_bound = bound;
-            return;
-        }
+        if (solutions_.empty()) return conclude(out, bound, wanted_);
         auto const solution_of = [&](std::uint32_t node) {
             solution<action_type> found{cost_of(node), {}};
             for (auto n = node; nodes_[n].parent != none; n = nodes_[n].parent) found.actions.push_back(nodes_[n].action);
@@ -317,9 +309,7 @@ private:
         out.cost = first.cost;
         out.actions = std::move(first.actions);
         for (auto n : std::span(solutions_).subspan(1)) out.runners_up.push_back(solution_of(n));
-        out.status = raised(bound, 1e-9) >= wanted_ ? status::optimal : stopped ? status::limit : status::feasible;
-        out.lower_bound = out.status == status::optimal ? *out.cost : std::min(bound, *out.cost);
-        if (out.status == status::optimal) out.which_limit = limit_kind::none;
+        conclude(out, bound, wanted_);
     }
 
     Problem const& problem_;

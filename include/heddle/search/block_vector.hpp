@@ -3,6 +3,8 @@
 /// @brief A sequence that grows at its end and never moves what it holds.
 #pragma once
 
+#include <heddle/base/requirements.hpp>
+
 #include <cstddef>
 #include <utility>
 #include <vector>

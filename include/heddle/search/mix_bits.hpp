@@ -3,6 +3,8 @@
 /// @brief Numbers spread over all 64 bits.
 #pragma once
 
+#include <heddle/base/requirements.hpp>
+
 #include <cstdint>
 
 namespace heddle::search {

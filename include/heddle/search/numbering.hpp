@@ -3,6 +3,8 @@
 /// @brief Values numbered in the order in which they are first met.
 #pragma once
 
+#include <heddle/base/requirements.hpp>
+
 #include <cstddef>
 #include <cstdint>
 #include <functional>

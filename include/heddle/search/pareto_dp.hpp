@@ -58,7 +58,7 @@ public:
         auto which = limit_kind::none;
         while (!waiting_.empty() && which == limit_kind::none) {
             for (auto const n : settle(std::move(waiting_.extract(waiting_.begin()).mapped()))) {
-                if (nodes_[n].dead || is_hopeless(nodes_[n].bound)) continue;
+                if (nodes_[n].dead || is_bounded(nodes_[n].bound)) continue;
                 if (which == limit_kind::none) which = spent();
                 if constexpr (requires { visitor.on_expand(now()); })
                     if (which == limit_kind::none && !visitor.on_expand(now())) which = limit_kind::stopped;
@@ -98,7 +98,7 @@ private:
     };
 
     [[nodiscard]] double elapsed() const { return std::chrono::duration<double>(clock::now() - start_).count(); }
-    [[nodiscard]] bool is_hopeless(double bound) const { return bound * (1 + options_.relative_gap) >= wanted_; }
+    [[nodiscard]] bool is_hopeless(double bound) const { return detail::is_hopeless(bound, wanted_, options_); }
     [[nodiscard]] double cost_of(std::uint32_t goal) const { return problem_.total(nodes_[goal].label); }
     [[nodiscard]] progress now() const {
         return {statistics_, std::numeric_limits<double>::lowest(), best_ == none ? std::nullopt : std::optional(cost_of(best_))};
@@ -245,18 +245,12 @@ private:
         out.statistics = statistics_;
         if (which == limit_kind::none && best_ == none && is_narrowed_) which = limit_kind::width;
         out.which_limit = which;
-        double const bound = std::min({least_left_, least_bounded_, wanted_});
-        if (best_ == none) {
-            out.status = which == limit_kind::none ? status::infeasible : status::limit;
-            out.lower_bound = bound;
-            return out;
+        if (best_ != none) {
+            out.cost = cost_of(best_);
+            for (auto n = best_; nodes_[n].parent != none; n = nodes_[n].parent) out.actions.push_back(nodes_[n].action);
+            std::ranges::reverse(out.actions);
         }
-        out.cost = cost_of(best_);
-        for (auto n = best_; nodes_[n].parent != none; n = nodes_[n].parent) out.actions.push_back(nodes_[n].action);
-        std::ranges::reverse(out.actions);
-        out.status = bound * (1 + 1e-9) >= wanted_ ? status::optimal : which == limit_kind::none ? status::feasible : status::limit;
-        out.lower_bound = out.status == status::optimal ? *out.cost : bound;
-        if (out.status == status::optimal) out.which_limit = limit_kind::none;
+        conclude(out, std::min({least_left_, least_bounded_, wanted_}), wanted_);
         return out;
     }
 

@@ -3,6 +3,8 @@
 /// @brief What can be searched.
 #pragma once
 
+#include <heddle/base/requirements.hpp>
+
 #include <concepts>
 #include <cstddef>
 #include <cstdint>

@@ -3,6 +3,8 @@
 /// @brief Sets of properties as bits.
 #pragma once
 
+#include <heddle/base/requirements.hpp>
+
 #include <bit>
 #include <cstddef>
 #include <cstdint>

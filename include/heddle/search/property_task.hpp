@@ -3,6 +3,8 @@
 /// @brief A planning task over properties, indexed once for everything that searches it.
 #pragma once
 
+#include <heddle/base/requirements.hpp>
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

@@ -3,6 +3,8 @@
 /// @brief What every search takes and returns: limits, status, bound, statistics.
 #pragma once
 
+#include <heddle/base/requirements.hpp>
+
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -131,5 +133,30 @@ struct result {
     std::vector<solution<Action>> runners_up;
     search::statistics statistics;
 };
+
+namespace detail {
+
+/// A bound or cost, and a part of its size more.
+[[nodiscard]] inline double raised(double x, double part) { return std::isfinite(x) ? x + part * std::abs(x) : x; }
+/// Whether what costs no less than a bound is too dear, where only what costs less than `wanted` is sought.
+[[nodiscard]] inline bool is_hopeless(double bound, double wanted, options const& o) { return raised(bound, o.relative_gap) >= wanted; }
+
+/// Fills in status and bound of a search that is over: no solution that it has not found costs less than `bound`, and one that it still wanted
+/// would have had to cost less than `wanted`.
+/// *Precondition:* `cost` and `which_limit` say what was found and what stopped the search.
+template <class Action>
+void conclude(result<Action>& out, double bound, double wanted) {
+    bool const stopped = out.which_limit != limit_kind::none;
+    if (!out.cost) {
+        out.status = stopped ? status::limit : status::infeasible;
+        out.lower_bound = bound;
+        return;
+    }
+    out.status = raised(bound, 1e-9) >= wanted ? status::optimal : stopped ? status::limit : status::feasible;
+    out.lower_bound = out.status == status::optimal ? *out.cost : std::min(bound, *out.cost);
+    if (out.status == status::optimal) out.which_limit = limit_kind::none;
+}
+
+} // namespace detail
 
 } // namespace heddle::search

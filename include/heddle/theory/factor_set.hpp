@@ -97,10 +97,10 @@ private:
     return batch;
 }
 
-/// The samples of a program's batch. *Throws* `input_error` if no input has one.
+/// The samples of a program's batch. *Throws* `input_error` if no input has one of two or more.
 [[nodiscard]] inline extent batch_size_of(indexed_program const& p) {
     auto const batch = batch_of_inputs(p);
-    if (batch.empty()) throw input_error("batch", "no input has one");
+    if (batch.empty()) throw input_error("batch", "no input has one of two or more samples, expected inputs whose first dimension is the batch");
     return p.tensors[batch.front().tensor].factors[static_cast<std::size_t>(batch.front().factor)].extent;
 }
 

@@ -29,13 +29,26 @@ struct instruction_filter {
     static instruction_filter everything() { return {[](instruction const&) { return true; }, no_mark}; }
 };
 
-/// Programs as fast as any of `cut_space`, if not as small: what is used once, and whole, is whole between iterations, its
-/// optimiser state in shards or not. To gather it for its use takes the same transfers, and one of them closes a stage.
-[[nodiscard]] inline instruction_filter fastest_programs(indexed_program const& p) {
-    auto const allows = [&p](instruction const& i) {
+/// When a parameter that is used once, and whole, is gathered, at best.
+enum class best_gather : std::uint8_t {
+    after_update, ///< A collective takes as long anywhere, and one between two operators closes a stage: only the optimiser state is in shards.
+    before_use,   ///< Beside work, which may hide it: the parameter itself is in shards.
+    either        ///< To gather before use spares the gradient a copy.
+};
+
+/// Programs as fast as any of `cut_space`, if not as small: nothing is unsharded for a stage or resharded, and what is used once, and whole, is
+/// gathered when that is best.
+///
+/// The transfers are the same. After the update nothing hides them. Beside micro-batches in turn a gather before use delays the forward pass by no more
+/// than it takes, and a replicated parameter and its gradient cost no less whole than in shards; a mirrored one's gradient is cut into
+/// shards by a kernel of its own, so both ways are kept for it. What is unsharded must be gathered within its stage, and its gradient reduced there.
+[[nodiscard]] inline instruction_filter fastest_programs(indexed_program const& p, best_gather when = best_gather::after_update) {
+    auto const allows = [&p, when](instruction const& i) {
         using enum instruction::kind;
         if (i.what == unshard || i.what == reshard) return false;
-        return !(i.what == convert && i.from.is_shard() && i.to.is_whole() && p.tensors[i.tensor].is_parameter() && is_used_once(p, i.tensor));
+        if (!i.from.is_shard() || !i.to.is_whole() || !p.tensors[i.tensor].is_parameter() || !is_used_once(p, i.tensor)) return true;
+        if (i.what == convert) return when != best_gather::after_update;
+        return when != best_gather::before_use || i.to == form::mirrored();
     };
     return {allows, instruction_filter::no_mark};
 }

@@ -49,7 +49,7 @@ struct batch_obstacles {
 /// *Throws* `input_error` if the batch is no multiple of it, if something cannot be cut so in a part, such as one of a single sample, and as `with_batch_size`.
 [[nodiscard]] inline program micro_batch_of(program const& p, int count) {
     auto const indexed = index_program(p);
-    if (batch_of_inputs(indexed).empty()) throw input_error("micro-batches", "no input has a batch of two or more");
+    if (batch_of_inputs(indexed).empty()) throw input_error("micro-batches", "no input has a batch of two or more samples, expected one that can be divided");
     extent const size = batch_size_of(indexed);
     if (count < 2 || size % count != 0)
         throw input_error("micro-batches", std::to_string(count) + ", expected two or more that divide the batch of " + std::to_string(size));
@@ -57,7 +57,7 @@ struct batch_obstacles {
     auto const in_part = index_program(part);
     auto const check = [&](std::string const& what, std::size_t ways, std::size_t of_whole) {
         if (ways != of_whole)
-            throw input_error("micro-batches", std::to_string(count) + ", in each of which " + what + " can be cut in other ways than in the batch of " + std::to_string(size));
+            throw input_error("micro-batches", std::to_string(count) + ", in each of which " + what + " can be cut in other ways than in the batch of " + std::to_string(size) + ", expected fewer micro-batches or a larger batch");
     };
     for (tensor_id t = 0; t < indexed.tensors.size(); ++t)
         check("tensor '" + p.tensor(t).name + "'", in_part.tensors[t].factors.size(), indexed.tensors[t].factors.size());

@@ -6,6 +6,7 @@
 #include <heddle/program/program.hpp>
 #include <heddle/theory/factor_set.hpp>
 
+#include <concepts>
 #include <cstddef>
 #include <set>
 #include <string>
@@ -79,6 +80,12 @@ void for_each_indexed_factor(program const& p, indexed_program const& indexed, o
     auto const now = batch_size_of(indexed);
     if (size < 1) throw input_error("batch", "is " + std::to_string(size) + ", expected one at least");
     return rescaled(p, batch_of_inputs(indexed), size, now);
+}
+template <single_device_program Program>
+    requires(!std::same_as<Program, program>)
+[[nodiscard]] program with_batch_size(Program const& p, extent size) {
+    (void)index_program(p);
+    return with_batch_size(program_of(p), size);
 }
 
 } // namespace heddle

@@ -71,6 +71,50 @@ TEST_CASE("collectives over links: a ring over the slowest link") {
     CHECK(time(collective::broadcast) == doctest::Approx(2 * 0.5 + 30.0 / 10));
 }
 
+TEST_CASE("a ring leaves every machine once: all other hops have the latency inside") {
+    cluster c;
+    c.types = {device("gpu", 100, 50)};
+    c.machines = {{0, 4, 2}, {0, 1, 1}};
+    c.intra = network_link{bytes_per_second(100), seconds(0.01)};
+    c.inter = network_link{bytes_per_second(10), seconds(1)};
+    validate(c);
+    auto const latency = [&](collective kind) { return model_of(c, kind).time(bytes(0)).value; };
+    CHECK(latency(collective::all_reduce) == doctest::Approx(2 * (3 * 1 + 5 * 0.01)));
+    CHECK(latency(collective::reduce_scatter) == doctest::Approx(3 * 1 + 5 * 0.01));
+    CHECK(latency(collective::all_gather) == doctest::Approx(3 * 1 + 5 * 0.01));
+    c.machines = {{0, 1, 3}}; // no more than all hops
+    CHECK(latency(collective::all_gather) == doctest::Approx(2 * 1));
+    c.machines = {{0, 4, 1}};
+    CHECK(latency(collective::all_gather) == doctest::Approx(3 * 0.01));
+}
+
+TEST_CASE("a gradient takes its part of its bucket's latency, and a bucket one latency") {
+    cluster c;
+    c.types = {device("gpu", 100, 50)};
+    c.machines = {{0, 1, 2}};
+    c.inter = network_link{bytes_per_second(10), seconds(0.5)};
+    cost_model const model(c, {{0, 1}, {0, 1}}, element_type::float32, bytes(100)), alone(c, {{0, 1}, {0, 1}});
+    uniform_shares const shares({0.75, 0.25});
+    transfer const small{collective::all_reduce, bytes(40), {}, {}, {}}, large{collective::all_reduce, bytes(100), {}, {}, {}};
+    CHECK(model.time_in_bucket(small, shares) == doctest::Approx(0.4 * 1 + 4));
+    CHECK(alone.time_in_bucket(small, shares) == doctest::Approx(1 + 4));
+    CHECK(model.time_in_bucket(large, shares) == doctest::Approx(1 + 10));
+    auto all = model.load(small, shares);
+    all += model.load(small, shares);
+    CHECK(model.time_of_bucket(small, all) == doctest::Approx(1 + 8));
+    transfer scattered{collective::reduce_scatter, bytes(40), {}, {0, 0}, uneven::padded};
+    CHECK(model.time_in_bucket(scattered, shares) == doctest::Approx(0.4 * 0.5 + 0.5 * 60 / 10));
+    scattered.how = uneven::grouped;
+    auto shards = model.load(scattered, shares);
+    shards += model.load(scattered, shares);
+    CHECK(model.time_of_bucket(scattered, shards) == doctest::Approx(2 * 0.5 + 80.0 / 10)); // a broadcast each
+    // Measured in two lines: on that of a full bucket, which a small one may exceed.
+    c.measured[collective::all_reduce].pieces = {{seconds(5), seconds_per_byte(0)}, {seconds(1), seconds_per_byte(1)}};
+    cost_model const measured(c, {{0, 1}, {0, 1}}, element_type::float32, bytes(100));
+    CHECK(measured.time_in_bucket({collective::all_reduce, bytes(2), {}, {}, {}}, shares) == doctest::Approx(0.02 * 1 + 2));
+    CHECK(measured.time_of_bucket(small, {bytes(2), {}}) == doctest::Approx(5));
+}
+
 TEST_CASE("collectives: measured pieces go before links, and their maximum counts") {
     auto c = small_cluster();
     c.measured[collective::all_reduce].pieces = {{seconds(5), seconds_per_byte(0)}, {seconds(1), seconds_per_byte(1)}};

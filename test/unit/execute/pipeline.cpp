@@ -115,7 +115,7 @@ TEST_CASE("what cannot run is refused by name") {
     CHECK(said_of(p, grouped) == "pipeline plan, groups of 2: there is no plan of the model on them");
     CHECK(said_of(p, pipeline_of(p, {0, 7}, 1, 2, 2)) == "pipeline plan, micro-batches: 2 of 2, expected enough for a copy's 6 samples");
     CHECK(said_of(p, pipeline_of(p, {0, 7}, 1, 3, 3)) == "pipeline plan, micro-batches: 3 of 3, expected no more than a copy's 6 samples need");
-    CHECK(said_of(p, pipeline_of(p, {0, 7}, 1, 1, 7)) == "pipeline plan, micro-batches: of 7 samples, the batch has 6");
+    CHECK(said_of(p, pipeline_of(p, {0, 7}, 1, 1, 7)) == "pipeline plan, micro-batches: of 7 samples, a copy of the model has 6");
     CHECK(said_of(p, pipeline_of(p, {0, 7}, 1, std::int64_t{1} << 40)) == "pipeline plan, micro-batches: 1099511627776, expected at most 1048576");
     auto other = pipeline_of(p, {0, 7}, 1, 1);
     other.global_batch = 8;

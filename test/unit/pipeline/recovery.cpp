@@ -59,8 +59,32 @@ TEST_CASE("merged stages must fit their memory") {
     auto const none = recover(p, fold(p));
     CHECK(none.status == search::status::infeasible);
     CHECK(none.shortage);
-    auto const crowded = ladder(2, {2, 2});
-    CHECK(recover(crowded, fold(crowded)).reason == "4 machines for 2 layers: every stage needs one");
+}
+
+TEST_CASE("of more machines than layers some are left out") {
+    auto const p = ladder(2, {2, 2});
+    auto const t = recover(p, fold(p));
+    REQUIRE(t.cost);
+    CHECK(t.stages.size() == 2);
+    for (auto const& s : t.stages) CHECK(s.type == 1); // twice as fast
+    CHECK(t.cost->total == plan_template(p).cost->total);
+    CHECK(recover_greedily(p, fold(p)).cost);
+}
+
+TEST_CASE("a device a million times slower makes recovery no longer than its layers") {
+    auto p = ladder(40, {1, 8, 4});
+    for (auto* row : {&p.types[0].times.forward, &p.types[0].times.backward})
+        for (auto& x : *row) x *= 1e6;
+    auto const f = fold(p);
+    CHECK(f.factors[0] == 1);
+    CHECK(f.devices <= 16 * 40 + 13);
+    CHECK(f.factors[2] > f.factors[1]);
+    auto const t = recover(p, f);
+    REQUIRE(t.cost);
+    CHECK(t.stages.size() == 13);
+    CHECK(t.statistics.cells < 16 * f.devices);
+    CHECK(t.cost->total.value <= 1.001 * plan_template(p).cost->total.value);
+    CHECK(fold(p, {.most_per_layer = 1'000'000}).devices > 8'000'000);
 }
 
 TEST_CASE("greedy: strong devices take whole stages of the folded template and may leave none for others") {

@@ -133,7 +133,19 @@ TEST_CASE("memory: what a stage holds depends on the stages behind it") {
     CHECK(hopeless.shortage->needed == bytes(13));
     CHECK(hopeless.shortage->limit == bytes(12));
     CHECK(hopeless.reason == "layer 0 needs 1.3e-08 GB even in a last stage, of the 1.2e-08 GB that the largest, 1 of 'fast', has");
-    CHECK(plan_template(two_types(2, 2, 1, 1, 8)).reason == "3 machines for 2 layers: every stage needs one");
+}
+
+TEST_CASE("of more machines than layers the best are used, the others left out") {
+    auto const p = two_types(2, 2, 1, 1, 8);
+    REQUIRE(p.machine_count() == 3);
+    auto const found = plan_template(p);
+    CHECK(found.status == search::status::optimal);
+    auto const without = plan_template(two_types(2, 2, 0, 1, 8)), alone = plan_template(two_types(2, 1, 0, 1, 8)), mixed = plan_template(two_types(2, 1, 1, 1, 8));
+    CHECK(found.cost->total == std::min({without.cost->total, alone.cost->total, mixed.cost->total}));
+    auto many = two_types(2, 1000, 1000, 1, 8); // no more subsets than stages can have
+    auto const of_many = plan_template(many);
+    CHECK(of_many.cost->total == found.cost->total);
+    CHECK(of_many.statistics.states < 10);
 }
 
 TEST_CASE("Oobleck's estimate: slots are counted from the stages behind, and too few micro-batches are refused") {

@@ -164,6 +164,24 @@ TEST_CASE("statuses") {
         CHECK(contains(table_of(p), "limit (labels; nothing found)\n"));
         CHECK(!contains(table_of(p), "seconds per iteration"));
     }
+    SUBCASE("status and gap say what they are of") {
+        p.space = "one-axis programs at these shares";
+        p.status = search::status::optimal;
+        CHECK(contains(table_of(p), "status                 optimal among one-axis programs at these shares\n"));
+        CHECK(contains(table_of(p), "gap                    3.12 % among one-axis programs at these shares\n"));
+        p.steps.clear();
+        p.status = search::status::limit;
+        p.which_limit = search::limit_kind::stopped;
+        CHECK(contains(table_of(p), "limit (stopped; nothing found) among one-axis programs at these shares\n"));
+    }
+    SUBCASE("a baseline beyond all measure") {
+        p.baselines["DP-EV"] = std::numeric_limits<double>::max();
+        p.time = {.compute = 0.1};
+        CHECK(contains(table_of(p), "more than 1.79769e+308 times the plan\n"));
+        p.baselines["DP-EV"] = std::numeric_limits<double>::infinity();
+        CHECK(contains(table_of(p), "more than 1.79769e+308 times the plan\n"));
+        CHECK(!contains(table_of(p), "inf times"));
+    }
     SUBCASE("a default plan") { CHECK(contains(table_of(plan()), "infeasible")); }
     check_layout(table_of(p));
 }

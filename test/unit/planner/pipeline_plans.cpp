@@ -8,6 +8,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <set>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -44,6 +45,8 @@ TEST_CASE("AMP's strategy as a plan: every device, layer and second of it") {
     CHECK(plan.cost() == doctest::Approx(chosen.cost.total.value));
     CHECK(plan.status == found.status);
     CHECK(plan.lower_bound == found.lower_bound.value);
+    CHECK(plan.space == "pipelines of equal tensor groups and copies in these layers");
+    CHECK(make_pipeline_plan(p, plan_amp(p, {.data = 2})).space == "pipelines of equal tensor groups and copies in these layers of the degrees asked for");
     CHECK(plan.copies() == chosen.plan.degrees().data);
     CHECK(plan.stages.size() == chosen.plan.degrees().pipeline);
     for (std::size_t s = 0; s < plan.stages.size(); ++s)
@@ -71,7 +74,9 @@ TEST_CASE("what does not fit is a plan without stages that says why") {
     CHECK(plan.baselines.at("Megatron, equal layers") == std::nullopt);
     std::ostringstream out;
     print(out, plan);
-    CHECK(out.str().find("infeasible") != std::string::npos);
+    CHECK(out.str().find("infeasible among pipelines") != std::string::npos);
+    CHECK(out.str().find(" 6 layers\n") != std::string::npos);
+    CHECK(out.str().find("three machines, 6 devices\n") != std::string::npos);
 }
 
 TEST_CASE("random templates as plans: devices of a machine in the order of its stages") {
@@ -89,8 +94,10 @@ TEST_CASE("random templates as plans: devices of a machine in the order of its s
         ++found;
         CHECK(plan.cost() == doctest::Approx(d.best.cost->total.value));
         std::size_t placed = 0;
+        std::set<std::size_t> machines;
         for (std::size_t s = 0; s < plan.stages.size(); ++s) {
             auto const& group = plan.stages[s].devices.at(0);
+            machines.insert(plan.devices[group.front()].machine);
             placed += group.size();
             CHECK(group.size() == d.best.stages[s].devices);
             for (auto const device : group) {
@@ -98,7 +105,8 @@ TEST_CASE("random templates as plans: devices of a machine in the order of its s
                 CHECK(plan.devices[device].machine == plan.devices[group.front()].machine);
             }
         }
-        CHECK(placed == p.device_count());
+        CHECK(static_cast<std::size_t>(std::ranges::count_if(plan.devices, [&](auto const& device) { return machines.contains(device.machine); })) == placed);
+        CHECK((machines.size() == p.machine_count() || p.machine_count() > p.layer_count()));
         for (auto const& [name, cost] : plan.baselines)
             if (cost) CHECK(*cost >= plan.cost() * (1 - 1e-9));
     }

@@ -3,6 +3,8 @@
 /// @brief What every fit of a time to sizes shares: least squares on relative error, errors on held-out sizes.
 #pragma once
 
+#include <heddle/base/requirements.hpp>
+
 #include <Eigen/QR>
 
 #include <algorithm>

@@ -39,6 +39,50 @@ public:
         if (!is_alone(t)) communicator_.all_reduce(std::span<Scalar>(value.data));
         return value;
     }
+    /// The sums of several tensors of one element type, by one collective; `tensors` says which they are.
+    [[nodiscard]] std::vector<tensor> reduced_together(std::span<tensor_id const> tensors, std::vector<tensor> values) {
+        if (is_alone(tensors.front())) return values;
+        std::vector<Scalar> all;
+        for (auto const& v : values) all.insert(all.end(), v.data.begin(), v.data.end());
+        communicator_.all_reduce(std::span<Scalar>(all));
+        auto from = all.begin();
+        for (auto& v : values) {
+            auto const next = from + static_cast<std::ptrdiff_t>(v.data.size());
+            std::copy(from, next, v.data.begin());
+            from = next;
+        }
+        return values;
+    }
+    /// The same of `scattered`, each to the shards of its form. Padded shards are padded each.
+    [[nodiscard]] std::vector<tensor> scattered_together(std::span<tensor_id const> tensors, std::span<form const> forms, std::vector<tensor> wholes, uneven how) {
+        if (is_alone(tensors.front())) return wholes;
+        std::size_t const ranks = communicator_.size(), rank = communicator_.rank();
+        std::vector<std::vector<std::size_t>> sizes;
+        for (std::size_t k = 0; k < tensors.size(); ++k) {
+            sizes.push_back(layout_.shard_sizes(tensors[k], forms[k]));
+            if (how == uneven::padded) std::ranges::fill(sizes.back(), std::ranges::max(sizes.back()));
+        }
+        std::vector<std::size_t> counts(ranks);
+        std::vector<Scalar> flat;
+        for (std::size_t r = 0; r < ranks; ++r)
+            for (std::size_t k = 0; k < tensors.size(); ++k) {
+                auto const places = layout_.places(tensors[k], forms[k]);
+                auto const piece = take(wholes[k], factor_of(tensors[k], forms[k]), layout_.begin_of(places, r), places[r]);
+                flat.insert(flat.end(), piece.data.begin(), piece.data.end());
+                flat.resize(flat.size() + sizes[k][r] - piece.data.size());
+                counts[r] += sizes[k][r];
+            }
+        std::vector<Scalar> mine(counts[rank]);
+        communicator_.reduce_scatter_v(std::span<Scalar const>(flat), std::span<Scalar>(mine), counts, how);
+        std::vector<tensor> parts;
+        auto from = mine.begin();
+        for (std::size_t k = 0; k < tensors.size(); ++k) {
+            auto& part = parts.emplace_back(part_shape(whole_shape(tensors[k]), factor_of(tensors[k], forms[k]), layout_.places(tensors[k], forms[k])[rank]));
+            std::copy_n(from, part.data.size(), part.data.begin());
+            from += static_cast<std::ptrdiff_t>(sizes[k][rank]);
+        }
+        return parts;
+    }
     [[nodiscard]] tensor gathered(tensor_id t, form f, tensor const& part, uneven how) {
         if (is_alone(t)) return part;
         auto const counts = layout_.places(t, f);

@@ -3,6 +3,7 @@
 /// @brief Text of fixed width, as reports of plans are made of.
 #pragma once
 
+#include <heddle/base/printable.hpp>
 #include <heddle/search/result.hpp>
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstddef>
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
@@ -44,8 +46,7 @@ inline std::size_t width_of(std::string_view text) {
 
 /// One line of at most `width` characters: the end stays, since names differ there.
 inline std::string clip(std::string text, std::size_t width) {
-    for (char& c : text)
-        if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+    text = printable(text, text.size());
     std::size_t const size = width_of(text);
     if (size <= width) return text;
     std::size_t begin = 0;
@@ -115,22 +116,32 @@ inline void add_paragraph(std::string& text, std::string const& label, std::stri
 /// `7 devices`.
 inline std::string count(std::size_t n, std::string const& what) { return std::to_string(n) + ' ' + what + (n == 1 ? "" : "s"); }
 
+/// `1.25 times the plan`.
+inline std::string times_text(double seconds, double cost) {
+    double const times = seconds / cost;
+    if (!(cost > 0) || std::isnan(times)) return "";
+    return (std::isfinite(times) ? fixed(times, 2) : "more than " + fixed(std::numeric_limits<double>::max(), 2)) + " times the plan";
+}
+
 /// Seconds by the name of a strategy, beside those of a plan; none where memory forbids it.
 inline std::string baseline_table(std::map<std::string, std::optional<double>> const& baselines, double cost, int decimals) {
     text_columns table("lrl");
     table.add({"", "seconds", ""});
     for (auto const& [name, seconds] : baselines) {
         if (!seconds) table.add({name, "-", "does not fit"});
-        else table.add({name, fixed(*seconds, decimals), cost > 0 ? fixed(*seconds / cost, 2) + " times the plan" : ""});
+        else table.add({name, fixed(*seconds, decimals), times_text(*seconds, cost)});
     }
     return table.print(2, 0);
 }
 
-/// `limit (time)`; `limit (time; nothing found)`.
-inline std::string status_text(search::status status, search::limit_kind which, bool exists) {
+/// `among` what, if that is known.
+inline std::string among(std::string const& space) { return space.empty() ? "" : " among " + space; }
+
+/// `optimal among one-axis programs`; `limit (time)`; `limit (time; nothing found)`.
+inline std::string status_text(search::status status, search::limit_kind which, bool exists, std::string const& space) {
     std::string text = search::name(status);
     if (status == search::status::limit) text += std::string(" (") + search::name(which) + (exists ? ")" : "; nothing found)");
-    return text;
+    return text + among(space);
 }
 
 } // namespace heddle::detail

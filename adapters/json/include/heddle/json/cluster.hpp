@@ -57,10 +57,10 @@ inline saturation read_saturation(element const& e, bool strict) {
 
 /// What an operator class reaches: a rate, or an object, whose absent fields are those of `result`. With `strict`, unknown fields are errors.
 inline class_speed read_class_speed(element const& e, bool strict, class_speed result = {}) {
-    if (!e.value().is_object()) return {flops_per_second(e.positive()), {}, {}, {}};
+    if (!e.value().is_object()) return {flops_per_second(e.rate()), {}, {}, {}};
     if (strict) e.allow_only({"rate", "bandwidth", "overhead", "efficiency"});
-    if (auto const rate = e.find("rate")) result.rate = flops_per_second(rate->positive());
-    if (auto const bandwidth = e.find("bandwidth")) result.bandwidth = bytes_per_second(bandwidth->positive());
+    if (auto const rate = e.find("rate")) result.rate = flops_per_second(rate->rate());
+    if (auto const bandwidth = e.find("bandwidth")) result.bandwidth = bytes_per_second(bandwidth->rate());
     if (auto const overhead = e.find("overhead")) result.overhead = seconds(overhead->non_negative());
     if (auto const efficiency = e.find("efficiency")) result.efficiency = read_saturation(*efficiency, strict);
     return result;
@@ -149,7 +149,7 @@ private:
         if (std::ranges::find(result_.types, type.name, &device_type::name) != result_.types.end())
             name.value_or(e).expected("a name that no other device type has");
         if (auto const memory = field("memory")) type.memory = bytes(memory->positive());
-        if (auto const bandwidth = field("bandwidth")) type.bandwidth = bytes_per_second(bandwidth->positive());
+        if (auto const bandwidth = field("bandwidth")) type.bandwidth = bytes_per_second(bandwidth->rate());
         if (auto const overhead = e.find("overhead")) type.overhead = seconds(overhead->non_negative());
         if (auto const rates = field("rates")) {
             for (auto const& [element_name, table] : rates->fields()) {
@@ -176,11 +176,11 @@ private:
     /// Into a table that is empty, or a preset's, of which what is named is replaced.
     void read_rates(element const& e, rate_table& table) const {
         if (!e.value().is_object()) {
-            table = {flops_per_second(e.positive())};
+            table = {flops_per_second(e.rate())};
             return;
         }
         bool const is_new = table.fallback == flops_per_second{};
-        if (auto const fallback = is_new ? std::optional(e.at("default")) : e.find("default")) table.fallback = flops_per_second(fallback->positive());
+        if (auto const fallback = is_new ? std::optional(e.at("default")) : e.find("default")) table.fallback = flops_per_second(fallback->rate());
         for (auto const& [name, rate] : e.fields()) {
             if (name == "default" || (strict_ && name.starts_with("x-"))) continue;
             auto const category = value_of(operator_classes, name);
@@ -206,7 +206,7 @@ private:
 
     [[nodiscard]] network_link read_link(element const& e) const {
         allow_only(e, {"bandwidth", "latency"});
-        return {bytes_per_second(e.at("bandwidth").positive()), seconds(e.at("latency").non_negative())};
+        return {bytes_per_second(e.at("bandwidth").rate()), seconds(e.at("latency").non_negative())};
     }
 
     document const& file_;

@@ -3,6 +3,8 @@
 /// @brief A digest that tells whether a file's content has changed.
 #pragma once
 
+#include <heddle/base/requirements.hpp>
+
 #include <cstdint>
 #include <string>
 #include <string_view>

@@ -3,16 +3,21 @@
 /// @brief A JSON file, and its fields read with messages that name the place.
 #pragma once
 
+#include <heddle/base/printable.hpp>
+#include <heddle/json/detail/value.hpp>
 #include <heddle/json/digest.hpp>
 #include <heddle/json/file.hpp>
 #include <heddle/json/names.hpp>
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <initializer_list>
 #include <limits>
+#include <memory_resource>
 #include <new>
 #include <optional>
 #include <string>
@@ -23,17 +28,6 @@
 namespace heddle::json {
 
 namespace detail {
-
-/// Text from a file, fit for one line of a message.
-inline std::string printable(std::string text, std::size_t longest = 160) {
-    if (text.size() > longest) {
-        while (longest > 0 && (static_cast<unsigned char>(text[longest]) & 0xc0) == 0x80) --longest; // not inside a character
-        text = text.substr(0, longest) + "...";
-    }
-    for (char& c : text)
-        if (static_cast<unsigned char>(c) < 32 || c == 127) c = '?';
-    return text;
-}
 
 /// Runs a reader; whatever goes wrong leaves it as an `error`.
 template <class Read>
@@ -49,33 +43,6 @@ auto guarded(std::string const& name, Read&& read) {
     }
 }
 
-/// Refuses what the parser would take: deep nesting, and a field named twice.
-class parse_checks {
-public:
-    static constexpr int deepest = 64;
-
-    bool operator()(int depth, nlohmann::json::parse_event_t event, nlohmann::json& parsed) {
-        using enum nlohmann::json::parse_event_t;
-        if ((event == object_start || event == array_start) && depth >= deepest)
-            throw input_error("", "is nested more than " + std::to_string(deepest) + " deep");
-        if (event == object_start) {
-            if (open_++ == keys_.size()) keys_.emplace_back();
-            keys_[open_ - 1].clear();
-        } else if (event == key) {
-            keys_[open_ - 1].push_back(parsed.get_ref<std::string const&>());
-        } else if (event == object_end && keys_[--open_].size() != parsed.size()) {
-            auto& names = keys_[open_];
-            std::ranges::sort(names);
-            throw input_error("", "an object has the field '" + printable(*std::ranges::adjacent_find(names)) + "' twice");
-        }
-        return true;
-    }
-
-private:
-    std::vector<std::vector<std::string>> keys_;
-    std::size_t open_ = 0;
-};
-
 inline std::string line_and_column(std::string_view text, std::size_t byte) {
     std::string_view const before = text.substr(0, std::min(text.size(), byte == 0 ? 0 : byte - 1));
     auto const line = std::ranges::count(before, '\n') + 1;
@@ -84,25 +51,40 @@ inline std::string line_and_column(std::string_view text, std::size_t byte) {
     return "line " + std::to_string(line) + ", column " + std::to_string(column);
 }
 
-/// What the parser says, without its own prefix.
-inline std::string parser_text(std::string_view what) {
-    for (std::string_view const start : {"syntax error ", "] "})
-        if (auto const found = what.find(start); found != std::string_view::npos)
-            return printable(std::string(what.substr(found + (start == "] " ? 2 : 0))));
-    return printable(std::string(what));
-}
-
-inline nlohmann::json parse(std::string const& name, std::string_view text) {
-    try {
-        return nlohmann::json::parse(text, parse_checks());
-    } catch (input_error const& e) {
-        throw input_error(name, e.what());
-    } catch (nlohmann::json::parse_error const& e) {
-        throw input_error(name + ", " + line_and_column(text, e.byte), parser_text(e.what()));
-    } catch (nlohmann::json::exception const& e) {
-        throw input_error(name, parser_text(e.what()));
+/// Refuses a text or number so long that the parser would need a multiple of a file's size.
+inline void check_tokens(std::string const& file, std::string_view text) {
+    constexpr std::size_t longest = std::size_t{1} << 20;
+    bool in_text = false;
+    for (std::size_t begin = 0, i = 0; i < text.size(); ++i) {
+        if (i - begin > longest) throw input_error(file + ", " + line_and_column(text, begin), "is longer than " + std::to_string(longest) + " bytes, expected a shorter text or number");
+        char const c = text[i];
+        if (in_text && c == '\\') {
+            ++i;
+        } else if (c == '"') {
+            in_text = !in_text;
+            begin = i + 1;
+        } else if (!in_text && std::string_view(" \t\r\n,:[]{}").find(c) != std::string_view::npos) {
+            begin = i + 1;
+        }
     }
 }
+
+/// A file's values and what reading them may still take.
+struct source {
+    std::string name;
+    std::pmr::monotonic_buffer_resource memory{};
+    value root{};
+    /// Of values while they are read, and of what a reader makes of them.
+    static constexpr std::size_t most_of_values = std::size_t{384} << 20, most_made = std::size_t{512} << 20;
+    mutable allowance left{most_made};
+
+    source(std::string file, std::string_view text, std::size_t most = most_of_values) : name(std::move(file)) {
+        check_tokens(name, text);
+        value_builder builder(name, memory, [&](std::size_t byte) { return line_and_column(text, byte); }, most);
+        nlohmann::json::sax_parse(text, &builder);
+        root = builder.result();
+    }
+};
 
 } // namespace detail
 
@@ -112,20 +94,24 @@ inline nlohmann::json parse(std::string const& name, std::string_view text) {
 /// *Lifetime:* refers to the document.
 class element {
 public:
-    element(std::string const& file, nlohmann::json const& value, std::string place = {}) : file_(&file), value_(&value), place_(std::move(place)) {}
+    element(detail::source const& file, detail::value const& value, std::string place = {}) : file_(&file), value_(&value), place_(std::move(place)) {}
 
-    [[nodiscard]] nlohmann::json const& value() const { return *value_; }
+    [[nodiscard]] detail::value const& value() const { return *value_; }
     [[nodiscard]] std::string const& place() const { return place_; }
 
     [[noreturn]] void fail(std::string const& problem) const {
-        throw input_error(place_.empty() ? *file_ : *file_ + ": " + detail::printable(place_), detail::printable(problem, 400));
+        throw input_error(place_.empty() ? file_->name : file_->name + ": " + printable(place_), printable(problem, 400));
     }
     [[noreturn]] void expected(std::string const& what) const { fail("is " + describe() + ", expected " + what); }
+    /// Counts what a reader makes of a value, so that no file takes all memory.
+    void takes(std::size_t bytes) const {
+        if (!file_->left.take(bytes)) fail("makes the file's content take more than " + std::to_string(detail::source::most_made) + " bytes in memory, expected less");
+    }
 
     [[nodiscard]] std::optional<element> find(std::string_view field) const {
         if (!value_->is_object()) expected("an object");
         auto const found = value_->find(field);
-        if (found == value_->end()) return {};
+        if (!found) return {};
         return element(*file_, *found, path_to(field));
     }
     [[nodiscard]] element at(std::string_view field) const {
@@ -135,29 +121,36 @@ public:
     [[nodiscard]] std::vector<std::pair<std::string, element>> fields() const {
         if (!value_->is_object()) expected("an object");
         std::vector<std::pair<std::string, element>> result;
-        for (auto const& [key, item] : value_->items()) result.emplace_back(key, element(*file_, item, path_to(key)));
+        takes(value_->size() * sizeof(result.front()));
+        for (auto const& [key, item] : value_->fields()) result.emplace_back(key, element(*file_, item, path_to(key)));
         return result;
     }
     /// Refuses other fields, except where the name starts with `x-`.
     void allow_only(std::initializer_list<std::string_view> names) const {
-        for (auto const& [key, item] : fields())
-            if (!key.starts_with("x-") && std::ranges::find(names, key) == names.end()) fail("has the unknown field '" + key + "'");
+        if (!value_->is_object()) expected("an object");
+        for (auto const& [key, item] : value_->fields())
+            if (!key.starts_with("x-") && std::ranges::find(names, key) == names.end()) fail("has the unknown field '" + printable(key) + "'");
     }
 
     [[nodiscard]] std::size_t size() const {
         if (!value_->is_array()) expected("an array");
         return value_->size();
     }
-    [[nodiscard]] element item(std::size_t i) const { return element(*file_, value_->at(i), place_ + "[" + std::to_string(i) + "]"); }
-    /// Calls `visit` for each item of an array.
+    [[nodiscard]] element item(std::size_t i) const { return element(*file_, value_->items()[i], place_ + "[" + std::to_string(i) + "]"); }
+    /// Calls `visit` for each item of an array. Counts what readers make of a record.
     template <class Visit>
     void for_each(Visit&& visit) const {
-        for (std::size_t i = 0, n = size(); i < n; ++i) visit(item(i));
+        constexpr std::size_t record = 256;
+        for (std::size_t i = 0, n = size(); i < n; ++i) {
+            auto const one = item(i);
+            if (one.value().is_object()) one.takes(record);
+            visit(one);
+        }
     }
 
     [[nodiscard]] std::string text() const {
         if (!value_->is_string()) expected("a string");
-        return value_->get<std::string>();
+        return std::string(value_->text());
     }
     /// A string that is not empty.
     [[nodiscard]] std::string name() const {
@@ -167,17 +160,23 @@ public:
     }
     [[nodiscard]] bool boolean() const {
         if (!value_->is_boolean()) expected("true or false");
-        return value_->get<bool>();
+        return value_->boolean();
     }
     [[nodiscard]] double number() const {
         if (!value_->is_number()) expected("a number");
-        double const result = value_->get<double>();
+        double const result = value_->number();
         if (!std::isfinite(result)) expected("a finite number");
         return result;
     }
     [[nodiscard]] double positive() const {
         double const result = number();
         if (!(result > 0)) expected("a number greater than 0");
+        return result;
+    }
+    /// Of work or bytes per second.
+    [[nodiscard]] double rate() const {
+        double const result = positive();
+        if (result < least_rate) expected("a rate of at least " + nlohmann::json(least_rate).dump());
         return result;
     }
     [[nodiscard]] double non_negative() const {
@@ -188,9 +187,9 @@ public:
     [[nodiscard]] std::int64_t integer(std::int64_t least, std::int64_t most) const {
         std::string const range = "an integer from " + std::to_string(least) + " to " + std::to_string(most);
         if (!value_->is_number_integer()) expected(range);
-        bool const huge = value_->is_number_unsigned() && value_->get<std::uint64_t>() > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+        bool const huge = value_->is_natural() && value_->natural() > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
         if (huge) expected(range);
-        auto const result = value_->get<std::int64_t>();
+        auto const result = value_->integer();
         if (result < least || result > most) expected(range);
         return result;
     }
@@ -198,17 +197,17 @@ public:
     [[nodiscard]] std::vector<std::uint32_t> numbers_below(std::size_t count) const {
         std::vector<std::uint32_t> result;
         result.reserve(size());
-        for (auto const& entry : *value_) {
-            bool const good = entry.is_number_unsigned() && entry.get<std::uint64_t>() < count;
+        for (auto const& entry : value_->items()) {
+            bool const good = entry.is_natural() && entry.natural() < count;
             if (!good) item(result.size()).expected("an integer below " + std::to_string(count));
-            result.push_back(entry.get<std::uint32_t>());
+            result.push_back(static_cast<std::uint32_t>(entry.natural()));
         }
         return result;
     }
     /// The value a table gives to this name.
     template <class T, std::size_t Size>
     [[nodiscard]] T choice(std::array<named<T>, Size> const& table) const {
-        auto const found = value_->is_string() ? value_of(table, value_->get_ref<std::string const&>()) : std::nullopt;
+        auto const found = value_->is_string() ? value_of(table, value_->text()) : std::nullopt;
         if (!found) expected("one of " + listed(table));
         return *found;
     }
@@ -222,11 +221,18 @@ private:
     [[nodiscard]] std::string describe() const {
         if (value_->is_array()) return "an array of " + std::to_string(value_->size());
         if (value_->is_object()) return "an object";
-        return detail::printable(value_->dump(), 60);
+        using scalar = nlohmann::json;
+        scalar const found = value_->is_null()             ? scalar()
+                             : value_->is_boolean()        ? scalar(value_->boolean())
+                             : value_->is_string()         ? scalar(std::string(value_->text().substr(0, 256)))
+                             : !value_->is_number_integer() ? scalar(value_->number())
+                             : value_->is_natural()        ? scalar(value_->natural())
+                                                           : scalar(value_->integer());
+        return printable(found.dump(-1, ' ', false, scalar::error_handler_t::replace), 60);
     }
 
-    std::string const* file_;
-    nlohmann::json const* value_;
+    detail::source const* file_;
+    detail::value const* value_;
     std::string place_;
 };
 
@@ -235,14 +241,14 @@ class document {
 public:
     /// Checks syntax, format and version. `kind` is what follows `heddle.` in the format.
     document(std::string name, std::string_view text, std::string_view kind, int newest)
-        : name_(std::move(name)), digest_(json::digest(text)), root_(detail::parse(name_, text)) {
+        : source_(std::move(name), text), digest_(json::digest(text)) {
         version_ = read_version("heddle." + std::string(kind), newest);
     }
     document(document const&) = delete;
     document& operator=(document const&) = delete;
 
-    [[nodiscard]] element root() const { return {name_, root_}; }
-    [[nodiscard]] std::string const& name() const { return name_; }
+    [[nodiscard]] element root() const { return {source_, source_.root}; }
+    [[nodiscard]] std::string const& name() const { return source_.name; }
     /// 0 where the file does not say.
     [[nodiscard]] int version() const { return version_; }
     [[nodiscard]] std::string const& digest() const { return digest_; }
@@ -260,16 +266,16 @@ private:
         return static_cast<int>(number);
     }
 
-    std::string name_, digest_;
-    nlohmann::json root_;
+    detail::source source_;
+    std::string digest_;
     int version_ = 0;
 };
 
 /// The format that a file says it has; empty where it says none. *Throws* `input_error` for what is no JSON.
 [[nodiscard]] inline std::string format_of(std::string const& name, std::string_view text) {
-    auto const root = detail::parse(name, text);
-    auto const format = root.is_object() ? root.find("format") : root.end();
-    return format != root.end() && format->is_string() ? format->get<std::string>() : std::string();
+    detail::source const file(name, text);
+    auto const* const format = file.root.is_object() ? file.root.find("format") : nullptr;
+    return format && format->is_string() ? std::string(format->text()) : std::string();
 }
 
 } // namespace heddle::json

@@ -16,11 +16,12 @@
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <utility>
 
 namespace heddle::json {
 
-/// More than any file of ours, uncompressed.
-inline constexpr std::size_t largest_file = std::size_t{1} << 30;
+/// Several times the model file of a hundred thousand operators, uncompressed.
+inline constexpr std::size_t largest_file = std::size_t{256} << 20;
 
 namespace detail {
 
@@ -73,8 +74,8 @@ inline void write_all(std::filesystem::path const& path, std::string_view text, 
         int const count = gzread(file.get(), block.data(), static_cast<unsigned>(block.size()));
         if (count < 0) fail(detail::describe_error(file.get()));
         if (count == 0) break;
+        if (static_cast<std::size_t>(count) > limit - text.size()) fail("it holds more than " + std::to_string(limit) + " bytes, expected a smaller file");
         text.append(block, 0, static_cast<std::size_t>(count));
-        if (text.size() > limit) fail("it holds more than " + std::to_string(limit) + " bytes");
     }
     int code = Z_OK;
     gzerror(file.get(), &code);
@@ -115,25 +116,50 @@ inline void require_writable(std::filesystem::path const& path) {
     std::filesystem::remove(beside, error);
 }
 
-/// Writes a file beside the place and renames it there, so that nobody sees half of it; a failure
-/// leaves what was there. Compressed if the name ends in `.gz`. What is no regular file, such as a
-/// terminal or a pipe, is written directly.
-/// *Throws* `file_error`.
-inline void write_file_atomically(std::filesystem::path const& path, std::string_view text) {
-    namespace fs = std::filesystem;
-    bool const compress = path.extension() == ".gz";
-    std::error_code error;
-    if (detail::is_no_file(path)) return detail::write_all(path, text, compress ? "wb" : "wbT");
-    fs::path const target = detail::behind_link(path);
-    fs::path const beside = detail::temporary_beside(target);
-    try {
-        detail::write_all(beside, text, compress ? "wbx" : "wbxT");
-        fs::rename(beside, target, error);
-        if (error) throw file_error(path.string() + ": cannot be written: " + error.message());
-    } catch (...) {
-        fs::remove(beside, error);
-        throw;
+/// A whole file beside its place, which it takes when it is committed; if it never is, it goes and what was there stays.
+/// Compressed if the name ends in `.gz`. What is no regular file, such as a terminal or a pipe, is written at once.
+class staged_file {
+public:
+    /// *Throws* `file_error`.
+    staged_file(std::filesystem::path path, std::string_view text) : path_(std::move(path)) {
+        bool const compress = path_.extension() == ".gz";
+        if (detail::is_no_file(path_)) {
+            detail::write_all(path_, text, compress ? "wb" : "wbT");
+            return;
+        }
+        beside_ = detail::temporary_beside(detail::behind_link(path_));
+        try {
+            detail::write_all(beside_, text, compress ? "wbx" : "wbxT");
+        } catch (...) {
+            drop();
+            throw;
+        }
     }
-}
+    staged_file(staged_file&& other) noexcept : path_(std::move(other.path_)), beside_(std::exchange(other.beside_, {})) {}
+    staged_file& operator=(staged_file&&) = delete;
+    ~staged_file() { drop(); }
+
+    /// *Throws* `file_error`.
+    void commit() {
+        if (beside_.empty()) return;
+        std::error_code error;
+        std::filesystem::rename(beside_, detail::behind_link(path_), error);
+        if (error) throw file_error(path_.string() + ": cannot be written: " + error.message());
+        beside_.clear();
+    }
+
+private:
+    void drop() noexcept {
+        std::error_code ignored;
+        if (!beside_.empty()) std::filesystem::remove(beside_, ignored);
+    }
+
+    /// `beside_` is empty where nothing is to take the place.
+    std::filesystem::path path_, beside_;
+};
+
+/// Writes a file so that nobody sees half of it; a failure leaves what was there. See `staged_file`.
+/// *Throws* `file_error`.
+inline void write_file_atomically(std::filesystem::path const& path, std::string_view text) { staged_file(path, text).commit(); }
 
 } // namespace heddle::json

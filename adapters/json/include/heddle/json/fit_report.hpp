@@ -79,7 +79,7 @@ inline nlohmann::ordered_json fit_entry(nlohmann::ordered_json out, nlohmann::or
 /// What a fit is about, for people.
 [[nodiscard]] inline std::string subject(collective_fit const& f) { return name(f.kind) + std::string(" on ") + std::to_string(f.ranks) + " ranks"; }
 [[nodiscard]] inline std::string subject(operator_fit const& f) {
-    return std::string(name_of(operator_classes, f.category)) + " on " + detail::printable(f.device, 40) + ", " + std::string(name_of(element_types, f.type));
+    return std::string(name_of(operator_classes, f.category)) + " on " + printable(f.device, 40) + ", " + std::string(name_of(element_types, f.type));
 }
 
 /// Everything to be said about a report's fits, each with what it is about.

@@ -116,18 +116,21 @@ private:
         if (auto const link = e.find("inside")) machine.inside = read_link(*link);
         if (auto const link = e.find("outside")) machine.outside = read_link(*link);
         auto const count = e.find("count");
-        result_.machines.insert(result_.machines.end(), static_cast<std::size_t>(count ? count->integer(1, 65536) : 1), machine);
+        auto const machines = static_cast<std::size_t>(count ? count->integer(1, 65536) : 1);
+        if ((devices_ += machines * machine.devices) > 65536) e.fail("makes more than 65536 devices");
+        result_.machines.insert(result_.machines.end(), machines, machine);
     }
 
     [[nodiscard]] network_link read_link(element const& e) const {
         allow_only(e, {"bandwidth", "latency"});
         auto const latency = e.find("latency");
-        return {bytes_per_second(e.at("bandwidth").positive()), seconds(latency ? latency->non_negative() : 0)};
+        return {bytes_per_second(e.at("bandwidth").rate()), seconds(latency ? latency->non_negative() : 0)};
     }
 
     document const& file_;
     bool strict_;
     strategy_problem result_;
+    std::size_t devices_ = 0;
 };
 
 } // namespace detail

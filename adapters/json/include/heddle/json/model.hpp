@@ -37,13 +37,30 @@ inline constexpr std::size_t most_results = 255;
 inline constexpr std::size_t most_arguments = 4096;
 inline constexpr std::size_t most_items = 65536; // among the arguments of a call, with what the nodes named there hold
 
-/// How many literals there are in one, itself included.
+/// How many literals there are in one, itself included; a long text counts as several.
 [[nodiscard]] inline std::size_t item_count(literal const& value) {
     std::size_t count = 1;
+    if (auto const* text = value.as<std::string>()) count += text->size() / sizeof(literal);
     if (auto const* list = value.as<literal::list>())
         for (auto const& item : *list) count += item_count(item);
     return count;
 }
+
+/// The memory of an operator, about.
+[[nodiscard]] inline std::size_t bytes_of(operator_info const& op) {
+    constexpr std::size_t allocation = 32;
+    std::size_t bytes = sizeof(op) + 2 * op.name.size() + op.kind.size() + 8 * (op.operands.size() + op.results.size());
+    for (auto const& index : op.rule.indices) bytes += sizeof(index) + index.name.size();
+    for (auto const* side : {&op.rule.operands, &op.rule.results})
+        for (auto const& access : *side) {
+            bytes += sizeof(access) + allocation;
+            for (auto const& dimension : access) bytes += sizeof(dimension) + allocation + dimension.size() * sizeof(dimension.front());
+        }
+    for (auto const& term : op.rule.terms) bytes += sizeof(term) + allocation + term.size();
+    for (auto const& [name, numbers] : op.attributes) bytes += 4 * allocation + numbers.size() * sizeof(numbers.front());
+    return bytes;
+}
+[[nodiscard]] inline std::size_t bytes_of(tensor_info const& t) { return sizeof(t) + t.name.size() + t.shape.size() * sizeof(extent); }
 
 inline shape read_shape(element const& e) {
     if (e.size() > most_dimensions) e.expected("at most " + std::to_string(most_dimensions) + " extents");
@@ -117,7 +134,7 @@ private:
             if (auto const found = meta->find("model"); found && found->value().is_string()) return found->text();
         std::filesystem::path stem = std::filesystem::path(file_.name()).filename();
         while (stem.has_extension()) stem = stem.stem();
-        return stem.string();
+        return printable(stem.string());
     }
 
     void check_identity(element const& node, std::size_t number) {
@@ -125,6 +142,7 @@ private:
         if (id.integer(0, std::numeric_limits<std::int32_t>::max()) != static_cast<std::int64_t>(number))
             id.expected("the node's position, " + std::to_string(number));
         auto const name = node.at("name");
+        node.takes(2 * name.name().size() + 256); // its name and what it yields
         if (!names_.insert(name.name()).second) name.expected("a name that no other node has");
     }
 
@@ -162,6 +180,7 @@ private:
         std::string const name = source_name(node, kind, tensor);
         tensor_id const made = add_source(node, kind, name, tensor);
         sources_.emplace(name, made);
+        node.takes(bytes_of(recorder_.builder.tensor(made)) + name.size() + 128);
         return {literal::tensor{made}};
     }
 
@@ -217,13 +236,14 @@ private:
     [[nodiscard]] literal read_literal(element const& e, usage& used) const {
         auto const& value = e.value();
         if (value.is_null()) return {};
-        if (value.is_boolean()) return {value.get<bool>()};
+        if (value.is_boolean()) return {value.boolean()};
         if (value.is_number_integer()) return {e.integer(std::numeric_limits<std::int64_t>::min(), std::numeric_limits<std::int64_t>::max())};
         if (value.is_number()) return {e.number()};
         if (value.is_string()) return {e.text()};
         if (value.is_object()) return read_object(e, used);
         literal::list items;
         count(e, used, e.size());
+        e.takes(e.size() * sizeof(literal));
         e.for_each([&](element const& item) { items.push_back(read_literal(item, used)); });
         return {std::move(items)};
     }
@@ -316,11 +336,17 @@ private:
     }
 
     std::vector<tensor_id> add(element const& node, traced_call const& call) {
+        std::vector<tensor_id> added;
         try {
-            return recorder_.add(call);
+            added = recorder_.add(call);
         } catch (input_error const& e) {
             node.fail(e.what());
         }
+        for (auto const operators = recorder_.builder.operators(); counted_ < operators.size(); ++counted_) {
+            node.takes(bytes_of(operators[counted_]));
+            for (auto const t : operators[counted_].results) node.takes(bytes_of(recorder_.builder.tensor(t)));
+        }
+        return added;
     }
 
     [[nodiscard]] program read_output(element const& node, std::size_t number) {
@@ -332,7 +358,7 @@ private:
         auto const* loss = yields_[ids.front()]->as<literal::tensor>();
         if (!loss || !recorder_.builder.tensor(loss->id).shape.empty()) inputs.item(0).expected("a node that yields a tensor of shape [], the loss");
         try {
-            return recorder_.builder.finish(loss->id);
+            return std::move(recorder_.builder).finish(loss->id);
         } catch (input_error const& e) {
             node.fail(e.what());
         }
@@ -340,6 +366,7 @@ private:
 
     document const& file_;
     call_recorder recorder_;
+    std::size_t counted_ = 0; // of its operators, those whose memory is
     std::vector<yield> yields_;
     std::set<std::string> names_; // of nodes
     std::map<std::string, tensor_id> sources_; // by name
@@ -356,7 +383,10 @@ private:
 /// Reads a model file.
 /// *Throws* `file_error` if it cannot be read, `input_error` naming the place if it is wrong.
 [[nodiscard]] inline model read_model(std::filesystem::path const& path) {
-    return parse_model(detail::guarded(path.string(), [&] { return read_text(path); }), path.string());
+    return detail::guarded(path.string(), [&] {
+        document const file(path.string(), read_text(path), "model", 1); // its text is gone when the program is made
+        return detail::model_reader(file).read();
+    });
 }
 
 } // namespace heddle::json

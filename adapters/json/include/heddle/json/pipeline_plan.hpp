@@ -31,7 +31,7 @@ class pipeline_plan_writer {
 public:
     using value = nlohmann::ordered_json;
 
-    explicit pipeline_plan_writer(pipeline_plan const& p) : plan_(p) {}
+    explicit pipeline_plan_writer(pipeline_plan const& p, write_options const& options = {}) : plan_(p), options_(options) {}
 
     /// What the command line prints.
     [[nodiscard]] value summary() const {
@@ -41,9 +41,10 @@ public:
         if (plan_.status == search::status::infeasible || !plan_.reason.empty()) out["reason"] = plan_.reason;
         out["cost"] = plan_.exists() ? number(plan_.cost()) : value();
         out["lower_bound"] = number(plan_.lower_bound);
+        if (!plan_.space.empty()) out["space"] = plan_.space;
         out["statistics"] = value::object();
         for (auto const& [name, count] : plan_.statistics) out["statistics"][name] = count;
-        out["seconds"] = number(plan_.seconds);
+        if (options_.times) out["seconds"] = number(plan_.seconds);
         out["warnings"] = plan_.warnings;
         out["baselines"] = value::object();
         for (auto const& [name, cost] : plan_.baselines) out["baselines"][name] = cost ? number(*cost) : value();
@@ -85,7 +86,7 @@ public:
         });
         if (!plan_.groups.empty()) out += ",\n  \"groups\": {";
         for (auto const& [devices, group] : plan_.groups) {
-            auto text = plan_writer(group).text();
+            auto text = plan_writer(group, options_).text();
             text.pop_back(); // its last line's end
             out += (devices == plan_.groups.begin()->first ? "\"" : ", \"") + std::to_string(devices) + "\": " + text;
         }
@@ -108,6 +109,7 @@ private:
     }
 
     pipeline_plan const& plan_;
+    write_options options_;
 };
 
 class pipeline_plan_reader {
@@ -115,7 +117,7 @@ public:
     explicit pipeline_plan_reader(document const& file) : root_(file.root()), strict_(file.version() >= 1) {}
 
     pipeline_plan read() {
-        allow_only(root_, {"format", "version", "meta", "status", "which_limit", "reason", "cost", "lower_bound", "statistics", "seconds", "warnings", "baselines",
+        allow_only(root_, {"format", "version", "meta", "status", "which_limit", "reason", "cost", "lower_bound", "space", "statistics", "seconds", "warnings", "baselines",
                            "provenance", "time", "bubble", "schedule", "micro_batches", "micro_batch_size", "global_batch", "layers", "devices", "stages", "groups"});
         read_outcome();
         read_provenance();
@@ -154,7 +156,8 @@ private:
         else if (limit) limit->fail("is there, but the status is not 'limit'");
         if (auto const reason = root_.find("reason")) plan_.reason = reason->text();
         plan_.lower_bound = root_.at("lower_bound").non_negative();
-        plan_.seconds = root_.at("seconds").non_negative();
+        if (auto const space = root_.find("space")) plan_.space = space->text();
+        if (auto const took = root_.find("seconds")) plan_.seconds = took->non_negative();
         for (auto const& [name, number] : root_.at("statistics").fields()) plan_.statistics[name] = static_cast<std::size_t>(number.integer(0, most));
         root_.at("warnings").for_each([&](element const& e) { plan_.warnings.push_back(e.text()); });
         for (auto const& [name, cost] : root_.at("baselines").fields())
@@ -221,12 +224,14 @@ private:
 
 } // namespace detail
 
-/// A pipeline plan as the text of a file; reading it gives every number back exactly.
+/// A pipeline plan as the text of a file; reading it gives every number that was written back exactly.
 /// *Throws* `input_error` if a number is not finite.
-[[nodiscard]] inline std::string write_pipeline_plan(pipeline_plan const& p) { return detail::pipeline_plan_writer(p).text(); }
+[[nodiscard]] inline std::string write_pipeline_plan(pipeline_plan const& p, write_options const& options = {}) { return detail::pipeline_plan_writer(p, options).text(); }
 
 /// A pipeline plan's outcome, without layers and stages, as one JSON object on one line.
-[[nodiscard]] inline std::string plan_summary(pipeline_plan const& p) { return detail::pipeline_plan_writer::dump(detail::pipeline_plan_writer(p).summary()); }
+[[nodiscard]] inline std::string plan_summary(pipeline_plan const& p, write_options const& options = {}) {
+    return detail::pipeline_plan_writer::dump(detail::pipeline_plan_writer(p, options).summary());
+}
 
 /// Reads a pipeline plan from text; `name` stands in messages. *Throws* `input_error`.
 [[nodiscard]] inline pipeline_plan parse_pipeline_plan(std::string_view text, std::string const& name = "pipeline plan") {

@@ -14,13 +14,15 @@
 
 namespace heddle::json {
 
-/// A plan as the text of a plan file. Equal plans give equal text, and reading it gives every number back exactly.
+/// A plan as the text of a plan file. Equal plans give equal text, and reading it gives every number that was written back exactly.
 /// *Throws* `input_error` if a number is not finite.
-[[nodiscard]] inline std::string write_plan(plan const& p) { return detail::plan_writer(p).text(); }
+[[nodiscard]] inline std::string write_plan(plan const& p, write_options const& options = {}) { return detail::plan_writer(p, options).text(); }
 
 /// A plan's outcome, without program and tables, as one JSON object on one line.
 /// *Throws* `input_error` if a number is not finite.
-[[nodiscard]] inline std::string plan_summary(plan const& p) { return detail::plan_writer::dump(detail::plan_writer(p).summary()); }
+[[nodiscard]] inline std::string plan_summary(plan const& p, write_options const& options = {}) {
+    return detail::plan_writer::dump(detail::plan_writer(p, options).summary());
+}
 
 /// Reads a plan from text; `name` stands in messages. What a plan cannot be re-costed without is checked;
 /// that its program is right for a model is for a verifier to say.

@@ -29,6 +29,7 @@ public:
     std::vector<sample> read() {
         std::vector<sample> result;
         for (bool header = true; next_line();) {
+            if (result.size() == most_samples) fail("", "is one of more than " + std::to_string(most_samples) + " samples");
             if (!header) result.push_back(read_sample());
             else if (line_ != header_line) fail("", "is '" + printable(std::string(line_)) + "', expected the header '" + std::string(header_line) + "'");
             header = false;
@@ -38,6 +39,7 @@ public:
     }
 
 private:
+    static constexpr std::size_t most_samples = std::size_t{1} << 20;
     static constexpr std::string_view header_line = "what,device,ranks,dtype,flops,bytes,seconds";
     static constexpr std::array<char const*, 7> columns{"what", "device", "ranks", "dtype", "flops", "bytes", "seconds"};
     enum column { what, device, ranks, dtype, work, size, time };
@@ -98,7 +100,7 @@ private:
     void read_operator(sample& s) const {
         expect_empty(ranks, "an operator");
         s.device = cells_[device];
-        if (s.device.empty()) expected(device, "the name of a device type");
+        if (s.device.empty() || !is_utf8(s.device)) expected(device, "the name of a device type, in UTF-8");
         if (!s.type) expected(dtype, "the element type of the operands");
         if (!cells_[work].empty()) s.work = flops(number(work, false));
     }

@@ -85,10 +85,12 @@ private:
         auto const optional = [&](std::string_view field) { auto const found = e.find(field); return found ? found->integer(1, 65536) : 1; };
         type->devices_per_machine = static_cast<std::size_t>(optional("devices"));
         type->machines = static_cast<std::size_t>(optional("count"));
+        if ((devices_ += type->device_count()) > 65536) e.fail("makes more than 65536 devices");
     }
 
     document const& file_;
     template_problem result_;
+    std::size_t devices_ = 0;
 };
 
 } // namespace detail

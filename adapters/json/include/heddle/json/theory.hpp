@@ -43,7 +43,10 @@ public:
 
     bare_theory read() {
         element const root = file_.root();
-        root.at("properties").for_each([&](element const& e) { result_.properties.push_back(e.text()); });
+        root.at("properties").for_each([&](element const& e) {
+            e.takes(128); // its text, group and place among those of its group
+            result_.properties.push_back(e.text());
+        });
         result_.initial = read_properties(root.at("initial"));
         result_.goal = {static_cast<std::uint32_t>(root.at("goal").integer(0, static_cast<std::int64_t>(count()) - 1))};
         removed_.resize(count());

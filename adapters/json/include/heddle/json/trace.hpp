@@ -5,6 +5,7 @@
 
 #include <heddle/cost/timeline.hpp>
 #include <heddle/json/names.hpp>
+#include <heddle/plan/buckets.hpp>
 #include <heddle/plan/plan.hpp>
 
 #include <nlohmann/json.hpp>
@@ -16,6 +17,7 @@
 #include <cstdint>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 namespace heddle::json {
@@ -29,7 +31,12 @@ struct trace_label {
 
 class trace_writer {
 public:
-    trace_writer(plan const& p, timeline const& events) : plan_(p), timeline_(events) {}
+    trace_writer(plan const& p, timeline const& events) : plan_(p), timeline_(events) {
+        for (auto& bucket : gradient_buckets(p)) {
+            auto const last = bucket.steps.back();
+            if (bucket.steps.size() > 1) buckets_.emplace(last, std::move(bucket));
+        }
+    }
 
     std::string text() {
         auto const& from = plan_.provenance;
@@ -95,7 +102,9 @@ private:
             bool const is_value = e.when == phase::forward || e.when == phase::update || i.what == instruction::kind::reshard;
             category = "communication";
             name = std::string(heddle::name(t.kind)) + (is_value ? " " : " gradient of ") + subject;
-            arguments["bytes"] = std::llround(t.size.value);
+            auto const bucket = e.when == phase::gradient ? buckets_.find(e.step) : buckets_.end();
+            if (bucket != buckets_.end()) name += " and " + std::to_string(bucket->second.steps.size() - 1) + " more";
+            arguments["bytes"] = std::llround(bucket != buckets_.end() ? bucket->second.size.value : t.size.value);
         } else if (e.when == phase::update) {
             category = "update";
             name = computes ? subject + " gradients from factors" : "update " + subject;
@@ -127,6 +136,8 @@ private:
 
     plan const& plan_;
     timeline const& timeline_;
+    /// Of several gradients, by the step after which each is sent.
+    std::map<std::size_t, gradient_bucket> buckets_;
     std::map<std::tuple<std::size_t, timeline_event::phase, std::optional<std::size_t>, int>, trace_label> labels_;
 };
 

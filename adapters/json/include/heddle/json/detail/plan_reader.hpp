@@ -75,6 +75,7 @@ private:
         else if (limit) limit->fail("is there, but the status is not 'limit'");
         plan_.reason = plan_.status == search::status::infeasible ? root_.at("reason").text() : optional_text(root_, "reason");
         plan_.lower_bound = root_.at("lower_bound").non_negative();
+        plan_.space = optional_text(root_, "space");
         if (auto const global = root_.find("global_lower_bound")) {
             plan_.global_lower_bound = global->non_negative();
             if (*plan_.global_lower_bound > plan_.lower_bound) global->expected("at most lower_bound");
@@ -84,7 +85,7 @@ private:
             return static_cast<std::size_t>(found ? found->integer(0, most) : 0);
         };
         plan_.statistics = {count("expanded", true), count("generated", true), count("dominated", false), count("bounded", false),
-                            count("kept", false), count("compared", false), root_.at("seconds").non_negative()};
+                            count("kept", false), count("compared", false), optional_number(root_, "seconds")};
         root_.at("warnings").for_each([&](element const& e) { plan_.warnings.push_back(e.text()); });
         plan_.baselines = read_costs(root_.at("baselines"));
         if (auto const others = root_.find("other_baselines")) plan_.other_baselines = read_costs(*others);
@@ -99,6 +100,7 @@ private:
         auto const overlaps = from.find("overlaps_gradients"), copies = from.find("copies_gradients");
         plan_.provenance.training.overlaps_gradients = overlaps && overlaps->boolean();
         plan_.provenance.training.copies_gradients = copies && copies->boolean();
+        plan_.provenance.training.bucket = bytes(optional_number(from, "bucket_bytes"));
         if (auto const schedule = root_.find("schedule")) {
             if (auto const kind = schedule->at("kind"); kind.text() != "duplex") kind.expected("'duplex'");
             plan_.provenance.training.micro_batches = static_cast<int>(schedule->at("micro_batches").integer(2, 65536));
@@ -373,7 +375,10 @@ private:
     }
 
     void read_steps() {
-        root_.at("steps").for_each([&](element const& e) {
+        auto const steps = root_.at("steps");
+        steps.takes(steps.size() * sizeof(plan_.steps.front()));
+        plan_.steps.reserve(steps.size());
+        steps.for_each([&](element const& e) {
             auto& s = plan_.steps.emplace_back();
             s.instruction = read_instruction(e);
             if (auto const category = e.find("class")) s.step.category = category->choice(operator_classes);

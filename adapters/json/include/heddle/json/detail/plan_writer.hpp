@@ -19,13 +19,21 @@
 #include <utility>
 #include <vector>
 
-namespace heddle::json::detail {
+namespace heddle::json {
+
+/// Of plans of any kind.
+struct write_options {
+    /// How long the search took; without it equal plans give equal text.
+    bool times = true;
+};
+
+namespace detail {
 
 class plan_writer {
 public:
     using value = nlohmann::ordered_json;
 
-    explicit plan_writer(plan const& p) : plan_(p) {}
+    explicit plan_writer(plan const& p, write_options const& options = {}) : plan_(p), options_(options) {}
 
     /// What the command line prints.
     [[nodiscard]] value summary() const {
@@ -35,12 +43,13 @@ public:
         if (plan_.status == search::status::infeasible || !plan_.reason.empty()) result["reason"] = plan_.reason;
         result["cost"] = plan_.exists() ? number(plan_.cost()) : value();
         result["lower_bound"] = number(plan_.lower_bound);
+        if (!plan_.space.empty()) result["space"] = plan_.space;
         if (plan_.global_lower_bound) result["global_lower_bound"] = number(*plan_.global_lower_bound);
         auto const& s = plan_.statistics;
         for (auto const& [name, count] : {std::pair("expanded", s.expanded), {"generated", s.generated}, {"dominated", s.dominated},
                                           {"bounded", s.bounded}, {"kept", s.kept}, {"compared", s.compared}})
             result[name] = count;
-        result["seconds"] = number(s.seconds);
+        if (options_.times) result["seconds"] = number(s.seconds);
         result["warnings"] = plan_.warnings;
         result["baselines"] = costs(plan_.baselines);
         if (!plan_.other_baselines.empty()) result["other_baselines"] = costs(plan_.other_baselines);
@@ -51,6 +60,7 @@ public:
         origin["optimizer_bytes_per_element"] = number(from.training.optimizer_bytes_per_element);
         origin["overlaps_gradients"] = from.training.overlaps_gradients;
         if (from.training.copies_gradients) origin["copies_gradients"] = true;
+        if (from.training.bucket > bytes(0)) origin["bucket_bytes"] = number(from.training.bucket.value);
         result["time"] = {{"compute", number(plan_.time.compute)},
                           {"forward_communication", number(plan_.time.forward_communication)},
                           {"backward_communication", number(plan_.time.backward_communication)},
@@ -217,6 +227,9 @@ private:
     }
 
     plan const& plan_;
+    write_options options_;
 };
 
-} // namespace heddle::json::detail
+} // namespace detail
+
+} // namespace heddle::json

@@ -3,6 +3,8 @@
 /// @brief What nodes of a TorchScript graph and their values say of themselves.
 #pragma once
 
+#include <heddle/base/requirements.hpp>
+
 #include <heddle/libtorch/detail/shape_evaluation.hpp>
 
 #include <torch/csrc/jit/ir/constants.h>

@@ -3,6 +3,8 @@
 /// @brief What modules are, by the operators that a trial run of them applies: a trace has lost their arguments.
 #pragma once
 
+#include <heddle/base/requirements.hpp>
+
 #include <ATen/ATen.h>
 #include <ATen/core/ivalue.h>
 

@@ -3,6 +3,8 @@
 /// @brief Runs ATen operators for the shapes and types of their results alone.
 #pragma once
 
+#include <heddle/base/requirements.hpp>
+
 #include <ATen/ATen.h>
 #include <ATen/core/ivalue.h>
 #include <ATen/core/stack.h>

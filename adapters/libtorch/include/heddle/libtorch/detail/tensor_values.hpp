@@ -3,6 +3,8 @@
 /// @brief Which tensor of a program a tensor of libtorch holds: sources found by their storage, in-place changes as values.
 #pragma once
 
+#include <heddle/base/requirements.hpp>
+
 #include <heddle/libtorch/detail/shape_evaluation.hpp>
 #include <heddle/program/call_recorder.hpp>
 

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief What the command line says of itself: help, and what was meant where it does not understand.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include <string>
+
+namespace heddle::cli {
+
+/// Adds the command `help`, which prints how to use the commands or one of them, once all others are there.
+void add_help(CLI::App& app);
+
+/// One line of what is wrong with the arguments, with the command or option that may have been meant and where to read on.
+std::string explain(CLI::App const& app, CLI::ParseError const& e);
+
+} // namespace heddle::cli

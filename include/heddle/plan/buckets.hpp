@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief The buckets in which a plan's gradients are reduced.
+#pragma once
+
+#include <heddle/cost/buckets.hpp>
+#include <heddle/plan/plan.hpp>
+
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+namespace heddle {
+
+/// `transfer_of(n)`: the deferred transfer of step n, as decided. See `bucket_filler`.
+template <class TransferOf>
+[[nodiscard]] std::vector<gradient_bucket> gradient_buckets(plan const& p, TransferOf&& transfer_of) {
+    using enum instruction::kind;
+    bucket_filler filler(p.provenance.training.bucket);
+    for (std::size_t n = p.steps.size(); n-- > 0;) {
+        auto const& [i, s, saved] = p.steps[n];
+        bool const has_gradient = !s.deferred_transfers.empty() && s.reduces_gradients();
+        if (has_gradient || i.what == convert || i.what == unshard) filler.pass(i.tensor);
+        if (has_gradient) filler.add(n, i.tensor, transfer_of(n), s.type);
+    }
+    return filler.buckets();
+}
+/// Of a plan whose ways of moving shards are decided; padded where they are not.
+[[nodiscard]] inline std::vector<gradient_bucket> gradient_buckets(plan const& p) {
+    return gradient_buckets(p, [&](std::size_t n) { return p.steps[n].step.deferred_transfers.front(); });
+}
+
+/// A collective of gradients: its seconds, and the bytes that it carries.
+struct gradient_collective {
+    double seconds = 0;
+    bytes payload;
+};
+
+/// By step, the collective of the bucket of which it is the last; nothing where there is none.
+template <class Shares>
+[[nodiscard]] std::vector<gradient_collective> gradient_collectives(plan const& p, cost_model const& model, Shares const& shares) {
+    auto const transfer_of = [&](std::size_t n) { return model.decided(p.steps[n].step.deferred_transfers.front(), shares, true).what; };
+    std::vector<gradient_collective> result(p.steps.size());
+    for (auto const& bucket : gradient_buckets(p, transfer_of)) {
+        auto& sent = result[bucket.steps.back()];
+        transfer const first = transfer_of(bucket.steps.front());
+        bucket_load all;
+        for (auto n : bucket.steps) all += model.load(transfer_of(n), shares);
+        sent.payload = all.payload;
+        sent.seconds = bucket.steps.size() == 1 ? model.time(first, shares) : model.time_of_bucket(first, all);
+    }
+    return result;
+}
+
+} // namespace heddle

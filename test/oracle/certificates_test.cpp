@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: BSL-1.0
+// Plans against plans of fewer choices: no bound is undercut, and a cheaper plan that is allowed is taken.
+#include "support/random_programs.hpp"
+
+#include <heddle/clp/ratio_solver.hpp>
+#include <heddle/plan/evaluate.hpp>
+#include <heddle/planner/hidup.hpp>
+#include <heddle/theory/micro_batch.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <initializer_list>
+#include <optional>
+#include <vector>
+
+namespace {
+
+using namespace heddle;
+using test::random_source;
+
+enum class planner { hap, hap_with_overlap, hidup };
+
+plan plan_by(planner which, program const& p, cluster const& c, std::vector<pinned_tensor> pinned = {}, bool few = false) {
+    clp::ratio_solver solver;
+    if (which == planner::hidup) {
+        hidup_options options;
+        options.compares = false;
+        options.planning.pinned = std::move(pinned);
+        if (few) options.planning.cuts = 1, options.planning.synthesis.beam = 2;
+        return plan_hidup(p, c, solver, options);
+    }
+    hap_options options;
+    options.training.overlaps_gradients = which == planner::hap_with_overlap;
+    options.pinned = std::move(pinned);
+    if (few) {
+        options.width = 5;
+        options.rounds = 1;
+        options.synthesis = {.relaxation_rounds = 3, .search = {.label_limit = 0}};
+    }
+    return plan_hap(p, c, solver, options);
+}
+
+/// What another plan's program costs at the shares that a plan's bound is of, if it fits there.
+std::optional<double> cost_at_shares_of(indexed_program const& p, plan const& bounded, plan other, cluster const& c) {
+    integral_shares const shares(p, bounded.ratios, bounded.cuts);
+    for (auto& cut : other.cuts) {
+        auto const of = [&](cut_factor m) { return shares(share_ref{m.tensor, m.factor}); };
+        auto const mine = of(cut.members.front());
+        if (std::ranges::any_of(cut.members, [&](cut_factor m) { return of(m) != mine; })) return std::nullopt;
+        for (std::size_t d = 0; d < mine.size(); ++d) {
+            double const count = mine[d] * static_cast<double>(cut.atoms);
+            if (std::abs(count - std::round(count)) > 1e-9) return std::nullopt;
+            cut.counts[d] = static_cast<extent>(std::llround(count));
+        }
+    }
+    auto const cost = detail::decide_again(other, c);
+    return cost.fits ? std::optional(cost.time.total()) : std::nullopt;
+}
+
+/// A form for some tensor. A parameter is gathered along its finest factor alone, pinned along another: such pins are no fewer choices.
+std::vector<pinned_tensor> random_pin(random_source& random, indexed_program const& p) {
+    auto const t = static_cast<tensor_id>(random.below(p.tensors.size()));
+    std::vector<form> forms{form::replicated(), form::mirrored(), form::partial()};
+    for (factor_number f = 0; f < static_cast<factor_number>(p.tensors[t].factors.size()); ++f)
+        if (!p.tensors[t].is_parameter() || f == finest_factor(p.tensors[t])) forms.push_back(form::shard(f));
+    return {{t, random.of(forms)}};
+}
+
+double check(planner which, std::uint64_t seed) {
+    random_source random(seed + 700'000);
+    auto const made = test::random_program(random, {.most_operators = 6, .most_extent = 6});
+    auto const c = test::random_cluster(random, {.most_types = 3, .most_devices = 6});
+    auto part = made;
+    if (which == planner::hidup) {
+        auto const [statistic, operation] = obstacles_to_micro_batches(index_program(made));
+        if (statistic || operation) return 1;
+        try {
+            part = micro_batch_of(made, 2);
+        } catch (input_error const&) { // an odd batch
+            return 1;
+        }
+    }
+    CAPTURE(static_cast<int>(which));
+    CAPTURE(seed);
+    INFO(test::describe(part) << test::describe(c));
+    auto const p = index_program(part);
+    auto const free = plan_by(which, made, c);
+    REQUIRE(free.exists());
+    double most = 1;
+    auto const compare = [&](plan const& other) {
+        if (!other.exists()) return;
+        if (auto const cost = cost_at_shares_of(p, free, other, c)) CHECK(free.lower_bound <= *cost * (1 + 1e-9));
+        double const cost = evaluate(other, c).time.total();
+        if (free.global_lower_bound) CHECK(*free.global_lower_bound <= cost * (1 + 1e-9));
+        most = std::max(most, free.cost() / cost);
+    };
+    compare(plan_by(which, made, c, random_pin(random, p)));
+    auto tight = c, slow = c;
+    double used = 0;
+    for (auto const& m : free.memory) used = std::max(used, m.total());
+    for (auto& type : tight.types) type.memory = bytes(used * random.between(0.5, 1.0));
+    compare(plan_by(which, made, tight));
+    compare(plan_by(which, made, c, {}, true));
+    double const part_left = random.log_between(0.1, 1.0);
+    for (auto* l : {&*slow.intra, &*slow.inter}) l->bandwidth *= part_left;
+    for (auto& [kind, model] : slow.measured)
+        for (auto& piece : model.pieces) piece.slope *= 1 / part_left;
+    compare(plan_by(which, made, slow));
+    return most;
+}
+
+} // namespace
+
+TEST_CASE("bounds hold for plans of fewer choices, and what is cheaper among them is taken") {
+    double most = 1;
+    for (auto which : {planner::hap, planner::hap_with_overlap, planner::hidup})
+        for (std::uint64_t seed : {3, 18, 145, 663, 888}) {
+            double const here = check(which, seed);
+            CAPTURE(static_cast<int>(which));
+            CAPTURE(seed);
+            CHECK(here <= 1.1);
+            most = std::max(most, here);
+        }
+    MESSAGE("at most " << most << " times what a plan of fewer choices costs");
+}
