@@ -9,12 +9,12 @@
 
 namespace heddle::test {
 
-/// The message of the input error that `action` throws.
-template <class Action>
+/// The message of the error that `action` throws.
+template <class Error = input_error, class Action>
 std::string error_of(Action&& action) {
     try {
         action();
-    } catch (input_error const& e) {
+    } catch (Error const& e) {
         return e.what();
     }
     return "nothing thrown";
