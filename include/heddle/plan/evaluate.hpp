@@ -151,18 +151,34 @@ struct plan_cost {
     bool fits = true;
 };
 
+/// A plan's devices on a cluster, those that are alike as one class: their prices and their shares.
+/// *Precondition:* the plan is for as many devices.
+struct plan_devices {
+    alike_devices alike;
+    cost_model model;
+    largest_shares shares; // and the only ones of a class
+
+    plan_devices(plan const& p, cluster const& c)
+        : alike(parted(p, c)), model(c, alike.classes, main_type(p), p.provenance.training.bucket), shares(shares_of(p), alike.of_device) {}
+
+private:
+    static alike_devices parted(plan const& p, cluster const& c) {
+        alike_devices result(c);
+        for (auto const& cut : p.cuts) result.refine(cut.counts);
+        return result;
+    }
+};
+
 /// Prices a plan, on the cluster it was made for or on another one with as many devices.
 /// Throws `input_error` if the numbers of devices differ, or the cluster has device groups and the plan is not made for any.
 [[nodiscard]] inline plan_cost evaluate(plan const& p, cluster const& c) {
-    alike_devices alike(c);
-    if (alike.of_device.size() != p.devices.size())
-        throw input_error("cluster '" + c.name + "'", "has " + std::to_string(alike.of_device.size()) + " devices, the plan is for " +
+    if (auto const count = c.devices().size(); count != p.devices.size())
+        throw input_error("cluster '" + c.name + "'", "has " + std::to_string(count) + " devices, the plan is for " +
                           std::to_string(p.devices.size()) + ", expected as many");
     if (has_groups(c) && !p.has_groups())
         throw input_error("cluster '" + c.name + "'", "has device groups, the plan is for single devices, expected those");
-    for (auto const& cut : p.cuts) alike.refine(cut.counts);
-    cost_model const model(c, alike.classes, main_type(p), p.provenance.training.bucket);
-    largest_shares const shares(shares_of(p), alike.of_device); // and the only ones of a class
+    plan_devices const devices(p, c);
+    auto const& [alike, model, shares] = devices;
     auto const& training = p.provenance.training;
     if (training.interleaves() && p.has_groups()) throw input_error("plan", "has device groups, whose micro-batches do not take turns");
     double const activations = training.micro_batches, gradients = training.interleaves() ? 2 : 1;

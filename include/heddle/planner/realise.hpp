@@ -93,14 +93,16 @@ inline plan_cost relieve_memory(plan& p, cluster const& c) {
     return cost;
 }
 
-/// A plan's steps with collectives in the ways that are best at its shares, and what it costs.
+/// Decides the ways of collectives that are not decided yet, as is best at the plan's shares.
+inline void decide(plan& p, cluster const& c) {
+    plan_devices const devices(p, c);
+    for (auto& s : p.steps) s.step = devices.model.decided(std::move(s.step), devices.shares);
+}
+
+/// The ways of all collectives anew, and what the plan then costs.
 inline plan_cost decide_again(plan& p, cluster const& c) {
-    auto const model = per_device_model(c, main_type(p));
-    auto const shares = shares_of(p);
-    for (auto& s : p.steps) {
-        for_each_transfer(s.step, [](transfer& t) { t.how = {}; });
-        s.step = model.decided(std::move(s.step), shares);
-    }
+    for (auto& s : p.steps) for_each_transfer(s.step, [](transfer& t) { t.how = {}; });
+    decide(p, c);
     return evaluate(p, c);
 }
 
@@ -181,11 +183,7 @@ inline bool move_atoms(plan& p, cluster const& c, std::vector<std::size_t> const
         p = std::move(together);
         cost = std::move(other);
     }
-    alike_devices alike(c);
-    for (auto const& cut : p.cuts) alike.refine(cut.counts);
-    cost_model const model(c, alike.classes, main_type(p), p.provenance.training.bucket);
-    largest_shares const shares(shares_of(p), alike.of_device);
-    for (auto& s : p.steps) s.step = model.decided(std::move(s.step), shares);
+    detail::decide(p, c);
     p.time = cost.time;
     p.memory = cost.memory;
     return {std::move(p), std::move(cost)};
