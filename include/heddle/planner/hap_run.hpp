@@ -15,11 +15,11 @@
 #include <heddle/planner/pins.hpp>
 #include <heddle/planner/planning_progress.hpp>
 #include <heddle/planner/synthesis.hpp>
+#include <heddle/search/deadline.hpp>
 #include <heddle/theory/view_conversions.hpp>
 
 #include <algorithm>
 #include <cassert>
-#include <chrono>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -143,6 +143,9 @@ private:
         return true;
     }
 
+    [[nodiscard]] cost_model model_on(cluster const& c, std::vector<device_class> const& classes) const {
+        return {c, classes, main_type(space_.program()), options_.training.bucket};
+    }
     /// Classes are device types here; each is priced as its device with the largest share.
     [[nodiscard]] priced_graph price(cut_graph const& graph, cost_model const& model, ratio_table const& ratios) const {
         largest_shares const shares(integral_shares(space_.program(), types_.per_device(ratios)), types_.of_device);
@@ -157,7 +160,7 @@ private:
         priced_graph priced;
 
         planned_prices(hap_run const& run, plan const& p)
-            : shares(run.space_.program(), p.ratios, p.cuts), devices(parted(run, shares)), model(run.cluster_, devices.classes, main_type(run.space_.program()), run.options_.training.bucket),
+            : shares(run.space_.program(), p.ratios, p.cuts), devices(parted(run, shares)), model(run.model_on(run.cluster_, devices.classes)),
               priced(run.space_, run.graph_, run.steps_, model, largest_shares(shares, devices.of_device), run.options_.training) {}
         planned_prices(planned_prices const&) = delete;
         planned_prices& operator=(planned_prices const&) = delete;
@@ -274,7 +277,7 @@ private:
     }
 
     synthesis_result synthesise_within_time(priced_graph const& priced, synthesis_options options) {
-        if (options_.time_limit_seconds) options.search.time_limit_seconds = std::max(0.0, *options_.time_limit_seconds - elapsed());
+        if (auto const left = until_.left()) options.search.time_limit_seconds = left;
         options.search.stop = options_.stop;
         if (is_stopped()) options.relaxation_rounds = 1;
         auto found = synthesise<Accumulator>(priced, options);
@@ -340,7 +343,7 @@ private:
         if (out_of_time()) return;
         auto roomy = cluster_;
         for (auto& type : roomy.types) type.memory = bytes(std::numeric_limits<double>::max());
-        cost_model const model(roomy, types_.classes, main_type(space_.program()), options_.training.bucket);
+        auto const model = model_on(roomy, types_.classes);
         auto const path = improve_bounds<Accumulator>(price(graph_, model, ratios), 6).path;
         if (!path) return;
         auto const balanced = balance_at(*path, ratios);
@@ -359,7 +362,7 @@ private:
             }
         if (!is_small()) return;
         auto const as_on = [&](std::string const& name, cluster const& c) {
-            cost_model const model(c, types_.classes, main_type(space_.program()), options_.training.bucket);
+            auto const model = model_on(c, types_.classes);
             for (auto const& s : starts) alternate(s.name + ", " + name, s.ratios, model);
         };
         for (double part : {0.9, 0.75}) {
@@ -527,7 +530,7 @@ private:
         p.baselines = baselines_;
         p.other_baselines = other_baselines_;
         p.trajectory = std::move(trajectory_);
-        statistics_.seconds = elapsed();
+        statistics_.seconds = until_.elapsed();
         p.statistics = statistics_;
         p.provenance.planner = "hap";
         p.provenance.cluster = cluster_.name;
@@ -558,12 +561,11 @@ private:
         return result;
     }
 
-    [[nodiscard]] double elapsed() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
     [[nodiscard]] bool is_stopped() const { return options_.stop.stop_requested(); }
     [[nodiscard]] bool out_of_time() {
-        if (!is_stopped() && (!options_.time_limit_seconds || elapsed() < *options_.time_limit_seconds)) return false;
-        which_limit_ = is_stopped() ? search::limit_kind::stopped : search::limit_kind::time;
-        return true;
+        auto const reached = until_.reached();
+        if (reached != search::limit_kind::none) which_limit_ = reached;
+        return reached != search::limit_kind::none;
     }
 
     /// Of what status and bounds are.
@@ -572,10 +574,10 @@ private:
                (interleaves ? " of " + std::to_string(options_.training.micro_batches) + " micro-batches in turn" : "") + (options_.pinned.empty() ? "" : " that keep the pins");
     }
 
-    std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
     cluster const& cluster_;
     Solver& solver_;
     hap_options const& options_;
+    search::deadline until_{options_.time_limit_seconds, options_.stop};
     cut_space space_;
     cut_graph graph_;
     device_types types_;
