@@ -116,7 +116,7 @@ double check(planner which, std::uint64_t seed) {
 TEST_CASE("bounds hold for plans of fewer choices, and what is cheaper among them is taken") {
     double most = 1;
     for (auto which : {planner::hap, planner::hap_with_overlap, planner::hidup})
-        for (std::uint64_t seed : {3, 18, 145, 663, 888}) {
+        for (std::uint64_t seed : {3u, 18u, 145u, 663u, 888u}) {
             double const here = check(which, seed);
             CAPTURE(static_cast<int>(which));
             CAPTURE(seed);
