@@ -21,8 +21,8 @@ if ! (build_heddle) >"$log" 2>&1; then
     exit 1
 fi
 
-"$root/build/release/examples/heddle" plan \
+"$root/build/release/heddle" plan \
     --model "$root/examples/models/vit_12.json.gz" \
     --cluster "$root/examples/clusters/v100x2_p100x6.json" \
     --out plan.json --trace trace.json
-echo "The command is $root/build/release/examples/heddle; plan.json and trace.json are in $(pwd)." >&2
+echo "The command is $root/build/release/heddle; plan.json and trace.json are in $(pwd)." >&2
