@@ -4,6 +4,7 @@
 // verified.
 // Counters: seconds per iteration of the plan, proven gap in percent, seconds of planning per layer, which stay the same where
 // planning is linear.
+#include <heddle/benchmark/all.hpp>
 #include <heddle/clp/all.hpp>
 #include <heddle/heddle.hpp>
 #include <heddle/json/all.hpp>
@@ -25,10 +26,8 @@ void run(benchmark::State& state, double memory_per_layer, bool overlaps_gradien
     options.training.overlaps_gradients = overlaps_gradients;
     plan result;
     for (auto _ : state) result = find_plan(model, c, clp::ratio_solver{}, options);
-    if (!result.exists()) { state.SkipWithError(result.reason.c_str()); return; }
+    if (!bench::report(state, result)) return;
     if (auto const checked = verify(model, result); !checked) { state.SkipWithError(checked.problem.c_str()); return; }
-    state.counters["plan_s"] = result.cost();
-    state.counters["gap_%"] = 100 * result.gap();
     state.counters["per_layer"] = benchmark::Counter(static_cast<double>(state.iterations() * state.range(0)), benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
 }
 void depths(benchmark::internal::Benchmark* b) { b->Arg(12)->Arg(24)->Arg(48)->Arg(96)->Arg(300)->Arg(1200)->Unit(benchmark::kMillisecond); }

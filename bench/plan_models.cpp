@@ -2,6 +2,7 @@
 // Whole planning runs, reading excluded: the shipped models on the shipped cluster of 2 V100 and 6 P100 and, where
 // $HEDDLE_REFERENCE_DATA is set, the models there; and the shipped models on 8 device groups of 8, and on one device of each. Every plan is verified.
 // Counters: seconds per iteration of the plan, proven gap in percent, speed-up over the best data-parallel baseline.
+#include <heddle/benchmark/all.hpp>
 #include <heddle/clp/all.hpp>
 #include <heddle/heddle.hpp>
 #include <heddle/json/all.hpp>
@@ -24,10 +25,8 @@ void run(benchmark::State& state, fs::path const& path, cluster const& c) {
     auto const model = json::read_model(path);
     plan result;
     for (auto _ : state) result = find_plan(model.program, c, clp::ratio_solver{});
-    if (!result.exists()) { state.SkipWithError(result.reason.c_str()); return; }
+    if (!bench::report(state, result)) return;
     if (auto const checked = verify(model.program, result); !checked) { state.SkipWithError(checked.problem.c_str()); return; }
-    state.counters["plan_s"] = result.cost();
-    state.counters["gap_%"] = 100 * result.gap();
     double best = 0;
     for (auto const* name : {"DP-EV", "DP-CP"})
         if (auto const cost = result.baselines.at(name); cost && (best == 0 || *cost < best)) best = *cost;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSL-1.0
-// The parts of a search one by one, see search_benchmarks.hpp: on chains side by side, on a grid, and on the theories of
+// The parts of a search one by one, see heddle/benchmark/search.hpp: on chains side by side, on a grid, and on the theories of
 // $HEDDLE_REFERENCE_DATA, where it is set.
 #include "grid.hpp"
-#include "search_benchmarks.hpp"
 
+#include <heddle/benchmark/search.hpp>
 #include <heddle/json/all.hpp>
 #include <heddle/search/property_space.hpp>
 

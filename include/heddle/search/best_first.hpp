@@ -302,7 +302,7 @@ private:
         auto const solution_of = [&](std::uint32_t node) {
             solution<action_type> found{cost_of(node), {}};
             for (auto n = node; nodes_[n].parent != none; n = nodes_[n].parent) found.actions.push_back(nodes_[n].action);
-            std::ranges::reverse(found.actions);
+            std::reverse(found.actions.begin(), found.actions.end()); // also of bool
             return found;
         };
         auto first = solution_of(solutions_.front());

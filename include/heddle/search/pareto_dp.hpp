@@ -248,7 +248,7 @@ private:
         if (best_ != none) {
             out.cost = cost_of(best_);
             for (auto n = best_; nodes_[n].parent != none; n = nodes_[n].parent) out.actions.push_back(nodes_[n].action);
-            std::ranges::reverse(out.actions);
+            std::reverse(out.actions.begin(), out.actions.end()); // also of bool
         }
         conclude(out, std::min({least_left_, least_bounded_, wanted_}), wanted_);
         return out;
