@@ -72,8 +72,8 @@ int main() {
                                  {"V-SGMoE", setting(vit, 2, 1), {2.79, 4.92, 4.21, 2.78, 2.53}},
                                  {"V-Switch", setting(vit, 1, 1), {2.60, 4.68, 3.97, 2.63, 2.52}}};
     std::printf("%-9s %-36s %8s %10s %12s %12s %8s\n", "model", "strategy", "ours", "published", "parameters", "activations", "ms");
-    for (auto const& [name, made, published] : all) {
-        auto const line = [&, name = name](char const* what, plan const& found, double theirs) {
+    for (auto const& [title, made, published] : all) {
+        auto const line = [&, name = title](char const* what, plan const& found, double theirs) {
             auto const& m = found.memory.front();
             std::printf("%-9s %-36s %8.2f %10.2f %12.2f %12.2f %8.1f\n", name, what, gigabytes(found), theirs, 1e-9 * (m.parameters + m.gradients + m.optimizer), 1e-9 * m.activations, 1e3 * found.cost());
         };
