@@ -74,6 +74,7 @@ struct relaxation {
 /// after the update.
 struct move_transfers {
     double forward = 0, backward = 0, early = 0, again = 0, gradients = 0, refresh = 0;
+    [[nodiscard]] double total() const { return forward + backward + early + again + gradients + refresh; }
 };
 
 /// What a move costs. Per class: seconds of work in the forward pass, the backward pass and the update; bytes that stay.

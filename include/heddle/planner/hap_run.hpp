@@ -23,9 +23,10 @@
 #include <cmath>
 #include <functional>
 #include <limits>
-#include <map>
+#include <numeric>
 #include <optional>
 #include <set>
+#include <span>
 #include <stop_token>
 #include <string>
 #include <type_traits>
@@ -107,7 +108,7 @@ private:
             alternate("best ratios, curved", best_ratios_);
             for (auto const& s : starts) alternate(s.name + ", curved", s.ratios);
         }
-        if (best_) look_around(starts);
+        if (best_) look_around();
         if (!search_proves && which_limit_ != search::limit_kind::none && (search_pays_ || !memory_binds_ || !best_)) search_longer();
         if (!best_) return infeasible();
         move_atoms();
@@ -184,6 +185,7 @@ private:
         if (cost.fits) seconds = p.cost();
         trajectory_.push_back({std::move(origin), p.ratios, seconds});
         bool const is_allowed = std::ranges::all_of(p.steps, [&](plan_step const& s) { return keeps_pins(space_.program(), options_.pinned, s.instruction); });
+        if (seconds && is_allowed) keep(path, ratios, *seconds);
         if (seconds && is_allowed && (!best_ || *seconds < best_->cost())) {
             best_ = std::move(p);
             best_path_ = path;
@@ -191,6 +193,11 @@ private:
         }
         tell(trajectory_.back().origin);
         return seconds;
+    }
+    void keep(move_list const& path, ratio_table const& ratios, double cost) {
+        auto known = std::ranges::find(candidates_, path, &candidate::path);
+        if (known == candidates_.end()) candidates_.push_back({path, ratios, cost});
+        else if (cost < known->cost) *known = {path, ratios, cost};
     }
     void tell(std::string const& phase) const {
         if (!options_.progress) return;
@@ -239,19 +246,16 @@ private:
     }
 
     /// Program, ratios, program, ... until a pair repeats or rounds are over (HAP section 3.1).
-    void alternate(std::string const& start, ratio_table ratios) { alternate(start, std::move(ratios), model_); }
-    /// As `model` has it: the times and the memory of this or another cluster of the same devices. What is found is priced on this one.
-    void alternate(std::string const& start, ratio_table ratios, cost_model const& model) {
+    void alternate(std::string const& start, ratio_table ratios) {
         std::set<move_list> seen;
         for (int round = 0; round < options_.rounds && !out_of_time(); ++round) {
             auto options = options_.synthesis;
             if (search_proves) options.search.label_limit = 0;
             std::string const origin = start + ", round " + std::to_string(round + 1);
             tell(origin);
-            auto const found = synthesise_at(ratios, options, model);
+            auto const found = synthesise_at(ratios, options);
             search_pays_ |= found.which_limit != search::limit_kind::none && found.search_pays;
             if (!found.path) {
-                if (&model != &model_) return;
                 if (auto const roomier = make_room(origin, ratios); roomier && round == 0) {
                     ratios = *roomier;
                     continue;
@@ -260,7 +264,7 @@ private:
             }
             consider(origin + ", program", *found.path, ratios);
             bool const is_new = seen.insert(*found.path).second;
-            auto const balanced = balance_at(*found.path, ratios, model);
+            auto const balanced = balance_at(*found.path, ratios);
             if (!balanced) return;
             consider(origin + ", ratios", *found.path, *balanced);
             double change = 0;
@@ -271,9 +275,8 @@ private:
         }
     }
 
-    [[nodiscard]] std::optional<ratio_table> balance_at(move_list const& path, ratio_table const& ratios) { return balance_at(path, ratios, model_); }
-    [[nodiscard]] std::optional<ratio_table> balance_at(move_list const& path, ratio_table const& ratios, cost_model const& model) {
-        return balance(path, ratios, {space_, steps_, model, options_.training, proportional_.front()}, solver_, follows_curves_);
+    [[nodiscard]] std::optional<ratio_table> balance_at(move_list const& path, ratio_table const& ratios) {
+        return balance(path, ratios, {space_, steps_, model_, options_.training, proportional_.front()}, solver_, follows_curves_);
     }
 
     synthesis_result synthesise_within_time(priced_graph const& priced, synthesis_options options) {
@@ -284,13 +287,11 @@ private:
         statistics_ += found.statistics;
         return found;
     }
-    synthesis_result synthesise_at(ratio_table const& ratios, synthesis_options options) { return synthesise_at(ratios, std::move(options), model_); }
-    synthesis_result synthesise_at(ratio_table const& ratios, synthesis_options options, cost_model const& model) {
+    synthesis_result synthesise_at(ratio_table const& ratios, synthesis_options options) {
         if (weights_) options.relaxation_rounds /= 2;
         options.weights = weights_;
         if (best_) options.start = best_path_;
-        auto found = synthesise_within_time(price(graph_, model, ratios), std::move(options));
-        if (&model != &model_) return found; // what it says of limits and memory is of another cluster
+        auto found = synthesise_within_time(price(ratios), std::move(options));
         if (found.weights) weights_ = found.weights;
         bound_ = {ratios, found.lower_bound};
         if (found.which_limit != search::limit_kind::none) which_limit_ = found.which_limit;
@@ -351,38 +352,31 @@ private:
         alternate(start + ", memory aside", *balanced);
     }
 
-    /// Rounding makes of near ratios far plans, and what is best elsewhere may be better here: other starts, without some type of device, and
-    /// plans for less memory and a slower network, as many as are soon made.
-    void look_around(std::vector<starting_point> const& starts) {
-        if (types_.classes.size() > 1)
-            for (std::size_t k = 0; k < types_.classes.size() && !out_of_time(); ++k) {
-                auto const name = "without " + cluster_.types[types_.classes[k].type].name;
-                if (auto const fewer = without(best_ratios_, k)) consider(name, move_list(best_path_), *fewer);
-                if (auto const fewer = without(proportional_, k); fewer && is_small()) alternate(name, *fewer);
-            }
-        if (!is_small()) return;
-        auto const as_on = [&](std::string const& name, cluster const& c) {
-            auto const model = model_on(c, types_.classes);
-            for (auto const& s : starts) alternate(s.name + ", " + name, s.ratios, model);
+    /// Rounding makes of near ratios far plans, so what is dearer before it may be cheaper after it. Candidates are besides: the best program without some
+    /// type of device, and those of least work, collectives and memory at ratios of their own.
+    void look_around() {
+        for (std::size_t k = 0; k < types_.classes.size() && !out_of_time(); ++k)
+            if (auto const fewer = without(best_ratios_, k)) consider("without " + cluster_.types[types_.classes[k].type].name, move_list(best_path_), *fewer);
+        auto const ratios = best_ratios_;
+        for (auto const& [name, path] : extremes(price(ratios))) {
+            if (out_of_time()) return;
+            consider(name, path, ratios);
+            if (auto const balanced = balance_at(path, ratios)) consider(name + ", ratios", path, *balanced);
+        }
+    }
+    [[nodiscard]] std::vector<std::pair<std::string, move_list>> extremes(priced_graph const& priced) const {
+        auto const total = [](std::span<double const> list) { return std::accumulate(list.begin(), list.end(), 0.0); };
+        auto const work = [&](move_price const& m) { return total(m.work) + total(m.backward_work) + total(m.update); };
+        auto const network = [](move_price const& m) { return m.transfers.total(); };
+        constexpr double slight = 1e-6; // tells apart what is equal otherwise
+        std::vector<std::pair<std::string, move_list>> result;
+        auto const add = [&](std::string name, search::shortest_paths const& paths) {
+            if (std::isfinite(paths.to_goal())) result.push_back({std::move(name), search::follow(graph_, paths)});
         };
-        for (double part : {0.9, 0.75}) {
-            auto c = cluster_;
-            for (std::size_t d = 0; d < best_->memory.size(); ++d) {
-                auto& type = c.types[types_.classes[types_.of_device[d]].type];
-                type.memory = std::min(type.memory, bytes(best_->memory[d].total()));
-            }
-            for (auto& type : c.types) type.memory *= part;
-            as_on("less memory", c);
-        }
-        for (double part : {0.5, 0.1}) {
-            auto c = cluster_;
-            for (auto* l : {&c.intra, &c.inter})
-                if (*l) (*l)->bandwidth *= part;
-            for (auto& [kind, collective] : c.measured)
-                for (auto& piece : collective.pieces) piece.slope *= 1 / part;
-            as_on("slower network", c);
-        }
-        alternate("best ratios", best_ratios_);
+        add("least work", priced.shortest_under([&](move_price const& m) { return work(m) + slight * network(m); }));
+        add("least communication", priced.shortest_under([&](move_price const& m) { return slight * work(m) + network(m); }));
+        if (auto path = least_memory(priced, true)) result.push_back({"least memory", std::move(*path)});
+        return result;
     }
     /// The ratios with none for a type; nothing if no other type has any.
     [[nodiscard]] std::optional<ratio_table> without(ratio_table ratios, std::size_t type) const {
@@ -394,15 +388,18 @@ private:
         }
         return ratios;
     }
-    /// Whether a search is so quick that many more do not matter.
-    [[nodiscard]] bool is_small() const { return graph_.level_count() * types_.classes.size() <= 40 && graph_.node_count() <= 1000; }
-
-    /// Moves atoms of the best plan between devices as long as that makes it cheaper.
+    /// Moves atoms of the best plan of every program between devices, cheapest first, as long as that makes it cheaper.
     void move_atoms() {
-        auto moved = *best_;
-        if (!detail::move_atoms(moved, cluster_, types_.of_device)) return;
-        trajectory_.push_back({"atoms moved", moved.ratios, moved.cost()});
-        best_ = std::move(moved);
+        std::ranges::stable_sort(candidates_, {}, &candidate::cost);
+        std::size_t work = 60'000;
+        for (auto const& [path, ratios, cost] : candidates_) {
+            auto moved = realise(path, space_, steps_, cluster_, types_.per_device(ratios), options_.training).first;
+            if (is_stopped() || !detail::move_atoms(moved, cluster_, types_.of_device, work) || moved.cost() >= best_->cost()) continue;
+            trajectory_.push_back({"atoms moved", moved.ratios, moved.cost()});
+            best_ = std::move(moved);
+            best_path_ = path;
+            best_ratios_ = ratios;
+        }
     }
 
     /// Searches on at the best ratios.
@@ -584,6 +581,13 @@ private:
     cost_model model_;
     ratio_table proportional_, even_;
     std::vector<step> steps_;
+    /// What was found to fit: of each program, the best ratios.
+    struct candidate {
+        move_list path;
+        ratio_table ratios;
+        double cost;
+    };
+    std::vector<candidate> candidates_;
     std::optional<plan> best_;
     move_list best_path_;
     ratio_table best_ratios_;

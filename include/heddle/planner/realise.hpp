@@ -9,6 +9,7 @@
 #include <heddle/plan/plan.hpp>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <map>
 #include <span>
@@ -106,17 +107,17 @@ inline plan_cost decide_again(plan& p, cluster const& c) {
     return evaluate(p, c);
 }
 
-/// Moves atoms of one class from the fullest device of a type to the emptiest of another, or of the same, one or all that it has, and all of a type to
-/// another's, as long as the plan becomes cheaper and still fits. Returns whether it did. Bounded by the work of so many evaluations.
-inline bool move_atoms(plan& p, cluster const& c, std::vector<std::size_t> const& type_of) {
-    constexpr std::size_t most_work = 60'000;
-    std::size_t left = most_work / (1 + p.steps.size() * p.devices.size()), types = std::ranges::max(type_of) + 1;
+/// Moves atoms of one class from the fullest devices of a type to the emptiest of another, or of the same, as long as the plan becomes cheaper and still
+/// fits: one, two, four ... or all of the type, or all that one device has. Returns whether it did. Every evaluation takes from `work` as many steps as
+/// there are on all devices; it ends when nothing is left.
+inline bool move_atoms(plan& p, cluster const& c, std::vector<std::size_t> const& type_of, std::size_t& work) {
+    std::size_t const each = 1 + p.steps.size() * p.devices.size(), types = std::ranges::max(type_of) + 1;
     bool improved = false;
-    auto const attempt = [&](std::size_t k, std::vector<extent> counts) {
-        if (left == 0 || counts == p.cuts[k].counts) return false;
-        --left;
+    auto const attempt = [&](std::size_t k, std::vector<extent> const& counts) {
+        if (work < each || counts == p.cuts[k].counts) return false;
+        work -= each;
         auto moved = p;
-        moved.cuts[k].counts = std::move(counts);
+        moved.cuts[k].counts = counts;
         auto const cost = decide_again(moved, c);
         if (!cost.fits || cost.time.total() >= p.cost() * (1 - 1e-9)) return false;
         moved.time = cost.time;
@@ -130,29 +131,30 @@ inline bool move_atoms(plan& p, cluster const& c, std::vector<std::size_t> const
             if (type_of[d] == type && (best == counts.size() || (fullest ? counts[d] > counts[best] : counts[d] < counts[best]))) best = d;
         return best;
     };
-    for (bool again = true; again && left > 0;) {
-        again = false;
+    auto const move_some = [&](std::size_t k, std::size_t from, std::size_t to) {
+        auto counts = p.cuts[k].counts;
+        for (std::size_t moved = 1;; ++moved) {
+            auto const a = pick(counts, from, true), b = pick(counts, to, false);
+            if (a == b || counts[a] == 0) return attempt(k, counts);
+            --counts[a], ++counts[b];
+            if (std::has_single_bit(moved) && attempt(k, counts)) return true;
+            if (from == to) return false;
+        }
+    };
+    auto const move_all_of_one = [&](std::size_t k, std::size_t from, std::size_t to) {
+        auto counts = p.cuts[k].counts;
+        auto const a = pick(counts, from, true), b = pick(counts, to, false);
+        if (a == b || counts[a] < 2) return false;
+        counts[b] += std::exchange(counts[a], 0);
+        return attempt(k, counts);
+    };
+    for (bool again = true; std::exchange(again, false) && work >= each;)
         for (std::size_t k = 0; k < p.cuts.size(); ++k)
             for (std::size_t from = 0; from < types; ++from)
                 for (std::size_t to = 0; to < types; ++to) {
-                    auto counts = p.cuts[k].counts;
-                    auto const a = pick(counts, from, true), b = pick(counts, to, false);
-                    if (a == b || counts[a] == 0) continue;
-                    extent const all = counts[a];
-                    counts[a] -= 1, counts[b] += 1;
-                    again |= attempt(k, counts);
-                    counts = p.cuts[k].counts;
-                    if (counts[a] > 1 && all > 1) {
-                        counts[b] += counts[a], counts[a] = 0;
-                        again |= attempt(k, counts);
-                    }
-                    if (from == to) continue;
-                    counts = p.cuts[k].counts;
-                    for (std::size_t d = 0; d < counts.size(); ++d)
-                        while (type_of[d] == from && counts[d] > 0) --counts[d], ++counts[pick(counts, to, false)];
-                    again |= attempt(k, counts);
+                    again |= move_some(k, from, to);
+                    again |= move_all_of_one(k, from, to);
                 }
-    }
     return improved;
 }
 
