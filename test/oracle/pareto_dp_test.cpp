@@ -138,6 +138,22 @@ TEST_CASE("pareto_dp costs what the cheapest of all paths costs, as best_first d
         } else if (best) {
             CHECK(narrow.status == search::status::limit);
         }
+        auto const widening = search::widening_beam(g, o);
+        if (best) CHECK(widening.lower_bound <= *best);
+        o.beam = 1;
+        auto const narrowest = search::pareto_dp(g, o);
+        CHECK(widening.lower_bound >= narrowest.lower_bound);
+        if (narrowest.cost) {
+            REQUIRE(widening.cost);
+            CHECK(*widening.cost <= *narrowest.cost);
+        }
+        if (widening.cost) CHECK(g.cost_of(widening.actions) == *widening.cost);
+        if (widening.status == search::status::optimal) CHECK(widening.cost == best);
+        if (widening.status == search::status::infeasible) CHECK_FALSE(best);
+        CHECK((widening.which_limit == search::limit_kind::none) == (widening.status != search::status::limit));
+        auto const widest = search::widening_beam(g);
+        CHECK(widest.cost == best);
+        CHECK(widest.status == (best ? search::status::optimal : search::status::infeasible));
         search::pareto_options few;
         few.label_limit = static_cast<std::size_t>(random.between(1, 12));
         auto const stopped = search::pareto_dp(g, few);

@@ -39,7 +39,7 @@ enum class search_engine : std::uint8_t { best_first, pareto_dp };
 struct synthesis_options {
     int relaxation_rounds = 20;
     search_engine engine = search_engine::best_first;
-    /// Of Pareto dynamic programming: labels expanded per level. What it leaves out counts in the bound.
+    /// Of Pareto dynamic programming: labels expanded per level in the last of its widening beams. What it leaves out counts in the bound.
     std::size_t beam = std::numeric_limits<std::size_t>::max();
     /// Time is of relaxations and searches together. With fewer labels than cuts, a search could not reach its end: there is none.
     search::options search{.label_limit = 10'000, .comparison_limit = 10'000'000};
@@ -84,7 +84,7 @@ template <class Accumulator = serial>
         auto search_options = options.search;
         search_options.cutoff = bounds.least_added;
         search_options.time_limit_seconds = until.left();
-        auto found = options.engine == search_engine::best_first ? search::best_first(problem, search_options) : search::pareto_dp(problem, {search_options, options.beam});
+        auto found = options.engine == search_engine::best_first ? search::best_first(problem, search_options) : search::widening_beam(problem, {search_options, options.beam});
         result.statistics += found.statistics;
         // A beam that finds nothing better than what is there has come to its end none the less.
         bool const has_ended = bounds.path && found.which_limit == search::limit_kind::width;

@@ -5,6 +5,7 @@
 
 #include <heddle/search/best_first.hpp>
 #include <heddle/search/block_vector.hpp>
+#include <heddle/search/deadline.hpp>
 #include <heddle/search/problem.hpp>
 #include <heddle/search/result.hpp>
 #include <heddle/search/state_table.hpp>
@@ -291,6 +292,37 @@ private:
 template <levelled_problem Problem, class Visitor = no_visitor>
 [[nodiscard]] result<typename Problem::action> pareto_dp(Problem const& p, pareto_options const& o = {}, Visitor&& visitor = {}) {
     return detail::pareto_run<Problem>(p, o).run(visitor);
+}
+
+/// `pareto_dp` with beams of 1, 4, 16 ... labels and at last of `o.beam`, until one leaves nothing out. Where bounds are loose, labels that look cheap crowd
+/// better ones out of a beam, and a narrower one finds what it misses; here each looks for what costs less than all before it found.
+/// Limits on labels, comparisons and memory are for each, that on time for all.
+/// *Returns* what `pareto_dp` does, with the best bound of all beams and the statistics of all.
+/// *Complexity.* Where the beam is what ends it, a third more than `pareto_dp`, or less, as there is more to bound by.
+/// After W. Zhang, Complete anytime beam search, AAAI 1998.
+template <levelled_problem Problem, class Visitor = no_visitor>
+[[nodiscard]] result<typename Problem::action> widening_beam(Problem const& p, pareto_options const& o = {}, Visitor&& visitor = {}) {
+    deadline const until(o.time_limit_seconds, o.stop);
+    result<typename Problem::action> best;
+    double bound = std::numeric_limits<double>::lowest();
+    auto options = o;
+    for (options.beam = std::min<std::size_t>(1, o.beam);; options.beam = options.beam > o.beam / 4 ? o.beam : 4 * options.beam) {
+        options.time_limit_seconds = until.left();
+        auto found = pareto_dp(p, options, visitor);
+        found.statistics += best.statistics;
+        bound = std::max(bound, found.lower_bound);
+        bool const is_last = options.beam == o.beam || found.status == status::optimal || found.status == status::infeasible || (found.status == status::limit && found.which_limit != limit_kind::width);
+        if (!found.cost) {
+            found.cost = best.cost;
+            found.actions = std::move(best.actions);
+        }
+        best = std::move(found);
+        if (best.cost) options.cutoff = *best.cost;
+        if (!is_last) continue;
+        if (best.cost && best.which_limit == limit_kind::width) best.which_limit = limit_kind::none;
+        detail::conclude(best, bound, options.cutoff);
+        return best;
+    }
 }
 
 } // namespace heddle::search

@@ -128,6 +128,50 @@ TEST_CASE("a beam leaves labels out and says how much that may cost") {
     CHECK(search::pareto_dp(errands{}, o).status == search::status::optimal);
 }
 
+namespace {
+
+/// One way looks cheap for long and ends dear; beside it many that look dearer.
+struct detours {
+    using state = std::uint32_t;
+    struct label { int way = 0, sum = 0; };
+    using action = int;
+    [[nodiscard]] std::pair<state, label> initial() const { return {0, {}}; }
+    [[nodiscard]] bool is_goal(state s) const { return s == 3; }
+    [[nodiscard]] std::size_t level(state s) const { return s; }
+    [[nodiscard]] double total(label l) const { return l.sum; }
+    [[nodiscard]] double bound(state, label l) const { return l.sum; }
+    [[nodiscard]] bool dominates(label, label) const { return false; }
+    template <class Visit>
+    void for_each_successor(state s, label l, Visit&& visit) const {
+        if (s == 0) visit(0, s + 1, label{0, 1}), visit(1, s + 1, label{1, 2});
+        else if (l.way == 0) visit(0, s + 1, label{0, l.sum + (s == 2 ? 10 : 2)});
+        else
+            for (int n = 1; n < 9; ++n) visit(n, s + 1, label{n, l.sum + (s == 2 ? 20 + n : 0)}); // crowd out
+    }
+};
+
+} // namespace
+
+TEST_CASE("a beam that widens keeps what narrower ones find") {
+    search::pareto_options o;
+    o.beam = 4;
+    CHECK(search::pareto_dp(detours{}, o).cost == 23);
+    auto const widening = search::widening_beam(detours{}, o);
+    CHECK(widening.cost == 13);
+    CHECK(widening.status == search::status::feasible);
+    CHECK(widening.lower_bound == 2);
+    CHECK(widening.actions == std::vector<int>{0, 0, 0});
+    auto const widest = search::widening_beam(detours{});
+    CHECK(widest.cost == 13);
+    CHECK(widest.status == search::status::optimal);
+    std::stop_source stop;
+    stop.request_stop();
+    o.stop = stop.get_token();
+    auto const stopped = search::widening_beam(detours{}, o);
+    CHECK(stopped.which_limit == search::limit_kind::stopped);
+    CHECK_FALSE(stopped.cost);
+}
+
 TEST_CASE("a visitor sees every expansion and may stop") {
     struct visitor_type {
         std::size_t expanded = 0, solutions = 0, most = 1000;
