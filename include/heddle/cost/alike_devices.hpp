@@ -50,6 +50,14 @@ struct alike_devices {
         }
         classes = std::move(finer);
     }
+
+    /// One device of each class, the first.
+    [[nodiscard]] std::vector<std::size_t> first_devices() const {
+        std::vector<std::size_t> first;
+        for (std::size_t d = 0; d < of_device.size(); ++d)
+            if (of_device[d] == first.size()) first.push_back(d);
+        return first;
+    }
 };
 
 } // namespace heddle

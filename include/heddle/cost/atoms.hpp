@@ -99,11 +99,13 @@ using ratio_table = std::vector<std::vector<double>>;
         left -= counts[d];
         remainder[d] = ratios[d] > 0 ? part - static_cast<double>(counts[d]) + (carry ? (*carry)[d] : 0) : -2;
     }
-    std::vector<std::size_t> order(ratios.size());
-    std::iota(order.begin(), order.end(), std::size_t{0});
-    auto const first = order.begin() + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(left) % order.size());
-    std::ranges::nth_element(order, first, [&](std::size_t a, std::size_t b) { return remainder[a] != remainder[b] ? remainder[a] > remainder[b] : a < b; });
-    for (std::size_t n = 0; left > 0; n = (n + 1) % order.size(), --left) ++counts[order[n]];
+    if (left > 0) {
+        std::vector<std::size_t> order(ratios.size());
+        std::iota(order.begin(), order.end(), std::size_t{0});
+        auto const first = order.begin() + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(left) % order.size());
+        std::ranges::nth_element(order, first, [&](std::size_t a, std::size_t b) { return remainder[a] != remainder[b] ? remainder[a] > remainder[b] : a < b; });
+        for (std::size_t n = 0; left > 0; n = (n + 1) % order.size(), --left) ++counts[order[n]];
+    }
     if (carry)
         for (std::size_t d = 0; d < ratios.size(); ++d)
             (*carry)[d] = std::clamp((*carry)[d] + ratios[d] * static_cast<double>(atoms) - static_cast<double>(counts[d]), -0.5, 0.5);

@@ -151,21 +151,29 @@ struct plan_cost {
     bool fits = true;
 };
 
-/// A plan's devices on a cluster, those that are alike as one class: their prices and their shares.
+/// A plan's devices on a cluster, those that are alike as one class: their prices and the shares of one of each.
 /// *Precondition:* the plan is for as many devices.
 struct plan_devices {
     alike_devices alike;
     cost_model model;
-    largest_shares shares; // and the only ones of a class
+    integral_shares shares;
 
     plan_devices(plan const& p, cluster const& c)
-        : alike(parted(p, c)), model(c, alike.classes, main_type(p), p.provenance.training.bucket), shares(shares_of(p), alike.of_device) {}
+        : alike(parted(p, c)), model(c, alike.classes, main_type(p), p.provenance.training.bucket), shares({}, cuts_of(p, alike.first_devices())) {}
 
 private:
     static alike_devices parted(plan const& p, cluster const& c) {
         alike_devices result(c);
         for (auto const& cut : p.cuts) result.refine(cut.counts);
         return result;
+    }
+    static std::vector<atom_class> cuts_of(plan const& p, std::vector<std::size_t> const& devices) {
+        std::vector<atom_class> cuts;
+        for (auto const& cut : p.cuts) {
+            auto& mine = cuts.emplace_back(atom_class{cut.atoms, cut.members, {}, cut.segment});
+            for (auto d : devices) mine.counts.push_back(cut.counts[d]);
+        }
+        return cuts;
     }
 };
 

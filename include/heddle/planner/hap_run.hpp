@@ -393,8 +393,9 @@ private:
         std::ranges::stable_sort(candidates_, {}, &candidate::cost);
         std::size_t work = 60'000;
         for (auto const& [path, ratios, cost] : candidates_) {
+            if (is_stopped() || work < best_->steps.size() * best_->devices.size()) return;
             auto moved = realise(path, space_, steps_, cluster_, types_.per_device(ratios), options_.training).first;
-            if (is_stopped() || !detail::move_atoms(moved, cluster_, types_.of_device, work) || moved.cost() >= best_->cost()) continue;
+            if (!detail::move_atoms(moved, cluster_, types_.of_device, work) || moved.cost() >= best_->cost()) continue;
             trajectory_.push_back({"atoms moved", moved.ratios, moved.cost()});
             best_ = std::move(moved);
             best_path_ = path;

@@ -94,6 +94,24 @@ inline plan_cost relieve_memory(plan& p, cluster const& c) {
     return cost;
 }
 
+/// With remainders of classes on the same devices, where that is cheaper: what is then short waits for one device, not for two.
+inline void try_counts_together(plan& p, plan_cost& cost, cluster const& c) {
+    std::map<std::pair<segment_number, extent>, std::vector<extent>> alone;
+    std::vector<std::vector<extent>> apart;
+    for (auto& cut : p.cuts) {
+        auto& counts = alone[{cut.segment, cut.atoms}];
+        if (counts.empty()) counts = apportion(cut.atoms, p.ratios.at(cut.segment));
+        apart.push_back(std::exchange(cut.counts, counts));
+    }
+    if (std::ranges::equal(p.cuts, apart, {}, &atom_class::counts)) return;
+    auto together = relieve_memory(p, c);
+    if (together.fits && (!cost.fits || together.time.total() < cost.time.total() * (1 - 1e-9))) {
+        cost = std::move(together);
+        return;
+    }
+    for (std::size_t k = 0; k < p.cuts.size(); ++k) p.cuts[k].counts = std::move(apart[k]);
+}
+
 /// Decides the ways of collectives that are not decided yet, as is best at the plan's shares.
 inline void decide(plan& p, cluster const& c) {
     plan_devices const devices(p, c);
@@ -179,12 +197,7 @@ inline bool move_atoms(plan& p, cluster const& c, std::vector<std::size_t> const
     p.cuts = atom_classes(program, instructions);
     apportion(p.cuts, p.ratios);
     auto cost = detail::relieve_memory(p, c);
-    plan together = p; // remainders of classes on the same devices: what is then short waits for one device, not for two
-    for (auto& cut : together.cuts) cut.counts = apportion(cut.atoms, p.ratios.at(cut.segment));
-    if (auto other = detail::relieve_memory(together, c); other.fits && (!cost.fits || other.time.total() < cost.time.total() * (1 - 1e-9))) {
-        p = std::move(together);
-        cost = std::move(other);
-    }
+    detail::try_counts_together(p, cost, c);
     detail::decide(p, c);
     p.time = cost.time;
     p.memory = cost.memory;
