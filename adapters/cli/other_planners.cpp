@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // The planners that were not asked for.
 #include "other_planners.hpp"
-#include "hidup.hpp"
+#include "program_plans.hpp"
 
 #include <heddle/base/error.hpp>
 #include <heddle/plan/detail/report_text.hpp>
@@ -79,7 +79,7 @@ std::vector<other_plan> ask_others(plan_arguments const& arguments, plan_input c
         options.progress = shown_by(attended, "hidup");
         auto asked = arguments.hidup;
         asked.compares = false;
-        return plan_interleaved(input.model.program, input.cluster, options, asked);
+        return plan_interleaved(input.model.program, input.cluster, options, asked, chosen_ratio_solver("clp"));
     });
     return others;
 }

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: BSL-1.0
 // heddle plan: picks the planner; of HAP and HiDup, model and cluster in; table, plan and trace out.
 #include "attended_run.hpp"
-#include "hidup.hpp"
 #include "other_planners.hpp"
 #include "output.hpp"
 #include "plan_input.hpp"
-#include "ratio_solver.hpp"
+#include "program_plans.hpp"
 
 #include <heddle/heddle.hpp>
 #include <heddle/json/all.hpp>
@@ -102,7 +101,7 @@ int run_plan(plan_arguments const& arguments) {
     attended->show(arguments.planner);
     options.stop = attended->stop();
     options.progress = shown_by(*attended, arguments.planner);
-    plan result = arguments.planner == "hidup" ? plan_interleaved(model.program, c, options, arguments.hidup) : find_plan(model.program, c, solver, options);
+    plan result = arguments.planner == "hidup" ? plan_interleaved(model.program, c, options, arguments.hidup, solver) : plan_whole(model.program, c, options, solver);
     bool const asks_others = arguments.asks_others && !attended->stop().stop_requested();
     attended.reset();
     std::chrono::duration<double> const took = std::chrono::steady_clock::now() - start;

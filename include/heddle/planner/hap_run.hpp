@@ -214,7 +214,7 @@ private:
         other_training.overlaps_gradients = !other_training.overlaps_gradients;
         std::string const otherwise = other_training.overlaps_gradients ? ", with gradient overlap" : ", without gradient overlap";
         for (auto const& b : baselines_of(space_.program())) {
-            if (is_stopped() && best_) return;
+            if (until_.is_over() && best_) return;
             tell("baseline " + b.at_even);
             auto const graph = explore(b.allowed);
             auto const run = [&](std::string const& name, ratio_table const& ratios) {
@@ -449,7 +449,7 @@ private:
             if (!search_proves) continue;
             if (auto const balanced = balance_at(best_path_, best_ratios_)) consider(origin + ", ratios", move_list(best_path_), *balanced);
         }
-        if (!is_complete() || !weights_ || is_stopped()) return;
+        if (!is_complete() || !weights_ || until_.is_over()) return;
         auto weights = *weights_; // of memory prices, those found and none: either is a bound
         double bound = 0;
         if (has_all_programs_ && std::ranges::any_of(weights.memory, [](double w) { return w > 0; }))

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: BSL-1.0
-// heddle plan --planner hidup: micro-batches that take turns.
-#include "hidup.hpp"
+// heddle plan, of HAP and HiDup.
+#include "program_plans.hpp"
 
-#include <heddle/clp/all.hpp>
 #include <heddle/plan/simulate.hpp>
 #include <heddle/planner/hidup.hpp>
 
 namespace heddle::cli {
 
-plan plan_interleaved(heddle::program const& p, cluster const& c, hap_options const& planning, hidup_arguments const& arguments) {
+plan plan_whole(program const& p, cluster const& c, hap_options const& options, chosen_ratio_solver const& solver) { return find_plan(p, c, solver, options); }
+
+plan plan_interleaved(program const& p, cluster const& c, hap_options const& planning, hidup_arguments const& arguments, chosen_ratio_solver const& solver) {
     hidup_options options;
     auto const defaults = options.planning;
     options.planning = planning;
@@ -19,7 +20,7 @@ plan plan_interleaved(heddle::program const& p, cluster const& c, hap_options co
     options.turn = seconds(arguments.turn);
     options.allows_batch_statistics = arguments.batch_statistics;
     options.compares = arguments.compares;
-    return plan_hidup(p, c, clp::ratio_solver{}, options);
+    return plan_hidup(p, c, solver, options);
 }
 
 timeline timeline_of(plan const& p, cluster const& c) {

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief Plans of programs, the batch whole or in micro-batches that take turns; in one unit, as both have one engine.
+#pragma once
+
+#include "commands.hpp"
+#include "ratio_solver.hpp"
+
+#include <heddle/cost/timeline.hpp>
+#include <heddle/planner/hap.hpp>
+#include <heddle/program/program.hpp>
+
+namespace heddle::cli {
+
+/// *Throws* as `plan_hap`.
+plan plan_whole(program const& p, cluster const& c, hap_options const& options, chosen_ratio_solver const& solver);
+/// *Throws* as `plan_hidup`.
+plan plan_interleaved(program const& p, cluster const& c, hap_options const& planning, hidup_arguments const& arguments, chosen_ratio_solver const& solver);
+/// The events of one iteration of any plan.
+timeline timeline_of(plan const& p, cluster const& c);
+
+} // namespace heddle::cli
