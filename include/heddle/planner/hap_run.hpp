@@ -195,9 +195,11 @@ private:
         return seconds;
     }
     void keep(move_list const& path, ratio_table const& ratios, double cost) {
-        auto known = std::ranges::find(candidates_, path, &candidate::path);
-        if (known == candidates_.end()) candidates_.push_back({path, ratios, cost});
-        else if (cost < known->cost) *known = {path, ratios, cost};
+        if (auto const known = std::ranges::find(candidates_, path, &candidate::path); known != candidates_.end()) {
+            if (known->cost <= cost) return;
+            candidates_.erase(known);
+        }
+        candidates_.insert(std::ranges::upper_bound(candidates_, cost, {}, &candidate::cost), {path, ratios, cost});
     }
     void tell(std::string const& phase) const {
         if (!options_.progress) return;
@@ -390,7 +392,6 @@ private:
     }
     /// Moves atoms of the best plan of every program between devices, cheapest first, as long as that makes it cheaper.
     void move_atoms() {
-        std::ranges::stable_sort(candidates_, {}, &candidate::cost);
         std::size_t work = 60'000;
         for (auto const& [path, ratios, cost] : candidates_) {
             if (is_stopped() || work < best_->steps.size() * best_->devices.size()) return;
@@ -582,7 +583,7 @@ private:
     cost_model model_;
     ratio_table proportional_, even_;
     std::vector<step> steps_;
-    /// What was found to fit: of each program, the best ratios.
+    /// What was found to fit, cheapest first: of each program, the best ratios.
     struct candidate {
         move_list path;
         ratio_table ratios;
