@@ -13,7 +13,7 @@
 
 namespace heddle {
 
-/// Classes in order of first device.
+/// Classes in order of first device, unless they are renumbered.
 struct alike_devices {
     std::vector<device_class> classes;
     std::vector<std::size_t> of_device;
@@ -51,11 +51,22 @@ struct alike_devices {
         classes = std::move(finer);
     }
 
+    /// Numbers the classes anew: the class `order[k]` becomes class k.
+    void renumber(std::vector<std::size_t> const& order) {
+        std::vector<std::size_t> number(order.size());
+        std::vector<device_class> ordered;
+        for (std::size_t k = 0; k < order.size(); ++k) {
+            number[order[k]] = k;
+            ordered.push_back(classes[order[k]]);
+        }
+        for (auto& k : of_device) k = number[k];
+        classes = std::move(ordered);
+    }
+
     /// One device of each class, the first.
     [[nodiscard]] std::vector<std::size_t> first_devices() const {
-        std::vector<std::size_t> first;
-        for (std::size_t d = 0; d < of_device.size(); ++d)
-            if (of_device[d] == first.size()) first.push_back(d);
+        std::vector<std::size_t> first(classes.size());
+        for (std::size_t d = of_device.size(); d-- > 0;) first[of_device[d]] = d;
         return first;
     }
 };

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <limits>
 #include <map>
 #include <numeric>
 #include <string>
@@ -124,9 +125,10 @@ class cost_model {
 public:
     /// *Precondition:* `validate(c)` passed. Throws `input_error` if a device type has no rate for
     /// element type `main`, the one that stands in for types without rates of their own.
-    /// `bucket`: as `training_options` has it.
-    cost_model(cluster const& c, std::vector<device_class> classes, element_type main = element_type::float32, bytes bucket = {})
-        : classes_(std::move(classes)), bucket_(bucket) {
+    /// `bucket`: as `training_options` has it. Of the first `clocks` classes work and memory are priced; all take part in collectives. So prices of fewer bound those of all.
+    cost_model(cluster const& c, std::vector<device_class> classes, element_type main = element_type::float32, bytes bucket = {},
+               std::size_t clocks = std::numeric_limits<std::size_t>::max())
+        : classes_(std::move(classes)), clocks_(std::min(clocks, classes_.size())), bucket_(bucket) {
         std::map<std::pair<std::size_t, int>, std::size_t> known; // types of device, in groups of a size
         for (auto const& k : classes_) {
             ranks_ += k.count;
@@ -160,7 +162,8 @@ public:
         shard_of_full_bucket_ = model(collective::broadcast).line_at(bucket_ / ranks_);
     }
 
-    [[nodiscard]] std::size_t class_count() const { return classes_.size(); }
+    /// Of classes whose work and memory are priced.
+    [[nodiscard]] std::size_t class_count() const { return clocks_; }
     [[nodiscard]] std::vector<device_class> const& classes() const { return classes_; }
     [[nodiscard]] int ranks() const { return ranks_; }
     [[nodiscard]] bytes bucket() const { return bucket_; }
@@ -263,7 +266,7 @@ public:
         if (kind == inside_step::none || !has_groups_) return 0;
         share_vector const* const share = cut.is_split() ? &shares(cut) : nullptr;
         double most = 0;
-        for (std::size_t k = 0; k < class_count(); ++k) {
+        for (std::size_t k = 0; k < classes_.size(); ++k) {
             auto const& line = inside(kind, k);
             most = std::max(most, line.latency.value + line.slope.value * size.value * (share ? (*share)[k] : 1));
         }
@@ -276,7 +279,7 @@ public:
         if (!is_one_by_one(t)) return model(t.kind).time(payload(t, ranks_, shares)).value;
         auto const& share = shares(moved_cut(t));
         double sum = 0;
-        for (std::size_t k = 0; k < class_count(); ++k) sum += classes_[k].count * model(collective::broadcast).time(t.size * share[k]).value;
+        for (std::size_t k = 0; k < classes_.size(); ++k) sum += classes_[k].count * model(collective::broadcast).time(t.size * share[k]).value;
         return sum;
     }
     /// Of a full bucket; one that fits none is alone.
@@ -294,7 +297,7 @@ public:
     template <class Shares>
     [[nodiscard]] bucket_load load(transfer const& t, Shares const& shares) const {
         bucket_load result{payload(t, ranks_, shares), {}};
-        for (std::size_t k = 0; k < class_count() && is_one_by_one(t); ++k) result.shards.push_back(t.size.value * shares(moved_cut(t))[k]);
+        for (std::size_t k = 0; k < classes_.size() && is_one_by_one(t); ++k) result.shards.push_back(t.size.value * shares(moved_cut(t))[k]);
         return result;
     }
     /// One collective of several gradients, of the first one's kind, that it fits.
@@ -302,7 +305,7 @@ public:
         if (ranks_ == 1) return 0;
         if (!is_one_by_one(first)) return model(first.kind).time(all.payload).value;
         double sum = 0;
-        for (std::size_t k = 0; k < class_count(); ++k) sum += classes_[k].count * model(collective::broadcast).time(bytes(all.shards[k])).value;
+        for (std::size_t k = 0; k < classes_.size(); ++k) sum += classes_[k].count * model(collective::broadcast).time(bytes(all.shards[k])).value;
         return sum;
     }
     /// At least what a bucket takes beside what its gradients' bytes do; see `time_in_bucket`.
@@ -385,6 +388,7 @@ private:
     [[nodiscard]] class_speeds const& speeds(std::size_t k) const { return speeds_[speed_of_[k]]; }
 
     std::vector<device_class> classes_;
+    std::size_t clocks_;
     /// Of the types of the classes; by class, the number of its own.
     std::vector<class_speeds> speeds_;
     std::vector<std::size_t> speed_of_;

@@ -80,6 +80,8 @@ public:
 
 private:
     static constexpr int global_rounds = 4;
+    /// Of devices that a bound at a plan's own shares keeps clocks for; rounding may make more kinds of them.
+    static constexpr std::size_t most_clocks = 16;
     /// States kept per cut when time is over: a graph is finished all the same.
     static constexpr std::size_t width_in_haste = 20;
     static constexpr bool interleaves = requires { Accumulator::interleaves; };
@@ -154,6 +156,7 @@ private:
     }
     [[nodiscard]] priced_graph price(ratio_table const& ratios) const { return price(graph_, model_, ratios); }
     /// The plan's own shares, and prices at them. Devices of one class have equal shares of everything: a class priced at larger ones would not bound them.
+    /// Where rounding makes many classes, those with most to do in the plan have clocks; that is a bound for all.
     struct planned_prices {
         integral_shares shares;
         alike_devices devices;
@@ -161,19 +164,37 @@ private:
         priced_graph priced;
 
         planned_prices(hap_run const& run, plan const& p)
-            : shares(run.space_.program(), p.ratios, p.cuts), devices(parted(run, shares)), model(run.model_on(run.cluster_, devices.classes)),
+            : shares(run.space_.program(), p.ratios, p.cuts), devices(parted(run, shares, p)), model(run.cluster_, devices.classes, main_type(run.space_.program()), run.options_.training.bucket, most_clocks),
               priced(run.space_, run.graph_, run.steps_, model, largest_shares(shares, devices.of_device), run.options_.training) {}
         planned_prices(planned_prices const&) = delete;
         planned_prices& operator=(planned_prices const&) = delete;
 
     private:
-        static alike_devices parted(hap_run const& run, integral_shares const& shares) {
+        static alike_devices parted(hap_run const& run, integral_shares const& shares, plan const& p) {
             alike_devices result(run.cluster_);
             std::set<share_vector const*> seen;
             auto const& tensors = run.space_.program().tensors;
             for (tensor_id t = 0; t < tensors.size(); ++t)
                 for (std::size_t f = 0; f < tensors[t].factors.size(); ++f)
                     if (auto const& share = shares(share_ref{t, static_cast<factor_number>(f)}); seen.insert(&share).second) result.refine(share);
+            if (result.classes.size() <= most_clocks) return result;
+            auto const loads = loads_of(p, run.cluster_);
+            auto const first = result.first_devices();
+            std::vector<std::size_t> order(result.classes.size());
+            std::iota(order.begin(), order.end(), std::size_t{0});
+            std::ranges::sort(order, {}, [&](std::size_t k) { return std::pair(-loads[first[k]], k); });
+            result.renumber(order);
+            return result;
+        }
+        /// Seconds of work by device.
+        static std::vector<double> loads_of(plan const& p, cluster const& c) {
+            plan_devices const at(p, c);
+            std::vector<double> of_class(at.model.class_count()), result;
+            for (auto const& s : p.steps) {
+                auto const cost = at.model.price(s.step, at.shares);
+                for (std::size_t k = 0; k < of_class.size(); ++k) of_class[k] += cost.forward[k] + cost.backward[k] + cost.update[k];
+            }
+            for (auto k : at.alike.of_device) result.push_back(of_class[k]);
             return result;
         }
     };
@@ -490,13 +511,17 @@ private:
         return true;
     }
 
-    /// From weights per type, shared evenly by its devices, to classes of devices.
+    /// From weights per type, shared evenly by its devices, to classes of devices; those of a class without a clock go to the first class of its type, or of all.
     [[nodiscard]] multipliers spread(multipliers const& per_type, alike_devices const& devices) const {
         auto result = per_type;
-        result.time.clock.assign(devices.classes.size(), 0.0);
-        result.memory.assign(devices.classes.size(), 0.0);
+        std::size_t const clocks = std::min(most_clocks, devices.classes.size());
+        result.time.clock.assign(clocks, 0.0);
+        result.memory.assign(clocks, 0.0);
         for (std::size_t d = 0; d < devices.of_device.size(); ++d) {
-            auto const from = types_.of_device[d], to = devices.of_device[d];
+            auto const from = types_.of_device[d];
+            auto to = devices.of_device[d];
+            if (to >= clocks) to = static_cast<std::size_t>(std::ranges::find(devices.classes, devices.classes[to].type, &device_class::type) - devices.classes.begin());
+            if (to >= clocks) to = 0;
             result.time.clock[to] += per_type.time.clock[from] / types_.classes[from].count;
             result.memory[to] += per_type.memory[from] / types_.classes[from].count;
         }

@@ -26,6 +26,12 @@ TEST_CASE("devices are alike by type, and told apart by what they have") {
     CHECK(alike.of_device == class_numbers{0, 1, 2, 3, 2, 0}); // in order of first device
     CHECK(alike.classes[0].count == 2);
     CHECK(alike.classes[3].type == 0);
+    CHECK(alike.first_devices() == class_numbers{0, 1, 2, 3});
+    alike.renumber({2, 3, 0, 1});
+    CHECK(alike.of_device == class_numbers{2, 3, 0, 1, 0, 2});
+    CHECK(alike.first_devices() == class_numbers{2, 3, 0, 1});
+    CHECK(alike.classes[1].type == 0);
+    CHECK(alike.classes[2].count == 2);
     c.machines[1].is_group = true;
     CHECK(alike_devices(c).of_device == class_numbers{0, 0, 1, 0});
     CHECK(alike_devices(c).classes[1].group_size == 3);

@@ -428,6 +428,18 @@ TEST_CASE("price: a step in seconds and bytes per class") {
     CHECK(cost.update[1] == doctest::Approx((10 + 10) / 20.0));
     CHECK(cost.memory[0] == doctest::Approx(600));
     CHECK(cost.memory[1] == doctest::Approx(350));
+
+    cost_model const of_first(small_cluster(), {{0, 1}, {1, 2}}, element_type::float32, {}, 1); // the others take part in collectives alone
+    CHECK(of_first.class_count() == 1);
+    auto const less = of_first.price(s, shares);
+    CHECK(less.forward.size() == 1);
+    CHECK(less.forward[0] == cost.forward[0]);
+    CHECK(less.memory[0] == cost.memory[0]);
+    for (auto how : {uneven::padded, uneven::grouped}) {
+        transfer t{collective::all_gather, bytes(20), {0, 0}, {}, {}};
+        t.how = how;
+        CHECK(of_first.time(t, shares) == model.time(t, shares));
+    }
 }
 
 TEST_CASE("serial: a collective waits for the slowest, in its own direction only") {
