@@ -138,7 +138,14 @@ TEST_CASE("pareto_dp costs what the cheapest of all paths costs, as best_first d
         } else if (best) {
             CHECK(narrow.status == search::status::limit);
         }
-        auto const widening = search::widening_beam(g, o);
+        search::widening_options hasty{o, 1};
+        for (auto const& early : {search::widening_beam(g, hasty), search::widening_beam(g, {{}, 1})}) {
+            CHECK(early.cost.has_value() >= search::pareto_dp(g, o).cost.has_value());
+            if (early.cost) CHECK(g.cost_of(early.actions) == *early.cost);
+            if (best) CHECK(early.lower_bound <= *best);
+            if (early.status == search::status::optimal) CHECK(early.cost == best);
+        }
+        auto const widening = search::widening_beam(g, {o});
         if (best) CHECK(widening.lower_bound <= *best);
         o.beam = 1;
         auto const narrowest = search::pareto_dp(g, o);

@@ -274,6 +274,7 @@ private:
         for (int round = 0; round < options_.rounds && !out_of_time(); ++round) {
             auto options = options_.synthesis;
             if (search_proves) options.search.label_limit = 0;
+            options.patience = 2; // wider beams prove more, but that is for later
             std::string const origin = start + ", round " + std::to_string(round + 1);
             tell(origin);
             auto const found = synthesise_at(ratios, options);
@@ -413,7 +414,7 @@ private:
     }
     /// Moves atoms of the best plan of every program between devices, cheapest first, as long as that makes it cheaper.
     void move_atoms() {
-        std::size_t work = 60'000;
+        std::size_t work = 40'000;
         for (auto const& [path, ratios, cost] : candidates_) {
             if (is_stopped() || work < best_->steps.size() * best_->devices.size()) return;
             auto moved = realise(path, space_, steps_, cluster_, types_.per_device(ratios), options_.training).first;

@@ -41,6 +41,8 @@ struct synthesis_options {
     search_engine engine = search_engine::best_first;
     /// Of Pareto dynamic programming: labels expanded per level in the last of its widening beams. What it leaves out counts in the bound.
     std::size_t beam = std::numeric_limits<std::size_t>::max();
+    /// The same as `search::widening_options` has it.
+    std::size_t patience = std::numeric_limits<std::size_t>::max();
     /// Time is of relaxations and searches together. With fewer labels than cuts, a search could not reach its end: there is none.
     search::options search{.label_limit = 10'000, .comparison_limit = 10'000'000};
     /// A program known already, as a first incumbent.
@@ -84,7 +86,7 @@ template <class Accumulator = serial>
         auto search_options = options.search;
         search_options.cutoff = bounds.least_added;
         search_options.time_limit_seconds = until.left();
-        auto found = options.engine == search_engine::best_first ? search::best_first(problem, search_options) : search::widening_beam(problem, {search_options, options.beam});
+        auto found = options.engine == search_engine::best_first ? search::best_first(problem, search_options) : search::widening_beam(problem, {{search_options, options.beam}, options.patience});
         result.statistics += found.statistics;
         // A beam that finds nothing better than what is there has come to its end none the less.
         bool const has_ended = bounds.path && found.which_limit == search::limit_kind::width;

@@ -38,6 +38,11 @@ struct pareto_options : options {
     std::size_t beam = std::numeric_limits<std::size_t>::max();
 };
 
+struct widening_options : pareto_options {
+    /// Where there is something to beat, it ends after so many beams in a row that do not.
+    std::size_t patience = std::numeric_limits<std::size_t>::max();
+};
+
 namespace detail {
 
 template <levelled_problem Problem>
@@ -301,17 +306,20 @@ template <levelled_problem Problem, class Visitor = no_visitor>
 /// *Complexity.* Where the beam is what ends it, a third more than `pareto_dp`, or less, as there is more to bound by.
 /// After W. Zhang, Complete anytime beam search, AAAI 1998.
 template <levelled_problem Problem, class Visitor = no_visitor>
-[[nodiscard]] result<typename Problem::action> widening_beam(Problem const& p, pareto_options const& o = {}, Visitor&& visitor = {}) {
+[[nodiscard]] result<typename Problem::action> widening_beam(Problem const& p, widening_options const& o = {}, Visitor&& visitor = {}) {
     deadline const until(o.time_limit_seconds, o.stop);
     result<typename Problem::action> best;
     double bound = std::numeric_limits<double>::lowest();
-    auto options = o;
+    std::size_t in_vain = 0;
+    pareto_options options = o;
     for (options.beam = std::min<std::size_t>(1, o.beam);; options.beam = options.beam > o.beam / 4 ? o.beam : 4 * options.beam) {
         options.time_limit_seconds = until.left();
         auto found = pareto_dp(p, options, visitor);
         found.statistics += best.statistics;
         bound = std::max(bound, found.lower_bound);
-        bool const is_last = options.beam == o.beam || found.status == status::optimal || found.status == status::infeasible || (found.status == status::limit && found.which_limit != limit_kind::width);
+        in_vain = found.cost || options.cutoff == std::numeric_limits<double>::infinity() ? 0 : in_vain + 1;
+        bool const is_last = options.beam == o.beam || found.status == status::optimal || found.status == status::infeasible ||
+                             (found.status == status::limit && found.which_limit != limit_kind::width) || in_vain >= o.patience;
         if (!found.cost) {
             found.cost = best.cost;
             found.actions = std::move(best.actions);

@@ -153,7 +153,7 @@ struct detours {
 } // namespace
 
 TEST_CASE("a beam that widens keeps what narrower ones find") {
-    search::pareto_options o;
+    search::widening_options o;
     o.beam = 4;
     CHECK(search::pareto_dp(detours{}, o).cost == 23);
     auto const widening = search::widening_beam(detours{}, o);
@@ -164,6 +164,11 @@ TEST_CASE("a beam that widens keeps what narrower ones find") {
     auto const widest = search::widening_beam(detours{});
     CHECK(widest.cost == 13);
     CHECK(widest.status == search::status::optimal);
+    o.beam = 100;
+    o.patience = 1;
+    auto const early = search::widening_beam(detours{}, o);
+    CHECK(early.cost == 13);
+    CHECK(early.status == search::status::feasible);
     std::stop_source stop;
     stop.request_stop();
     o.stop = stop.get_token();
