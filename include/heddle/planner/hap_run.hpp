@@ -146,8 +146,8 @@ private:
         return true;
     }
 
-    [[nodiscard]] cost_model model_on(cluster const& c, std::vector<device_class> const& classes) const {
-        return {c, classes, main_type(space_.program()), options_.training.bucket};
+    [[nodiscard]] cost_model model_on(cluster const& c, std::vector<device_class> const& classes, std::size_t clocks) const {
+        return {c, classes, main_type(space_.program()), options_.training.bucket, clocks};
     }
     /// Classes are device types here; each is priced as its device with the largest share.
     [[nodiscard]] priced_graph price(cut_graph const& graph, cost_model const& model, ratio_table const& ratios) const {
@@ -164,7 +164,7 @@ private:
         priced_graph priced;
 
         planned_prices(hap_run const& run, plan const& p)
-            : shares(run.space_.program(), p.ratios, p.cuts), devices(parted(run, shares, p)), model(run.cluster_, devices.classes, main_type(run.space_.program()), run.options_.training.bucket, most_clocks),
+            : shares(run.space_.program(), p.ratios, p.cuts), devices(parted(run, shares, p)), model(run.model_on(run.cluster_, devices.classes, most_clocks)),
               priced(run.space_, run.graph_, run.steps_, model, largest_shares(shares, devices.of_device), run.options_.training) {}
         planned_prices(planned_prices const&) = delete;
         planned_prices& operator=(planned_prices const&) = delete;
@@ -368,7 +368,7 @@ private:
         if (out_of_time()) return;
         auto roomy = cluster_;
         for (auto& type : roomy.types) type.memory = bytes(std::numeric_limits<double>::max());
-        auto const model = model_on(roomy, types_.classes);
+        auto const model = model_on(roomy, types_.classes, types_.classes.size());
         auto const path = improve_bounds<Accumulator>(price(graph_, model, ratios), 6).path;
         if (!path) return;
         auto const balanced = balance_at(*path, ratios);
