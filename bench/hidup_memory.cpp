@@ -7,7 +7,7 @@
 #include "strategy_search.hpp"
 
 #include <heddle/json/cluster.hpp>
-#include <heddle/planner/baselines.hpp>
+#include <heddle/synthesis/baselines.hpp>
 #include <heddle/theory/rescale.hpp>
 
 #include <algorithm>

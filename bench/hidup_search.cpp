@@ -8,8 +8,8 @@
 #include <heddle/clp/all.hpp>
 #include <heddle/json/cluster.hpp>
 #include <heddle/json/model.hpp>
-#include <heddle/planner/device_types.hpp>
 #include <heddle/planner/hidup.hpp>
+#include <heddle/synthesis/device_types.hpp>
 #include <heddle/theory/view_conversions.hpp>
 
 #include <algorithm>

@@ -12,7 +12,7 @@
 #include <heddle/json/cluster.hpp>
 #include <heddle/json/model.hpp>
 #include <heddle/plan/simulate.hpp>
-#include <heddle/planner/baselines.hpp>
+#include <heddle/synthesis/baselines.hpp>
 
 #include <algorithm>
 #include <array>

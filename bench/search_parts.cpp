@@ -5,7 +5,7 @@
 
 #include <heddle/benchmark/search.hpp>
 #include <heddle/json/all.hpp>
-#include <heddle/search/property_space.hpp>
+#include <heddle/search/properties/property_space.hpp>
 
 #include <benchmark/benchmark.h>
 

@@ -4,7 +4,7 @@
 // Counters: expanded and generated labels, steps of the program, cost relative to the reference.
 #include <heddle/json/all.hpp>
 #include <heddle/search/best_first.hpp>
-#include <heddle/search/property_space.hpp>
+#include <heddle/search/properties/property_space.hpp>
 
 #include <benchmark/benchmark.h>
 #include <nlohmann/json.hpp>

@@ -3,10 +3,10 @@
 /// @brief The best programs of some instructions at even ratios on one kind of device, found again and again with other estimates.
 #pragma once
 
-#include <heddle/planner/device_types.hpp>
 #include <heddle/planner/hidup.hpp>
-#include <heddle/planner/realise.hpp>
-#include <heddle/planner/synthesis.hpp>
+#include <heddle/synthesis/device_types.hpp>
+#include <heddle/synthesis/realise.hpp>
+#include <heddle/synthesis/synthesise.hpp>
 #include <heddle/theory/micro_batch.hpp>
 
 #include <utility>

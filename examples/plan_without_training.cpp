@@ -2,9 +2,9 @@
 // Property tasks on a problem that has nothing to do with training: the three cheapest ways to make a stool in a workshop.
 // A property is something that one has; some of it is used up, the rest serves as often as one likes.
 #include <heddle/search/best_first.hpp>
-#include <heddle/search/landmark_bound.hpp>
-#include <heddle/search/property_space.hpp>
-#include <heddle/search/property_task.hpp>
+#include <heddle/search/properties/landmark_bound.hpp>
+#include <heddle/search/properties/property_space.hpp>
+#include <heddle/search/properties/property_task.hpp>
 
 #include <algorithm>
 #include <cstdint>

@@ -3,8 +3,8 @@
 #include "commands.hpp"
 #include "plan_input.hpp"
 
-#include <heddle/base/printable.hpp>
 #include <heddle/base/error.hpp>
+#include <heddle/base/printable.hpp>
 #include <heddle/json/cluster.hpp>
 #include <heddle/json/model.hpp>
 #include <heddle/json/pipeline_plan.hpp>

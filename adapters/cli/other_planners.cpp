@@ -6,10 +6,10 @@
 #include <heddle/base/error.hpp>
 #include <heddle/plan/detail/report_text.hpp>
 #include <heddle/plan/plan.hpp>
+#include <heddle/search/deadline.hpp>
 
 #include <nlohmann/json.hpp>
 
-#include <chrono>
 #include <cstddef>
 #include <new>
 #include <utility>
@@ -20,32 +20,28 @@ namespace {
 
 template <class Plan>
 void take(other_plan& into, Plan const& found) {
-    into.status = found.status;
-    into.which_limit = found.which_limit;
+    static_cast<search::outcome<>&>(into) = found;
     if (found.exists()) into.cost = found.cost();
-    into.lower_bound = found.lower_bound;
     into.space = found.space;
-    into.reason = found.reason;
 }
 
 } // namespace
 
 std::vector<other_plan> ask_others(plan_arguments const& arguments, plan_input const& input, hap_options const& common, double time) {
-    using clock = std::chrono::steady_clock;
-    auto const since = [](clock::time_point start) { return std::chrono::duration<double>(clock::now() - start).count(); };
     attended_run attended;
-    auto const start = clock::now();
+    search::deadline const until(time, attended.stop());
     std::vector<other_plan> others;
     // Those that take least come first, each with its part of the time left.
     auto const ask = [&](std::string const& planner, std::string const& leaves_out, std::size_t still_to_come, auto const& plan) {
-        double const left = (time - since(start)) / static_cast<double>(1 + still_to_come);
-        auto& other = others.emplace_back(other_plan{.planner = planner, .leaves_out = leaves_out});
-        auto const begin = clock::now();
-        if (left <= 0 || attended.stop().stop_requested()) {
+        double const left = *until.left() / static_cast<double>(1 + still_to_come);
+        auto& other = others.emplace_back();
+        other.planner = planner;
+        other.leaves_out = leaves_out;
+        if (other.which_limit = until.reached(); other.which_limit != search::limit_kind::none) {
             other.status = search::status::limit;
-            other.which_limit = left <= 0 ? search::limit_kind::time : search::limit_kind::stopped;
             return;
         }
+        search::deadline const own;
         try {
             take(other, plan(left));
         } catch (input_error const& e) {
@@ -55,7 +51,7 @@ std::vector<other_plan> ask_others(plan_arguments const& arguments, plan_input c
             other.status = search::status::limit;
             other.which_limit = search::limit_kind::memory;
         }
-        other.seconds = since(begin);
+        other.seconds = own.elapsed();
     };
     auto const limited = [&](double left) {
         auto asked = arguments;

@@ -15,16 +15,11 @@
 namespace heddle::cli {
 
 /// What a planner found, by its own price.
-struct other_plan {
+struct other_plan : search::outcome<> {
     std::string planner;
-    search::status status = search::status::infeasible;
-    search::limit_kind which_limit = search::limit_kind::none;
-    std::optional<double> cost{};
-    double lower_bound = 0;
+    std::optional<double> cost;
     /// What status and bound are of; what the price leaves out.
-    std::string space{}, leaves_out{};
-    /// Why there is no plan.
-    std::string reason{};
+    std::string space, leaves_out;
     /// Not even asked: the input is none of its.
     bool is_refused = false;
     double seconds = 0;

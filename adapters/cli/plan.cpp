@@ -15,7 +15,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <chrono>
 #include <iostream>
 #include <optional>
 #include <string>
@@ -96,7 +95,7 @@ int run_plan(plan_arguments const& arguments) {
     options.last_search.label_limit = 20 * labels;
     options.time_limit_seconds = arguments.time_limit;
     chosen_ratio_solver const solver(asked.solver);
-    auto const start = std::chrono::steady_clock::now();
+    search::deadline const clock;
     std::optional<attended_run> attended(std::in_place);
     attended->show(arguments.planner);
     options.stop = attended->stop();
@@ -104,21 +103,26 @@ int run_plan(plan_arguments const& arguments) {
     plan result = arguments.planner == "hidup" ? plan_interleaved(model.program, c, options, arguments.hidup, solver) : plan_whole(model.program, c, options, solver);
     bool const asks_others = arguments.asks_others && !attended->stop().stop_requested();
     attended.reset();
-    std::chrono::duration<double> const took = std::chrono::steady_clock::now() - start;
+    double const took = clock.elapsed();
     add_origin(result.provenance, input);
     result.warnings.insert(result.warnings.begin(), model.warnings.begin(), model.warnings.end());
 
-    std::vector<json::staged_file> files;
-    if (result.exists()) {
+    auto const stage = [&] {
+        std::vector<json::staged_file> files;
+        if (!result.exists()) return files;
         if (!arguments.out.empty()) files.emplace_back(arguments.out, json::write_plan(result, {.times = arguments.times}));
         if (!asked.trace.empty()) files.emplace_back(asked.trace, json::write_trace(result, timeline_of(result, c)));
-    }
+        return files;
+    };
+    auto files = stage(); // what cannot be written is told before anything is printed
+    if (asks_others) files.clear(); // whoever ends heddle while the others are asked finds no parts of files
     if (!arguments.json) print(std::cout, result, {.times = arguments.times});
     std::vector<other_plan> others;
     if (asks_others) {
         std::cout.flush(); // the plan is there while the others are asked
-        auto const left = arguments.time_limit ? std::min(took.count(), *arguments.time_limit - took.count()) : took.count();
+        auto const left = arguments.time_limit ? std::min(took, *arguments.time_limit - took) : took;
         others = ask_others(arguments, input, options, left);
+        files = stage();
     }
     if (arguments.json) std::cout << with_others(json::plan_summary(result, {.times = arguments.times}), others) << '\n';
     else print_others(std::cout, others, result);

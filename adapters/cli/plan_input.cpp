@@ -8,7 +8,7 @@
 #include <heddle/json/pipeline_plan.hpp>
 #include <heddle/plan/as_planned.hpp>
 #include <heddle/plan/pipeline_table.hpp>
-#include <heddle/planner/layer_costs.hpp>
+#include <heddle/synthesis/layer_costs.hpp>
 
 #include <algorithm>
 #include <iostream>

@@ -10,7 +10,7 @@
 #include <heddle/json/model.hpp>
 #include <heddle/pipeline/layers.hpp>
 #include <heddle/plan/pipeline_plan.hpp>
-#include <heddle/planner/planning_progress.hpp>
+#include <heddle/synthesis/planning_progress.hpp>
 
 #include <string>
 #include <vector>

@@ -9,7 +9,6 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <chrono>
 #include <iostream>
 #include <optional>
 #include <string>
@@ -33,12 +32,12 @@ int run_search(search_arguments const& arguments) {
     auto const theory = json::read_theory(arguments.theory);
     std::optional<attended_run> attended(std::in_place);
     attended->show("bound");
-    auto const start = std::chrono::steady_clock::now();
+    search::deadline const clock;
     search::property_task const task(theory.properties.size(), theory.actions, theory.initial, theory.goal);
     search::additive_cost const costs(theory.costs);
     search::landmark_bound bound(task, costs, theory.groups);
     search::property_space const space(task, costs, std::move(bound));
-    std::chrono::duration<double> const preparation = std::chrono::steady_clock::now() - start;
+    double const preparation = clock.elapsed();
     auto const result = search::best_first(space,
                                            {.label_limit = arguments.label_limit,
                                             .memory_limit_bytes = static_cast<std::size_t>(std::min(arguments.memory_limit.value_or(1e18), 1e18)),
@@ -58,8 +57,8 @@ int run_search(search_arguments const& arguments) {
         out["lower_bound"] = result.status == search::status::infeasible ? object(nullptr) : object(result.lower_bound);
         out["expanded"] = result.statistics.expanded;
         out["generated"] = result.statistics.generated;
-        out["seconds"] = preparation.count() + result.statistics.seconds;
-        out["seconds_of"] = object{{"bound", preparation.count()}, {"successors", result.statistics.successor_seconds}, {"insertion", result.statistics.insertion_seconds}};
+        out["seconds"] = preparation + result.statistics.seconds;
+        out["seconds_of"] = object{{"bound", preparation}, {"successors", result.statistics.successor_seconds}, {"insertion", result.statistics.insertion_seconds}};
         out["steps"] = result.actions.size();
         out["program"] = result.actions;
         if (arguments.solutions > 1) {

@@ -95,7 +95,7 @@ std::string explain(CLI::App const& app, CLI::ParseError const& e) {
     if (chosen.empty() && before.empty()) return "a command is expected; heddle help lists them";
     if (chosen.empty() && !before.front().starts_with('-')) return unknown_command(app, before.front());
     auto const& command = before.empty() ? *chosen.front() : app;
-    if (command.get_name() == "help") return e.what();
+    if (command.get_name() == "help") return printable(e.what(), 400);
     std::string const help = "heddle help" + (before.empty() ? " " + command.get_name() : "") + " says more";
     auto const rest = before.empty() ? command.remaining(true) : before;
     auto const option = std::ranges::find_if(rest, [](std::string const& text) { return text.size() > 1 && text.starts_with('-'); });

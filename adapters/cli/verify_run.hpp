@@ -6,8 +6,8 @@
 #include "commands.hpp"
 #include "plan_input.hpp"
 
-#include <heddle/base/printable.hpp>
 #include <heddle/base/error.hpp>
+#include <heddle/base/printable.hpp>
 #include <heddle/cluster/cluster.hpp>
 #include <heddle/execute/eigen_kernels.hpp>
 #include <heddle/execute/prove.hpp>

@@ -5,6 +5,7 @@
 /// (`cluster/fit.hpp`, `pipeline/calibrate.hpp`, on Eigen), and the adapters, each of which has an `all.hpp` of its own.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/base/curve_point.hpp>
 #include <heddle/base/error.hpp>
 #include <heddle/base/quantity.hpp>
@@ -12,23 +13,26 @@
 #include <heddle/search/anneal.hpp>
 #include <heddle/search/best_first.hpp>
 #include <heddle/search/block_vector.hpp>
+#include <heddle/search/budget.hpp>
 #include <heddle/search/deadline.hpp>
-#include <heddle/search/landmark_bound.hpp>
-#include <heddle/search/landmark_cuts.hpp>
 #include <heddle/search/mix_bits.hpp>
 #include <heddle/search/numbering.hpp>
+#include <heddle/search/outcome.hpp>
 #include <heddle/search/pareto_dp.hpp>
-#include <heddle/search/partition.hpp>
-#include <heddle/search/partition_problem.hpp>
-#include <heddle/search/partition_with_tail.hpp>
+#include <heddle/search/partition/partition.hpp>
+#include <heddle/search/partition/partition_problem.hpp>
+#include <heddle/search/partition/partition_with_tail.hpp>
 #include <heddle/search/problem.hpp>
-#include <heddle/search/property_set.hpp>
-#include <heddle/search/property_space.hpp>
-#include <heddle/search/property_task.hpp>
+#include <heddle/search/properties/landmark_bound.hpp>
+#include <heddle/search/properties/landmark_cuts.hpp>
+#include <heddle/search/properties/property_set.hpp>
+#include <heddle/search/properties/property_space.hpp>
+#include <heddle/search/properties/property_task.hpp>
+#include <heddle/search/properties/stubborn_set.hpp>
 #include <heddle/search/result.hpp>
 #include <heddle/search/state_graph.hpp>
 #include <heddle/search/state_table.hpp>
-#include <heddle/search/stubborn_set.hpp>
+#include <heddle/search/visitor.hpp>
 
 #include <heddle/program/axioms.hpp>
 #include <heddle/program/concepts.hpp>
@@ -123,29 +127,37 @@
 #include <heddle/pipeline/template_space.hpp>
 #include <heddle/pipeline/template_subsets.hpp>
 
+#include <heddle/synthesis/alternation.hpp>
+#include <heddle/synthesis/balance_program.hpp>
+#include <heddle/synthesis/baselines.hpp>
+#include <heddle/synthesis/device_types.hpp>
+#include <heddle/synthesis/global_bound.hpp>
+#include <heddle/synthesis/layer_costs.hpp>
+#include <heddle/synthesis/memory_reason.hpp>
+#include <heddle/synthesis/pins.hpp>
+#include <heddle/synthesis/plan_record.hpp>
+#include <heddle/synthesis/plan_segments.hpp>
+#include <heddle/synthesis/planned_prices.hpp>
+#include <heddle/synthesis/planning_options.hpp>
+#include <heddle/synthesis/planning_progress.hpp>
+#include <heddle/synthesis/price_strategies.hpp>
+#include <heddle/synthesis/program_profile.hpp>
+#include <heddle/synthesis/proof.hpp>
+#include <heddle/synthesis/realise.hpp>
+#include <heddle/synthesis/relaxation_bounds.hpp>
+#include <heddle/synthesis/segments.hpp>
+#include <heddle/synthesis/stage_programs.hpp>
+#include <heddle/synthesis/stage_run.hpp>
+#include <heddle/synthesis/synthesise.hpp>
+#include <heddle/synthesis/tensor_groups.hpp>
+
 #include <heddle/planner/amp.hpp>
-#include <heddle/planner/balance_program.hpp>
-#include <heddle/planner/baselines.hpp>
-#include <heddle/planner/device_types.hpp>
 #include <heddle/planner/ditto.hpp>
-#include <heddle/planner/global_bound.hpp>
 #include <heddle/planner/hap.hpp>
-#include <heddle/planner/hap_run.hpp>
-#include <heddle/planner/memory_reason.hpp>
-#include <heddle/planner/pins.hpp>
-#include <heddle/planner/plan_segments.hpp>
-#include <heddle/planner/planning_progress.hpp>
 #include <heddle/planner/hidup.hpp>
-#include <heddle/planner/layer_costs.hpp>
 #include <heddle/planner/pipeline_plans.hpp>
 #include <heddle/planner/price_pipeline.hpp>
 #include <heddle/planner/program_pipelines.hpp>
-#include <heddle/planner/program_profile.hpp>
-#include <heddle/planner/realise.hpp>
-#include <heddle/planner/relaxation_bounds.hpp>
-#include <heddle/planner/segments.hpp>
-#include <heddle/planner/tensor_groups.hpp>
-#include <heddle/planner/synthesis.hpp>
 
 #include <heddle/execute/communicator.hpp>
 #include <heddle/execute/in_process.hpp>

@@ -15,6 +15,8 @@ import unittest
 HEDDLE = ""
 PLANNERS = {"hap": ("--planner", "hap"), "hap, overlapped": ("--planner", "hap", "--gradient-overlap"), "hidup": ("--planner", "hidup")}
 FEWER_CHOICES = {"hidup": [("--labels-per-cut", 2, "--cuts", 1)]}
+# Of pipelines the bound is one on all degrees, micro-batches and layers.
+PIPELINE_PLANNERS = {"amp": [("--pipeline-degree", 1), ("--pipeline-degree", 2), ("--data-degree", 1)], "ditto": [("--micro-batch", 1), ("--micro-batch", 2), ("--method", "recover")]}
 ROUNDING = 1 + 1e-9
 DEARER = 1.04  # what a search that proves little may leave
 
@@ -47,14 +49,15 @@ def at_shares_of(plan, other):
 class Certificates(unittest.TestCase):
     maxDiff = None
     at_equal_shares = 0  # plans compared so
+    pipelines = 0  # of fewer choices
 
-    def plan(self, *arguments):
+    def plan(self, *arguments, refusals=()):
         with tempfile.TemporaryDirectory() as folder:
             out = pathlib.Path(folder, "plan.json")
             planned = run("plan", *arguments, "--out", out)
             if planned.returncode == 0:
                 return json.loads(out.read_text())
-            self.assertIn(planned.returncode, (3, 4), (arguments, planned.stderr))
+            self.assertIn(planned.returncode, (3, 4, *refusals), (arguments, planned.stderr))
             return None
 
     def cost(self, plan, cluster):
@@ -82,6 +85,29 @@ class Certificates(unittest.TestCase):
             for claim, least in (("global_lower_bound", other["cost"]), ("cost", other["cost"] * DEARER), ("lower_bound", cost)):
                 if least is not None and free.get(claim, 0) > least * ROUNDING:
                     yield f"{model} {cluster} {planner} {restriction}: {claim} {free[claim]}, cost {least}"
+
+    def undercut_pipeline(self, model, cluster, planner):
+        """The same for pipelines."""
+        inputs = ("--model", model, "--cluster", cluster, "--planner", planner)
+        free = self.plan(*inputs)
+        if free is None:
+            return
+        used = max(device["memory"] for device in free["devices"])
+        for restriction in [("--memory-limit", int(0.9 * used)), *PIPELINE_PLANNERS[planner]]:
+            other = self.plan(*inputs, *restriction, refusals=(1,))  # there may be no such degrees
+            self.pipelines += other is not None
+            for claim, part in (("lower_bound", 1), ("cost", DEARER)):
+                if other is not None and free[claim] > other["cost"] * part * ROUNDING:
+                    yield f"{model} {cluster} {planner} {restriction}: {claim} {free[claim]}, cost {other['cost']}"
+
+    def test_shipped_pipelines(self):
+        models = sorted(pathlib.Path("examples/models").glob("*.json.gz"))
+        clusters = sorted(pathlib.Path("examples/clusters").glob("*.json"))
+        cases = [(m, c, p) for m in models for c in clusters for p in PIPELINE_PLANNERS if c.stem != "v100_p100_8x8"]  # nor of device groups
+        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as workers:
+            undercut = list(workers.map(lambda case: list(self.undercut_pipeline(*case)), cases))
+        self.assertEqual(sum(undercut, []), [])
+        self.assertGreater(self.pipelines, len(cases))
 
     def test_shipped(self):
         models = sorted(pathlib.Path("examples/models").glob("*.json.gz"))

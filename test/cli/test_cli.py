@@ -705,6 +705,9 @@ class CommandLine(unittest.TestCase):
             self.assertEqual((helped.returncode, helped.stderr, helped.stdout), (0, "", run(command, "--help").stdout))
             self.assertIn(f"heddle {command}", helped.stdout)
             self.assertIn(f"\n  {command} ", run("help").stdout)
+        raw = run("help", "plan", "--\x1b[31mred")
+        self.assertEqual(raw.returncode, 2)
+        self.assertNotIn("\x1b", raw.stderr)
 
     def test_what_was_meant(self):
         inputs = ("--model", MODEL, "--cluster", CLUSTER)
@@ -919,6 +922,28 @@ class CommandLine(unittest.TestCase):
                 self.assertEqual(run("verify", "--plan", out, "--model", model, "--no-run").returncode, 0)
                 self.assertEqual(json.loads(out.read_text())["cost"], summary["cost"])
                 out.unlink()
+
+    def test_ended_from_outside(self):
+        """Whoever ends heddle after the plan is there, and before it is delivered, finds no parts of files."""
+        command = [HEDDLE, "plan", "--model", "examples/models/gpt2_12.json.gz", "--cluster", "examples/clusters/v100x8_p100x24.json", "--out", self.path / "plan.json"]
+        process = subprocess.Popen([*map(str, command)], stdout=subprocess.PIPE)
+        self.assertTrue(process.stdout.readline())  # the other planners are asked now
+        self.assertEqual(list(self.path.iterdir()), [])
+        process.terminate()
+        process.communicate()
+        self.assertEqual([path.name for path in self.path.iterdir() if path.name != "plan.json"], [])
+
+    def test_ten_thousand_devices(self):
+        v100 = json.loads(pathlib.Path("examples/clusters/v100x4_nvlink.json").read_text())
+        v100["machines"][0].update({"count": 1, "devices": 10_000})
+        cluster = self.write("cluster.json", v100)
+        for planner in ("hap", "hidup", "amp", "ditto"):
+            command = [HEDDLE, "plan", "--model", "examples/models/bert_12.json.gz", "--cluster", cluster, "--planner", planner, "--json"]
+            process = subprocess.Popen([*map(str, command)], stdout=subprocess.DEVNULL)
+            _, status, used = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+            self.assertIn(process.returncode, (0, 3), planner)
+            self.assertLess(used.ru_maxrss, 200_000, planner)  # kilobytes
 
     def test_interrupted_templates(self):
         layers, types = 40, 11

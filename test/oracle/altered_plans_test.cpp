@@ -263,6 +263,65 @@ TEST_CASE("claims that belong together are refused together") {
     CHECK(std::ranges::count(claims_of(made, false), "cost") == 1);
 }
 
+TEST_CASE("a pipeline plan whose time, bound and schedule are changed together is refused") {
+    auto const p = test::residual_blocks(8, 6, 6, true);
+    auto const layers = repeated_layers(index_program(p));
+    auto const c = two_and_two(1);
+    for (std::int64_t const slots : {0, 3}) {
+        auto const made = plan_ditto(p, layers, c, {.micro_batch_size = 1}, oobleck_estimate{slots});
+        REQUIRE(made.exists());
+        CHECK(made.more_slots == slots);
+        CHECK(verify_figures(p, made, c).problem == "");
+        CHECK(std::ranges::count(claims_of(made, true), "schedule") == 1);
+        seconds slowest;
+        for (auto const& s : made.stages) slowest = std::max(slowest, s.time);
+        auto faster = made; // by a whole slot
+        faster.time.pipeline -= slowest;
+        faster.lower_bound = faster.cost();
+        faster.status = search::status::optimal;
+        faster.which_limit = search::limit_kind::none;
+        seconds busy;
+        for (auto const& s : made.stages) busy += s.time;
+        faster.bubble = std::max(0.0, 1 - static_cast<double>(made.micro_batches) * (busy / faster.time.pipeline) / static_cast<double>(made.stages.size()));
+        CHECK(verify_figures(faster).problem.starts_with("the pipeline's time is "));
+        CHECK(verify_figures(p, faster, c).problem.starts_with("the pipeline's time is "));
+        faster.more_slots = -made.micro_batches;
+        CHECK(verify_figures(faster).problem.find("pipeline plan, schedule: cannot run") == 0);
+        auto relabelled = made;
+        relabelled.schedule = "1f1b";
+        CHECK_FALSE(verify_figures(relabelled));
+    }
+    auto const made = plan_ditto(p, layers, c);
+    CHECK(std::ranges::count(claims_of(made, true), "schedule") == 0);
+    auto roomy = made; // little memory of much
+    for (auto& d : roomy.devices) {
+        d.memory = bytes(1);
+        d.memory_limit = bytes(1e30);
+    }
+    CHECK(verify_figures(p, roomy).problem.find(": its memory is 1 bytes") != std::string::npos);
+    CHECK_FALSE(verify_figures(p, roomy, c));
+}
+
+TEST_CASE("what a plan does not let anyone derive is named as a claim") {
+    auto const p = four_products();
+    auto const c = two_and_two(1);
+    auto made = hap(p, c);
+    CHECK(std::ranges::count(claims_of(made, false), "memory.communication") == 0);
+    bool moves_shards = false;
+    for (auto& s : made.steps)
+        for_each_transfer(s.step, [&](transfer& t) {
+            moves_shards = moves_shards || t.how;
+            t.how.reset();
+        });
+    REQUIRE(moves_shards);
+    for (auto& m : made.memory) m.communication = 0;
+    CHECK(verify_figures(made).problem == "");
+    CHECK(std::ranges::count(claims_of(made, false), "memory.communication") == 1);
+    CHECK_FALSE(verify_figures(made, c));
+    std::ranges::reverse(made.ratios[0]);
+    CHECK(std::ranges::count(claims_of(made, true), "ratios") == 1);
+}
+
 TEST_CASE("what is moved for memory is told from what contradicts the ratios") {
     auto const p = four_products();
     auto c = two_and_two(1);

@@ -4,7 +4,7 @@
 #include "support/random_programs.hpp"
 
 #include <heddle/search/best_first.hpp>
-#include <heddle/search/property_space.hpp>
+#include <heddle/search/properties/property_space.hpp>
 
 #include <doctest/doctest.h>
 

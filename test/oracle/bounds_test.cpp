@@ -9,8 +9,8 @@
 #include <heddle/cost/overlapped.hpp>
 #include <heddle/cost/priced_graph.hpp>
 #include <heddle/planner/hap.hpp>
-#include <heddle/planner/realise.hpp>
-#include <heddle/planner/synthesis.hpp>
+#include <heddle/synthesis/realise.hpp>
+#include <heddle/synthesis/synthesise.hpp>
 #include <heddle/theory/cut_space.hpp>
 
 #include <doctest/doctest.h>

@@ -7,10 +7,10 @@
 #include <heddle/cost/atoms.hpp>
 #include <heddle/cost/priced_graph.hpp>
 #include <heddle/cost/serial_actions.hpp>
-#include <heddle/planner/baselines.hpp>
-#include <heddle/planner/synthesis.hpp>
 #include <heddle/search/best_first.hpp>
-#include <heddle/search/property_space.hpp>
+#include <heddle/search/properties/property_space.hpp>
+#include <heddle/synthesis/baselines.hpp>
+#include <heddle/synthesis/synthesise.hpp>
 #include <heddle/theory/cut_space.hpp>
 #include <heddle/theory/theory.hpp>
 

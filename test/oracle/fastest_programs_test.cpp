@@ -7,7 +7,7 @@
 #include <heddle/cost/duplex.hpp>
 #include <heddle/cost/overlapped.hpp>
 #include <heddle/plan/evaluate.hpp>
-#include <heddle/planner/synthesis.hpp>
+#include <heddle/synthesis/synthesise.hpp>
 #include <heddle/theory/micro_batch.hpp>
 
 #include <doctest/doctest.h>

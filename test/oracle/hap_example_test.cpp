@@ -4,7 +4,7 @@
 #include <heddle/cost/cost_model.hpp>
 #include <heddle/program/program.hpp>
 #include <heddle/search/best_first.hpp>
-#include <heddle/search/property_space.hpp>
+#include <heddle/search/properties/property_space.hpp>
 #include <heddle/theory/theory.hpp>
 
 #include <doctest/doctest.h>

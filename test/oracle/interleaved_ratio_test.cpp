@@ -2,11 +2,11 @@
 // Ratios of micro-batches in turn: the problem against the recurrence, its solution against all ratios of a grid.
 #include <heddle/balance/interleaved_ratio_problem.hpp>
 #include <heddle/clp/ratio_solver.hpp>
-#include <heddle/cost/priced_graph.hpp>
 #include <heddle/cost/duplex.hpp>
-#include <heddle/planner/device_types.hpp>
-#include <heddle/planner/realise.hpp>
+#include <heddle/cost/priced_graph.hpp>
 #include <heddle/search/state_graph.hpp>
+#include <heddle/synthesis/device_types.hpp>
+#include <heddle/synthesis/realise.hpp>
 #include <support/random_programs.hpp>
 
 #include <doctest/doctest.h>

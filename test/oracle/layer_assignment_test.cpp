@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // Layer assignment against all cuts, against AMP's recurrence, and against itself on changed problems.
 #include <heddle/pipeline/layer_assignment.hpp>
-#include <heddle/search/partition_with_tail.hpp>
+#include <heddle/search/partition/partition_with_tail.hpp>
 
 #include <support/amp_recurrence.hpp>
 #include <support/random_programs.hpp>

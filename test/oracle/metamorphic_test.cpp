@@ -6,7 +6,7 @@
 
 #include <heddle/cost/priced_graph.hpp>
 #include <heddle/planner/hap.hpp>
-#include <heddle/planner/synthesis.hpp>
+#include <heddle/synthesis/synthesise.hpp>
 #if __has_include(<heddle/clp/ratio_solver.hpp>)
 #include <heddle/clp/ratio_solver.hpp>
 #define HEDDLE_TEST_HAS_SOLVER 1

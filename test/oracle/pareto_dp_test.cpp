@@ -138,8 +138,10 @@ TEST_CASE("pareto_dp costs what the cheapest of all paths costs, as best_first d
         } else if (best) {
             CHECK(narrow.status == search::status::limit);
         }
-        search::widening_options hasty{o, 1};
-        for (auto const& early : {search::widening_beam(g, hasty), search::widening_beam(g, {{}, 1})}) {
+        search::widening_options hasty{o}, wide{o};
+        hasty.patience = 1;
+        wide.narrowest = 3;
+        for (auto const& early : {search::widening_beam(g, hasty), search::widening_beam(g, wide)}) {
             CHECK(early.cost.has_value() >= search::pareto_dp(g, o).cost.has_value());
             if (early.cost) CHECK(g.cost_of(early.actions) == *early.cost);
             if (best) CHECK(early.lower_bound <= *best);

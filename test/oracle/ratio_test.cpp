@@ -9,7 +9,7 @@
 #include <heddle/clp/ratio_solver.hpp>
 #include <heddle/cost/priced_graph.hpp>
 #include <heddle/cost/timeline.hpp>
-#include <heddle/planner/realise.hpp>
+#include <heddle/synthesis/realise.hpp>
 
 #include <doctest/doctest.h>
 

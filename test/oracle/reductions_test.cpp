@@ -2,7 +2,7 @@
 // HAP's reductions: what each saves and what each loses, against the theory without it.
 #include <heddle/cost/cost_model.hpp>
 #include <heddle/search/best_first.hpp>
-#include <heddle/search/property_space.hpp>
+#include <heddle/search/properties/property_space.hpp>
 #include <heddle/theory/reductions.hpp>
 #include <support/random_programs.hpp>
 

@@ -4,9 +4,9 @@
 
 #include <heddle/cost/priced_graph.hpp>
 #include <heddle/plan/evaluate.hpp>
-#include <heddle/planner/baselines.hpp>
-#include <heddle/planner/realise.hpp>
-#include <heddle/planner/synthesis.hpp>
+#include <heddle/synthesis/baselines.hpp>
+#include <heddle/synthesis/realise.hpp>
+#include <heddle/synthesis/synthesise.hpp>
 #include <heddle/theory/view_conversions.hpp>
 
 #include <doctest/doctest.h>

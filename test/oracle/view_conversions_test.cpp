@@ -6,10 +6,10 @@
 #include <heddle/cost/atoms.hpp>
 #include <heddle/cost/duplex.hpp>
 #include <heddle/plan/evaluate.hpp>
-#include <heddle/planner/device_types.hpp>
 #include <heddle/planner/hidup.hpp>
-#include <heddle/planner/pins.hpp>
-#include <heddle/planner/synthesis.hpp>
+#include <heddle/synthesis/device_types.hpp>
+#include <heddle/synthesis/pins.hpp>
+#include <heddle/synthesis/synthesise.hpp>
 #include <heddle/theory/view_conversions.hpp>
 
 #include <doctest/doctest.h>

@@ -3,7 +3,7 @@
 /// @brief AMP's own dynamic programme for layers to stages, as the yardstick (AMP section 3.5, eqs. (6)-(8)).
 #pragma once
 
-#include <heddle/search/partition.hpp>
+#include <heddle/search/partition/partition.hpp>
 
 #include <algorithm>
 #include <cstddef>

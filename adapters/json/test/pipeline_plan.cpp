@@ -74,12 +74,14 @@ TEST_CASE("tensor groups, the optimiser's time and another schedule are kept") {
     CHECK(p.groups.at(2).devices.size() == 2);
     p.time.update = seconds(0.25);
     p.schedule = "oobleck";
+    p.more_slots = -3;
     auto const text = json::write_pipeline_plan(p);
     CHECK(json::write_pipeline_plan(p, {.times = false}).find("\"seconds\"") == std::string::npos); // of groups neither
     auto const again = json::parse_pipeline_plan(text);
     CHECK(json::write_pipeline_plan(again) == text);
     CHECK(again.time.update == seconds(0.25));
     CHECK(again.schedule == "oobleck");
+    CHECK(again.more_slots == -3);
     CHECK(json::write_plan(again.groups.at(2)) == json::write_plan(p.groups.at(2)));
 
     auto const said = [](std::string const& pointer, std::string const& value) {

@@ -9,7 +9,7 @@
 #include <heddle/json/samples.hpp>
 #include <heddle/json/theory.hpp>
 #include <heddle/program/indexed_program.hpp>
-#include <heddle/search/property_set.hpp>
+#include <heddle/search/properties/property_set.hpp>
 
 #include <doctest/doctest.h>
 

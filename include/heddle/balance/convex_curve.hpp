@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/balance/ratio_problem.hpp>
+#include <heddle/base/algorithm.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -45,7 +46,7 @@ public:
                 at = next_at;
             }
         }
-        std::ranges::sort(bends, {}, &bend::at);
+        algorithm::sort(bends, {}, &bend::at);
         for (std::size_t n = 0;;) {
             lines_.push_back(straight);
             if (n == bends.size()) break;
@@ -61,7 +62,7 @@ public:
     [[nodiscard]] std::span<affine const> lines() const { return lines_; }
     /// A line that is the largest at x. *Complexity.* Logarithmic in the lines.
     [[nodiscard]] affine tangent(double x) const {
-        return lines_[static_cast<std::size_t>(std::ranges::upper_bound(starts_, x) - starts_.begin())];
+        return lines_[static_cast<std::size_t>(algorithm::upper_bound(starts_, x) - starts_.begin())];
     }
     [[nodiscard]] double at(double x) const { return tangent(x).at(x); }
     /// On the interval.
@@ -75,7 +76,7 @@ public:
 
 private:
     static affine steepest_of_largest(convex_pieces const& pieces, double x) {
-        return std::ranges::max(pieces, {}, [&](affine a) { return std::pair(a.at(x), a.slope); });
+        return algorithm::max(pieces, {}, [&](affine a) { return std::pair(a.at(x), a.slope); });
     }
 
     double low_ = 0, high_ = 0;

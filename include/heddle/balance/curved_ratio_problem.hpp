@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/balance/reduced_ratio_problem.hpp>
+#include <heddle/base/algorithm.hpp>
 
 #include <algorithm>
 #include <concepts>
@@ -36,8 +37,8 @@ struct curved_ratio_problem {
     std::vector<curved_stage> stages;
 
     [[nodiscard]] bool is_convex() const {
-        return std::ranges::all_of(stages, [](auto const& stage) {
-            return std::ranges::all_of(stage, [](auto const& work) { return std::ranges::all_of(work.curves, &smooth_curve::is_convex); });
+        return algorithm::all_of(stages, [](auto const& stage) {
+            return algorithm::all_of(stage, [](auto const& work) { return algorithm::all_of(work.curves, &smooth_curve::is_convex); });
         });
     }
     [[nodiscard]] double objective(std::span<double const> ratios) const {

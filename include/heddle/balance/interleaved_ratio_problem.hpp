@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/balance/program_ratio_problem.hpp>
+#include <heddle/base/algorithm.hpp>
 
 #include <algorithm>
 #include <array>
@@ -33,12 +34,12 @@ inline convex_pieces as_maximum(stage_work const& work) {
             for (std::size_t b = a + 1; b < pieces.size(); ++b)
                 if (pieces[a].slope != pieces[b].slope)
                     if (double const x = (pieces[b].constant - pieces[a].constant) / (pieces[a].slope - pieces[b].slope); x > 0 && x < 1) bends.push_back(x);
-    std::ranges::sort(bends);
+    algorithm::sort(bends);
     convex_pieces result;
     for (std::size_t n = 0; n + 1 < bends.size(); ++n) {
         double const middle = (bends[n] + bends[n + 1]) / 2;
         affine sum = work.straight;
-        for (auto const& pieces : work.bent) sum += std::ranges::max(pieces, {}, [&](affine a) { return a.at(middle); });
+        for (auto const& pieces : work.bent) sum += algorithm::max(pieces, {}, [&](affine a) { return a.at(middle); });
         if (result.empty() || result.back() != sum) result.push_back(sum);
     }
     return result;
@@ -68,7 +69,7 @@ public:
         auto const& s = staged.step;
         auto const moves = [](transfer const& t) { return !t.redistributes; }; // what is cut alike stays where it is
         auto const works = [](kernel const& k) { return k.launches || k.kernels_beside > 0; };
-        bool const communicates = model_.ranks() > 1 && (std::ranges::any_of(s.forward_transfers, moves) || std::ranges::any_of(s.backward_transfers, moves));
+        bool const communicates = model_.ranks() > 1 && (algorithm::any_of(s.forward_transfers, moves) || algorithm::any_of(s.backward_transfers, moves));
         if (staged.begins_stage || (computes_ && !s.once && communicates)) open();
         auto &f = stages_.back().first, &b = stages_.back().second;
         auto const forward = network(s.forward_transfers), backward = network(s.backward_transfers);
@@ -120,11 +121,11 @@ public:
             std::optional<std::size_t> decides;
             double slot_time = 0, network_time = 0;
             for (std::size_t i = 0; i < stages_.size(); ++i) {
-                double const ready = network_time + networks[i].at(std::ranges::max(ratios)), begun = slot_time + slots[i][0].at(ratios);
+                double const ready = network_time + networks[i].at(algorithm::max(ratios)), begun = slot_time + slots[i][0].at(ratios);
                 if (ready > begun) decides = i;
                 slot_time = std::max(ready, begun);
                 slot_time += slots[i][1].at(ratios) + slots[i][2].at(ratios);
-                network_time += (networks[i] + rest_of(i)).at(std::ranges::max(ratios));
+                network_time += (networks[i] + rest_of(i)).at(algorithm::max(ratios));
                 problem_.constant += k * training_.turn.value;
                 slot_time += k * training_.turn.value;
             }
@@ -156,7 +157,7 @@ private:
         std::vector<stage_work> work;
         stage_work network;
         [[nodiscard]] double at(std::span<double const> ratios) const {
-            double most = network.at(std::ranges::max(ratios));
+            double most = network.at(algorithm::max(ratios));
             for (std::size_t t = 0; t < work.size(); ++t) most = std::max(most, work[t].at(ratios[t]));
             return weight * most;
         }

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <heddle/balance/curved_ratio_problem.hpp>
+#include <heddle/base/algorithm.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -58,7 +59,7 @@ template <class Item>
 std::vector<std::pair<Item, int>> counted(std::vector<Item> const& list) {
     std::vector<std::pair<Item, int>> result;
     for (auto const& item : list) {
-        auto const same = std::ranges::find(result, item, &std::pair<Item, int>::first);
+        auto const same = algorithm::find(result, item, &std::pair<Item, int>::first);
         if (same == result.end()) result.push_back({item, 1});
         else ++same->second;
     }
@@ -194,7 +195,7 @@ public:
         curved_ratio_problem result{std::move(problems_.front()), {}};
         for (auto const& [closed, count] : counted(stages_)) {
             auto const& types = closed.front();
-            if (std::ranges::all_of(types, [](auto const& work) { return work.curved.empty(); })) {
+            if (algorithm::all_of(types, [](auto const& work) { return work.curved.empty(); })) {
                 result.linear.stages.insert(result.linear.stages.end(), static_cast<std::size_t>(count), in_lines(types));
                 continue;
             }

@@ -6,6 +6,7 @@
 /// ratios: the problem is convex and symmetric in them, so some optimum has.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/base/error.hpp>
 #include <heddle/cost/cost_model.hpp>
 
@@ -39,7 +40,7 @@ struct stage_work {
 
     [[nodiscard]] double at(double ratio) const {
         double sum = straight.at(ratio);
-        for (auto const& pieces : bent) sum += std::ranges::max(pieces, {}, [&](affine a) { return a.at(ratio); }).at(ratio);
+        for (auto const& pieces : bent) sum += algorithm::max(pieces, {}, [&](affine a) { return a.at(ratio); }).at(ratio);
         return sum;
     }
     stage_work& operator+=(stage_work const& other) {
@@ -76,8 +77,8 @@ struct ratio_problem {
             for (std::size_t t = 0; t < stage.size(); ++t) most = std::max(most, stage[t].at(ratios[t]));
             sum += most;
         }
-        double const largest = std::ranges::max(ratios);
-        for (auto const& pieces : transfers) sum += std::ranges::max(pieces, {}, [&](affine a) { return a.at(largest); }).at(largest);
+        double const largest = algorithm::max(ratios);
+        for (auto const& pieces : transfers) sum += algorithm::max(pieces, {}, [&](affine a) { return a.at(largest); }).at(largest);
         return sum;
     }
     [[nodiscard]] bool fits(std::span<double const> ratios, double tolerance = 1e-9) const {

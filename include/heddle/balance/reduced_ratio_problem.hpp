@@ -5,6 +5,7 @@
 
 #include <heddle/balance/convex_curve.hpp>
 #include <heddle/balance/smooth_curve.hpp>
+#include <heddle/base/algorithm.hpp>
 
 #include <boost/container_hash/hash.hpp>
 
@@ -65,7 +66,7 @@ struct reduced_ratio_problem {
     [[nodiscard]] double objective(std::span<double const> ratios) const {
         double sum = constant;
         for (auto const& s : stages) sum += s.weight * s.at(ratios);
-        if (transfers) sum += transfers->at(std::ranges::max(ratios));
+        if (transfers) sum += transfers->at(algorithm::max(ratios));
         return sum;
     }
     /// Whether any ratios fit into memory.
@@ -91,7 +92,7 @@ struct reduced_ratio_problem {
         if (sum(0) != 1) {
             std::vector<double> bends; // of the sum, as a function of the amount
             for (std::size_t t = 0; t < counts.size(); ++t) bends.insert(bends.end(), {lower[t] - ratios[t], upper[t] - ratios[t]});
-            std::ranges::sort(bends);
+            algorithm::sort(bends);
             auto const above = std::ranges::partition_point(bends, [&](double bend) { return sum(bend) <= 1; });
             if (above == bends.begin()) by = bends.front();
             else if (above == bends.end()) by = bends.back();
@@ -174,7 +175,7 @@ inline void bound_by_memory(ratio_problem const& p, reduced_ratio_problem& into)
     if (!p.transfers.empty()) {
         double devices = 0;
         for (int count : p.counts) devices += count;
-        convex_curve transfers({}, p.transfers, std::max(1 / devices, std::ranges::max(result.lower)), std::ranges::max(result.upper));
+        convex_curve transfers({}, p.transfers, std::max(1 / devices, algorithm::max(result.lower)), algorithm::max(result.upper));
         if (transfers.lines().size() == 1 && transfers.lines()[0].slope == 0) result.constant += transfers.lines()[0].constant;
         else result.transfers = std::move(transfers);
     }

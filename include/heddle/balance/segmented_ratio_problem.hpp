@@ -6,6 +6,7 @@
 #pragma once
 
 #include <heddle/balance/program_ratio_problem.hpp>
+#include <heddle/base/algorithm.hpp>
 #include <heddle/cost/atoms.hpp>
 
 #include <algorithm>
@@ -33,8 +34,8 @@ struct segmented_ratio_problem {
     [[nodiscard]] double objective(ratio_table const& ratios) const {
         double sum = 0;
         std::vector<double> largest;
-        for (auto const& row : ratios) largest.push_back(std::ranges::max(row));
-        auto const most = [](convex_pieces const& pieces, double x) { return std::ranges::max(pieces, {}, [x](affine a) { return a.at(x); }).at(x); };
+        for (auto const& row : ratios) largest.push_back(algorithm::max(row));
+        auto const most = [](convex_pieces const& pieces, double x) { return algorithm::max(pieces, {}, [x](affine a) { return a.at(x); }).at(x); };
         for (std::size_t g = 0; g < segments.size(); ++g) {
             sum += segments[g].constant;
             for (auto const& pieces : segments[g].transfers) sum += most(pieces, largest[g]);

@@ -3,6 +3,7 @@
 /// @brief Devices, the links between them and what collectives cost.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/base/error.hpp>
 #include <heddle/base/quantity.hpp>
 #include <heddle/cluster/saturation.hpp>
@@ -103,7 +104,7 @@ struct collective_model {
     /// The line that says the time of so many bytes.
     [[nodiscard]] piece line_at(bytes payload) const {
         auto const time_on = [payload](piece const& p) { return p.latency + p.slope * payload; };
-        return pieces.empty() ? piece{} : *std::ranges::max_element(pieces, {}, time_on);
+        return pieces.empty() ? piece{} : *algorithm::max_element(pieces, {}, time_on);
     }
 };
 
@@ -137,13 +138,13 @@ private:
 
 /// Whether some device is a group of several.
 [[nodiscard]] inline bool has_groups(cluster const& c) {
-    return std::ranges::any_of(c.machines, [](machine_group const& m) { return m.group_size() > 1; });
+    return algorithm::any_of(c.machines, [](machine_group const& m) { return m.group_size() > 1; });
 }
 
 /// The cluster with every machine of several devices as one device group.
 /// Throws `input_error` if it has measured collectives: those of single devices are not those of groups.
 [[nodiscard]] inline cluster with_grouped_machines(cluster c) {
-    bool const is_new = std::ranges::any_of(c.machines, [](machine_group const& m) { return m.devices > m.group_size(); });
+    bool const is_new = algorithm::any_of(c.machines, [](machine_group const& m) { return m.devices > m.group_size(); });
     if (is_new && !c.measured.empty())
         throw input_error("cluster '" + c.name + "'", "has collectives measured on all devices, expected none or those of one device of each grouped machine, in a file that says which are grouped");
     for (auto& m : c.machines) m.is_group = m.devices > 1;

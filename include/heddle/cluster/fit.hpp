@@ -3,6 +3,7 @@
 /// @brief Fits models of collectives and operators to measurements, and says how far to believe them.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/base/error.hpp>
 #include <heddle/cluster/fit_collective.hpp>
 #include <heddle/cluster/fit_operator.hpp>
@@ -60,7 +61,7 @@ struct fit_report {
 
 /// *Precondition:* there is an error.
 [[nodiscard]] inline error_summary summarise(std::vector<double> errors) {
-    std::ranges::sort(errors);
+    algorithm::sort(errors);
     auto const quantile = [&](double part) { return errors[static_cast<std::size_t>(std::ceil(part * static_cast<double>(errors.size()))) - 1]; };
     return {quantile(0.5), quantile(0.9), errors.back()};
 }
@@ -84,7 +85,7 @@ inline void check(sample const& s, std::size_t number) {
 }
 
 inline double median(std::vector<double> values) {
-    std::ranges::sort(values);
+    algorithm::sort(values);
     auto const half = values.size() / 2;
     return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
 }
@@ -101,7 +102,7 @@ fit_quality judge(std::vector<Point> const& points, std::size_t samples, Fit con
     if (points.size() == 1) result.warnings.emplace_back("one size: all of its time is taken to grow with size");
     if (points.size() == 2) result.warnings.emplace_back("two sizes: nothing is left to judge the fit by");
     constexpr double far = 0.5;
-    auto const misfits = std::ranges::count_if(errors, [](double e) { return e > far; });
+    auto const misfits = algorithm::count_if(errors, [](double e) { return e > far; });
     if (misfits > 0)
         result.warnings.push_back("off by more than 50 % at " + std::to_string(misfits) + " of " + std::to_string(points.size()) + " sizes");
     else if (result.held_out && result.held_out->worst > far)
@@ -129,7 +130,7 @@ inline operator_fit fit_one(std::string device, element_type type, operator_clas
         result.points.push_back({key.first, key.second, median(measured)});
         samples += measured.size();
     }
-    std::ranges::sort(result.points, {}, [](timed_kernel const& p) { return std::tuple(p.intensity(), p.work, p.size); });
+    algorithm::sort(result.points, {}, [](timed_kernel const& p) { return std::tuple(p.intensity(), p.work, p.size); });
     result.speed = fit_operator(result.points, category);
     result.quality = judge(result.points, samples, [&](auto const& points) { return fit_roofline(points, category); });
     if (!result.speed.rate && !result.speed.bandwidth)

@@ -3,6 +3,7 @@
 /// @brief The time of a collective, fitted to measured sizes as a maximum of lines.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/cluster/cluster.hpp>
 #include <heddle/cluster/detail/relative_fit.hpp>
 
@@ -100,7 +101,7 @@ inline lines fit_lines(std::vector<timed_transfer> const& points) {
     std::vector<bool> holds(pieces.size());
     for (auto const& p : points) {
         auto const time = [&](collective_model::piece const& line) { return line.latency + line.slope * bytes(p.size); };
-        holds[static_cast<std::size_t>(std::ranges::max_element(pieces, {}, time) - pieces.begin())] = true;
+        holds[static_cast<std::size_t>(algorithm::max_element(pieces, {}, time) - pieces.begin())] = true;
     }
     collective_model result;
     for (std::size_t i = 0; i < pieces.size(); ++i)

@@ -3,6 +3,7 @@
 /// @brief The time of an operator class, fitted to measured sizes as a roofline with an overhead.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/cluster/cluster.hpp>
 #include <heddle/cluster/detail/relative_fit.hpp>
 
@@ -45,8 +46,8 @@ inline roofline_fit fit_sides(std::vector<timed_kernel> const& points, std::size
 /// Whether kernels are bound by arithmetic, where their times do not tell.
 inline bool is_arithmetic(std::vector<timed_kernel> const& points, operator_class c) {
     bool const product = c == operator_class::matmul || c == operator_class::convolution || c == operator_class::attention;
-    bool const some_work = std::ranges::any_of(points, [](auto const& p) { return p.work > 0; });
-    bool const some_traffic = std::ranges::any_of(points, [](auto const& p) { return p.size > 0; });
+    bool const some_work = algorithm::any_of(points, [](auto const& p) { return p.work > 0; });
+    bool const some_traffic = algorithm::any_of(points, [](auto const& p) { return p.size > 0; });
     return some_work && (product || !some_traffic);
 }
 
@@ -57,7 +58,7 @@ inline roofline_fit fit_roofline(std::vector<timed_kernel> const& points, int le
         bool const one_sided = cut == 0 || cut == points.size(), thin = cut < 2 || points.size() - cut < 2;
         return !one_sided && (level == 1 || thin);
     });
-    if (!is_arithmetic(points, category)) std::ranges::reverse(sides);
+    if (!is_arithmetic(points, category)) algorithm::reverse(sides);
     roofline_fit best;
     double least = std::numeric_limits<double>::infinity();
     for (auto const traffic : sides) {

@@ -3,6 +3,7 @@
 /// @brief Models fitted to measurements, and how they go into a cluster.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/cluster/cluster.hpp>
 
 #include <algorithm>
@@ -36,7 +37,7 @@ inline std::vector<std::string> put_into(cluster& c, fitted_models const& models
                            " devices: they are left out");
     }
     for (auto const& [name, by_type] : models.speeds) {
-        auto const type = std::ranges::find(c.types, name, &device_type::name);
+        auto const type = algorithm::find(c.types, name, &device_type::name);
         if (type == c.types.end()) {
             left_out.push_back("the cluster has no device type '" + name + "': its rates are left out");
             continue;

@@ -3,6 +3,7 @@
 /// @brief Atoms: what must be cut at the same points, and how many atoms each device gets.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/base/error.hpp>
 #include <heddle/cost/cost_model.hpp>
 #include <heddle/cost/step.hpp>
@@ -217,7 +218,7 @@ public:
         auto const& all = shares_(ref);
         auto& largest = by_devices_[&all];
         if (largest.empty()) {
-            largest.resize(std::ranges::max(class_of_device_) + 1);
+            largest.resize(algorithm::max(class_of_device_) + 1);
             for (std::size_t d = 0; d < all.size(); ++d) largest[class_of_device_[d]] = std::max(largest[class_of_device_[d]], all[d]);
         }
         return largest;

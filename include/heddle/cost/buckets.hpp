@@ -3,6 +3,7 @@
 /// @brief Which gradients are reduced together.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/cost/cost_model.hpp>
 
 #include <algorithm>
@@ -40,7 +41,7 @@ public:
 
     /// Goes on to a step that converts a tensor, or whose gradient is added next.
     void pass(tensor_id t) {
-        std::erase_if(open_, [t](open_bucket const& o) { return std::ranges::find(o.tensors, t) != o.tensors.end(); });
+        std::erase_if(open_, [t](open_bucket const& o) { return algorithm::find(o.tensors, t) != o.tensors.end(); });
     }
     /// The gradient of a tensor that is ready after a step. *Precondition:* `pass(t)`.
     void add(std::size_t step, tensor_id t, transfer const& gradient, element_type type) {
@@ -49,7 +50,7 @@ public:
             return;
         }
         auto const kind = kind_of(gradient, type);
-        auto at = std::ranges::find(open_, kind, &open_bucket::kind);
+        auto at = algorithm::find(open_, kind, &open_bucket::kind);
         if (at != open_.end() && buckets_[at->number].size + gradient.size > limit_) {
             open_.erase(at);
             at = open_.end();

@@ -3,6 +3,7 @@
 /// @brief Steps in seconds and bytes, per class of devices.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/cluster/cluster.hpp>
 #include <heddle/cost/saturated_work.hpp>
 #include <heddle/cost/step.hpp>
@@ -51,14 +52,14 @@ using per_class = boost::container::small_vector<double, 4>;
 /// Whether nothing moves: one rank has nothing to send, nor has a redistribution to the shares that are there.
 template <class Shares>
 [[nodiscard]] bool is_idle(transfer const& t, int ranks, Shares const& shares) {
-    return ranks == 1 || (t.redistributes && std::ranges::equal(shares(t.from), shares(t.to)));
+    return ranks == 1 || (t.redistributes && algorithm::equal(shares(t.from), shares(t.to)));
 }
 
 /// As above; `shares(ref)` gives the shares of a split quantity.
 template <class Shares>
 [[nodiscard]] bytes payload(transfer const& t, int ranks, Shares const& shares) {
     if (is_idle(t, ranks, shares)) return bytes(0);
-    auto const largest = [&](share_ref ref) { return ref.is_split() ? std::ranges::max(shares(ref)) : 1; };
+    auto const largest = [&](share_ref ref) { return ref.is_split() ? algorithm::max(shares(ref)) : 1; };
     return payload(t, ranks, largest(t.from), largest(t.to));
 }
 

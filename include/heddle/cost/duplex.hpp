@@ -3,6 +3,7 @@
 /// @brief The accumulator of HiDup's cost model: micro-batches in turn, the communication of one beside the computation of another.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/cost/cost_model.hpp>
 #include <heddle/cost/relaxation_weights.hpp>
 
@@ -107,10 +108,10 @@ public:
     [[nodiscard]] double total(label const& l) const {
         double turn = 0;
         for (std::size_t k = 0; k < class_count_; ++k) turn = std::max(turn, l.forward.work[k] + l.backward.work[k]);
-        turn = std::max(turn, l.backward.again + std::ranges::max(l.backward.work));
+        turn = std::max(turn, l.backward.again + algorithm::max(l.backward.work));
         label end = l;
         close(end);
-        return end.forward.slots + turn + end.backward.slots + std::ranges::max(l.update) + l.refresh;
+        return end.forward.slots + turn + end.backward.slots + algorithm::max(l.update) + l.refresh;
     }
 
     /// In either direction, weights of work and of collectives share one whole.
@@ -156,14 +157,14 @@ public:
 
 private:
     void close(side& s) const {
-        double const computation = std::ranges::max(s.work), first = s.transfer + s.urgent;
+        double const computation = algorithm::max(s.work), first = s.transfer + s.urgent;
         s.slots = std::max(s.slots + std::max(s.last, first), s.network + first + s.patient);
         s.slots += (count_ - 2) * std::max(s.transfer, computation) + std::max(s.transfer + s.ahead, computation) + count_ * turn_;
         s.network += first + s.patient + (count_ - 1) * s.transfer + s.ahead;
         s.last = computation;
         s.ahead = s.again;
         s.transfer = s.urgent = s.patient = s.again = 0;
-        std::ranges::fill(s.work, 0.0);
+        algorithm::fill(s.work, 0.0);
     }
 
     [[nodiscard]] double behind(side const& a, side const& b) const {

@@ -3,6 +3,7 @@
 /// @brief The accumulator of gradient overlap: `serial`, but parameter gradients' collectives run on a channel of their own.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/cost/cost_model.hpp>
 #include <heddle/cost/relaxation_weights.hpp>
 
@@ -39,8 +40,8 @@ public:
 
     void extend(label& l, step_cost const& s) const {
         if (s.forward_transfer != 0) {
-            l.forward_closed += std::ranges::max(l.forward) + s.forward_transfer;
-            std::ranges::fill(l.forward, 0.0);
+            l.forward_closed += algorithm::max(l.forward) + s.forward_transfer;
+            algorithm::fill(l.forward, 0.0);
         }
         if (s.deferred != 0) {
             l.network += s.deferred;
@@ -48,9 +49,9 @@ public:
         }
         if (s.backward_transfer != 0) {
             l.network += s.backward_transfer;
-            l.backward_closed += std::ranges::max(l.backward) + s.backward_transfer;
-            std::ranges::fill(l.backward, 0.0);
-            std::ranges::fill(l.channel, std::ranges::max(l.channel) + s.backward_transfer);
+            l.backward_closed += algorithm::max(l.backward) + s.backward_transfer;
+            algorithm::fill(l.backward, 0.0);
+            algorithm::fill(l.channel, algorithm::max(l.channel) + s.backward_transfer);
         }
         l.refresh += s.refresh;
         for (std::size_t k = 0; k < class_count_; ++k) {
@@ -64,7 +65,7 @@ public:
     [[nodiscard]] double total(label const& l) const {
         double last = 0;
         for (std::size_t k = 0; k < class_count_; ++k) last = std::max(last, l.forward[k] + std::max(l.backward_closed + l.backward[k], l.channel[k]));
-        return l.forward_closed + last + std::ranges::max(l.update) + l.refresh;
+        return l.forward_closed + last + algorithm::max(l.update) + l.refresh;
     }
     /// Sound: where it holds, every continuation costs at most as much after `a` as after `b`. Backward pass, channel and network
     /// move together under all that can follow, so the one that `a` is furthest behind in decides.

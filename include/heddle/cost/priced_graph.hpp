@@ -4,6 +4,7 @@
 /// label search between them.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/cost/buckets.hpp>
 #include <heddle/cost/cost_model.hpp>
 #include <heddle/cost/relaxation_weights.hpp>
@@ -373,7 +374,7 @@ private:
         std::vector<std::vector<cut_space::action>> result(space_.level_count());
         std::vector<std::uint32_t> instruction_count(space_.level_count());
         constexpr std::uint32_t none = ~std::uint32_t{0};
-        std::ranges::fill(number_in_kind_, none);
+        algorithm::fill(number_in_kind_, none);
         for (cut_space::action a = 0; a < space_.moves().size(); ++a) {
             auto const& move = space_.moves()[a];
             move_in_kind_.push_back(static_cast<std::uint32_t>(result[move.kind].size()));
@@ -432,7 +433,7 @@ private:
         for (std::size_t k = 0; k < most.size(); ++k) {
             if (most[k] > model_.bucket().value || small_latencies_.size() == most_kinds) continue;
             bit[k] = bucket_kinds{1} << small_latencies_.size();
-            small_latencies_.push_back(model_.latency_of_bucket(std::ranges::find(gradients_, k, &bucketed_gradient::kind)->what));
+            small_latencies_.push_back(model_.latency_of_bucket(algorithm::find(gradients_, k, &bucketed_gradient::kind)->what));
         }
         if (small_latencies_.empty()) return;
         auto const latency_of = [&](bucketed_gradient const& g) { return model_.latency_of_bucket(g.what) * model_.part_of_bucket(g.what); };
@@ -464,7 +465,7 @@ private:
         auto const what = model_.decided(s.deferred_transfers.front(), shares, true).what;
         gradient_of_instruction_.back() = static_cast<std::uint32_t>(gradients_.size());
         auto const kind = kind_of(what, s.type);
-        auto const number = static_cast<std::size_t>(std::ranges::find(bucket_kinds_, kind) - bucket_kinds_.begin());
+        auto const number = static_cast<std::size_t>(algorithm::find(bucket_kinds_, kind) - bucket_kinds_.begin());
         if (number == bucket_kinds_.size()) bucket_kinds_.push_back(kind);
         gradients_.push_back({what, s.type, model_.load(what, shares), number});
     }
@@ -482,7 +483,7 @@ private:
             momentary_memory momentary;
             std::size_t const at = work_.size();
             for (auto* list : {&work_, &backward_work_, &update_, &memory_}) list->resize(at + classes);
-            std::ranges::fill(in_move, 0.0);
+            algorithm::fill(in_move, 0.0);
             for (auto i : move.instructions) {
                 if (first + number_in_kind_[i] == instructions_.size()) price_instruction(steps[i], here);
                 auto const& cost = instructions_[first + number_in_kind_[i]];

@@ -3,6 +3,7 @@
 /// @brief Weights under which the costs of steps add up to a bound of their time.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/cost/cost_model.hpp>
 
 #include <algorithm>
@@ -17,7 +18,7 @@ namespace heddle {
 
 /// An exponentiated subgradient step: weight moves to where a load is larger. They sum to one again.
 inline void shift_weights(std::vector<double>& weights, std::vector<double> const& loads, double rate) {
-    double const most = std::ranges::max(loads), mean = std::inner_product(loads.begin(), loads.end(), weights.begin(), 0.0);
+    double const most = algorithm::max(loads), mean = std::inner_product(loads.begin(), loads.end(), weights.begin(), 0.0);
     double sum = 0;
     for (std::size_t k = 0; k < weights.size(); ++k) sum += weights[k] *= most > 0 ? std::exp(rate * (loads[k] - mean) / most) : 1;
     for (auto& w : weights) w /= sum;
@@ -42,12 +43,12 @@ public:
             backward_alone_ += part;
             return;
         }
-        auto const at = std::ranges::lower_bound(turns_, *level, {}, &turn::first);
+        auto const at = algorithm::lower_bound(turns_, *level, {}, &turn::first);
         if (at != turns_.end() && at->first == *level) at->second += part;
         else turns_.insert(at, {*level, part});
     }
     [[nodiscard]] bool contains(std::optional<std::size_t> level) const {
-        return !level || std::ranges::binary_search(turns_, *level, {}, &turn::first);
+        return !level || algorithm::binary_search(turns_, *level, {}, &turn::first);
     }
     /// Multiplies each end's weight by `factor(level)`, the backward work alone by `factor(nullopt)`, and makes them sum to one again.
     template <class Factor>
@@ -60,7 +61,7 @@ public:
     [[nodiscard]] std::size_t count() const { return turns_.size(); }
     /// Number of a level among those of different weights: at each turn, and between them.
     [[nodiscard]] std::size_t part_of(std::size_t level) const {
-        auto const at = std::ranges::lower_bound(turns_, level, {}, &turn::first);
+        auto const at = algorithm::lower_bound(turns_, level, {}, &turn::first);
         bool const is_turn = at != turns_.end() && at->first == level;
         return 2 * static_cast<std::size_t>(at - turns_.begin()) + (is_turn ? 1 : 0);
     }

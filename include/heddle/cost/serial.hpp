@@ -3,6 +3,7 @@
 /// @brief The accumulator of HAP's cost model: stages between synchronisations, one clock per class.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/cost/cost_model.hpp>
 #include <heddle/cost/relaxation_weights.hpp>
 
@@ -46,7 +47,7 @@ public:
     [[nodiscard]] double total(label const& l) const {
         double open = 0;
         for (std::size_t k = 0; k < class_count_; ++k) open = std::max(open, l.forward[k] + l.backward[k]);
-        return l.closed + open + l.deferred + std::ranges::max(l.update);
+        return l.closed + open + l.deferred + algorithm::max(l.update);
     }
 
     /// Whether every continuation costs at most as much after `a` as after `b`. Exact: where it does
@@ -67,8 +68,8 @@ public:
 private:
     void close(double& closed, per_class& open, double transfer) const {
         if (transfer == 0) return;
-        closed += std::ranges::max(open) + transfer;
-        std::ranges::fill(open, 0.0);
+        closed += algorithm::max(open) + transfer;
+        algorithm::fill(open, 0.0);
     }
     [[nodiscard]] double most(per_class const& a, per_class const& b) const {
         double result = a[0] - b[0];

@@ -4,7 +4,7 @@
 #pragma once
 
 #include <heddle/cost/serial.hpp>
-#include <heddle/search/property_space.hpp>
+#include <heddle/search/properties/property_space.hpp>
 
 #include <algorithm>
 #include <cstddef>

@@ -3,6 +3,7 @@
 /// @brief What instructions make the devices do: their steps, in both directions.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/cost/detail/small_kernels.hpp>
 #include <heddle/cost/work.hpp>
 
@@ -172,7 +173,7 @@ inline double part_of_backward(indexed_program const& p, indexed_operator const&
     double all = 0, mirrored = 0;
     for (bool const of_products : {true, false}) {
         for (std::size_t k = 0; k < op.operands.size(); ++k) {
-            bool const is_factor = std::ranges::any_of(op.terms, [&](auto const& term) { return term.size() > 1 && std::ranges::find(term, k) != term.end(); });
+            bool const is_factor = algorithm::any_of(op.terms, [&](auto const& term) { return term.size() > 1 && algorithm::find(term, k) != term.end(); });
             if (!p.tensors[op.operands[k]].has_cotangent || is_factor != of_products) continue;
             all += 1;
             mirrored += operands[k] == form::mirrored();

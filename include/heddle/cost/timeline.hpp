@@ -3,6 +3,7 @@
 /// @brief What devices do in an iteration, event by event, and how much of it at once; of serial execution.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/cost/cost_model.hpp>
 
 #include <algorithm>
@@ -48,7 +49,7 @@ struct overlap {
         moments.push_back({e.start, kind});
         moments.push_back({e.start + e.duration, -kind});
     }
-    std::ranges::sort(moments);
+    algorithm::sort(moments);
     overlap result;
     int computes = 0, communicates = 0;
     double before = 0;
@@ -91,13 +92,13 @@ template <class Shares>
         for (std::size_t which = 0; which < transfers.size(); ++which) {
             double const duration = are_gradients && !gradients.empty() ? gradients[number] : model.decided(transfers[which], shares, are_gradients).seconds;
             if (duration <= 0) continue;
-            double const start = std::ranges::max(clock);
+            double const start = algorithm::max(clock);
             if (overlaps_gradients && when == phase::gradient) {
                 beside.push_back({number, which, start, duration});
                 continue;
             }
             if (when == phase::backward) occupied.push_back({start, start + duration});
-            std::ranges::fill(clock, start + duration);
+            algorithm::fill(clock, start + duration);
             for (std::size_t d = 0; d < clock.size(); ++d) result.events.push_back({number, d, when, which, start, duration});
         }
     };
@@ -124,12 +125,12 @@ template <class Shares>
             left -= piece;
         }
     }
-    std::ranges::fill(clock, std::max(channel, std::ranges::max(clock)));
+    algorithm::fill(clock, std::max(channel, algorithm::max(clock)));
     if (!overlaps_gradients)
         for (std::size_t n = steps.size(); n-- > 0;) communicate(n, phase::gradient, steps[n].deferred_transfers);
     for (std::size_t n = 0; n < steps.size(); ++n) work(n, phase::update, costs[n].update);
     for (std::size_t n = 0; n < steps.size(); ++n) communicate(n, phase::update, steps[n].update_transfers);
-    result.total = std::ranges::max(clock);
+    result.total = algorithm::max(clock);
     return result;
 }
 

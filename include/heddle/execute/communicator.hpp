@@ -3,6 +3,7 @@
 /// @brief What the interpreter asks of a group of ranks, and the bytes their collectives carry.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/base/quantity.hpp>
 #include <heddle/cluster/cluster.hpp>
 
@@ -53,7 +54,7 @@ enum class reduction : std::uint8_t { sum, maximum };
 using shard_counts = std::span<std::size_t const>;
 
 [[nodiscard]] inline std::size_t total_count(shard_counts counts) { return std::accumulate(counts.begin(), counts.end(), std::size_t{0}); }
-[[nodiscard]] inline std::size_t largest_count(shard_counts counts) { return counts.empty() ? 0 : std::ranges::max(counts); }
+[[nodiscard]] inline std::size_t largest_count(shard_counts counts) { return counts.empty() ? 0 : algorithm::max(counts); }
 
 /// Elements that a gather or scatter of these shards carries.
 [[nodiscard]] inline std::size_t carried_count(shard_counts counts, uneven kind) {

@@ -3,6 +3,7 @@
 /// @brief Ranks as threads of one process: data really moves, and bytes are counted.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/base/error.hpp>
 #include <heddle/execute/communicator.hpp>
 #include <heddle/execute/detail/rank_world.hpp>
@@ -42,10 +43,10 @@ public:
     /// ranks. Several groups of the same ranks are told apart by how many this rank has formed before.
     [[nodiscard]] in_process_communicator group(std::vector<std::size_t> members) {
         auto sorted = members;
-        std::ranges::sort(sorted);
+        algorithm::sort(sorted);
         if (std::ranges::adjacent_find(sorted) != sorted.end() || (!sorted.empty() && sorted.back() >= size()))
             throw error("rank " + std::to_string(rank_) + " forms a group in which a rank is twice, or that the communicator has not");
-        auto const mine = std::ranges::find(members, rank_);
+        auto const mine = algorithm::find(members, rank_);
         if (mine == members.end()) throw error("rank " + std::to_string(rank_) + " forms a group that it is not in");
         auto const position = static_cast<std::size_t>(mine - members.begin());
         for (auto& m : members) m = board_->members[m];
@@ -63,7 +64,7 @@ public:
             detail::reading const all(*world_, *board_);
             combined = combination_of<Scalar>(0, data.size(), how);
         }
-        std::ranges::copy(combined, data.begin());
+        algorithm::copy(combined, data.begin());
         count<Scalar>(collective::all_reduce, uneven::padded, data.size());
     }
 
@@ -83,7 +84,7 @@ public:
         require_shards();
         detail::reading const all(*world_, *board_);
         auto const begin = total_count(counts.first(rank_));
-        std::ranges::copy(combination_of<Scalar>(begin, begin + mine.size(), reduction::sum), mine.begin());
+        algorithm::copy(combination_of<Scalar>(begin, begin + mine.size(), reduction::sum), mine.begin());
         count<Scalar>(collective::reduce_scatter, how, carried_count(counts, how));
     }
 
@@ -131,7 +132,7 @@ public:
         if (message.size() != data.size_bytes())
             throw error("rank " + std::to_string(world_rank_) + " receives " + std::to_string(message.size()) + " bytes from rank " + std::to_string(board_->members[from]) +
                         ", expected " + std::to_string(data.size_bytes()));
-        std::ranges::copy(message, std::as_writable_bytes(data).begin());
+        algorithm::copy(message, std::as_writable_bytes(data).begin());
     }
 
 private:
@@ -151,13 +152,13 @@ private:
     }
     template <class Member>
     [[nodiscard]] bool agree(Member detail::posted_call::*member) const {
-        return std::ranges::all_of(board_->posted, [&](auto const& c) { return c.*member == board_->posted.front().*member; });
+        return algorithm::all_of(board_->posted, [&](auto const& c) { return c.*member == board_->posted.front().*member; });
     }
     [[nodiscard]] bool fits(std::size_t mine, std::size_t whole, shard_counts counts) const {
         return counts.size() == size() && mine == counts[rank_] && whole == total_count(counts);
     }
     [[nodiscard]] bool all_fit() const {
-        return std::ranges::all_of(board_->posted, [](auto const& c) { return c.fits; });
+        return algorithm::all_of(board_->posted, [](auto const& c) { return c.fits; });
     }
     void require_shards() const {
         require(agree(&detail::posted_call::counts), "different shards");

@@ -9,6 +9,7 @@
 /// a parameter's gradient is the first device's alone until the end.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/execute/communicator.hpp>
 #include <heddle/execute/detail/inside_exchange.hpp>
 #include <heddle/execute/detail/shard_layout.hpp>
@@ -307,7 +308,7 @@ private:
                 if (inside_.is_group()) inside_.broadcast(std::span<Scalar>(mine));
             }
         }
-        std::ranges::copy(known->second, rows.begin());
+        algorithm::copy(known->second, rows.begin());
     }
 
     [[nodiscard]] std::vector<tensor const*> operands(instruction const& i) const {
@@ -358,7 +359,7 @@ private:
             cotangents.push_back(found == this->cotangents(results_of[k]).end() ? nullptr : &found->second);
             any |= cotangents.back() != nullptr;
         }
-        if (std::ranges::none_of(results_of, [&](tensor_id t) { return indexed_.tensors[t].has_cotangent; })) return add_zeros(i);
+        if (algorithm::none_of(results_of, [&](tensor_id t) { return indexed_.tensors[t].has_cotangent; })) return add_zeros(i);
         std::vector<tensor> zeros;
         zeros.reserve(cotangents.size());
         // A group exchanges what has a cotangent; and where the loss depends on whole numbers alone, all wait for the derivatives, which are zero.

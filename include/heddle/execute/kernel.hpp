@@ -3,6 +3,7 @@
 /// @brief What runs one operator, forward and backward, on the part of its tensors that a rank holds.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/base/error.hpp>
 #include <heddle/execute/communicator.hpp>
 #include <heddle/execute/random.hpp>
@@ -101,7 +102,7 @@ inline void split(kernel_call& call, program const& p, indexed_program const& in
             factor const& f = tensor.factors[static_cast<std::size_t>(factors[k])];
             auto positions = positions_of(tensor.info.shape[f.dimension], f, begin, count);
             auto& held = parts[k][f.dimension];
-            if (held) std::erase_if(positions, [&](extent at) { return !std::ranges::binary_search(*held, at); });
+            if (held) std::erase_if(positions, [&](extent at) { return !algorithm::binary_search(*held, at); });
             held = std::move(positions);
         }
     };

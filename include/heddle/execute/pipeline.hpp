@@ -3,6 +3,7 @@
 /// @brief Runs a pipeline plan on one rank: a device's part of a stage of a copy, micro-batch by micro-batch, forward and backward in turn.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/execute/communicator.hpp>
 #include <heddle/execute/detail/group_tensors.hpp>
 #include <heddle/execute/kernel.hpp>
@@ -158,7 +159,7 @@ private:
             given.push_back(found == cotangents.end() ? nullptr : &found->second);
             results.push_back(&mine.tensors.at(place));
         }
-        if (std::ranges::all_of(given, [](auto const* g) { return g == nullptr; })) return;
+        if (algorithm::all_of(given, [](auto const* g) { return g == nullptr; })) return;
         std::vector<tensor> made;
         auto gradients = backend_.backward(call(i, mine), operands(i, mine.tensors, made), results, given);
         for (std::size_t k = 0; k < gradients.size(); ++k) {
@@ -218,7 +219,7 @@ private:
                     whole_.exchange.count_as(program_.results(i.op)[0]);
                     group_.all_reduce(std::span<double>(known->second), how);
                 }
-                std::ranges::copy(known->second, rows.begin());
+                algorithm::copy(known->second, rows.begin());
             };
         return result;
     }

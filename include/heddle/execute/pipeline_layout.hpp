@@ -3,6 +3,7 @@
 /// @brief Which rank of a pipeline runs what: stage, copy and part of a tensor group; operators; places of the batch.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/base/error.hpp>
 #include <heddle/pipeline/schedule.hpp>
 #include <heddle/pipeline/stage_program.hpp>
@@ -36,7 +37,7 @@ public:
         if (what.operator_count() != p.operators.size())
             fail("layers", "of " + std::to_string(what.operator_count()) + " operators, expected those of the model, " + std::to_string(p.operators.size()));
         for (auto const& [devices, group] : what.groups)
-            if (std::ranges::none_of(what.stages, [&, n = devices](auto const& s) { return s.degree() == n; })) fail("groups of " + std::to_string(devices), "no stage has one");
+            if (algorithm::none_of(what.stages, [&, n = devices](auto const& s) { return s.degree() == n; })) fail("groups of " + std::to_string(devices), "no stage has one");
         if (what.global_batch > 0 && what.global_batch != batch.places)
             fail("global batch", std::to_string(what.global_batch) + " samples, the model's batch has " + std::to_string(batch.places));
         divide_operators(p, batch);
@@ -50,14 +51,14 @@ public:
     [[nodiscard]] std::size_t ranks() const { return first_rank_.back(); }
     [[nodiscard]] std::size_t rank(place const& at) const { return first_rank_[at.stage] + at.copy * degree(at.stage) + at.part; }
     [[nodiscard]] place place_of(std::size_t rank) const {
-        auto const stage = static_cast<std::size_t>(std::ranges::upper_bound(first_rank_, rank) - first_rank_.begin()) - 1;
+        auto const stage = static_cast<std::size_t>(algorithm::upper_bound(first_rank_, rank) - first_rank_.begin()) - 1;
         auto const within = rank - first_rank_[stage];
         return {stage, within / degree(stage), within % degree(stage)};
     }
     [[nodiscard]] pipeline_shape shape() const { return {stages(), plan_.micro_batches}; }
     /// The operators [first, end) of a stage.
     [[nodiscard]] std::pair<operator_id, operator_id> operators(std::size_t stage) const { return {cuts_[stage], cuts_[stage + 1]}; }
-    [[nodiscard]] std::size_t stage_of(operator_id o) const { return static_cast<std::size_t>(std::ranges::upper_bound(cuts_, o) - cuts_.begin()) - 1; }
+    [[nodiscard]] std::size_t stage_of(operator_id o) const { return static_cast<std::size_t>(algorithm::upper_bound(cuts_, o) - cuts_.begin()) - 1; }
     [[nodiscard]] stage_program const& computation(std::size_t stage) const { return programs_[stage]; }
     /// The plan of the whole program on a group as large as the stage's.
     [[nodiscard]] plan const& group_plan(std::size_t stage) const { return degree(stage) > 1 ? plan_.groups.at(degree(stage)) : undivided_; }

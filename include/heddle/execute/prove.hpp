@@ -3,6 +3,7 @@
 /// @brief Proof by execution: a plan on in-process ranks beside the program on a single device, on the same random data.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/execute/in_process.hpp>
 #include <heddle/execute/interpreter.hpp>
 #include <heddle/execute/random_sources.hpp>
@@ -71,7 +72,7 @@ void run_devices(plan const& what, Work&& work) {
     std::vector<std::size_t> firsts;
     for (std::size_t next = 0; auto const& d : what.devices) firsts.push_back(std::exchange(next, next + static_cast<std::size_t>(d.group_size)));
     run_ranks(ranks_of(what), [&](in_process_communicator& world) {
-        auto const group = static_cast<std::size_t>(std::ranges::upper_bound(firsts, world.rank()) - firsts.begin()) - 1;
+        auto const group = static_cast<std::size_t>(algorithm::upper_bound(firsts, world.rank()) - firsts.begin()) - 1;
         std::vector<std::size_t> members(static_cast<std::size_t>(what.devices[group].group_size));
         std::iota(members.begin(), members.end(), firsts[group]);
         auto inside = world.group(members);

@@ -3,6 +3,7 @@
 /// @brief Proof by execution: a pipeline plan on in-process ranks beside the program on a single device, on the same random data.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/execute/in_process.hpp>
 #include <heddle/execute/pipeline.hpp>
 #include <heddle/execute/prove.hpp>
@@ -44,7 +45,7 @@ template <kernel_backend<double> Backend, pipeline_schedule Schedule = one_f_one
         auto const stage = layout.place_of(world.rank()).stage;
         source_values<double> wanted;
         for (auto const& [t, gradient] : expected.gradients)
-            if (std::ranges::any_of(indexed.tensors[t].consumers, [&](operator_id o) { return layout.stage_of(o) == stage; })) wanted.emplace(t, gradient.second);
+            if (algorithm::any_of(indexed.tensors[t].consumers, [&](operator_id o) { return layout.stage_of(o) == stage; })) wanted.emplace(t, gradient.second);
         std::scoped_lock const guard(lock);
         if (mine.loss) builder.compare_loss(*mine.loss);
         builder.compare_gradients(mine.gradients, rank.place(wanted));

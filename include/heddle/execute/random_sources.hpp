@@ -3,6 +3,7 @@
 /// @brief Random data for a program: what its sources may hold, so that it runs and every gradient is of use.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/execute/detail/wanted_values.hpp>
 #include <heddle/execute/random.hpp>
 #include <heddle/execute/single_device.hpp>
@@ -53,7 +54,7 @@ template <class Scalar>
 void set_ones(dense_tensor<Scalar>& mask, extent ones, random_key key) {
     std::vector<extent> order(static_cast<std::size_t>(mask.elements()));
     std::iota(order.begin(), order.end(), extent{0});
-    std::ranges::sort(order, {}, [&](extent n) { return std::pair(random_unit(key, static_cast<std::uint64_t>(n)), n); });
+    algorithm::sort(order, {}, [&](extent n) { return std::pair(random_unit(key, static_cast<std::uint64_t>(n)), n); });
     for (extent n : order) mask[n] = Scalar(ones-- > 0);
 }
 

@@ -3,6 +3,7 @@
 /// @brief A plan and its program with smaller dimensions but all of their structure, so that models too large to run can be run.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/execute/detail/size_ties.hpp>
 #include <heddle/execute/size.hpp>
 #include <heddle/plan/verify.hpp>
@@ -108,7 +109,7 @@ namespace detail {
     planned_program result{p, what};
     for (bool planned = true; most > 0; most /= 2, planned = false) {
         auto cuts = planned ? what.cuts : detail::coarser(what.cuts, most);
-        bool const changed = !std::ranges::equal(cuts, what.cuts, {}, &atom_class::atoms, &atom_class::atoms);
+        bool const changed = !algorithm::equal(cuts, what.cuts, {}, &atom_class::atoms, &atom_class::atoms);
         if (!planned && !changed) continue;
         auto small = detail::shrink_to(p, indexed, what, std::move(cuts));
         if (!small) break;

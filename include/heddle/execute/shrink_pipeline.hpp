@@ -3,6 +3,7 @@
 /// @brief A pipeline plan and its program with smaller dimensions and fewer micro-batches, so that models too large to run can be run.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/execute/pipeline_layout.hpp>
 #include <heddle/execute/shrink.hpp>
 #include <heddle/theory/batch.hpp>
@@ -47,7 +48,7 @@ namespace detail {
     if (!batch.empty()) all.push_back({detail::fewer_samples(what, plan.micro_batches), batch, {}});
     for (auto& [devices, group] : plan.groups) {
         group.cuts = detail::coarser(std::move(group.cuts), 4 * static_cast<extent>(devices));
-        std::ranges::copy(group.cuts, std::back_inserter(all));
+        algorithm::copy(group.cuts, std::back_inserter(all));
     }
     result.program = p.resized(detail::size_ties(p, all).small_extents());
     for (auto& [devices, group] : plan.groups) {

@@ -3,6 +3,7 @@
 /// @brief The yardstick of every plan: a program on one device, by the same kernels but none of the interpreter.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/execute/kernel.hpp>
 #include <heddle/execute/tensor.hpp>
 #include <heddle/program/indexed_program.hpp>
@@ -52,7 +53,7 @@ template <class Scalar, kernel_backend<Scalar> Backend>
     cotangents[p.loss()] = tensor(p.tensor(p.loss()).shape, Scalar{1});
     for (auto o = static_cast<operator_id>(p.operator_count()); o-- > 0;) {
         auto const given = all(cotangents, p.results(o));
-        if (std::ranges::all_of(given, [](auto const* g) { return g == nullptr; })) continue;
+        if (algorithm::all_of(given, [](auto const* g) { return g == nullptr; })) continue;
         auto gradients = backend.backward(whole_call(p, o, seed), all(values, p.operands(o)), all(values, p.results(o)), given);
         for (std::size_t k = 0; k < gradients.size(); ++k) {
             if (!gradients[k]) continue;

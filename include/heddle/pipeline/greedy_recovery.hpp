@@ -3,6 +3,7 @@
 /// @brief From a folded cluster's template back to real devices, the strongest first.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/pipeline/folding.hpp>
 #include <heddle/pipeline/recovery.hpp>
 #include <heddle/pipeline/schedule.hpp>
@@ -59,7 +60,7 @@ template <pipeline_schedule Schedule = one_f_one_b>
     std::vector<std::size_t> strongest_first;
     for (std::size_t t = 0; t < p.types.size(); ++t)
         if (p.types[t].device_count() > 0) strongest_first.push_back(t);
-    std::ranges::sort(strongest_first, [&](auto a, auto b) { return f.factors[a] != f.factors[b] ? f.factors[a] > f.factors[b] : a < b; });
+    algorithm::sort(strongest_first, [&](auto a, auto b) { return f.factors[a] != f.factors[b] ? f.factors[a] > f.factors[b] : a < b; });
     for (auto const t : strongest_first) {
         std::vector<std::size_t> taken(p.types[t].machines);
         for (;;) {
@@ -103,6 +104,7 @@ template <pipeline_schedule Schedule = one_f_one_b>
         return out;
     }
     detail::accept(p, std::move(all), until, schedule, out);
+    search::conclude(out, out.cost->total, out.lower_bound);
     return out;
 }
 

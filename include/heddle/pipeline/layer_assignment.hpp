@@ -8,8 +8,9 @@
 #include <heddle/pipeline/layer_assignment_problem.hpp>
 #include <heddle/pipeline/schedule.hpp>
 #include <heddle/pipeline/stage_memory.hpp>
-#include <heddle/search/partition.hpp>
-#include <heddle/search/partition_with_tail.hpp>
+#include <heddle/search/outcome.hpp>
+#include <heddle/search/partition/partition.hpp>
+#include <heddle/search/partition/partition_with_tail.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -42,16 +43,10 @@ struct pipeline_cost {
     std::vector<bytes> memory;
 };
 
-struct layer_assignment {
-    search::status status = search::status::infeasible;
-    search::limit_kind which_limit = search::limit_kind::none;
+struct layer_assignment : search::outcome<seconds> {
     /// Stage s holds the layers [cuts[s], cuts[s + 1]). Empty where nothing was found.
     std::vector<std::size_t> cuts;
     std::optional<pipeline_cost> cost;
-    /// No assignment is faster.
-    seconds lower_bound{0};
-    /// Why there is none.
-    std::string reason;
     std::optional<memory_shortage> shortage;
     search::partition_statistics statistics;
 
@@ -88,8 +83,7 @@ public:
     layer_assignment run(layer_assignment_options const& o) {
         search::partition_options const options{o.label_limit, o.time_limit_seconds, o.cutoff.value, o.stop};
         auto found = Schedule::counts_tail ? search::partition_with_tail(partition_, options) : search::partition(partition_, options);
-        layer_assignment out{.status = found.status, .which_limit = found.which_limit, .cuts = std::move(found.cuts), .cost = {},
-                             .lower_bound = seconds(found.lower_bound), .reason = {}, .shortage = {}, .statistics = found.statistics};
+        layer_assignment out{{found.status, found.which_limit, seconds(found.lower_bound)}, std::move(found.cuts), {}, {}, found.statistics};
         if (!out.cuts.empty()) {
             out.cost = cost(out.cuts);
             if (out.status == search::status::optimal) out.lower_bound = out.cost->total;

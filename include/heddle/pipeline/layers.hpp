@@ -3,11 +3,12 @@
 /// @brief Cuts a program into layers: what pipeline planners take as the smallest part of a stage.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/base/error.hpp>
 #include <heddle/base/quantity.hpp>
 #include <heddle/program/indexed_program.hpp>
 #include <heddle/program/module_names.hpp>
-#include <heddle/search/partition.hpp>
+#include <heddle/search/partition/partition.hpp>
 #include <heddle/theory/operator_kinds.hpp>
 
 #include <algorithm>
@@ -28,7 +29,7 @@ struct program_layers {
 
     [[nodiscard]] std::size_t size() const { return names.size(); }
     [[nodiscard]] std::size_t layer_of(operator_id o) const {
-        return static_cast<std::size_t>(std::ranges::upper_bound(cuts, o) - cuts.begin()) - 1;
+        return static_cast<std::size_t>(algorithm::upper_bound(cuts, o) - cuts.begin()) - 1;
     }
 };
 
@@ -99,7 +100,7 @@ struct program_layers {
             current = next;
             break;
         }
-    if (auto const missing = std::ranges::find(found, false); missing != found.end())
+    if (auto const missing = algorithm::find(found, false); missing != found.end())
         throw input_error("layers", "no operator's parameter has a name that begins with '" + prefixes[static_cast<std::size_t>(missing - found.begin())] + "'");
     cuts.push_back(static_cast<operator_id>(p.operators.size()));
     return layers_at(p, std::move(cuts));
@@ -112,7 +113,7 @@ class repeat_finder {
 public:
     explicit repeat_finder(indexed_program const& p) : kinds_(operator_kinds(p, false)), across_(bytes_across(p)), trained_before_(1) {
         for (auto const& op : p.operators) {
-            bool const trains = std::ranges::any_of(op.operands, [&](auto t) { return p.tensors[t].is_parameter() && p.tensors[t].has_cotangent; });
+            bool const trains = algorithm::any_of(op.operands, [&](auto t) { return p.tensors[t].is_parameter() && p.tensors[t].has_cotangent; });
             trained_before_.push_back(trained_before_.back() + trains);
         }
     }

@@ -3,6 +3,7 @@
 /// @brief Which machine holds which stage: all placements, orders of machines, tilings.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/pipeline/degrees.hpp>
 #include <heddle/pipeline/strategy_problem.hpp>
 
@@ -52,7 +53,7 @@ public:
     /// The machines in the orders that differ, at most `limit` of them, lexicographically from 0, 1, ... on.
     [[nodiscard]] std::vector<std::vector<std::size_t>> machine_orders(std::size_t limit) const {
         auto kinds = kind_;
-        std::ranges::sort(kinds);
+        algorithm::sort(kinds);
         std::vector<std::vector<std::size_t>> orders;
         do {
             auto next = first_of_kind();
@@ -84,8 +85,8 @@ public:
         for (auto const m : machines) covered.emplace_back(unit_count(m));
         std::vector<std::size_t> units(degrees.pipeline * degrees.data);
         for (std::size_t stage = 0, column = 0; stage < degrees.pipeline; ++stage) {
-            while (std::ranges::find(covered[column], false) == covered[column].end()) ++column;
-            auto const row = static_cast<std::size_t>(std::ranges::find(covered[column], false) - covered[column].begin());
+            while (algorithm::find(covered[column], false) == covered[column].end()) ++column;
+            auto const row = static_cast<std::size_t>(algorithm::find(covered[column], false) - covered[column].begin());
             for (std::size_t copy = 0; copy < degrees.data; ++copy) {
                 auto const c = column + copy / heights[stage], r = row + copy % heights[stage];
                 if (c >= covered.size() || r >= covered[c].size() || covered[c][r]) return {};

@@ -3,6 +3,7 @@
 /// @brief What a program consists of, in numbers: operators, parameters, work, memory, repeats, atoms.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/pipeline/layers.hpp>
 #include <heddle/plan/detail/report_text.hpp>
 #include <heddle/program/program.hpp>
@@ -70,7 +71,7 @@ inline std::vector<program_summary::repeated_block> repeats_of(indexed_program c
     auto const kinds_of = [&](std::size_t l) { return std::span(kinds).subspan(layers.cuts[l], layers.cuts[l + 1] - layers.cuts[l]); };
     std::vector<program_summary::repeated_block> repeats;
     for (std::size_t begin = 0, end = 0; begin < layers.size(); begin = end) {
-        while (end < layers.size() && std::ranges::equal(kinds_of(begin), kinds_of(end))) ++end;
+        while (end < layers.size() && algorithm::equal(kinds_of(begin), kinds_of(end))) ++end;
         if (end - begin > 1) repeats.push_back({layers.names[begin], layers.names[end - 1], end - begin, kinds_of(begin).size()});
     }
     return repeats;
@@ -149,7 +150,7 @@ inline std::vector<program_summary::atoms_of_classes> atoms_of(indexed_program c
         for (auto k : work.saved_results) save(p.results(o)[k]);
     }
     for (auto& [name, kind] : kinds) s.kinds.push_back(std::move(kind));
-    std::ranges::sort(s.kinds, {}, [](auto const& k) { return std::pair(-(k.forward + k.backward).value, std::string_view(k.kind)); });
+    algorithm::sort(s.kinds, {}, [](auto const& k) { return std::pair(-(k.forward + k.backward).value, std::string_view(k.kind)); });
     s.repeats = detail::repeats_of(indexed);
     s.atoms = detail::atoms_of(indexed);
     return s;

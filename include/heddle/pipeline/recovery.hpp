@@ -3,6 +3,7 @@
 /// @brief From a folded cluster back to its devices: coin change over folded devices.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/pipeline/folding.hpp>
 #include <heddle/pipeline/schedule.hpp>
 #include <heddle/pipeline/stage_kinds.hpp>
@@ -32,13 +33,6 @@ struct recovery_options {
 
 namespace detail {
 
-/// Says `optimal` where a template meets its bound.
-inline void settle(pipeline_template& t) {
-    if (t.cost->total > t.lower_bound * (1 + 1e-12)) return;
-    t.status = search::status::optimal;
-    t.lower_bound = t.cost->total;
-}
-
 inline void cut(std::vector<template_stage>& stages, layer_assignment const& found) {
     for (std::size_t s = 0; s < stages.size(); ++s) {
         stages[s].first = found.cuts[s];
@@ -49,11 +43,9 @@ inline void cut(std::vector<template_stage>& stages, layer_assignment const& fou
 /// Takes stages for a template: the layers re-cut exactly for their devices in their order.
 template <pipeline_schedule Schedule>
 void accept(template_problem const& p, std::vector<template_stage> stages, search::deadline const& until, Schedule const& schedule, pipeline_template& out) {
-    out.status = search::status::feasible;
     if (auto const best = assign_layers(p, stages, {.time_limit_seconds = until.left(), .stop = until.stop()}, schedule); best.cost) cut(stages, best);
     out.cost = cost_of(p, stages, schedule);
     out.stages = std::move(stages);
-    settle(out);
 }
 
 /// Exchanges the places of two machines that are not shared out alike as long as the template gets faster, with the layers
@@ -72,7 +64,7 @@ void exchange_machines(template_problem const& p, std::size_t most, search::dead
         return blocks;
     };
     auto const alike = [](block const& a, block const& b) {
-        return std::ranges::equal(a, b, [](auto const& x, auto const& y) { return x.type == y.type && x.devices == y.devices; });
+        return algorithm::equal(a, b, [](auto const& x, auto const& y) { return x.type == y.type && x.devices == y.devices; });
     };
     auto blocks = blocks_of(t.stages);
     // So many pairs in a row without a gain is all of them.
@@ -142,7 +134,7 @@ template <pipeline_schedule Schedule = one_f_one_b>
             detail::number_machines(p, stages);
             detail::accept(p, std::move(stages), until, schedule, out);
             detail::exchange_machines(p, o.exchanges, until, schedule, out);
-            detail::settle(out);
+            search::conclude(out, out.cost->total, out.lower_bound);
         } else if (found.status == search::status::limit && (found.which_limit != search::limit_kind::labels || is_last)) {
             out.status = search::status::limit;
             out.which_limit = found.which_limit;

@@ -3,6 +3,7 @@
 /// @brief Memory of consecutive layers on one device, and how many of them fit.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/base/quantity.hpp>
 
 #include <algorithm>
@@ -41,7 +42,7 @@ public:
             kept_.push_back(kept_.back() + layer.kept);
             held_.push_back(held_.back() + (recompute ? layer.input : layer.saved));
         }
-        if (!recompute && std::ranges::all_of(layers, [](auto const& l) { return l.momentary == bytes(0); })) return;
+        if (!recompute && algorithm::all_of(layers, [](auto const& l) { return l.momentary == bytes(0); })) return;
         for (auto const& layer : layers) most_.push_back(layer.momentary + (recompute ? layer.saved : bytes(0)));
         for (std::size_t width = 1; 2 * width <= layers.size(); width *= 2) {
             auto const row = most_.size() - layers.size();

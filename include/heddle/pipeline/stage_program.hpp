@@ -3,6 +3,7 @@
 /// @brief What the devices of a tensor group compute of one stage: a part of a distributed program, with forms at both ends.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/base/error.hpp>
 #include <heddle/pipeline/layers.hpp>
 #include <heddle/theory/batch_split.hpp>
@@ -92,7 +93,7 @@ private:
             auto const& i = all_[n];
             if (i.what != instruction::kind::compute || i.op != maker_of_[t]) continue;
             auto const& results = program_.operators[i.op].results;
-            return i.results[static_cast<std::size_t>(std::ranges::find(results, t) - results.begin())];
+            return i.results[static_cast<std::size_t>(algorithm::find(results, t) - results.begin())];
         }
         return whole;
     }

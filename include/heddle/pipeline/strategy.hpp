@@ -3,6 +3,7 @@
 /// @brief A pipeline, data and tensor parallel strategy, and what an iteration under it costs.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/pipeline/degrees.hpp>
 #include <heddle/pipeline/layer_assignment_problem.hpp>
 #include <heddle/pipeline/strategy_problem.hpp>
@@ -40,7 +41,7 @@ struct strategy_cost {
     /// Of the fullest device of each stage, and the least that one of its devices has.
     std::vector<bytes> memory, memory_limit;
 
-    [[nodiscard]] bool fits() const { return std::ranges::equal(memory, memory_limit, std::less_equal<>{}); }
+    [[nodiscard]] bool fits() const { return algorithm::equal(memory, memory_limit, std::less_equal<>{}); }
 };
 
 /// Costs strategies of one problem. *Lifetime:* refers to the problem, which `validate` has passed.
@@ -137,7 +138,7 @@ public:
         if (pipeline * data * tensor != machine_of_.size())
             fail("degrees", number(pipeline) + " x " + number(data) + " x " + number(tensor) + ", expected a product of " + number(machine_of_.size()) + " devices");
         auto devices = s.placement.devices;
-        std::ranges::sort(devices);
+        algorithm::sort(devices);
         if (devices != megatron_placement(s.degrees()).devices) fail("placement", "expected every device once");
         for (std::size_t unit = 0; unit < s.placement.devices.size(); unit += tensor) {
             auto const machine = machine_of_[s.placement.devices[unit]];
@@ -170,7 +171,7 @@ private:
     [[nodiscard]] std::vector<std::size_t> types_of(device_placement const& at, std::size_t stage) const {
         std::vector<std::size_t> types;
         for (std::size_t copy = 0; copy < at.degrees.data; ++copy) types.push_back(type_of(at.device(stage, copy, 0)));
-        std::ranges::sort(types);
+        algorithm::sort(types);
         types.erase(std::ranges::unique(types).begin(), types.end());
         return types;
     }
@@ -237,7 +238,7 @@ private:
     }
     /// How many layers of a stage use a parameter.
     [[nodiscard]] static std::size_t uses(strategy const& s, std::size_t stage, shared_parameter const& parameter) {
-        return static_cast<std::size_t>(std::ranges::lower_bound(parameter.layers, s.cuts[stage + 1]) - std::ranges::lower_bound(parameter.layers, s.cuts[stage]));
+        return static_cast<std::size_t>(algorithm::lower_bound(parameter.layers, s.cuts[stage + 1]) - algorithm::lower_bound(parameter.layers, s.cuts[stage]));
     }
     /// Of one device of a stage.
     [[nodiscard]] bytes gradients(strategy const& s, std::size_t stage) const {
@@ -253,7 +254,7 @@ private:
         std::erase_if(rings, [](ring const& r) { return r.devices.size() < 2 || !(r.size.value > 0); });
         std::vector<std::size_t> leaving(problem_.machines.size());
         for (auto& [devices, size] : rings) {
-            std::ranges::sort(devices);
+            algorithm::sort(devices);
             if (machine_of_[devices.front()] == machine_of_[devices.back()]) continue;
             for (std::size_t i = 0; i < devices.size(); ++i)
                 if (auto const m = machine_of_[devices[i]]; i == 0 || machine_of_[devices[i - 1]] != m) ++leaving[m];

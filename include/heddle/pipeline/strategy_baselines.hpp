@@ -3,11 +3,12 @@
 /// @brief What people do without a planner: Megatron's heuristics, layers balanced by count or parameters, random strategies.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/pipeline/placement.hpp>
 #include <heddle/pipeline/strategy.hpp>
 #include <heddle/search/anneal.hpp>
 #include <heddle/search/deadline.hpp>
-#include <heddle/search/partition.hpp>
+#include <heddle/search/partition/partition.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -50,7 +51,7 @@ enum class layer_balance : unsigned char { count, parameters };
     for (auto const& grid : all_shapes(p.device_count(), p.global_batch)) {
         if (until.is_over()) break;
         auto const& d = grid.degrees;
-        if (std::ranges::find(usable, d.tensor) == usable.end() || d.pipeline > p.layer_count()) continue;
+        if (algorithm::find(usable, d.tensor) == usable.end() || d.pipeline > p.layer_count()) continue;
         auto const found = best.find(grid.micro_batch_size);
         auto const rank = [](parallel_degrees x) { return std::pair(x.tensor * x.pipeline, x.tensor); };
         if (found != best.end() && rank(found->second.degrees()) <= rank(d)) continue;
@@ -70,7 +71,7 @@ enum class layer_balance : unsigned char { count, parameters };
     auto shapes = all_shapes(p.device_count(), p.global_batch);
     auto const usable = p.usable_degrees();
     std::erase_if(shapes, [&](parallel_shape const& s) {
-        return std::ranges::find(usable, s.degrees.tensor) == usable.end() || s.degrees.pipeline > p.layer_count();
+        return algorithm::find(usable, s.degrees.tensor) == usable.end() || s.degrees.pipeline > p.layer_count();
     });
     if (shapes.empty()) throw input_error("random strategy", "there is none: no degrees multiply to " + std::to_string(p.device_count()) + " devices");
     auto const& grid = shapes[random.below(shapes.size())];
@@ -83,7 +84,7 @@ enum class layer_balance : unsigned char { count, parameters };
     for (std::size_t i = 0; i + 1 < grid.degrees.pipeline; ++i) std::swap(inner[i], inner[i + random.below(inner.size() - i)]);
     cuts.insert(cuts.end(), inner.begin(), inner.begin() + static_cast<std::ptrdiff_t>(grid.degrees.pipeline) - 1);
     cuts.push_back(p.layer_count());
-    std::ranges::sort(cuts);
+    algorithm::sort(cuts);
     return {placement_space(p, grid.degrees.tensor).in_order(grid.degrees, machines, order), grid.micro_batch_size, grid.micro_batches, std::move(cuts)};
 }
 

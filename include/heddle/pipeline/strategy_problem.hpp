@@ -3,6 +3,7 @@
 /// @brief Profiled layers, machines and a batch: what a pipeline, data and tensor parallel strategy is sought for.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/base/error.hpp>
 #include <heddle/base/quantity.hpp>
 #include <heddle/cluster/cluster.hpp>
@@ -105,7 +106,7 @@ struct strategy_problem {
     [[nodiscard]] std::vector<std::size_t> usable_degrees() const {
         std::vector<std::size_t> usable;
         for (auto const& [degree, profile] : types[machines.front().type].profiles)
-            if (std::ranges::all_of(machines, [&](auto const& m) { return m.devices % degree == 0 && types[m.type].profiles.contains(degree); }))
+            if (algorithm::all_of(machines, [&](auto const& m) { return m.devices % degree == 0 && types[m.type].profiles.contains(degree); }))
                 usable.push_back(degree);
         return usable;
     }
@@ -128,7 +129,7 @@ inline std::size_t first_unreachable(std::vector<std::vector<bytes_per_second>> 
                 open.push_back(to);
             }
     }
-    return static_cast<std::size_t>(std::ranges::find(reached, false) - reached.begin());
+    return static_cast<std::size_t>(algorithm::find(reached, false) - reached.begin());
 }
 
 inline void check_bandwidths(std::vector<std::vector<bytes_per_second>> const& bandwidths, std::size_t devices) {
@@ -179,7 +180,7 @@ inline void validate(strategy_problem const& p) {
     for (std::size_t l = 0; l < p.layers.size(); ++l) {
         bytes shared;
         for (auto const& parameter : p.shared)
-            if (std::ranges::binary_search(parameter.layers, l)) shared += parameter.gradients.on(1);
+            if (algorithm::binary_search(parameter.layers, l)) shared += parameter.gradients.on(1);
         if (shared > (1 + 1e-9) * p.layers[l].gradients.on(1))
             fail("layer " + std::to_string(l) + ", gradients", "less than those of its shared parameters, expected them to be part");
     }

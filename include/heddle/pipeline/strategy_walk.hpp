@@ -3,6 +3,7 @@
 /// @brief Strategies as states of an annealing: degrees, micro-batches, tilings, orders of machines.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/pipeline/layer_assignment.hpp>
 #include <heddle/pipeline/placement.hpp>
 #include <heddle/pipeline/strategy.hpp>
@@ -24,7 +25,7 @@ namespace heddle {
 [[nodiscard]] inline std::optional<strategy> assign_strategy(strategy_model const& model, parallel_shape const& grid, device_placement placement,
                                                              layer_assignment_options const& o = {}) {
     auto const problem = model.assignment(placement, grid.micro_batch_size, grid.micro_batches);
-    bool const joined = std::ranges::all_of(problem.links, [](auto const& link) { return link.bandwidth.value > 0; });
+    bool const joined = algorithm::all_of(problem.links, [](auto const& link) { return link.bandwidth.value > 0; });
     if (!joined) return {};
     auto found = assign_layers(problem, o);
     if (found.cuts.empty()) return {};

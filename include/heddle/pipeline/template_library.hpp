@@ -3,6 +3,7 @@
 /// @brief Templates for all machines that may survive: after a failure, a look-up instead of a search.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/base/error.hpp>
 #include <heddle/pipeline/template_plan.hpp>
 #include <heddle/pipeline/template_problem.hpp>
@@ -109,7 +110,7 @@ private:
         for (std::size_t set = 1; set < count; ++set) {
             auto const machines = machines_of(set);
             for (std::size_t n = 0; n < templates_.size() && numbers[n] <= set; ++n) {
-                if (!std::ranges::equal(templates_[n].machines, machines, std::less_equal())) continue;
+                if (!algorithm::equal(templates_[n].machines, machines, std::less_equal())) continue;
                 auto const rest = set - numbers[n];
                 std::size_t used = best_[rest].used;
                 for (auto const m : templates_[n].machines) used += m;

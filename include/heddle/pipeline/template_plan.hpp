@@ -3,12 +3,13 @@
 /// @brief A pipeline template: its stages, what they cost, and the best cuts for given devices.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/base/quantity.hpp>
 #include <heddle/pipeline/layer_assignment.hpp>
 #include <heddle/pipeline/schedule.hpp>
 #include <heddle/pipeline/stage_kinds.hpp>
 #include <heddle/pipeline/template_problem.hpp>
-#include <heddle/search/result.hpp>
+#include <heddle/search/outcome.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -48,17 +49,12 @@ struct template_statistics {
     }
 };
 
-struct pipeline_template {
-    search::status status = search::status::infeasible;
-    search::limit_kind which_limit = search::limit_kind::none;
+/// The bound is infinite where there is no template.
+struct pipeline_template : search::outcome<seconds> {
     /// First stage first. Empty where nothing was found.
     std::vector<template_stage> stages;
     /// Per stage, `memory` is that of its devices together.
     std::optional<pipeline_cost> cost;
-    /// No template is faster; infinite where there is none.
-    seconds lower_bound{0};
-    /// Why there is none.
-    std::string reason;
     std::optional<memory_shortage> shortage;
     template_statistics statistics;
 
@@ -75,7 +71,7 @@ inline layer_assignment_problem fixed_devices(template_problem const& p, std::sp
     q.micro_batches = p.micro_batches;
     std::vector<stage_kind> kinds;
     for (auto const& s : stages) {
-        auto const known = std::ranges::find_if(kinds, [&](auto const& k) { return k.type == s.type && k.devices == s.devices; });
+        auto const known = algorithm::find_if(kinds, [&](auto const& k) { return k.type == s.type && k.devices == s.devices; });
         q.devices.push_back({static_cast<std::size_t>(known - kinds.begin()), p.types[s.type].memory_limit * static_cast<double>(s.devices)});
         if (known != kinds.end()) continue;
         kinds.push_back({s.type, s.devices});

@@ -3,6 +3,7 @@
 /// @brief The search behind `plan_template`: subsets of devices and layers, for intervals of the slowest stage's time.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/pipeline/device_walk.hpp>
 #include <heddle/pipeline/schedule.hpp>
 #include <heddle/pipeline/stage_kinds.hpp>
@@ -10,7 +11,7 @@
 #include <heddle/pipeline/template_plan.hpp>
 #include <heddle/pipeline/template_problem.hpp>
 #include <heddle/pipeline/template_subsets.hpp>
-#include <heddle/search/deadline.hpp>
+#include <heddle/search/budget.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -45,7 +46,7 @@ class template_search {
 
 public:
     template_search(template_problem const& p, Schedule const& schedule, template_options const& o)
-        : problem_(p), schedule_(schedule), options_(o), deadline_(o.time_limit_seconds, o.stop), layers_(p.layer_count()), walk_(p), kinds_(p) {
+        : problem_(p), schedule_(schedule), options_(o), budget_(o), layers_(p.layer_count()), walk_(p), kinds_(p) {
         for (auto const& t : p.types) is_limited_ |= t.device_count() > 0 && t.memory_limit.value < std::numeric_limits<double>::infinity();
         auto const most_stages = std::min(p.device_count(), layers_);
         double sum = 0;
@@ -86,28 +87,25 @@ public:
         pipeline_template out;
         auto const bound = template_lower_bound(problem_, kinds_, walk_, schedule_);
         if (!prepare()) {
-            statistics_.seconds = deadline_.elapsed();
-            out.status = search::status::limit;
-            out.which_limit = is_stopped() ? which_limit_ : search::limit_kind::memory;
-            out.lower_bound = std::min(bound, options_.cutoff);
-            out.statistics = statistics_;
-            return out;
+            out.which_limit = is_stopped() ? budget_.reached() : search::limit_kind::memory;
+        } else {
+            branch();
+            out.which_limit = budget_.reached();
         }
-        branch();
-        statistics_.seconds = deadline_.elapsed();
+        statistics_.seconds = budget_.elapsed();
         out.statistics = statistics_;
-        out.which_limit = which_limit_;
-        bool const stopped = which_limit_ != search::limit_kind::none;
+        bool const has_ended = out.which_limit == search::limit_kind::none;
+        std::optional<seconds> cost;
         if (!stages_.empty()) {
             number_machines(problem_, stages_);
             out.stages = std::move(stages_);
             out.cost = cost_of(problem_, out.stages, schedule_);
-        } else if (!stopped) {
+            cost = out.cost->total;
+        } else if (has_ended) {
             explain(out);
         }
-        out.status = stopped ? search::status::limit : out.cost ? search::status::optimal : search::status::infeasible;
-        if (stopped) out.lower_bound = std::min(std::max(bound, seconds(in_seconds(std::min(proven_, best_)))), out.cost ? out.cost->total : options_.cutoff);
-        else out.lower_bound = out.cost ? out.cost->total : options_.cutoff;
+        seconds const wanted = cost.value_or(options_.cutoff);
+        search::conclude(out, cost, has_ended ? wanted : std::min(wanted, std::max(bound, seconds(in_seconds(std::min(proven_, best_))))), wanted);
         return out;
     }
 
@@ -204,8 +202,8 @@ private:
     /// Fills, by subset, the earliest layer at which the stages behind may begin and the latest that those before may reach,
     /// no stage above `upto`; false where they cannot hold all layers, or stopped.
     bool bound_layers(ticks upto) {
-        std::ranges::fill(earliest_, layers_);
-        std::ranges::fill(latest_, std::size_t{0});
+        algorithm::fill(earliest_, layers_);
+        algorithm::fill(latest_, std::size_t{0});
         bool reaches = false;
         for (std::size_t n = 1; n < subsets_.size(); ++n) {
             if (n % 1024 == 1023 && is_stopped()) return false;
@@ -349,11 +347,7 @@ private:
         stages_ = std::move(found);
     }
 
-    bool is_stopped() {
-        if (which_limit_ != search::limit_kind::none) return true;
-        which_limit_ = statistics_.cells >= options_.label_limit ? search::limit_kind::labels : deadline_.reached();
-        return which_limit_ != search::limit_kind::none;
-    }
+    bool is_stopped() { return budget_.is_spent(statistics_.cells); }
 
     void explain(pipeline_template& out) const {
         if (options_.cutoff.value < std::numeric_limits<double>::infinity()) out.reason = "no template takes less than " + std::to_string(options_.cutoff.value) + " s";
@@ -363,7 +357,7 @@ private:
     template_problem const& problem_;
     Schedule const& schedule_;
     template_options const& options_;
-    search::deadline deadline_;
+    search::budget budget_;
     std::size_t layers_;
     device_walk walk_;
     stage_kinds kinds_;
@@ -384,7 +378,6 @@ private:
 
     ticks best_ = infinite, proven_ = 0;
     std::vector<template_stage> stages_;
-    search::limit_kind which_limit_ = search::limit_kind::none;
     template_statistics statistics_;
 };
 

@@ -3,6 +3,7 @@
 /// @brief The subsets of a cluster's devices that the end of a pipeline may have, and the steps between them.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/pipeline/device_walk.hpp>
 #include <heddle/pipeline/stage_kinds.hpp>
 
@@ -45,7 +46,7 @@ public:
                 met.push_back(next);
             });
         }
-        std::ranges::sort(met);
+        algorithm::sort(met);
         for (std::uint32_t n = 0; n < met.size(); ++n) number[met[n]] = n + 1; // 0 is of those not met
         subsets_.resize(met.size());
         subsets_[0].fewest = 0;

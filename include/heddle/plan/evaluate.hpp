@@ -3,6 +3,7 @@
 /// @brief What a plan costs on a cluster, device by device, on its integral shares.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/cost/alike_devices.hpp>
 #include <heddle/cost/atoms.hpp>
 #include <heddle/cost/duplex.hpp>
@@ -34,7 +35,7 @@ namespace heddle {
 [[nodiscard]] inline element_type main_type(plan const& p) {
     std::array<double, element_type_count> work{};
     for (auto const& s : p.steps) work[static_cast<std::size_t>(s.step.type)] += s.step.forward.operations.value;
-    return static_cast<element_type>(std::ranges::max_element(work) - work.begin());
+    return static_cast<element_type>(algorithm::max_element(work) - work.begin());
 }
 
 /// The model that a plan is priced with.
@@ -108,7 +109,7 @@ template <class Accumulator>
     }
     double const rest = clock.total(without_gradients);
     time.gradient_communication = clock.total(label) - rest;
-    time.update = std::ranges::max(update) + refresh;
+    time.update = algorithm::max(update) + refresh;
     time.compute = rest - time.forward_communication - time.backward_communication - time.update;
     return time;
 }
@@ -134,7 +135,7 @@ template <class Accumulator>
         }
     }
     time_terms time;
-    time.update = std::ranges::max(ends[all].update) + ends[all].refresh;
+    time.update = algorithm::max(ends[all].update) + ends[all].refresh;
     time.compute = clock.total(ends[nothing]) - time.update;
     time.forward_communication = clock.total(ends[forward]) - clock.total(ends[nothing]);
     time.backward_communication = clock.total(ends[backward]) - clock.total(ends[forward]);

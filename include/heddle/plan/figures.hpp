@@ -3,6 +3,7 @@
 /// @brief Whether what a plan says of itself is so: memory, shares and status by its own steps, every second by a cluster.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/base/error.hpp>
 #include <heddle/cluster/cluster.hpp>
 #include <heddle/cost/atoms.hpp>
@@ -124,7 +125,7 @@ private:
 
 /// Whether each count is its ratio's part of the atoms, or next to it: rounding moves less than an atom, and carries what is owed to the next class.
 [[nodiscard]] inline bool follow_ratios(plan const& p) {
-    return std::ranges::all_of(p.cuts, [&](atom_class const& cut) {
+    return algorithm::all_of(p.cuts, [&](atom_class const& cut) {
         auto const& ratios = p.ratios.at(cut.segment);
         for (std::size_t d = 0; d < ratios.size(); ++d)
             if (!(std::abs(static_cast<double>(cut.counts.at(d)) - ratios[d] * static_cast<double>(cut.atoms)) < 2)) return false;
@@ -145,7 +146,7 @@ private:
 
 /// The pair that was kept is one of those that were priced.
 [[nodiscard]] inline bool is_in_trajectory(plan const& p) {
-    return std::ranges::any_of(p.trajectory, [&](trajectory_point const& t) { return t.cost && is_near(*t.cost, p.cost()) && t.ratios == p.ratios; });
+    return algorithm::any_of(p.trajectory, [&](trajectory_point const& t) { return t.cost && is_near(*t.cost, p.cost()) && t.ratios == p.ratios; });
 }
 
 /// Where more is moved, for memory or for time, shares as the ratios have them do not fit, or were priced too and are dearer, which takes a cluster to see.
@@ -163,7 +164,7 @@ inline void check_moved(plan const& p, cluster const& c) {
 
 /// The terms of a step's price that have collectives to come from; no term is negative.
 inline void check_signs(plan const& p) {
-    auto const has = [&](transfer_list step::*direction) { return std::ranges::any_of(p.steps, [&](plan_step const& s) { return !(s.step.*direction).empty(); }); };
+    auto const has = [&](transfer_list step::*direction) { return algorithm::any_of(p.steps, [&](plan_step const& s) { return !(s.step.*direction).empty(); }); };
     double const cost = p.cost();
     auto const check = [&](char const* name, double term, bool may_be) {
         require_figure(std::isfinite(term) && term >= -1e-9 * cost, std::string("the time of ") + name + " is negative or no number");
@@ -176,7 +177,13 @@ inline void check_signs(plan const& p) {
     check("the update", p.time.update, true);
 }
 
-/// Buffers are compared if each gather says how its shards move, as they do in every plan that was made for a cluster.
+/// Whether each gather says how its shards move, as they do in every plan that was made for a cluster. Buffers depend on that.
+[[nodiscard]] inline bool is_decided(plan const& p) {
+    bool result = true;
+    for (auto const& s : p.steps) for_each_transfer(s.step, [&](transfer const& t) { result = result && (t.how || !has_grouped_kind(t.kind)); });
+    return result;
+}
+
 inline void check_memory(plan const& p, std::vector<memory_terms> const& found, bool with_buffers) {
     require_figure(p.memory.size() == p.devices.size(), "there is not one entry of memory per device");
     for (std::size_t d = 0; d < p.devices.size(); ++d) {
@@ -204,10 +211,8 @@ inline void check_own_figures(plan const& p) {
     check_signs(p);
     one_limit_per_type limits;
     for (std::size_t d = 0; d < p.devices.size(); ++d) limits.check(p.devices[d].type, p.devices[d].memory_limit, "device " + std::to_string(d));
-    bool is_decided = true;
-    for (auto const& s : p.steps) for_each_transfer(s.step, [&](transfer const& t) { is_decided = is_decided && (t.how || !has_grouped_kind(t.kind)); });
     auto const like = stand_in_for(p);
-    check_memory(p, evaluate(p, like).memory, is_decided);
+    check_memory(p, evaluate(p, like).memory, is_decided(p));
     check_ratios(p, like);
 }
 
@@ -258,9 +263,10 @@ inline void check_own_figures(plan const& p) {
     if (!p.other_baselines.empty()) claims.push_back("other_baselines");
     if (!p.trajectory.empty()) claims.push_back("trajectory");
     for (char const* counter : {"expanded", "generated", "dominated", "bounded", "kept", "compared", "seconds"}) claims.push_back(counter);
+    if (!detail::follow_ratios(p)) claims.push_back("ratios"); // moved from
     if (has_cluster) return claims;
     for (char const* field : {"cost", "time", "devices", "memory_limit_bytes"}) claims.push_back(field);
-    if (!detail::follow_ratios(p)) claims.push_back("ratios"); // moved from, for time
+    if (!detail::is_decided(p)) claims.push_back("memory.communication");
     return claims;
 }
 

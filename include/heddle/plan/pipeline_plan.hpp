@@ -6,7 +6,7 @@
 #include <heddle/base/error.hpp>
 #include <heddle/base/quantity.hpp>
 #include <heddle/plan/plan.hpp>
-#include <heddle/search/result.hpp>
+#include <heddle/search/outcome.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -52,7 +52,7 @@ struct pipeline_times {
 };
 
 /// Micro-batches pass through the stages one forward, one backward (1F1B): stage s holds those of the `stages - s` next, at most.
-struct pipeline_plan {
+struct pipeline_plan : search::outcome<> {
     heddle::provenance provenance;
     std::vector<pipeline_layer> layers;
     std::vector<placed_device> devices;
@@ -64,17 +64,14 @@ struct pipeline_plan {
     std::int64_t micro_batches = 1;
     /// By what an iteration's time is estimated; run is 1F1B.
     std::string schedule = "1f1b";
+    /// Slots of the slowest stage that an estimate was told to add.
+    std::int64_t more_slots = 0;
     /// Samples of a micro-batch and of an iteration; zero where the profile does not say. A copy's last micro-batch may have fewer.
     std::int64_t micro_batch_size = 0, global_batch = 0;
 
-    search::status status = search::status::infeasible;
-    search::limit_kind which_limit = search::limit_kind::none;
-    /// Why there is no plan, when there is none.
-    std::string reason;
     pipeline_times time;
     /// Share of the pipeline's time that its stages spend waiting, on average.
     double bubble = 0;
-    double lower_bound = 0;
     /// What status and lower bound are of, in words that follow "optimal among"; empty where nobody said.
     std::string space;
     /// Seconds per iteration of other strategies under the same model; none where memory forbids them.

@@ -4,8 +4,11 @@
 /// is known. Plain data that stands on its own.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
+#include <heddle/base/version.hpp>
 #include <heddle/cost/atoms.hpp>
 #include <heddle/cost/step.hpp>
+#include <heddle/search/outcome.hpp>
 #include <heddle/search/result.hpp>
 #include <heddle/theory/instruction.hpp>
 
@@ -18,8 +21,6 @@
 #include <vector>
 
 namespace heddle {
-
-inline constexpr char const* library_version = "0.1.0";
 
 struct plan_tensor {
     std::string name;
@@ -96,9 +97,9 @@ struct provenance {
 /// Seconds per iteration by the name of a strategy; none where memory forbids it.
 using strategy_costs = std::map<std::string, std::optional<double>>;
 
-/// A plan. `status` is of this plan at its integral shares: `optimal` means that no program of the theory, as
+/// A plan. Status and bound are of this plan at its integral shares: `optimal` means that no program of the theory, as
 /// `cut_space` has it, is faster at these shares (of a factor the plan does not cut: at the ratios, apportioned).
-struct plan {
+struct plan : search::outcome<> {
     heddle::provenance provenance;
     std::vector<plan_device> devices;
     std::vector<plan_tensor> tensors;
@@ -111,13 +112,8 @@ struct plan {
     ratio_table ratios;
     std::vector<atom_class> cuts;
 
-    search::status status = search::status::infeasible;
-    search::limit_kind which_limit = search::limit_kind::none;
-    /// Why there is no plan, when there is none.
-    std::string reason;
     time_terms time;
     std::vector<memory_terms> memory;
-    double lower_bound = 0;
     /// What status and lower bound are of, in words that follow "optimal among"; empty where nobody said.
     std::string space;
     /// No program costs less at any ratios; none where that is not known. At most `lower_bound`.
@@ -131,7 +127,7 @@ struct plan {
     std::vector<std::string> warnings;
 
     [[nodiscard]] bool has_groups() const {
-        return std::ranges::any_of(devices, [](plan_device const& d) { return d.group_size > 1; });
+        return algorithm::any_of(devices, [](plan_device const& d) { return d.group_size > 1; });
     }
     [[nodiscard]] bool exists() const { return !steps.empty(); }
     [[nodiscard]] double cost() const { return time.total(); }

@@ -3,6 +3,7 @@
 /// @brief Runs an iteration of micro-batches in turn, event by event: computation and collectives of every device side by side.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/cost/duplex.hpp>
 #include <heddle/cost/timeline.hpp>
 #include <heddle/plan/evaluate.hpp>
@@ -77,7 +78,7 @@ public:
                 result_.events.push_back({p.step, d, phase::update, {}, now + updated_[d], p.seconds[d]});
                 updated_[d] += p.seconds[d];
             }
-        now += updated_.empty() ? 0 : std::ranges::max(updated_);
+        now += updated_.empty() ? 0 : algorithm::max(updated_);
         for (auto const& p : refreshes) {
             for (std::size_t d = 0; d < queues_.size(); ++d) result_.events.push_back({p.step, d, phase::update, p.transfer, now, p.seconds[0]});
             now += p.seconds[0];
@@ -189,7 +190,7 @@ private:
 
     [[nodiscard]] bool is_ready(job const& j) const {
         if (options_.barriers && j.slot > slot_) return false;
-        return std::ranges::all_of(j.needs, [&](std::size_t c) { return c == none || counters_[c] == 0; });
+        return algorithm::all_of(j.needs, [&](std::size_t c) { return c == none || counters_[c] == 0; });
     }
     /// What the network does now: the next in its order, else what may wait.
     job* network_job() {

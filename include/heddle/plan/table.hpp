@@ -3,6 +3,7 @@
 /// @brief A plan as a fixed-width report for people.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/plan/detail/report_text.hpp>
 #include <heddle/plan/plan.hpp>
 
@@ -137,12 +138,12 @@ private:
         text_columns table("rlrl");
         table.add({"segment", "first operator", "operators", "ratios"});
         for (std::size_t s = 0; s < plan_.ratios.size(); ++s) {
-            auto const first = std::ranges::find(plan_.segments, s);
+            auto const first = algorithm::find(plan_.segments, s);
             if (first == plan_.segments.end()) continue;
             std::string ratios;
             for (double r : plan_.ratios[s]) ratios += (ratios.empty() ? "" : " ") + fixed(r, 4);
             table.add({std::to_string(s), clip(plan_.operators[static_cast<std::size_t>(first - plan_.segments.begin())], 24),
-                       std::to_string(std::ranges::count(plan_.segments, s)), clip(ratios, 72)});
+                       std::to_string(algorithm::count(plan_.segments, s)), clip(ratios, 72)});
         }
         text_ += table.print(2, 2);
     }
@@ -202,7 +203,7 @@ private:
             for (std::size_t p = 1; 2 * p <= lines.size() - at; ++p) {
                 std::size_t r = 1;
                 while (at + (r + 1) * p <= lines.size() &&
-                       std::ranges::equal(lines.subspan(at, p), lines.subspan(at + r * p, p), {}, &report_line::key, &report_line::key))
+                       algorithm::equal(lines.subspan(at, p), lines.subspan(at + r * p, p), {}, &report_line::key, &report_line::key))
                     ++r;
                 if (r > 1 && r * p > (repeats > 1 ? repeats * period : 1)) { period = p; repeats = r; }
             }
@@ -248,7 +249,7 @@ private:
             if (i.what == instruction::kind::convert || i.what == instruction::kind::unshard) {
                 auto const& tensor = plan_.tensors[i.tensor];
                 std::string what = conversion_name(i);
-                auto found = std::ranges::find(before, what, &conversions::what);
+                auto found = algorithm::find(before, what, &conversions::what);
                 if (found == before.end()) found = before.insert(found, {std::move(what), {}, 0, 0});
                 found->tensors += (found->count++ ? " " : "") + tensor.name;
                 found->size += tensor.size().value;
@@ -274,9 +275,9 @@ private:
 
     [[nodiscard]] std::string split_of(plan_step const& s) const {
         auto const& i = s.instruction;
-        auto const holds = [&](form f) { return std::ranges::find(i.results, f) != i.results.end(); };
+        auto const holds = [&](form f) { return algorithm::find(i.results, f) != i.results.end(); };
         if (i.loop < 0) return holds(form::partial()) ? "partial" : holds(form::mirrored()) ? "mirrored" : "whole";
-        bool const sums = std::ranges::none_of(i.results, &form::is_shard);
+        bool const sums = algorithm::none_of(i.results, &form::is_shard);
         if (!s.step.share.is_split()) return sums ? "sum" : "split";
         auto const& tensor = plan_.tensors[s.step.share.tensor];
         auto const& cut = tensor.factors[static_cast<std::size_t>(s.step.share.factor)];

@@ -4,6 +4,7 @@
 /// triples and without the search.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/cost/step.hpp>
 #include <heddle/plan/plan.hpp>
 #include <heddle/program/indexed_program.hpp>
@@ -99,7 +100,7 @@ private:
     [[nodiscard]] bool unshards_in_time(std::size_t n) const {
         std::size_t first = n;
         while (first > 0 && plan_.steps[first - 1].instruction.what != instruction::kind::compute && plan_.steps[first - 1].instruction.what != instruction::kind::reshard) --first;
-        auto const stage = std::ranges::lower_bound(plan_.stages, first);
+        auto const stage = algorithm::lower_bound(plan_.stages, first);
         return stage != plan_.stages.end() && *stage <= n;
     }
 
@@ -195,7 +196,7 @@ private:
         require_held(i.tensor, i.from);
         auto const& tensor = program_.tensors[i.tensor];
         std::size_t uses = 0;
-        for (auto const& op : program_.operators) uses += static_cast<std::size_t>(std::ranges::count(op.operands, i.tensor));
+        for (auto const& op : program_.operators) uses += static_cast<std::size_t>(algorithm::count(op.operands, i.tensor));
         require(tensor.is_parameter() && uses == 1, "unshards '" + tensor.info.name + "', which is not a parameter used once");
         require(i.from.is_shard() && (i.to == form::replicated() || i.to == form::mirrored()), "unshards what is not a shard, or not to whole copies");
         hold(i.tensor, i.to);
@@ -226,7 +227,7 @@ private:
         else check_whole(i, op);
         for (std::size_t k = 0; k < i.results.size(); ++k) hold(op.results[k], i.results[k]);
         for (auto const& [t, step] : unsharded_) {
-            auto const k = static_cast<std::size_t>(std::ranges::find(op.operands, t) - op.operands.begin());
+            auto const k = static_cast<std::size_t>(algorithm::find(op.operands, t) - op.operands.begin());
             auto const& unshard = plan_.steps[step].instruction;
             require(k < i.operands.size() && i.operands[k] == unshard.to, "'" + program_.tensors[t].info.name + "' is unsharded, but not for '" + op.name + "'");
             require(!gathers_factors(i) || unshard.to == form::replicated(), "'" + program_.tensors[t].info.name + "' is unsharded, but its gradient waits for the factors of '" + op.name + "'");
@@ -265,7 +266,7 @@ private:
             for (form f : i.results) require(f == form::partial(), "'" + op.name + "' sums over the loop, but its result is not partial");
             check_terms(op, partial, &loop);
         } else {
-            require(std::ranges::find(partial, true) == partial.end(), "'" + op.name + "' has a partial operand and a loop that is no reduction");
+            require(algorithm::find(partial, true) == partial.end(), "'" + op.name + "' has a partial operand and a loop that is no reduction");
             for (std::size_t k = 0; k < i.results.size(); ++k)
                 require(loop.results[k] != no_factor && check(op.results[k], i.results[k], loop.results[k]),
                         "result " + std::to_string(k) + " of '" + op.name + "' does not have the form that the loop gives");
@@ -280,13 +281,13 @@ private:
         require(!loop.is_reduction, what + "its result is a sum over the loop");
         require(op.work.saved_results.empty() && op.work.extra_saved == bytes(0), what + "its backward reads more than operands and cotangents");
         for (std::size_t k = 0; k < op.operands.size(); ++k) {
-            bool const saved = std::ranges::find(op.work.saved_operands, k) != op.work.saved_operands.end();
+            bool const saved = algorithm::find(op.work.saved_operands, k) != op.work.saved_operands.end();
             require(loop.operands[k] == no_factor || saved, what + "operand " + std::to_string(k) + " has the loop and is not saved");
         }
     }
 
     void check_whole(instruction const& i, indexed_operator const& op) const {
-        if (std::ranges::find(i.operands, form::partial()) != i.operands.end()) {
+        if (algorithm::find(i.operands, form::partial()) != i.operands.end()) {
             std::vector<bool> partial;
             for (form f : i.operands) {
                 partial.push_back(f == form::partial());
@@ -315,10 +316,10 @@ private:
             require(named[k] || !partial[k], "operand " + std::to_string(k) + " of '" + op.name + "' enters non-linearly, but is partial");
         auto const has_loop = [&](auto const& term) { return loop && cuts_term(op, *loop, term); };
         // An index that only operands outside the terms have is one of every term.
-        bool const of_every_term = loop && std::ranges::none_of(op.terms, has_loop);
+        bool const of_every_term = loop && algorithm::none_of(op.terms, has_loop);
         if (!loop) require(!op.terms.empty(), "'" + op.name + "' is linear in no operand");
         for (auto const& term : op.terms) {
-            auto const count = std::ranges::count_if(term, [&](auto k) { return static_cast<bool>(partial[k]); });
+            auto const count = algorithm::count_if(term, [&](auto k) { return static_cast<bool>(partial[k]); });
             bool const cut = of_every_term || has_loop(term);
             require(count == (cut ? 0 : 1), cut ? "a term of '" + op.name + "' is cut and partial at once"
                                                 : "a term of '" + op.name + "' would be added once per device: exactly one of its operands must be partial");

@@ -3,13 +3,14 @@
 /// @brief AMP: degrees of pipeline, data and tensor parallelism, micro-batch, placement and layers of each stage.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/pipeline/layer_assignment.hpp>
 #include <heddle/pipeline/placement.hpp>
 #include <heddle/pipeline/strategy.hpp>
 #include <heddle/pipeline/strategy_bound.hpp>
 #include <heddle/pipeline/strategy_walk.hpp>
-#include <heddle/planner/planning_progress.hpp>
 #include <heddle/search/deadline.hpp>
+#include <heddle/synthesis/planning_progress.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -62,19 +63,14 @@ struct amp_statistics {
     double seconds = 0;
 };
 
-struct amp_result {
-    search::status status = search::status::infeasible;
-    search::limit_kind which_limit = search::limit_kind::none;
+/// The bound is one on every strategy's predicted time, whatever its placement and layers.
+struct amp_result : search::outcome<seconds> {
     /// Best first, by predicted time; equal ones by shape.
     std::vector<ranked_strategy> record;
     /// The strategy to use, in the record: the fastest of those tried; the first not tried where all trials failed.
     std::optional<std::size_t> best;
-    /// No strategy is predicted to be faster, whatever its placement and layers.
-    seconds lower_bound{0};
     /// What status and bound are of, in words that follow "optimal among".
     std::string space;
-    /// Why there is none.
-    std::string reason;
     /// Tensor degrees that divide every machine but lack a profile, so were not considered.
     std::vector<std::size_t> unprofiled_degrees;
     amp_statistics statistics;
@@ -139,7 +135,7 @@ private:
             }
         }
         for (auto const degree : divisors(static_cast<std::int64_t>(common)))
-            if (auto const d = static_cast<std::size_t>(degree); !std::ranges::binary_search(usable, d)) out_.unprofiled_degrees.push_back(d);
+            if (auto const d = static_cast<std::size_t>(degree); !algorithm::binary_search(usable, d)) out_.unprofiled_degrees.push_back(d);
         if (degrees_.empty()) throw input_error("tensor degrees", "none divides every machine and is profiled on every type");
     }
 
@@ -148,7 +144,7 @@ private:
         bool multiplies = false;
         for (auto const& grid : options_.spread_unevenly ? spread_shapes(devices, problem_.global_batch) : all_shapes(devices, problem_.global_batch)) {
             auto const& d = grid.degrees;
-            if (std::ranges::find(degrees_, d.tensor) == degrees_.end()) continue;
+            if (algorithm::find(degrees_, d.tensor) == degrees_.end()) continue;
             if (d.pipeline != options_.pipeline.value_or(d.pipeline) || d.data != options_.data.value_or(d.data)) continue;
             multiplies = true;
             if (d.pipeline <= problem_.layer_count()) shapes_.push_back({grid, seconds(0)});
@@ -186,7 +182,7 @@ private:
                           std::to_string(d.tensor) + " with micro-batches of " + std::to_string(size) + ": " + found.assignment.reason;
         }
         shapes_ = std::move(kept);
-        std::ranges::sort(shapes_, {}, [](candidate const& c) { return std::tuple(c.bound, c.grid.degrees, c.grid.micro_batch_size); });
+        algorithm::sort(shapes_, {}, [](candidate const& c) { return std::tuple(c.bound, c.grid.degrees, c.grid.micro_batch_size); });
     }
 
     /// What no strategy of a shape beats: its layers in equal parts on the fastest type.
@@ -236,7 +232,7 @@ private:
         auto const key = [](strategy const& x) { return std::pair(x.degrees(), x.micro_batch_size); };
         auto cost = model_.cost(s);
         if (!(cost.total < cutoff())) return;
-        auto const same = std::ranges::find_if(out_.record, [&](auto const& r) { return key(r.plan) == key(s); });
+        auto const same = algorithm::find_if(out_.record, [&](auto const& r) { return key(r.plan) == key(s); });
         if (same != out_.record.end()) {
             if (!(cost.total < same->cost.total)) return;
             out_.record.erase(same);
@@ -245,7 +241,7 @@ private:
             return a.cost.total != b.cost.total ? a.cost.total < b.cost.total : key(a.plan) < key(b.plan);
         };
         ranked_strategy entry{std::move(s), std::move(cost)};
-        out_.record.insert(std::ranges::upper_bound(out_.record, entry, less), std::move(entry));
+        out_.record.insert(algorithm::upper_bound(out_.record, entry, less), std::move(entry));
         if (out_.record.size() > std::max<std::size_t>(options_.record, 1)) out_.record.pop_back();
     }
 
@@ -254,7 +250,7 @@ private:
         std::vector<parallel_shape> shapes;
         for (auto const& c : shapes_) shapes.push_back(c.grid);
         auto const& best = out_.record.front().plan;
-        auto const first = std::ranges::find_if(shapes, [&](auto const& s) { return s.degrees == best.degrees() && s.micro_batch_size == best.micro_batch_size; });
+        auto const first = algorithm::find_if(shapes, [&](auto const& s) { return s.degrees == best.degrees() && s.micro_batch_size == best.micro_batch_size; });
         strategy_walk const walk(model_, shapes, static_cast<std::size_t>(first - shapes.begin()));
         auto o = options_.annealing;
         o.lower_bound = std::max(o.lower_bound, shapes_.front().bound.value);
@@ -284,11 +280,7 @@ private:
         }
         out_.reason.clear();
         out_.best = 0;
-        auto const least = out_.record.front().cost.total;
-        bool const proven = least.value <= out_.lower_bound.value * (1 + 1e-12);
-        out_.lower_bound = std::min(out_.lower_bound, least);
-        if (proven) out_.which_limit = search::limit_kind::none;
-        out_.status = proven ? search::status::optimal : out_.which_limit == search::limit_kind::none ? search::status::feasible : search::status::limit;
+        search::conclude(out_, out_.record.front().cost.total, out_.lower_bound);
     }
 
     template <class Visitor>

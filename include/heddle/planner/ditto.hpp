@@ -10,8 +10,8 @@
 #include <heddle/pipeline/template.hpp>
 #include <heddle/pipeline/template_plan.hpp>
 #include <heddle/pipeline/template_problem.hpp>
-#include <heddle/planner/planning_progress.hpp>
 #include <heddle/search/deadline.hpp>
+#include <heddle/synthesis/planning_progress.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -89,10 +89,7 @@ template <pipeline_schedule Schedule = one_f_one_b>
     }
     out.best.statistics = better.statistics;
     out.best.which_limit = better.which_limit;
-    out.best.lower_bound = std::min(*out.recovered, std::max(out.best.lower_bound, better.lower_bound));
-    out.best.status = better.status == search::status::limit ? search::status::limit
-                      : limits.cutoff < *out.recovered       ? search::status::feasible
-                                                             : search::status::optimal;
+    search::conclude(out.best, *out.recovered, std::max(out.best.lower_bound, better.lower_bound));
     return out;
 }
 

@@ -5,15 +5,56 @@
 /// HAP (EuroSys '24), sections 3 to 5.
 #pragma once
 
-#include <heddle/planner/hap_run.hpp>
-#include <heddle/planner/plan_segments.hpp>
+#include <heddle/cost/overlapped.hpp>
+#include <heddle/cost/serial.hpp>
+#include <heddle/synthesis/alternation.hpp>
+#include <heddle/synthesis/balance_program.hpp>
+#include <heddle/synthesis/plan_segments.hpp>
+#include <heddle/synthesis/planning_options.hpp>
+#include <heddle/synthesis/price_strategies.hpp>
+#include <heddle/synthesis/proof.hpp>
+#include <heddle/synthesis/stage_run.hpp>
 
-#include <chrono>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
 
 namespace heddle {
+
+using hap_options = planning_options;
+
+namespace detail {
+
+/// One indexed program, from ratios per device or from the paper's two starts; only then strategies are priced beside it.
+template <class Accumulator>
+[[nodiscard]] plan run_hap(indexed_program const& program, cluster const& c, ratio_balancer const& balance, planning_options const& options, std::optional<ratio_table> const& start) {
+    stage_run<Accumulator> run(program, c, options);
+    priced_strategies strategies;
+    alternation<Accumulator> pairs(run, balance);
+    if (start) {
+        pairs.search_from({{"segments", run.programs.types().per_type(*start)}});
+    } else {
+        strategies = price_strategies(run);
+        pairs.search_from({{"compute-proportional", run.programs.compute_proportional_ratios()}, {"even", run.programs.even_ratios()}});
+    }
+    if (!run.record.is_empty()) {
+        move_atoms_of_candidates(run.record, run.programs, run.until);
+        prove(run, pairs);
+    }
+    plan result = std::move(run).concluded();
+    result.provenance.planner = "hap";
+    result.baselines = std::move(strategies.baselines);
+    result.other_baselines = std::move(strategies.other_baselines);
+    return result;
+}
+
+#ifdef HEDDLE_COMPILED
+extern template plan run_hap<serial>(indexed_program const&, cluster const&, ratio_balancer const&, planning_options const&, std::optional<ratio_table> const&);
+extern template plan run_hap<overlapped>(indexed_program const&, cluster const&, ratio_balancer const&, planning_options const&, std::optional<ratio_table> const&);
+#endif
+
+} // namespace detail
 
 /// Plans a program on a cluster.
 ///
@@ -21,25 +62,17 @@ namespace heddle {
 /// compute-proportional and from even ratios, prices every pair on integral shards, baselines included, and
 /// returns the cheapest that fits into memory, with a bound for its shares. Device groups are planned as one device each, data parallel
 /// inside. Segments, where there are any, start from the best ratios of one.
-/// *Throws* `input_error` for a cluster that `validate` refuses, a program that is not well formed, or segments that do not fit it.
+/// *Throws* `input_error` as `plan_in_segments`, and for micro-batches in turn, which `plan_hidup` plans.
 /// *Complexity.* Linear in the operators for a bounded number of tensors in use at a cut.
 template <single_device_program Program, ratio_solver Solver>
 [[nodiscard]] plan plan_hap(Program const& program, cluster const& c, Solver&& solver, hap_options const& options = {}) {
-    validate(c);
-    if (!options.segments.empty()) {
-        if (options.segments.size() != static_cast<std::size_t>(program_access<Program>::operator_count(program)))
-            throw input_error("segments", "there are " + std::to_string(options.segments.size()) + ", expected one per operator");
-        if (has_groups(c)) throw input_error("segments", "device groups are planned in one segment only");
-        if (!segmented_ratio_solver<std::remove_reference_t<Solver>>) throw input_error("segments", "the ratio solver solves for one segment only");
-    }
-    indexed_program indexed = index_program(program);
-    if (has_groups(c) && options.training.interleaves()) throw input_error("cluster '" + c.name + "'", "has device groups, whose micro-batches do not take turns, expected single devices");
-    if (has_groups(c)) split_inside(indexed);
-    auto asked = options;
-    find_cuts(indexed, asked.pinned);
-    auto const start = std::chrono::steady_clock::now();
-    plan one = detail::with_accumulator(indexed, c, solver, asked, [](auto&& run) { return run.run(); });
-    return asked.segments.empty() || !one.exists() ? one : detail::plan_segments(program, c, solver, std::move(asked), std::move(one), start);
+    using solver_type = std::remove_reference_t<Solver>;
+    if (options.training.interleaves())
+        throw input_error("training, micro_batches", "are " + std::to_string(options.training.micro_batches) + " in turn, expected 1; plan_hidup plans more");
+    ratio_balancer const balance(solver);
+    return plan_in_segments<solver_type>(program, c, options, [&](indexed_program const& indexed, planning_options const& asked, std::optional<ratio_table> const& start) {
+        return options.training.overlaps_gradients ? detail::run_hap<overlapped>(indexed, c, balance, asked, start) : detail::run_hap<serial>(indexed, c, balance, asked, start);
+    });
 }
 
 /// The one call for the common case.

@@ -5,11 +5,19 @@
 /// HiDup (SoCC '22), sections 3 and 4.
 #pragma once
 
+#include <heddle/cost/duplex.hpp>
 #include <heddle/planner/hap.hpp>
+#include <heddle/synthesis/alternation.hpp>
+#include <heddle/synthesis/balance_program.hpp>
+#include <heddle/synthesis/plan_segments.hpp>
+#include <heddle/synthesis/planning_options.hpp>
+#include <heddle/synthesis/proof.hpp>
+#include <heddle/synthesis/stage_run.hpp>
 #include <heddle/theory/micro_batch.hpp>
 
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 namespace heddle {
@@ -17,7 +25,7 @@ namespace heddle {
 struct hidup_options {
     /// Segments, pins, limits and training, as for `plan_hap`; the engine is Pareto dynamic programming with a beam, over cuts of the program's graph,
     /// unless it is said otherwise.
-    hap_options planning{.synthesis = {.engine = search_engine::pareto_dp, .beam = 30}, .cuts = 16};
+    planning_options planning{.synthesis = {.engine = search_engine::pareto_dp, .beam = 30}, .cuts = 16};
     int micro_batches = 2;
     /// Of turning from one micro-batch to the next; see `training_options`.
     seconds turn{};
@@ -26,6 +34,32 @@ struct hidup_options {
     /// Also plans the whole batch at once, with gradients reduced beside the backward pass: a baseline, beside that plan's own.
     bool compares = true;
 };
+
+namespace detail {
+
+/// One indexed micro-batch, from ratios per device or from the starts of `plan_hap`; on equal devices those are one.
+template <class Accumulator>
+[[nodiscard]] plan run_hidup(indexed_program const& part, cluster const& c, ratio_balancer const& balance, planning_options const& options, std::optional<ratio_table> const& start) {
+    stage_run<Accumulator> run(part, c, options);
+    alternation<Accumulator> pairs(run, balance);
+    auto const proportional = run.programs.compute_proportional_ratios(), even = run.programs.even_ratios();
+    if (start) pairs.search_from({{"segments", run.programs.types().per_type(*start)}});
+    else if (proportional == even) pairs.search_from({{"even", even}});
+    else pairs.search_from({{"compute-proportional", proportional}, {"even", even}});
+    if (!run.record.is_empty()) {
+        move_atoms_of_candidates(run.record, run.programs, run.until);
+        prove_by_search(run);
+    }
+    plan result = std::move(run).concluded();
+    result.provenance.planner = "hidup";
+    return result;
+}
+
+#ifdef HEDDLE_COMPILED
+extern template plan run_hidup<duplex>(indexed_program const&, cluster const&, ratio_balancer const&, planning_options const&, std::optional<ratio_table> const&);
+#endif
+
+} // namespace detail
 
 /// Plans a program whose batch is run in parts that take turns. The plan is one of `micro_batch_of(program, micro_batches)`.
 ///
@@ -46,8 +80,12 @@ template <single_device_program Program, ratio_solver Solver>
     auto planning = options.planning;
     planning.training.micro_batches = options.micro_batches;
     planning.training.turn = options.turn;
-    auto result = plan_hap(part, c, solver, planning);
-    result.provenance.planner = "hidup";
+    if (has_groups(c)) throw input_error("cluster '" + c.name + "'", "has device groups, whose micro-batches do not take turns, expected single devices");
+    using solver_type = std::remove_reference_t<Solver>;
+    ratio_balancer const balance(solver);
+    auto result = plan_in_segments<solver_type>(part, c, planning, [&](indexed_program const& one, planning_options const& asked, std::optional<ratio_table> const& start) {
+        return detail::run_hidup<duplex>(one, c, balance, asked, start);
+    });
     if (statistic) result.warnings.push_back("the statistics of operator '" + indexed.operators[*statistic].name + "' are those of each micro-batch");
     if (!options.compares) return result;
     bool const is_late = planning.time_limit_seconds && (*planning.time_limit_seconds -= result.statistics.seconds) <= 0;

@@ -3,6 +3,7 @@
 /// @brief What AMP and Ditto return, as pipeline plans.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/pipeline/strategy_baselines.hpp>
 #include <heddle/plan/pipeline_plan.hpp>
 #include <heddle/planner/amp.hpp>
@@ -32,7 +33,7 @@ namespace heddle {
         if (cost.fits()) least = std::min(least.value_or(cost.total.value), cost.total.value);
     };
     for (auto const& grid : spread_shapes(p.device_count(), p.global_batch))
-        if (auto const& d = grid.degrees; d.pipeline == 1 && d.tensor == 1 && std::ranges::count(p.usable_degrees(), d.tensor) > 0)
+        if (auto const& d = grid.degrees; d.pipeline == 1 && d.tensor == 1 && algorithm::count(p.usable_degrees(), d.tensor) > 0)
             if (keep("data parallel", {megatron_placement(d), grid.micro_batch_size, grid.micro_batches, {0, p.layer_count()}}); until.is_over()) return {};
     for (auto const& [name, balance] : {std::pair{"Megatron, equal layers", layer_balance::count}, {"Megatron, equal parameters", layer_balance::parameters}}) {
         best[name] = std::nullopt;
@@ -84,10 +85,7 @@ namespace detail {
 /// *Precondition:* the result is `plan_amp`'s for the problem. *Throws* `input_error`.
 [[nodiscard]] inline pipeline_plan make_pipeline_plan(strategy_problem const& p, amp_result const& r, std::map<std::string, std::optional<double>> baselines) {
     auto plan = r.best ? make_pipeline_plan(p, r.record[*r.best].plan) : detail::blank_pipeline_plan(p);
-    plan.status = r.status;
-    plan.which_limit = r.which_limit;
-    plan.reason = r.reason;
-    plan.lower_bound = r.lower_bound.value;
+    static_cast<search::outcome<>&>(plan) = r.plain();
     plan.space = r.space;
     plan.baselines = std::move(baselines);
     plan.statistics = {{"shapes", r.statistics.shapes}, {"bounded", r.statistics.bounded}, {"infeasible", r.statistics.infeasible},
@@ -146,10 +144,8 @@ namespace detail {
     }
     plan.provenance.planner = "ditto";
     plan.micro_batches = (p.micro_batches + among - 1) / among;
-    plan.status = t.status;
-    plan.which_limit = t.which_limit;
-    plan.reason = t.reason;
-    plan.lower_bound = std::isfinite(t.lower_bound.value) ? t.lower_bound.value : 0;
+    static_cast<search::outcome<>&>(plan) = t.plain();
+    if (!std::isfinite(plan.lower_bound)) plan.lower_bound = 0;
     plan.space = "pipelines of one copy in these layers";
     plan.statistics = {{"states", t.statistics.states}, {"intervals", t.statistics.intervals}, {"cells", t.statistics.cells}};
     plan.seconds = t.statistics.seconds;
@@ -157,7 +153,7 @@ namespace detail {
     std::vector<bool> in_use(type_of_machine.size());
     for (auto const& stage : plan.stages)
         for (auto const& group : stage.devices) in_use[plan.devices[group.front()].machine] = true;
-    if (auto const idle = std::ranges::count(in_use, false); idle > 0) plan.warnings.push_back(std::to_string(idle) + (idle == 1 ? " machine is" : " machines are") + " left out");
+    if (auto const idle = algorithm::count(in_use, false); idle > 0) plan.warnings.push_back(std::to_string(idle) + (idle == 1 ? " machine is" : " machines are") + " left out");
     plan.time.pipeline = t.cost->total;
     seconds busy;
     for (auto const& stage : plan.stages) busy += stage.time;
@@ -177,6 +173,7 @@ template <pipeline_schedule Schedule = one_f_one_b>
     auto plan = detail::lay_out(p, d.best, machines, 1, numbers);
     if constexpr (requires { Schedule::name; }) plan.schedule = Schedule::name;
     else plan.schedule = "other";
+    if constexpr (requires { schedule.more_slots; }) plan.more_slots = schedule.more_slots;
     if (d.recovered) plan.baselines["folded and recovered"] = d.recovered->value;
     if (!d.best.cost) return plan;
     auto stages = d.best.stages;

@@ -3,14 +3,14 @@
 /// @brief What a pipeline plan costs, priced anew from the program and a cluster, and whether it says so.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/pipeline/schedule.hpp>
 #include <heddle/plan/figures.hpp>
 #include <heddle/planner/pipeline_plans.hpp>
 #include <heddle/planner/program_pipelines.hpp>
-#include <heddle/planner/tensor_groups.hpp>
+#include <heddle/synthesis/tensor_groups.hpp>
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <map>
 #include <optional>
@@ -58,7 +58,7 @@ namespace detail {
         for (auto const d : group)
             if (plan.devices[d].machine != machine) throw input_error("pipeline plan, stage " + std::to_string(stages.size()), "its devices are on several machines, expected one");
         for (std::size_t type = 0; type < numbers.size(); ++type)
-            if (auto const at = std::ranges::find(numbers[type], machine); at != numbers[type].end()) {
+            if (auto const at = algorithm::find(numbers[type], machine); at != numbers[type].end()) {
                 stages.push_back({type, static_cast<std::size_t>(at - numbers[type].begin()), group.size(), stage.first, stage.end});
                 if (!p.may_take(type, 0, group.size()))
                     throw input_error("pipeline plan, stage " + std::to_string(stages.size() - 1), "has more devices than its machine");
@@ -67,19 +67,21 @@ namespace detail {
     return stages;
 }
 
-/// Calls `use` with the schedule that a plan's time is estimated by, known by its name. How many slots Oobleck's estimate was told to add is in no plan: those
-/// that come nearest to the plan's time. *Throws* `input_error` for another name. *Precondition:* the plan exists.
+/// Calls `use` with the schedule that a plan's time is estimated by, known by its name. *Throws* `input_error` for another name, and for one that cannot run the
+/// plan. *Precondition:* the plan exists.
 template <class Use>
 void with_schedule(pipeline_plan const& plan, Use const& use) {
+    std::string const place = "pipeline plan, schedule";
+    bool const is_estimate = plan.schedule == oobleck_estimate::name;
+    if (plan.more_slots != 0 && !is_estimate) throw input_error(place, "is '" + plan.schedule + "', but slots are added, which only '" + oobleck_estimate::name + "' does");
     if (plan.schedule == one_f_one_b::name) return use(one_f_one_b{});
     if (plan.schedule == gpipe::name) return use(gpipe{});
-    if (plan.schedule != oobleck_estimate::name)
-        throw input_error("pipeline plan, schedule", "is '" + plan.schedule + "', expected '" + one_f_one_b::name + "', '" + gpipe::name + "' or '" + oobleck_estimate::name + "'");
-    std::vector<double> times;
-    for (auto const& s : plan.stages) times.push_back(s.time.value);
-    double const slowest = std::ranges::max(times);
-    double const slots = slowest > 0 ? (plan.time.pipeline.value - iteration_time(std::span<double const>(times), plan.micro_batches, oobleck_estimate{})) / slowest : 0;
-    use(oobleck_estimate{std::abs(slots) < 1e15 ? std::llround(slots) : 0});
+    if (!is_estimate) throw input_error(place, "is '" + plan.schedule + "', expected '" + one_f_one_b::name + "', '" + gpipe::name + "' or '" + oobleck_estimate::name + "'");
+    oobleck_estimate const estimate{plan.more_slots};
+    if (!estimate.can_run({plan.stages.size(), plan.micro_batches}))
+        throw input_error(place, "cannot run " + std::to_string(plan.micro_batches) + " micro-batches on " + std::to_string(plan.stages.size()) + " stages with " +
+                                     std::to_string(plan.more_slots) + " slots added");
+    use(estimate);
 }
 
 } // namespace detail
@@ -127,6 +129,7 @@ template <single_device_program Program>
     made.provenance = what.provenance;
     made.groups = what.groups;
     made.schedule = what.schedule;
+    made.more_slots = what.more_slots;
     made.micro_batch_size = what.micro_batch_size;
     made.global_batch = what.global_batch;
     return made;
@@ -153,7 +156,7 @@ template <single_device_program Program>
             auto const &said = plan.devices[d], &found = again.devices[d];
             std::string const device = "device " + std::to_string(d);
             detail::require_figure(said.machine == found.machine, device + " is on machine " + std::to_string(said.machine) + ", in the cluster on " + std::to_string(found.machine));
-            detail::require_near(said.memory.value, found.memory.value, found.memory_limit.value, device + ": its memory", " bytes");
+            detail::require_near(said.memory.value, found.memory.value, 0, device + ": its memory", " bytes");
             limits.add(device, said.memory_limit, found.memory_limit);
         }
         limits.check();
@@ -213,7 +216,7 @@ template <single_device_program Program>
 /// Whether what the stages hold follows from the model alone: where stages have one device each and, of templates, could not have more.
 [[nodiscard]] inline bool has_plain_memory(pipeline_plan const& p) {
     bool const is_alone = std::ranges::adjacent_find(p.devices, {}, &placed_device::machine) == p.devices.end();
-    return std::ranges::all_of(p.stages, [](pipeline_stage const& s) { return s.degree() == 1; }) && (is_alone || p.provenance.planner != "ditto");
+    return algorithm::all_of(p.stages, [](pipeline_stage const& s) { return s.degree() == 1; }) && (is_alone || p.provenance.planner != "ditto");
 }
 
 /// The same, and whether stages hold what the model says, where it does so alone. *Precondition.* `verify` has passed the plan.
@@ -225,7 +228,7 @@ template <single_device_program Program>
         cluster c;
         c.name = "the plan's devices";
         for (std::size_t d = 0; d < p.devices.size(); ++d) {
-            auto const known = std::ranges::find(c.types, p.devices[d].type, &device_type::name);
+            auto const known = algorithm::find(c.types, p.devices[d].type, &device_type::name);
             c.machines.push_back({.type = static_cast<std::size_t>(known - c.types.begin())});
             alone.devices[d].machine = d;
             if (known == c.types.end())
@@ -234,7 +237,7 @@ template <single_device_program Program>
         c.inter = network_link{bytes_per_second(1), seconds(0)};
         auto const again = priced(program, alone, c);
         for (std::size_t d = 0; d < p.devices.size(); ++d)
-            detail::require_near(p.devices[d].memory.value, again.devices[d].memory.value, p.devices[d].memory_limit.value, "device " + std::to_string(d) + ": its memory", " bytes");
+            detail::require_near(p.devices[d].memory.value, again.devices[d].memory.value, 0, "device " + std::to_string(d) + ": its memory", " bytes");
     });
 }
 
@@ -253,9 +256,9 @@ template <single_device_program Program>
     if (!found && p.provenance.planner == "ditto" && compared(machine_split::halves)) found = {};
     if (!found) return found;
     for (auto const& [size, group] : p.groups) {
-        auto const stage = std::ranges::find_if(p.stages, [&, n = size](auto const& s) { return s.degree() == n; });
+        auto const stage = algorithm::find_if(p.stages, [&, n = size](auto const& s) { return s.degree() == n; });
         if (stage == p.stages.end()) return {false, "groups of " + std::to_string(size) + ": no stage has one"};
-        auto const type = std::ranges::find(c.types, p.devices[stage->devices.front().front()].type, &device_type::name) - c.types.begin();
+        auto const type = algorithm::find(c.types, p.devices[stage->devices.front().front()].type, &device_type::name) - c.types.begin();
         if (auto const checked = verify_figures(group, tensor_group_of(c, static_cast<std::size_t>(type), size)); !checked)
             return {false, "groups of " + std::to_string(size) + ": " + checked.problem};
     }
@@ -265,6 +268,8 @@ template <single_device_program Program>
 /// The fields of a pipeline plan's file that nobody can derive from the plan, its model and its cluster.
 [[nodiscard]] inline std::vector<std::string> claims_of(pipeline_plan const& p, bool has_cluster) {
     std::vector<std::string> claims{"status", "lower_bound", "space"};
+    if (p.schedule != one_f_one_b::name) claims.push_back("schedule"); // what runs is 1F1B
+    if (p.more_slots != 0) claims.push_back("more_slots");
     if (!p.baselines.empty()) claims.push_back("baselines");
     for (char const* field : {"statistics", "seconds"}) claims.push_back(field);
     if (!p.groups.empty())

@@ -3,10 +3,11 @@
 /// @brief AMP and Ditto from a program and a cluster to a pipeline plan.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/planner/pipeline_plans.hpp>
-#include <heddle/planner/program_profile.hpp>
-#include <heddle/planner/tensor_groups.hpp>
 #include <heddle/search/deadline.hpp>
+#include <heddle/synthesis/program_profile.hpp>
+#include <heddle/synthesis/tensor_groups.hpp>
 #include <heddle/theory/batch_split.hpp>
 
 #include <algorithm>
@@ -63,7 +64,7 @@ template <single_device_program Program>
     machine_numbers numbers(types.size());
     std::size_t next = 0;
     for (auto const& m : c.machines)
-        for (int n = 0; n < m.count; ++n) numbers[static_cast<std::size_t>(std::ranges::find(types, m.type) - types.begin())].push_back(next++);
+        for (int n = 0; n < m.count; ++n) numbers[static_cast<std::size_t>(algorithm::find(types, m.type) - types.begin())].push_back(next++);
     return numbers;
 }
 
@@ -101,7 +102,7 @@ template <single_device_program Program, pipeline_schedule Schedule = one_f_one_
     auto const samples = options.profile.global_batch.value_or(batch_size_of(indexed));
     auto sizes = divisors(samples);
     if (options.micro_batch_size) {
-        if (std::ranges::find(sizes, *options.micro_batch_size) == sizes.end())
+        if (algorithm::find(sizes, *options.micro_batch_size) == sizes.end())
             throw input_error("micro-batch", std::to_string(*options.micro_batch_size) + " samples, expected a number that divides the batch of " + std::to_string(samples));
         sizes = {*options.micro_batch_size};
     }
@@ -145,13 +146,9 @@ template <single_device_program Program, pipeline_schedule Schedule = one_f_one_
     best->provenance.cluster = c.name;
     best->global_batch = samples;
     best->seconds = until.elapsed();
-    if (best->exists()) {
-        best->lower_bound = std::min(bound, best->cost());
-        best->status = best->gap() <= 1e-12 ? search::status::optimal : is_open ? search::status::limit : search::status::feasible;
-    } else if (is_open) {
-        best->status = search::status::limit;
-    }
-    best->which_limit = best->status == search::status::limit ? limit : search::limit_kind::none;
+    best->which_limit = is_open ? limit : search::limit_kind::none;
+    if (best->exists()) search::conclude(*best, best->cost(), bound);
+    else if (is_open) best->status = search::status::limit;
     detail::describe(*best, program, layers, c, options.profile.training);
     if (best->stages.size() > 1) best->warnings.push_back("what stages send each other is not counted");
     return *std::move(best);

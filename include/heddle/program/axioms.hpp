@@ -5,6 +5,7 @@
 /// For the tests of whoever plugs in a representation of their own: `CHECK(broken_axioms(p).empty())`, in any framework.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/program/indexed_program.hpp>
 
 #include <algorithm>
@@ -111,8 +112,8 @@ private:
                 else seen[k] = true;
             }
         }
-        auto const empty = std::ranges::count_if(rule.terms, [](auto const& term) { return term.empty(); });
-        if (empty > 0 && std::ranges::find(seen, false) == seen.end()) add(operator_text(o), "has a term without an operand");
+        auto const empty = algorithm::count_if(rule.terms, [](auto const& term) { return term.empty(); });
+        if (empty > 0 && algorithm::find(seen, false) == seen.end()) add(operator_text(o), "has a term without an operand");
         if (empty > 1) add(operator_text(o), "has " + std::to_string(empty) + " terms without an operand, expected one at most");
     }
 

@@ -3,6 +3,7 @@
 /// @brief Makes a program of traced calls and remembers which of them no rule describes: what readers of graphs have in common.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/program/operators.hpp>
 
 #include <algorithm>
@@ -40,7 +41,7 @@ public:
         auto added = add_call(builder, call, rules);
         if (joined && added.is_known) concatenations_.emplace(*joined, added.results.front());
         if (!added.is_known) {
-            auto known = std::ranges::find(missing_, call.target, &missing_rule::target);
+            auto known = algorithm::find(missing_, call.target, &missing_rule::target);
             if (known == missing_.end()) known = missing_.insert(missing_.end(), {call.target, 0});
             ++known->calls;
         }

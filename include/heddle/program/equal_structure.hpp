@@ -3,6 +3,7 @@
 /// @brief Whether two programs are one at other extents.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/program/indexed_program.hpp>
 
 #include <algorithm>
@@ -11,7 +12,7 @@ namespace heddle {
 
 /// Whether two programs differ in extents alone: factors, loops and derivatives are the same by number.
 [[nodiscard]] inline bool have_equal_structure(indexed_program const& a, indexed_program const& b) {
-    auto const same = [](auto const& left, auto const& right, auto&& equal) { return std::ranges::equal(left, right, equal); };
+    auto const same = [](auto const& left, auto const& right, auto&& equal) { return algorithm::equal(left, right, equal); };
     return same(a.tensors, b.tensors, [&](auto const& x, auto const& y) {
                return x.has_cotangent == y.has_cotangent && x.inside == y.inside &&
                       same(x.factors, y.factors, [](factor const& f, factor const& g) { return f.dimension == g.dimension; });

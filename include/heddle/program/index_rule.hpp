@@ -19,6 +19,7 @@
 ///   an affine operator is `(i), (j) -> (j); _ + 1`.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/base/error.hpp>
 #include <heddle/program/tensor.hpp>
 
@@ -142,7 +143,7 @@ private:
             at_ = begin;
             fail("an index name, '1', '_' or '('");
         }
-        auto const found = std::ranges::find(rule_.indices, name, &loop_index::name);
+        auto const found = algorithm::find(rule_.indices, name, &loop_index::name);
         auto const number = found == rule_.indices.end() ? add_index(name, index_kind::reduction)
                                                          : static_cast<std::uint16_t>(found - rule_.indices.begin());
         if (blocked) rule_.indices[number].kind = index_kind::blocked;
@@ -163,7 +164,7 @@ private:
         do {
             auto& term = rule_.terms.emplace_back();
             if (accept("_")) {
-                bool const is_second = std::ranges::count_if(rule_.terms, [](auto const& t) { return t.empty(); }) > 1;
+                bool const is_second = algorithm::count_if(rule_.terms, [](auto const& t) { return t.empty(); }) > 1;
                 if (is_second) fail("one term '_' at most");
                 continue;
             }
@@ -181,8 +182,8 @@ private:
                 term.push_back(static_cast<std::uint8_t>(number));
             } while (accept("*"));
         } while (accept("+"));
-        bool const all_named = std::ranges::find(seen, false) == seen.end();
-        if (all_named && std::ranges::any_of(rule_.terms, [](auto const& t) { return t.empty(); })) fail("an operand in no term, which '_' is made of");
+        bool const all_named = algorithm::find(seen, false) == seen.end();
+        if (all_named && algorithm::any_of(rule_.terms, [](auto const& t) { return t.empty(); })) fail("an operand in no term, which '_' is made of");
     }
 
     void classify() {
@@ -223,7 +224,7 @@ inline std::vector<shape> bind_extents(index_rule& rule, std::span<shape const> 
         for (extent e : n < operands.size() ? operands[n] : results[n - operands.size()]) check_positive(e, "operand or result");
     for (auto const& [name, value] : given) {
         check_positive(value, "index '" + name + "'");
-        auto found = std::ranges::find(rule.indices, name, &loop_index::name);
+        auto found = algorithm::find(rule.indices, name, &loop_index::name);
         if (found != rule.indices.end()) found->extent = value;
     }
     bool progress = true;

@@ -6,6 +6,7 @@
 /// Everything after `program/` reads this and no longer cares whose program it was.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/program/concepts.hpp>
 
 #include <boost/container/flat_set.hpp>
@@ -90,9 +91,9 @@ struct indexed_operator {
 /// Whether a loop cuts a term of an operator's result: an operand that it lists has the loop or, where it lists none, one that no term lists.
 [[nodiscard]] inline bool cuts_term(indexed_operator const& op, split_loop const& loop, std::vector<std::uint8_t> const& term) {
     auto const has_loop = [&](std::size_t k) { return loop.operands[k] != no_factor; };
-    if (!term.empty()) return std::ranges::any_of(term, has_loop);
+    if (!term.empty()) return algorithm::any_of(term, has_loop);
     for (std::size_t k = 0; k < op.operands.size(); ++k) {
-        bool const is_listed = std::ranges::any_of(op.terms, [&](auto const& other) { return std::ranges::find(other, k) != other.end(); });
+        bool const is_listed = algorithm::any_of(op.terms, [&](auto const& other) { return algorithm::find(other, k) != other.end(); });
         if (!is_listed && has_loop(k)) return true;
     }
     return false;
@@ -228,7 +229,7 @@ inline factor_number find_factor(index_rule const& rule, indexed_access const& a
         extent base = 1;
         for (auto i = access[d].rbegin(); i != access[d].rend(); ++i) {
             if (*i == index) {
-                auto const match = std::ranges::find(factors, factor{static_cast<std::uint16_t>(d), high / low, base * low, segment});
+                auto const match = algorithm::find(factors, factor{static_cast<std::uint16_t>(d), high / low, base * low, segment});
                 if (match == factors.end() || found != no_factor) whole = false;
                 else found = static_cast<factor_number>(match - factors.begin());
             }
@@ -252,7 +253,7 @@ template <class Program>
     }
     for (auto& list : touching) {
         if (list.empty()) list.push_back(segment_number{0});
-        std::ranges::sort(list);
+        algorithm::sort(list);
         list.erase(std::unique(list.begin(), list.end()), list.end());
     }
     return touching;
@@ -330,7 +331,7 @@ inline void keep_backward_of_loss(indexed_program& p) {
     std::vector<bool> reaches(p.tensors.size());
     reaches[p.loss] = true;
     for (auto& op : p.operators | std::views::reverse) {
-        if (std::ranges::any_of(op.results, [&](tensor_id t) { return reaches[t] && p.tensors[t].has_cotangent; })) {
+        if (algorithm::any_of(op.results, [&](tensor_id t) { return reaches[t] && p.tensors[t].has_cotangent; })) {
             for (tensor_id t : op.operands) reaches[t] = true;
             continue;
         }
@@ -411,7 +412,7 @@ template <single_device_program Program>
                 for (std::size_t k = 0; k < op.results.size(); ++k)
                     loop.results.push_back(detail::find_factor(rule, rule.results[k], result.tensors[op.results[k]].factors, op.segment, i, low, high, whole));
                 if (index.forward_statistics + index.backward_statistics > 0)
-                    if (auto const k = std::ranges::find_if(loop.operands, [](auto f) { return f != no_factor; }); k != loop.operands.end()) {
+                    if (auto const k = algorithm::find_if(loop.operands, [](auto f) { return f != no_factor; }); k != loop.operands.end()) {
                         auto const operand = static_cast<std::size_t>(k - loop.operands.begin());
                         auto const rows = detail::row_count(rule, rule.operands[operand]);
                         loop.statistic = bytes(static_cast<double>(rows) * element_size(result.tensors[op.results[0]].info.type));

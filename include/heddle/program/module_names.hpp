@@ -3,6 +3,7 @@
 /// @brief Which module of a model a parameter belongs to, by its name.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/base/requirements.hpp>
 
 #include <algorithm>
@@ -19,7 +20,7 @@ namespace heddle {
     for (std::size_t begin = 0, end = 0; end != std::string_view::npos; begin = end + 1) {
         end = name.find('.', begin);
         auto const part = name.substr(begin, end == std::string_view::npos ? end : end - begin);
-        if (end != std::string_view::npos && std::ranges::any_of(part, [](char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }))
+        if (end != std::string_view::npos && algorithm::any_of(part, [](char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }))
             return std::string(name.substr(0, end));
     }
     return std::nullopt;

@@ -4,6 +4,7 @@
 /// `heddle.hpp`: it takes a second to compile.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/program/concepts.hpp>
 
 #include <boost/graph/compressed_sparse_row_graph.hpp>
@@ -33,7 +34,7 @@ template <single_device_program Program>
             if (producer[t] != nobody) edges.emplace_back(producer[t], o);
         for (tensor_id t : access::results(p, o)) producer[t] = o;
     }
-    std::ranges::sort(edges);
+    algorithm::sort(edges);
     edges.erase(std::unique(edges.begin(), edges.end()), edges.end());
     return {boost::edges_are_unsorted_multi_pass, edges.begin(), edges.end(), count};
 }

@@ -6,6 +6,7 @@
 /// shapes do not: flops, what the backward reads, the class its time is looked up under.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/program/detail/attention_operators.hpp>
 #include <heddle/program/detail/cell_operators.hpp>
 #include <heddle/program/detail/lookup_operators.hpp>
@@ -191,7 +192,7 @@ using variant_table = std::map<std::pair<std::string_view, std::string_view>, de
 /// Whether functions of this module are torch's; a method has no module.
 [[nodiscard]] inline bool is_torch_module(std::string_view module) {
     constexpr std::array<std::string_view, 7> modules{"", "torch", "torch.functional", "torch.nn.functional", "torch._C._nn", "operator", "_operator"};
-    return std::ranges::find(modules, module) != modules.end();
+    return algorithm::find(modules, module) != modules.end();
 }
 
 /// What an operator of a program is called whose target this is.
@@ -258,7 +259,7 @@ inline void check_results(call_view const& c, index_rule rule, described_operato
     std::vector<std::uint8_t> result;
     for (std::size_t k = 0; k < rule.operands.size(); ++k) {
         auto const number = static_cast<std::uint8_t>(k);
-        bool const is_summand = std::ranges::any_of(rule.terms, [&](auto const& term) { return term.size() == 1 && term.front() == number; });
+        bool const is_summand = algorithm::any_of(rule.terms, [&](auto const& term) { return term.size() == 1 && term.front() == number; });
         if (!is_summand) result.push_back(number);
     }
     return result;
@@ -279,7 +280,7 @@ inline std::vector<tensor_id> add_foreign(program_builder& builder, call_view co
     index_rule rule = foreign_rule(c, text);
     if (auto described = describe_if_allowed(c); described && described->operands == c.call().operands) options.attributes = described->options.attributes;
     else options.attributes["unknown_arguments"] = just(true);
-    bool const product = std::ranges::any_of(rule.terms, [](auto const& term) { return term.size() > 1; });
+    bool const product = algorithm::any_of(rule.terms, [](auto const& term) { return term.size() > 1; });
     if (!product) options.forward = touched_elements(c);
     if (rule.operands.size() == c.call().operands.size()) options.saved_operands = read_again(rule);
     return builder.apply_multi(kind_of(c.call().target), std::move(rule), c.call().operands, std::move(options));

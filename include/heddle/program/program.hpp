@@ -3,6 +3,7 @@
 /// @brief The library's own program and its builder.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/base/error.hpp>
 #include <heddle/program/concepts.hpp>
 #include <heddle/program/index_rule.hpp>
@@ -250,12 +251,12 @@ private:
         for (auto const& term : op.rule.terms) {
             if (term.size() < 2) continue;
             product = true;
-            derivatives += std::ranges::count_if(term, is_differentiable);
+            derivatives += algorithm::count_if(term, is_differentiable);
             for (auto k : term)
-                if (std::ranges::any_of(term, [&](auto other) { return other != k && is_differentiable(other); })) factors.push_back(k);
+                if (algorithm::any_of(term, [&](auto other) { return other != k && is_differentiable(other); })) factors.push_back(k);
         }
-        std::ranges::sort(factors);
-        bool const differentiated = !options.stops_gradient && std::ranges::any_of(op.operands, [&](tensor_id t) { return static_cast<bool>(differentiable_[t]); });
+        algorithm::sort(factors);
+        bool const differentiated = !options.stops_gradient && algorithm::any_of(op.operands, [&](tensor_id t) { return static_cast<bool>(differentiable_[t]); });
         work.forward = options.is_view ? flops(0) : options.forward.value_or(flops((product ? 2 : 1) * points));
         work.backward = !differentiated || options.is_view ? flops(0)
                         : options.backward ? *options.backward
@@ -271,7 +272,7 @@ private:
         used[loss] = true;
         for (std::size_t o = p.operators_.size(); o-- > 0;) {
             auto const& op = p.operators_[o];
-            kept[o] = std::ranges::any_of(op.results, [&](tensor_id t) { return static_cast<bool>(used[t]); });
+            kept[o] = algorithm::any_of(op.results, [&](tensor_id t) { return static_cast<bool>(used[t]); });
             if (!kept[o]) continue;
             for (auto t : op.operands) used[t] = true;
             for (auto t : op.results) used[t] = true;

@@ -3,10 +3,10 @@
 /// @brief Simulated annealing: random steps between states, worse ones accepted ever more rarely.
 #pragma once
 
+#include <heddle/search/budget.hpp>
 #include <heddle/search/mix_bits.hpp>
-#include <heddle/search/result.hpp>
+#include <heddle/search/outcome.hpp>
 
-#include <chrono>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -70,14 +70,10 @@ struct annealing_statistics {
     double seconds = 0;
 };
 
+/// `feasible` after all steps; `limit` where stopped, or where no state with a finite cost was met.
 template <class State>
-struct annealing_result {
-    /// `feasible` after all steps; `limit` where stopped, or where no state with a finite cost was met.
-    search::status status = search::status::limit;
-    limit_kind which_limit = limit_kind::none;
+struct annealing_result : outcome<> {
     std::optional<double> cost;
-    /// That of the options.
-    double lower_bound = 0;
     /// The first of those with the least cost.
     std::optional<State> state;
     annealing_statistics statistics;
@@ -114,10 +110,8 @@ namespace detail {
 template <annealing_problem Problem, class Visitor = no_annealing_visitor>
 [[nodiscard]] annealing_result<typename Problem::state> anneal(Problem const& p, annealing_options const& o = {}, Visitor&& visitor = {}) {
     using state_type = typename Problem::state;
-    auto const start = std::chrono::steady_clock::now();
-    auto const elapsed = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); };
+    budget left(o);
     annealing_result<state_type> out;
-    out.lower_bound = o.lower_bound;
     random_stream random(o.seed);
     double least = std::numeric_limits<double>::infinity();
 
@@ -131,7 +125,7 @@ template <annealing_problem Problem, class Visitor = no_annealing_visitor>
             out.state = here;
         }
         if constexpr (requires { { visitor.on_accept(*here, cost) } -> std::convertible_to<bool>; })
-            if (!visitor.on_accept(*here, cost)) out.which_limit = limit_kind::stopped;
+            if (!visitor.on_accept(*here, cost)) left.stop();
     };
     {
         state_type first = p.initial();
@@ -139,10 +133,7 @@ template <annealing_problem Problem, class Visitor = no_annealing_visitor>
         accept(std::move(first), cost);
     }
     double const cooling = o.cooling.value_or(detail::cooling_to_a_thousandth(o.steps));
-    for (double temperature = o.temperature; out.statistics.steps < o.steps && least > o.lower_bound; temperature *= cooling) {
-        if (o.stop.stop_requested()) out.which_limit = limit_kind::stopped;
-        if (o.time_limit_seconds && elapsed() >= *o.time_limit_seconds) out.which_limit = limit_kind::time;
-        if (out.which_limit != limit_kind::none) break;
+    for (double temperature = o.temperature; out.statistics.steps < o.steps && least > o.lower_bound && !left.is_spent(out.statistics.steps); temperature *= cooling) {
         ++out.statistics.steps;
         state_type next = p.neighbour(*here, random);
         double const cost = p.cost(next), chance = random.unit();
@@ -152,15 +143,11 @@ template <annealing_problem Problem, class Visitor = no_annealing_visitor>
         out.statistics.improved += cost < least;
         accept(std::move(next), cost);
     }
-    out.statistics.seconds = elapsed();
+    out.statistics.seconds = left.elapsed();
     if (out.state) out.cost = least;
-    if (least <= o.lower_bound) {
-        out.status = status::optimal;
-        out.which_limit = limit_kind::none;
-    } else if (out.which_limit == limit_kind::none) {
-        out.status = out.cost ? status::feasible : status::limit;
-        if (!out.cost) out.which_limit = limit_kind::labels;
-    }
+    out.which_limit = left.reached();
+    if (!out.cost && out.which_limit == limit_kind::none) out.which_limit = limit_kind::labels;
+    conclude(out, out.cost, o.lower_bound, least);
     return out;
 }
 

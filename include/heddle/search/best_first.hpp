@@ -3,11 +3,12 @@
 /// @brief A* over states and labels with dominance.
 #pragma once
 
-#include <heddle/search/block_vector.hpp>
+#include <heddle/base/algorithm.hpp>
+#include <heddle/search/detail/label_search.hpp>
 #include <heddle/search/mix_bits.hpp>
 #include <heddle/search/problem.hpp>
 #include <heddle/search/result.hpp>
-#include <heddle/search/state_table.hpp>
+#include <heddle/search/visitor.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -16,22 +17,10 @@
 #include <functional>
 #include <limits>
 #include <queue>
-#include <span>
 #include <utility>
 #include <vector>
 
 namespace heddle::search {
-
-/// A visitor may have `bool on_expand(progress const&)`; false stops the search. And `void on_solution(progress const&)`,
-/// called for each new incumbent; for the last only, if one expansion finds several.
-struct no_visitor {};
-
-template <class Visitor>
-concept expansion_visitor = requires(Visitor& v, progress const& p) {
-    { v.on_expand(p) } -> std::convertible_to<bool>;
-};
-template <class Visitor>
-concept solution_visitor = requires(Visitor& v, progress const& p) { v.on_solution(p); };
 
 namespace detail {
 
@@ -40,75 +29,57 @@ struct index_of { struct type {}; };
 template <subsuming_problem Problem>
 struct index_of<Problem> { using type = typename Problem::subsumption_index; };
 
+/// The fingerprint is the same for paths that count as one solution, see `extended`.
+struct path_identity {
+    std::uint64_t fingerprint;
+};
+
 template <problem Problem>
-class best_first_run {
+class best_first_run : label_search<Problem, options, path_identity> {
+    using base = label_search<Problem, options, path_identity>;
+    using base::none, base::problem_, base::options_, base::budget_, base::wanted_, base::incumbent_, base::statistics_, base::nodes_, base::states_, base::first_;
+    using base::cost_of, base::is_hopeless, base::is_bounded, base::is_over, base::report_solution;
     using state_type = typename Problem::state;
     using label_type = typename Problem::label;
     using action_type = typename Problem::action;
     using clock = std::chrono::steady_clock;
 
 public:
-    best_first_run(Problem const& p, options const& o) : problem_(p), options_(o), wanted_(o.cutoff) {
-        options_.solution_count = std::max<std::size_t>(1, o.solution_count);
-    }
+    best_first_run(Problem const& p, options const& o) : base(p, o) { options_.solution_count = std::max<std::size_t>(1, o.solution_count); }
 
     template <class Visitor>
     result<action_type> run(Visitor& visitor) {
-        auto const start = clock::now();
-        auto const elapsed = [&] { return seconds(clock::now() - start); };
-        result<action_type> out;
         double proven = -std::numeric_limits<double>::infinity();
-        auto const now = [&] {
-            if (solutions_.empty()) return progress{statistics_, proven, {}};
-            double const cost = cost_of(solutions_.front());
-            return progress{statistics_, std::min(proven, cost), cost};
-        };
         {
             auto [state, label] = problem_.initial();
             insert(std::move(state), std::move(label), {std::numeric_limits<double>::lowest(), 0, none}, {});
         }
-        std::size_t best = none;
+        std::uint32_t best = none;
+        auto const tell = [&] {
+            if (!solutions_.empty() && std::exchange(best, solutions_.front()) != solutions_.front()) report_solution(visitor, proven);
+        };
         while (!open_.empty()) {
-            if constexpr (solution_visitor<Visitor>)
-                if (!solutions_.empty() && solutions_.front() != best) { best = solutions_.front(); visitor.on_solution(now()); }
+            tell();
             auto const top = open_.top();
             if (is_hopeless(top.bound)) { proven = std::max(proven, std::min(top.bound, wanted_)); break; }
             if (nodes_[top.node].dead) { open_.pop(); continue; }
             proven = std::max(proven, top.bound);
-            out.which_limit = spent(elapsed);
-            if constexpr (expansion_visitor<Visitor>)
-                if (out.which_limit == limit_kind::none && !visitor.on_expand(now())) out.which_limit = limit_kind::stopped;
-            if (out.which_limit != limit_kind::none) break;
+            if (is_over(visitor, proven)) break;
             open_.pop();
             expand(top);
         }
         if (open_.empty()) proven = std::numeric_limits<double>::infinity();
-        if constexpr (solution_visitor<Visitor>)
-            if (!solutions_.empty() && solutions_.front() != best) visitor.on_solution(now());
+        tell();
         statistics_.kept = nodes_.size();
-        statistics_.seconds = elapsed();
         scale_samples();
-        out.statistics = statistics_;
-        finish(out, proven);
-        return out;
+        return base::concluded(solutions_, budget_.reached(), proven);
     }
 
 private:
-    static constexpr std::uint32_t none = ~std::uint32_t{0};
     /// Of so many expansions one is timed: a look at the clock takes as long as a simple insertion.
     static constexpr std::size_t sampled = 32;
     static constexpr bool has_hashed_actions = requires(action_type const& a) { { std::hash<action_type>{}(a) } -> std::convertible_to<std::size_t>; };
 
-    struct node_type {
-        /// The same for paths that count as one solution, see `extended`.
-        std::uint64_t fingerprint;
-        std::uint32_t state, parent;
-        /// The next label of the same state.
-        std::uint32_t next;
-        bool dead;
-        label_type label;
-        action_type action;
-    };
     struct entry {
         double bound;
         std::uint32_t depth, node;
@@ -121,31 +92,6 @@ private:
     };
 
     static double seconds(clock::duration d) { return std::chrono::duration<double>(d).count(); }
-
-    [[nodiscard]] bool is_hopeless(double bound) const { return detail::is_hopeless(bound, wanted_, options_); }
-
-    /// Looks at the clock about every millisecond, or after every expansion where one takes longer.
-    template <class Elapsed>
-    [[nodiscard]] bool is_late(Elapsed const& elapsed) {
-        if (!options_.time_limit_seconds || statistics_.expanded < next_look_) return false;
-        double const now = elapsed();
-        auto const since = static_cast<double>(statistics_.expanded - std::exchange(last_look_, statistics_.expanded));
-        double const pace = since / std::max(now - std::exchange(last_time_, now), 1e-9);
-        next_look_ = statistics_.expanded + static_cast<std::size_t>(std::clamp(1e-3 * pace, 1.0, 64.0));
-        return now >= *options_.time_limit_seconds;
-    }
-
-    template <class Elapsed>
-    [[nodiscard]] limit_kind spent(Elapsed const& elapsed) {
-        if (nodes_.size() >= options_.label_limit) return limit_kind::labels;
-        if (statistics_.compared >= options_.comparison_limit) return limit_kind::comparisons;
-        if (bytes_ >= options_.memory_limit_bytes) return limit_kind::memory;
-        if (options_.stop.stop_requested()) return limit_kind::stopped;
-        if (is_late(elapsed)) return limit_kind::time;
-        return limit_kind::none;
-    }
-
-    [[nodiscard]] double cost_of(std::uint32_t goal) const { return problem_.total(nodes_[goal].label); }
 
     void expand(entry const& from) {
         auto& node = nodes_[from.node];
@@ -184,29 +130,17 @@ private:
     [[nodiscard]] static double settled(double bound, entry const& from) {
         return bound <= from.bound + 1e-12 * std::abs(from.bound) ? from.bound : bound;
     }
-    /// Whether labels of a bound are dropped; if so, takes note of it.
-    [[nodiscard]] bool is_bounded(double bound) {
-        if (!is_hopeless(bound)) return false;
-        ++statistics_.bounded;
-        least_bounded_ = std::min(least_bounded_, bound);
-        return true;
-    }
-
     void insert(state_type state, label_type label, entry const& from, action_type const& action) {
         double const bound = settled(problem_.bound(state, label), from);
         if (is_bounded(bound)) return;
         if (is_subsumed(state, label)) { ++statistics_.dominated; return; }
-        auto const [number, is_new] = states_.insert(std::move(state));
-        if (is_new) {
-            first_.push_back(none);
-            index(number);
-        }
+        auto const [number, is_new] = base::number_of(std::move(state));
+        if (is_new) index(number);
         auto const fingerprint = extended(from.node, action);
-        if (!make_room(number, label, fingerprint)) { ++statistics_.dominated; return; }
-
-        auto const me = static_cast<std::uint32_t>(nodes_.size());
-        nodes_.push_back({fingerprint, number, from.node, std::exchange(first_[number], me), false, std::move(label), action});
-        count_bytes(number, nodes_[me].label, is_new);
+        if (is_dominated(number, label, fingerprint)) { ++statistics_.dominated; return; }
+        if (options_.solution_count == 1) base::drop_dominated(number, label, [](auto const&) { return true; });
+        auto const me = base::add({fingerprint}, from.node, std::move(label), action);
+        base::put(me, number);
         if (!problem_.is_goal(states_[number])) {
             open_.push({bound, from.depth + 1, me});
         } else if (cost_of(me) < wanted_) {
@@ -217,39 +151,30 @@ private:
     /// Takes a goal among the solutions, unless it counts as one of them and is no cheaper.
     void offer(std::uint32_t goal) {
         auto const cost = [&](std::uint32_t n) { return cost_of(n); };
-        auto const same = std::ranges::find(solutions_, nodes_[goal].fingerprint, [&](auto n) { return nodes_[n].fingerprint; });
+        auto const same = algorithm::find(solutions_, nodes_[goal].more.fingerprint, [&](auto n) { return nodes_[n].more.fingerprint; });
         if (same != solutions_.end()) {
             if (cost(*same) <= cost(goal)) return;
             solutions_.erase(same);
         }
-        solutions_.insert(std::ranges::upper_bound(solutions_, cost(goal), {}, cost), goal);
+        solutions_.insert(algorithm::upper_bound(solutions_, cost(goal), {}, cost), goal);
         if (solutions_.size() > options_.solution_count) solutions_.pop_back();
+        incumbent_ = cost(solutions_.front());
         wanted_ = solutions_.size() < options_.solution_count ? options_.cutoff : cost(solutions_.back());
     }
 
-    /// Compares a label with those of its state: false if it is not wanted beside them; kills those that are not wanted beside it.
-    bool make_room(std::uint32_t state, label_type const& label, std::uint64_t fingerprint) {
+    /// Whether as many labels of a state as solutions are sought dominate one, or one does of a path that counts as the same.
+    bool is_dominated(std::uint32_t state, label_type const& label, std::uint64_t fingerprint) {
         better_.clear();
         for (auto n = first_[state]; n != none; n = nodes_[n].next) {
             if (nodes_[n].dead) continue;
             ++statistics_.compared;
             if (!problem_.dominates(nodes_[n].label, label)) continue;
-            auto const other = nodes_[n].fingerprint;
-            if (other == fingerprint) return false;
-            if (std::ranges::find(better_, other) == better_.end()) better_.push_back(other);
-            if (better_.size() >= options_.solution_count) return false;
+            auto const other = nodes_[n].more.fingerprint;
+            if (other == fingerprint) return true;
+            if (algorithm::find(better_, other) == better_.end()) better_.push_back(other);
+            if (better_.size() >= options_.solution_count) return true;
         }
-        if (options_.solution_count > 1) return true;
-        for (auto* link = &first_[state]; *link != none;) {
-            auto& n = nodes_[*link];
-            if (!n.dead && problem_.dominates(label, n.label)) {
-                ++statistics_.dominated;
-                n.dead = true;
-            }
-            if (n.dead) *link = n.next;
-            else link = &n.next;
-        }
-        return true;
+        return false;
     }
 
     /// The fingerprint of a path and one more action. Where actions can be hashed it is the same for all orders of them, else
@@ -257,7 +182,7 @@ private:
     [[nodiscard]] std::uint64_t extended(std::uint32_t path, action_type const& action) const {
         if (path == none || options_.solution_count == 1) return 0;
         if constexpr (has_hashed_actions) {
-            return nodes_[path].fingerprint + mix_bits(std::hash<action_type>{}(action) + golden_gamma);
+            return nodes_[path].more.fingerprint + mix_bits(std::hash<action_type>{}(action) + golden_gamma);
         } else {
             return nodes_.size();
         }
@@ -288,50 +213,12 @@ private:
         return false;
     }
 
-    void count_bytes(std::uint32_t state, label_type const& label, bool is_new) {
-        bytes_ += sizeof(node_type) + sizeof(entry);
-        if constexpr (requires { problem_.memory(label); }) bytes_ += problem_.memory(label);
-        if (!is_new) return;
-        bytes_ += sizeof(state_type) + 4 * sizeof(std::uint32_t);
-        if constexpr (requires { problem_.memory(states_[state]); }) bytes_ += problem_.memory(states_[state]);
-    }
-
-    void finish(result<action_type>& out, double proven) const {
-        double const bound = std::min({proven, wanted_, least_bounded_});
-        if (solutions_.empty()) return conclude(out, bound, wanted_);
-        auto const solution_of = [&](std::uint32_t node) {
-            solution<action_type> found{cost_of(node), {}};
-            for (auto n = node; nodes_[n].parent != none; n = nodes_[n].parent) found.actions.push_back(nodes_[n].action);
-            std::reverse(found.actions.begin(), found.actions.end()); // also of bool
-            return found;
-        };
-        auto first = solution_of(solutions_.front());
-        out.cost = first.cost;
-        out.actions = std::move(first.actions);
-        for (auto n : std::span(solutions_).subspan(1)) out.runners_up.push_back(solution_of(n));
-        conclude(out, bound, wanted_);
-    }
-
-    Problem const& problem_;
-    options options_;
-    /// The best ones, best first, and the cost that a further one has to beat.
+    /// The best ones, best first.
     std::vector<std::uint32_t> solutions_;
-    double wanted_;
-    /// Least bound of a label dropped because of the incumbent or the cutoff, which a gap lets be above it.
-    double least_bounded_ = std::numeric_limits<double>::infinity();
-    statistics statistics_;
-    /// Expansions at the last look at the clock and at the next one, and the time of the last.
-    std::size_t last_look_ = 0, next_look_ = 0;
-    double last_time_ = 0;
     std::size_t subsumption_compared_ = 0, subsumption_found_ = 0;
-    std::size_t bytes_ = 0;
-    block_vector<node_type> nodes_; // labels are read while successors are added
     std::priority_queue<entry> open_;
-    state_table<state_type> states_;
     /// The fingerprints of the labels that dominate the one being inserted.
     std::vector<std::uint64_t> better_;
-    /// By state, its newest label.
-    std::vector<std::uint32_t> first_;
     [[no_unique_address]] index_of<Problem>::type index_;
 };
 
@@ -349,13 +236,7 @@ private:
 /// *Reference.* HAP section 4.3, Fig. 10, with dominance of labels instead of comparison of costs.
 template <problem Problem, class Visitor = no_visitor>
 [[nodiscard]] result<typename Problem::action> best_first(Problem const& p, options const& o = {}, Visitor&& visitor = {}) {
-    using plain = std::remove_cvref_t<Visitor>;
-    static_assert(std::same_as<plain, no_visitor> || expansion_visitor<std::remove_reference_t<Visitor>> || solution_visitor<std::remove_reference_t<Visitor>>,
-                  "a search's visitor has bool on_expand(progress const&), void on_solution(progress const&) or both");
-    static_assert(expansion_visitor<std::remove_reference_t<Visitor>> || !requires { &plain::on_expand; },
-                  "a search's visitor's on_expand takes a progress const& and returns bool");
-    static_assert(solution_visitor<std::remove_reference_t<Visitor>> || !requires { &plain::on_solution; },
-                  "a search's visitor's on_solution takes a progress const&");
+    require_visitor<Visitor>();
     return detail::best_first_run<Problem>(p, o).run(visitor);
 }
 

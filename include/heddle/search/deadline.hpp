@@ -3,7 +3,7 @@
 /// @brief When work has to end: after some time or on request, for all parts of it together.
 #pragma once
 
-#include <heddle/search/result.hpp>
+#include <heddle/search/outcome.hpp>
 
 #include <algorithm>
 #include <chrono>

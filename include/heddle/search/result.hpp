@@ -1,53 +1,19 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief What every search takes and returns: limits, status, bound, statistics.
+/// @brief What label searches take and return: limits, solutions, statistics.
 #pragma once
 
-#include <heddle/base/requirements.hpp>
+#include <heddle/search/outcome.hpp>
 
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <cstdint>
 #include <limits>
 #include <optional>
 #include <stop_token>
 #include <vector>
 
 namespace heddle::search {
-
-enum class status : std::uint8_t {
-    optimal,   ///< the cost is proven least
-    feasible,  ///< done, with a proven bound below the cost
-    limit,     ///< stopped by a limit; a solution may or may not have been found
-    infeasible ///< proven that there is no solution (below the cutoff, if one was given)
-};
-
-/// `width`: of what is kept at each step of a search, such as a beam.
-enum class limit_kind : std::uint8_t { none, labels, comparisons, memory, time, stopped, width };
-
-[[nodiscard]] constexpr char const* name(status s) {
-    switch (s) {
-    case status::optimal: return "optimal";
-    case status::feasible: return "feasible";
-    case status::limit: return "limit";
-    case status::infeasible: return "infeasible";
-    }
-    return "";
-}
-
-[[nodiscard]] constexpr char const* name(limit_kind k) {
-    switch (k) {
-    case limit_kind::none: return "none";
-    case limit_kind::labels: return "labels";
-    case limit_kind::comparisons: return "comparisons";
-    case limit_kind::memory: return "memory";
-    case limit_kind::time: return "time";
-    case limit_kind::stopped: return "stopped";
-    case limit_kind::width: return "width";
-    }
-    return "";
-}
 
 struct options {
     /// Nothing more is expanded once so many labels are kept, or so many pairs of labels compared.
@@ -56,7 +22,7 @@ struct options {
     std::size_t comparison_limit = 10'000'000'000;
     /// The same once the labels and states kept take so many bytes, as the problem counts them.
     std::size_t memory_limit_bytes = std::numeric_limits<std::size_t>::max();
-    /// Looked at about every millisecond, and after every expansion that takes longer.
+    /// Looked at before every expansion.
     std::optional<double> time_limit_seconds{};
     /// Only solutions cheaper than this are sought.
     double cutoff = std::numeric_limits<double>::infinity();
@@ -119,13 +85,9 @@ struct solution {
 };
 
 template <class Action>
-struct result {
-    search::status status = search::status::infeasible;
-    limit_kind which_limit = limit_kind::none;
+struct result : outcome<> {
     /// Cost of the best solution found.
     std::optional<double> cost;
-    /// No solution costs less.
-    double lower_bound = 0;
     /// The best solution, first action first.
     std::vector<Action> actions;
     /// The next best ones, best first, if more than one was sought. `optimal` covers them too; fewer than
@@ -133,30 +95,5 @@ struct result {
     std::vector<solution<Action>> runners_up;
     search::statistics statistics;
 };
-
-namespace detail {
-
-/// A bound or cost, and a part of its size more.
-[[nodiscard]] inline double raised(double x, double part) { return std::isfinite(x) ? x + part * std::abs(x) : x; }
-/// Whether what costs no less than a bound is too dear, where only what costs less than `wanted` is sought.
-[[nodiscard]] inline bool is_hopeless(double bound, double wanted, options const& o) { return raised(bound, o.relative_gap) >= wanted; }
-
-/// Fills in status and bound of a search that is over: no solution that it has not found costs less than `bound`, and one that it still wanted
-/// would have had to cost less than `wanted`.
-/// *Precondition:* `cost` and `which_limit` say what was found and what stopped the search.
-template <class Action>
-void conclude(result<Action>& out, double bound, double wanted) {
-    bool const stopped = out.which_limit != limit_kind::none;
-    if (!out.cost) {
-        out.status = stopped ? status::limit : status::infeasible;
-        out.lower_bound = bound;
-        return;
-    }
-    out.status = raised(bound, 1e-9) >= wanted ? status::optimal : stopped ? status::limit : status::feasible;
-    out.lower_bound = out.status == status::optimal ? *out.cost : std::min(bound, *out.cost);
-    if (out.status == status::optimal) out.which_limit = limit_kind::none;
-}
-
-} // namespace detail
 
 } // namespace heddle::search

@@ -6,6 +6,7 @@
 /// many times.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/search/numbering.hpp>
 
 #include <algorithm>
@@ -90,7 +91,7 @@ struct state_graph {
     [[nodiscard]] std::size_t node_count() const { return first_of_level.back(); }
     /// *Complexity.* Logarithmic in the levels.
     [[nodiscard]] std::size_t level_of(std::size_t node) const {
-        return static_cast<std::size_t>(std::ranges::upper_bound(first_of_level, node) - first_of_level.begin()) - 1;
+        return static_cast<std::size_t>(algorithm::upper_bound(first_of_level, node) - first_of_level.begin()) - 1;
     }
     [[nodiscard]] bool is_last(std::size_t node) const { return node >= first_of_level[first_of_level.size() - 2]; }
     [[nodiscard]] segment const& from_level(std::size_t level) const { return segments[segment_of_level[level]]; }
@@ -291,7 +292,7 @@ private:
                 double const through = choices[l].cost + next[to];
                 if (through < to_goal[n]) to_goal[n] = through, result.best[n] = {to, choices[l].action};
             }
-        double const least = to_goal.empty() ? infinite : std::ranges::min(to_goal);
+        double const least = to_goal.empty() ? infinite : algorithm::min(to_goal);
         if (least < infinite) {
             result.least = least;
             for (auto& v : to_goal) v -= least;

@@ -3,6 +3,7 @@
 /// @brief How a device group splits a program's batch among its devices.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/program/indexed_program.hpp>
 #include <heddle/theory/factor_set.hpp>
 
@@ -27,11 +28,11 @@ namespace detail {
     }
     if (!any) return false;
     auto const has_loop = [&](auto const& term) { return cuts_term(op, loop, term); };
-    auto const with_loop = std::ranges::count_if(op.terms, has_loop);
+    auto const with_loop = algorithm::count_if(op.terms, has_loop);
     if (loop.is_reduction && with_loop > 0 && with_loop < std::ranges::ssize(op.terms)) return false;
     // Rows' statistics are put together row by row: in the order of the batch, if it is outermost.
     bool const other_statistics = loop.forward_statistics + loop.backward_statistics == 0 &&
-                                  std::ranges::any_of(op.loops, [](auto const& l) { return l.forward_statistics + l.backward_statistics > 0; });
+                                  algorithm::any_of(op.loops, [](auto const& l) { return l.forward_statistics + l.backward_statistics > 0; });
     if (!other_statistics) return true;
     auto const is_outermost = [&](tensor_id t) {
         auto const f = p.tensors[t].inside;
@@ -39,7 +40,7 @@ namespace detail {
         auto const& batch = p.tensors[t].factors[static_cast<std::size_t>(f)];
         return batch.dimension == 0 && batch.extent * batch.stride == p.tensors[t].info.shape[0];
     };
-    return std::ranges::all_of(op.operands, is_outermost) && std::ranges::all_of(op.results, is_outermost);
+    return algorithm::all_of(op.operands, is_outermost) && algorithm::all_of(op.results, is_outermost);
 }
 
 } // namespace detail

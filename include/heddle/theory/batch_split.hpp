@@ -3,6 +3,7 @@
 /// @brief How a program runs on a part of its batch: what micro-batches and copies of a model compute.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/base/error.hpp>
 #include <heddle/theory/factor_set.hpp>
 #include <heddle/theory/instruction.hpp>
@@ -53,7 +54,7 @@ public:
 
 private:
     [[nodiscard]] bool has_form(instruction const& i, form::kind kind) const {
-        return std::ranges::any_of(i.operands, [&](form f) { return f.type() == kind; });
+        return algorithm::any_of(i.operands, [&](form f) { return f.type() == kind; });
     }
     void fail(instruction const& i, char const* problem) {
         if (!out_.obstacle) out_.obstacle.emplace(i.op, problem);
@@ -78,9 +79,9 @@ private:
 
     /// An operator that is linear in the summands it gets: every term has one of them.
     void pass_summands(indexed_operator const& op, instruction& i) {
-        auto outside = std::ranges::count(i.operands, form::partial()); // of all terms
+        auto outside = algorithm::count(i.operands, form::partial()); // of all terms
         for (auto const& term : op.terms) {
-            auto const summands = std::ranges::count_if(term, [&](auto k) { return i.operands[k] == form::partial(); });
+            auto const summands = algorithm::count_if(term, [&](auto k) { return i.operands[k] == form::partial(); });
             if (summands > 1) fail(i, "multiplies sums over the batch, so the program cannot run in micro-batches");
             outside -= summands;
             if (summands == 0) share(i, term);

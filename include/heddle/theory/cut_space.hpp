@@ -3,6 +3,7 @@
 /// @brief The background theory as a layered state space: what is held at each cut between operators.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/theory/instruction_filter.hpp>
 #include <heddle/theory/operator_cuts.hpp>
 #include <heddle/theory/operator_kinds.hpp>
@@ -219,7 +220,7 @@ private:
             needs_.clear();
             for (std::size_t k = 0; k < computation.operands.size(); ++k) {
                 std::pair const wanted{program_.operators[op].operands[k], computation.operands[k]};
-                if (std::ranges::find(needs_, wanted) == needs_.end()) needs_.push_back(wanted);
+                if (algorithm::find(needs_, wanted) == needs_.end()) needs_.push_back(wanted);
             }
             gained_.clear();
             path_.clear();
@@ -241,7 +242,7 @@ private:
         auto const with = [&](std::initializer_list<instruction> steps) {
             auto const path_size = path_.size();
             auto const gained_size = gained_.size();
-            if (!std::ranges::all_of(steps, std::cref(allowed_))) return;
+            if (!algorithm::all_of(steps, std::cref(allowed_))) return;
             for (auto const& i : steps) {
                 if (holds(s, t, i.to)) continue; // a whole copy on the way may be there for another operand
                 path_.push_back(i);
@@ -267,7 +268,7 @@ private:
         // A parameter is stored once, in the form of its first read; anything else can be read again.
         if (!tensor.is_source() || (!held.empty() && tensor.is_parameter())) return;
         auto const readable = readable_forms(tensor);
-        if (std::ranges::find(readable, f) != readable.end()) with({instruction::read(t, f)});
+        if (algorithm::find(readable, f) != readable.end()) with({instruction::read(t, f)});
         else with({instruction::read(t, form::replicated()), instruction::convert(t, form::replicated(), f)});
         if (!tensor.is_parameter() || tensor.factors.empty() || !f.is_whole()) return;
         form const stored = form::shard(gathered_along(t));
@@ -311,22 +312,22 @@ private:
                     if (is_stored(read.to, f)) keep(read.tensor, f, true);
         for (std::size_t k = 0; k < computation.results.size(); ++k) keep(program_.operators[op].results[k], computation.results[k], false);
         for_each_saved(program_, computation, [&](tensor_id t, form f) {
-            if (std::ranges::find(resharded_, t, &instruction::tensor) != resharded_.end()) return;
-            bool const stored = std::ranges::any_of(path_, [&](auto const& read) {
+            if (algorithm::find(resharded_, t, &instruction::tensor) != resharded_.end()) return;
+            bool const stored = algorithm::any_of(path_, [&](auto const& read) {
                 return program_.tensors[t].is_parameter() && read.what == instruction::kind::read && read.tensor == t && is_stored(read.to, f);
             });
             auto const here = place_in(*from_, t);
-            if (stored || (here && std::ranges::binary_search(s.held, code(*here, f, true)))) return;
+            if (stored || (here && algorithm::binary_search(s.held, code(*here, f, true)))) return;
             std::pair const pair{in_place_of(t, op, kinds_[op]), f};
-            if (std::ranges::find(move.saved, pair) == move.saved.end()) move.saved.push_back(pair);
+            if (algorithm::find(move.saved, pair) == move.saved.end()) move.saved.push_back(pair);
             keep(t, f, true);
         });
-        std::ranges::sort(next);
+        algorithm::sort(next);
         next.erase(std::unique(next.begin(), next.end()), next.end());
-        bool const unshards = has_stages_ && std::ranges::any_of(path_, [](auto const& i) { return i.what == instruction::kind::unshard; });
+        bool const unshards = has_stages_ && algorithm::any_of(path_, [](auto const& i) { return i.what == instruction::kind::unshard; });
         move.begins_stage = unshards;
         visit(number(move), left_);
-        move.begins_stage = has_stages_ && !unshards && std::ranges::any_of(path_, [&](auto const& i) { return program_.tensors[i.tensor].is_parameter(); });
+        move.begins_stage = has_stages_ && !unshards && algorithm::any_of(path_, [&](auto const& i) { return program_.tensors[i.tensor].is_parameter(); });
         if (move.begins_stage) visit(number(move), left_);
     }
 
@@ -354,9 +355,9 @@ private:
     static bool is_stored(form read, form f) { return read == f || (read.is_whole() && f.is_whole()); }
 
     [[nodiscard]] bool holds(state const& s, tensor_id t, form f) const {
-        if (std::ranges::find(gained_, need{t, f}) != gained_.end()) return true;
+        if (algorithm::find(gained_, need{t, f}) != gained_.end()) return true;
         auto const place = place_in(*from_, t);
-        return place && std::ranges::binary_search(s.held, code(*place, f));
+        return place && algorithm::binary_search(s.held, code(*place, f));
     }
 
     /// In a state, a tensor in use stands for itself by its place among them.
@@ -365,7 +366,7 @@ private:
         return (place << place_shift) | (std::uint32_t{saved} << (place_shift - 1)) | f.code();
     }
     static std::optional<std::uint32_t> place_in(std::vector<tensor_id> const& live, tensor_id t) {
-        auto const found = std::ranges::find(live, t);
+        auto const found = algorithm::find(live, t);
         if (found == live.end()) return std::nullopt;
         return static_cast<std::uint32_t>(found - live.begin());
     }
@@ -403,7 +404,7 @@ private:
         instruction i = moved(there, op_, kind);
         key_.assign({static_cast<std::uint32_t>(i.what) | (std::uint32_t{i.is_resharded} << 8), kind});
         if (i.what != instruction::kind::compute) for (std::uint32_t v : {i.tensor, std::uint32_t{i.from.code()}, std::uint32_t{i.to.code()}}) key_.push_back(v);
-        else key_.push_back(static_cast<std::uint32_t>(std::ranges::find(computations_[kind], i) - computations_[kind].begin()));
+        else key_.push_back(static_cast<std::uint32_t>(algorithm::find(computations_[kind], i) - computations_[kind].begin()));
         auto const [slot, is_new] = instruction_number_.try_emplace(key_, static_cast<std::uint32_t>(instructions_.size()));
         if (is_new) instructions_.push_back(std::move(i));
         return slot->second;

@@ -3,6 +3,7 @@
 /// @brief Sets of the factors of a program's tensors, and what loops tie to them.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/program/indexed_program.hpp>
 
 #include <algorithm>
@@ -70,7 +71,7 @@ private:
 
 /// Whether a loop is of some factors.
 [[nodiscard]] inline bool is_of(indexed_operator const& op, split_loop const& loop, factor_set const& factors) {
-    return std::ranges::any_of(factors_of(op, loop), [&](auto const& f) { return factors.contains(f); });
+    return algorithm::any_of(factors_of(op, loop), [&](auto const& f) { return factors.contains(f); });
 }
 
 /// These factors and all that loops tie to them.

@@ -3,6 +3,7 @@
 /// @brief The instructions of a distributed program.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/theory/form.hpp>
 
 #include <algorithm>
@@ -45,7 +46,7 @@ struct instruction {
 /// Whether a computation is split and has mirrored parameters: their whole gradients come from the gathered operands and
 /// cotangents that have the loop, their *sufficient factors* (HAP section 2.5.2).
 [[nodiscard]] inline bool gathers_factors(instruction const& i) {
-    return i.loop >= 0 && std::ranges::find(i.operands, form::mirrored()) != i.operands.end();
+    return i.loop >= 0 && algorithm::find(i.operands, form::mirrored()) != i.operands.end();
 }
 
 /// The (tensor, form) pairs an instruction keeps for the backward pass. A pair kept by several

@@ -3,6 +3,7 @@
 /// @brief A part of a program's batch, run for itself.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/theory/batch_split.hpp>
 #include <heddle/theory/rescale.hpp>
 
@@ -37,7 +38,7 @@ struct batch_obstacles {
     batch_obstacles found{split.statistic, split.obstacle ? std::optional(split.obstacle->first) : std::nullopt};
     for (auto const& i : split.computations) {
         auto const& operands = p.operators[i.op].operands;
-        if (std::ranges::equal(i.operands, operands, {}, {}, [&](tensor_id t) { return split.forms[t]; })) continue;
+        if (algorithm::equal(i.operands, operands, {}, {}, [&](tensor_id t) { return split.forms[t]; })) continue;
         found.operation = std::min(i.op, found.operation.value_or(i.op));
         return found;
     }

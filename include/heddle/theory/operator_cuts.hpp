@@ -3,6 +3,7 @@
 /// @brief The cuts of a program's graph: which operators may have run, and what is in use then.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/program/indexed_program.hpp>
 
 #include <algorithm>
@@ -95,7 +96,7 @@ private:
         for (auto t : program_.operators[o].results) visit(t);
     }
     [[nodiscard]] bool is_ready(operator_id o, std::vector<bool> const& done) const {
-        return std::ranges::all_of(program_.operators[o].operands, [&](tensor_id t) { return producer_[t] == done.size() || done[producer_[t]]; });
+        return algorithm::all_of(program_.operators[o].operands, [&](tensor_id t) { return producer_[t] == done.size() || done[producer_[t]]; });
     }
     [[nodiscard]] progress after(progress const& before, operator_id op) const {
         progress next{before.done, {}};
@@ -103,8 +104,8 @@ private:
         std::ranges::copy_if(before.ready, std::back_inserter(next.ready), [&](auto o) { return o != op; });
         for (auto t : program_.operators[op].results)
             for (auto o : program_.tensors[t].consumers)
-                if (is_ready(o, next.done) && std::ranges::find(next.ready, o) == next.ready.end()) next.ready.push_back(o);
-        std::ranges::sort(next.ready);
+                if (is_ready(o, next.done) && algorithm::find(next.ready, o) == next.ready.end()) next.ready.push_back(o);
+        algorithm::sort(next.ready);
         return next;
     }
     [[nodiscard]] std::vector<tensor_id> live_after(cut const& from, operator_id op, std::vector<bool> const& done) const {
@@ -112,11 +113,11 @@ private:
         auto const add = [&](tensor_id t) {
             auto const& users = program_.tensors[t].consumers;
             bool const stays = t == program_.loss || std::any_of(users.rbegin(), users.rend(), [&](auto o) { return !done[o]; });
-            if (stays && std::ranges::find(live, t) == live.end()) live.push_back(t);
+            if (stays && algorithm::find(live, t) == live.end()) live.push_back(t);
         };
         std::ranges::for_each(from.live, add);
         for_each_tensor(op, add);
-        std::ranges::sort(live, {}, [&](tensor_id t) { return rank_[t]; });
+        algorithm::sort(live, {}, [&](tensor_id t) { return rank_[t]; });
         return live;
     }
     [[nodiscard]] advance make_advance(cut const& from, operator_id op, std::uint32_t number, cut const& to) const {
@@ -124,7 +125,7 @@ private:
         for (auto t : from.live) {
             bool is_own = false;
             for_each_tensor(op, [&](tensor_id own) { is_own = is_own || own == t; });
-            auto const found = std::ranges::find(to.live, t);
+            auto const found = algorithm::find(to.live, t);
             over.is_own.push_back(is_own);
             over.place.push_back(found == to.live.end() ? gone : static_cast<std::uint32_t>(found - to.live.begin()));
         }

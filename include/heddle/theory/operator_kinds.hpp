@@ -3,6 +3,7 @@
 /// @brief Which operators of a program are the same but for the tensors they are applied to.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/program/indexed_program.hpp>
 #include <heddle/search/numbering.hpp>
 
@@ -17,13 +18,13 @@ namespace heddle {
 /// Whether a tensor is one operand of one operator.
 [[nodiscard]] inline bool is_used_once(indexed_program const& p, tensor_id t) {
     auto const& tensor = p.tensors[t];
-    return tensor.consumers.size() == 1 && std::ranges::count(p.operators[tensor.consumers[0]].operands, t) == 1;
+    return tensor.consumers.size() == 1 && algorithm::count(p.operators[tensor.consumers[0]].operands, t) == 1;
 }
 
 /// Whether the backward pass of an operator that uses a tensor reads it. *Precondition:* `is_used_once(p, t)`.
 [[nodiscard]] inline bool is_read_again(indexed_program const& p, tensor_id t) {
     auto const& op = p.operators[p.tensors[t].consumers[0]];
-    return std::ranges::any_of(op.work.saved_operands, [&](auto k) { return op.operands[k] == t; });
+    return algorithm::any_of(op.work.saved_operands, [&](auto k) { return op.operands[k] == t; });
 }
 
 /// The tensor at a position of an operator: its operands in order, then its results.
@@ -33,9 +34,9 @@ namespace heddle {
 
 /// The first position of a tensor in an operator. *Precondition:* it has one.
 [[nodiscard]] inline std::size_t position_of(indexed_operator const& op, tensor_id t) {
-    auto const operand = std::ranges::find(op.operands, t);
+    auto const operand = algorithm::find(op.operands, t);
     if (operand != op.operands.end()) return static_cast<std::size_t>(operand - op.operands.begin());
-    return op.operands.size() + static_cast<std::size_t>(std::ranges::find(op.results, t) - op.results.begin());
+    return op.operands.size() + static_cast<std::size_t>(algorithm::find(op.results, t) - op.results.begin());
 }
 
 /// By operator, the first operator of its kind: of equal work and loops, on tensors that are equal in role, type, extents and in

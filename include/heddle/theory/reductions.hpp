@@ -5,6 +5,7 @@
 /// state: `search::property_space` does it.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/theory/theory.hpp>
 
 #include <algorithm>
@@ -28,10 +29,10 @@ template <class Action>
 /// Loses no program: reading a source may always wait for its first use.
 template <class Action>
 [[nodiscard]] theory<std::vector<Action>> fuse_sources(theory<std::vector<Action>> const& t) {
-    auto const contains = [](std::vector<property_id> const& ids, property_id id) { return std::ranges::find(ids, id) != ids.end(); };
+    auto const contains = [](std::vector<property_id> const& ids, property_id id) { return algorithm::find(ids, id) != ids.end(); };
     auto const unite = [](std::vector<property_id> a, std::vector<property_id> const& b) {
         a.insert(a.end(), b.begin(), b.end());
-        std::ranges::sort(a);
+        algorithm::sort(a);
         a.erase(std::unique(a.begin(), a.end()), a.end());
         return a;
     };
@@ -48,7 +49,7 @@ template <class Action>
             auto const& consumer = result.triples[n];
             // One budget cannot be spent twice.
             auto const shares_budget = [&](property_id id) { return contains(consumer.remove, id); };
-            if (!contains(consumer.pre, posted) || std::ranges::any_of(source.remove, shares_budget)) continue;
+            if (!contains(consumer.pre, posted) || algorithm::any_of(source.remove, shares_budget)) continue;
             triple_type fused{consumer.pre, unite(consumer.add, source.add), unite(consumer.remove, source.remove), source.action};
             std::erase(fused.pre, posted);
             fused.pre = unite(std::move(fused.pre), source.pre);

@@ -5,6 +5,7 @@
 /// HAP section 4.2 (a property `e | I` there is a pair of tensor and form here).
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/theory/instruction.hpp>
 
 #include <algorithm>
@@ -61,7 +62,7 @@ public:
 
     [[nodiscard]] bool is_held(property_id id) const { return id < unread_; }
     [[nodiscard]] std::pair<tensor_id, form> tensor_and_form(property_id id) const {
-        auto const next = std::ranges::upper_bound(first_, id);
+        auto const next = algorithm::upper_bound(first_, id);
         auto const t = static_cast<tensor_id>(next - first_.begin() - 1);
         return {t, form::from_code(static_cast<std::uint16_t>(id - first_[t]))};
     }
@@ -85,11 +86,11 @@ private:
     for (std::size_t k = 0; k < op.operands.size(); ++k) {
         auto const& tensor = p.tensors[op.operands[k]];
         if (loop.operands[k] != no_factor) {
-            if (std::ranges::find(op.work.saved_operands, k) == op.work.saved_operands.end()) return {};
+            if (algorithm::find(op.work.saved_operands, k) == op.work.saved_operands.end()) return {};
             factors += tensor.info.size();
             continue;
         }
-        bool const linear = std::ranges::any_of(op.terms, [&](auto const& term) { return std::ranges::find(term, k) != term.end(); });
+        bool const linear = algorithm::any_of(op.terms, [&](auto const& term) { return algorithm::find(term, k) != term.end(); });
         if (!linear || !tensor.is_parameter() || !tensor.has_cotangent) continue;
         parameters.push_back(k);
         gradients += tensor.info.size();
@@ -119,7 +120,7 @@ private:
             if (!is_possible(results[k], tensor)) return;
         }
         instruction i{instruction::kind::compute, 0, {}, {}, number, std::move(operands), std::move(results), loop};
-        if (std::ranges::find(result, i) == result.end()) result.push_back(std::move(i));
+        if (algorithm::find(result, i) == result.end()) result.push_back(std::move(i));
     };
     // Chooses one operand of each listed term to be partial, in all combinations: none where one of them has no operand.
     auto const emit_partial = [&](auto& self, std::vector<std::size_t> const& terms, std::size_t at, form_list& operands,
@@ -185,7 +186,7 @@ private:
 /// The factor of most atoms, the first of equals: a parameter that is gathered for use is stored along it.
 /// Nothing but the evenness of its shards depends on the choice, and few factors are more even than this. *Precondition:* there is a factor.
 [[nodiscard]] inline factor_number finest_factor(indexed_tensor const& tensor) {
-    return static_cast<factor_number>(std::ranges::max_element(tensor.factors, {}, &factor::extent) - tensor.factors.begin());
+    return static_cast<factor_number>(algorithm::max_element(tensor.factors, {}, &factor::extent) - tensor.factors.begin());
 }
 
 /// The background theory of a program: triples from sources, conversions and index rules, and one
@@ -217,7 +218,7 @@ private:
                     result.triples.push_back({{properties.held(t, from)}, {properties.held(t, to)}, {}, instruction::convert(t, from, to)});
     }
     auto const sorted_unique = [](std::vector<property_id>& ids) {
-        std::ranges::sort(ids);
+        algorithm::sort(ids);
         ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
     };
     for (operator_id o = 0; o < p.operators.size(); ++o)

@@ -3,6 +3,7 @@
 /// @brief A restriction of the theory by which nothing becomes dearer: what passes through a view is converted before it.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/theory/instruction_filter.hpp>
 #include <heddle/theory/operator_kinds.hpp>
 #include <heddle/theory/theory.hpp>
@@ -71,9 +72,9 @@ private:
         bool is_taken = false;
     };
 
-    static bool contains(std::vector<form> const& list, form f) { return std::ranges::find(list, f) != list.end(); }
+    static bool contains(std::vector<form> const& list, form f) { return algorithm::find(list, f) != list.end(); }
     [[nodiscard]] seen_form const* find(tensor_id t, form f) const {
-        auto const found = std::ranges::find(seen_[t], f, &seen_form::as);
+        auto const found = algorithm::find(seen_[t], f, &seen_form::as);
         return found == seen_[t].end() ? nullptr : &*found;
     }
     /// Whether an operator is a view of all of one tensor, no parameter, which costs nothing in any form.
@@ -81,7 +82,7 @@ private:
         auto const& op = program_.operators[o];
         auto const& work = op.work;
         if (!work.is_view || work.extra_saved.value > 0 || !work.saved_operands.empty() || !work.saved_results.empty()) return false;
-        if (std::ranges::any_of(op.loops, [](split_loop const& l) { return l.forward_statistics + l.backward_statistics > 0; })) return false;
+        if (algorithm::any_of(op.loops, [](split_loop const& l) { return l.forward_statistics + l.backward_statistics > 0; })) return false;
         if (op.operands.size() != 1 || op.results.size() != 1) return false;
         auto const &x = program_.tensors[op.operands[0]], &y = program_.tensors[op.results[0]];
         bool const is_inside = x.inside != no_factor;

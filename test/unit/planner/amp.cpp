@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <heddle/planner/amp.hpp>
 #include <heddle/pipeline/strategy_baselines.hpp>
+#include <heddle/planner/amp.hpp>
 
 #include <doctest/doctest.h>
 

@@ -4,10 +4,10 @@
 #include "support/forms.hpp"
 
 #include <heddle/plan/verify.hpp>
-#include <heddle/planner/baselines.hpp>
-#include <heddle/planner/realise.hpp>
-#include <heddle/planner/synthesis.hpp>
 #include <heddle/program/program.hpp>
+#include <heddle/synthesis/baselines.hpp>
+#include <heddle/synthesis/realise.hpp>
+#include <heddle/synthesis/synthesise.hpp>
 
 #include <doctest/doctest.h>
 

@@ -2,7 +2,7 @@
 #include "support/block_programs.hpp"
 
 #include <heddle/pipeline/strategy.hpp>
-#include <heddle/planner/program_profile.hpp>
+#include <heddle/synthesis/program_profile.hpp>
 
 #include <doctest/doctest.h>
 

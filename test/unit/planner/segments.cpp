@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 // Segments with ratios of their own: who has which, what they cost, and that planning with them is never worse.
 #include <heddle/plan/verify.hpp>
-#include <heddle/planner/segments.hpp>
 #include <heddle/program/program.hpp>
+#include <heddle/synthesis/segments.hpp>
 
 #include <doctest/doctest.h>
 

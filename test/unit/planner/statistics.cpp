@@ -5,9 +5,9 @@
 #include "support/literals.hpp"
 
 #include <heddle/plan/verify.hpp>
-#include <heddle/planner/realise.hpp>
-#include <heddle/planner/synthesis.hpp>
 #include <heddle/program/operators.hpp>
+#include <heddle/synthesis/realise.hpp>
+#include <heddle/synthesis/synthesise.hpp>
 
 #include <doctest/doctest.h>
 

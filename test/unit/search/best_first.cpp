@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <heddle/search/best_first.hpp>
-#include <heddle/search/landmark_bound.hpp>
-#include <heddle/search/property_space.hpp>
+#include <heddle/search/properties/landmark_bound.hpp>
+#include <heddle/search/properties/property_space.hpp>
 
 #include <doctest/doctest.h>
 

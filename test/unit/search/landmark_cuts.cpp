@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <heddle/search/best_first.hpp>
-#include <heddle/search/landmark_bound.hpp>
-#include <heddle/search/landmark_cuts.hpp>
-#include <heddle/search/property_space.hpp>
+#include <heddle/search/properties/landmark_bound.hpp>
+#include <heddle/search/properties/landmark_cuts.hpp>
+#include <heddle/search/properties/property_space.hpp>
 
 #include <doctest/doctest.h>
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
+#include <heddle/search/best_first.hpp>
 #include <heddle/search/pareto_dp.hpp>
 
 #include <doctest/doctest.h>
@@ -164,6 +165,11 @@ TEST_CASE("a beam that widens keeps what narrower ones find") {
     auto const widest = search::widening_beam(detours{});
     CHECK(widest.cost == 13);
     CHECK(widest.status == search::status::optimal);
+    o.narrowest = 4;
+    CHECK(search::widening_beam(detours{}, o).cost == 23);
+    o.narrowest = 0; // as 1
+    CHECK(search::widening_beam(detours{}, o).cost == 13);
+    o.narrowest = 1;
     o.beam = 100;
     o.patience = 1;
     auto const early = search::widening_beam(detours{}, o);

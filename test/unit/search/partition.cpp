@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <heddle/search/partition.hpp>
-#include <heddle/search/partition_with_tail.hpp>
+#include <heddle/search/partition/partition.hpp>
+#include <heddle/search/partition/partition_with_tail.hpp>
 
 #include <doctest/doctest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <heddle/search/property_set.hpp>
+#include <heddle/search/properties/property_set.hpp>
 
 #include "support/random_programs.hpp"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <heddle/search/property_task.hpp>
-#include <heddle/search/stubborn_set.hpp>
+#include <heddle/search/properties/property_task.hpp>
+#include <heddle/search/properties/stubborn_set.hpp>
 
 #include <doctest/doctest.h>
 

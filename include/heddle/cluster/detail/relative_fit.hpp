@@ -3,6 +3,7 @@
 /// @brief What every fit of a time to sizes shares: least squares on relative error, errors on held-out sizes.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/base/requirements.hpp>
 
 #include <Eigen/QR>
@@ -34,7 +35,7 @@ inline Eigen::VectorXd fit_relative(Eigen::MatrixXd terms, Eigen::VectorXd const
             std::vector<Eigen::Index> members;
             for (Eigen::Index c = 0; c < columns; ++c)
                 if (support >> c & 1u) members.push_back(c);
-            if (std::ranges::any_of(members, [&](auto c) { return scale[c] == 0; })) continue;
+            if (algorithm::any_of(members, [&](auto c) { return scale[c] == 0; })) continue;
             Eigen::MatrixXd scaled = terms(Eigen::all, members);
             for (Eigen::Index c = 0; c < size; ++c) scaled.col(c) /= scale[members[static_cast<std::size_t>(c)]];
             Eigen::ColPivHouseholderQR<Eigen::MatrixXd> const factors(scaled);
@@ -97,7 +98,7 @@ auto fit_simplest(std::vector<Point> const& points, int levels, FitLevel const& 
         for (double x : e) sum += x;
         return sum;
     };
-    auto const& best = *std::ranges::min_element(errors, {}, mean);
+    auto const& best = *algorithm::min_element(errors, {}, mean);
     int level = 1;
     while (excess(errors[static_cast<std::size_t>(level - 1)], best) > std::sqrt(rounding)) ++level;
     return fit(points, level);

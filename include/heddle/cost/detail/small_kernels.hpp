@@ -3,6 +3,7 @@
 /// @brief The small kernels beside those of operators and collectives, which copy and add.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/cost/work.hpp>
 
 #include <algorithm>
@@ -28,7 +29,7 @@ inline void pack(indexed_tensor const& tensor, form from, form to, std::optional
     }
 }
 
-[[nodiscard]] inline bool contains(std::vector<std::uint8_t> const& positions, std::size_t k) { return std::ranges::find(positions, k) != positions.end(); }
+[[nodiscard]] inline bool contains(std::vector<std::uint8_t> const& positions, std::size_t k) { return algorithm::find(positions, k) != positions.end(); }
 
 /// What an operator touches at a position, as it is cut there.
 [[nodiscard]] inline holding touched(indexed_program const& p, indexed_operator const& op, tensor_id t, form f) {
@@ -50,7 +51,7 @@ inline void add_biases(indexed_program const& p, instruction const& i, step& s) 
     auto const& op = p.operators[i.op];
     if (op.work.is_view || op.work.category == operator_class::attention) return;
     auto const elements = [&](tensor_id t) { return p.tensors[t].info.elements(); };
-    bool const has_product = std::ranges::any_of(op.terms, [](auto const& term) { return term.size() > 1; });
+    bool const has_product = algorithm::any_of(op.terms, [](auto const& term) { return term.size() > 1; });
     bool reduces = false;
     for (auto const& term : op.terms) {
         if (term.size() != 1) continue;

@@ -3,6 +3,7 @@
 /// @brief Sums of products over the indices of a rule: what every multilinear operator and its adjoints are.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/execute/kernel.hpp>
 
 #include <Eigen/Core>
@@ -48,7 +49,7 @@ using const_matrix_map = Eigen::Map<matrix<Scalar> const>;
                     if (!known[*i]) {
                         known[*i] = true;
                         for (extent p : *parts[k][d]) values[*i].push_back(p / low % size);
-                        std::ranges::sort(values[*i]);
+                        algorithm::sort(values[*i]);
                         values[*i].erase(std::unique(values[*i].begin(), values[*i].end()), values[*i].end());
                     }
                     low *= size;
@@ -72,7 +73,7 @@ using const_matrix_map = Eigen::Map<matrix<Scalar> const>;
 /// Calls `visit` for every point of a box, with the offset of the point for each list of strides.
 template <std::size_t Count, class Visitor>
 void for_each_point(std::vector<extent> const& box, std::array<std::vector<extent>, Count> const& strides, Visitor&& visit) {
-    if (std::ranges::find(box, extent{0}) != box.end()) return;
+    if (algorithm::find(box, extent{0}) != box.end()) return;
     std::vector<extent> at(box.size(), 0);
     std::array<extent, Count> offset{};
     for (;;) {
@@ -110,7 +111,7 @@ public:
         strides.push_back(strides_of(access));
         std::vector<std::size_t> used;
         for (std::size_t i = 0; i < extents_.size(); ++i)
-            if (std::ranges::any_of(strides, [&](auto const& s) { return s[i] != 0; })) {
+            if (algorithm::any_of(strides, [&](auto const& s) { return s[i] != 0; })) {
                 if (extents_[i] == 0) return result;
                 if (extents_[i] > 1) used.push_back(i);
             }
@@ -144,7 +145,7 @@ private:
 
     /// Every index is in two or three of the three tensors: rows, columns, summed or batched.
     static bool is_product(stride_lists const& s, std::vector<std::size_t> const& used) {
-        return std::ranges::all_of(used, [&](auto i) { return (s[0][i] != 0) + (s[1][i] != 0) + (s[2][i] != 0) >= 2; });
+        return algorithm::all_of(used, [&](auto i) { return (s[0][i] != 0) + (s[1][i] != 0) + (s[2][i] != 0) >= 2; });
     }
 
     void multiply(std::vector<indexed_operand<Scalar>> const& factors, stride_lists const& s, std::vector<std::size_t> const& used, dense_tensor<Scalar>& result) const {
@@ -210,7 +211,7 @@ using gradients = std::vector<std::optional<dense_tensor<Scalar>>>;
     std::size_t named = 0;
     for (auto const& term : rule.terms) named += term.size();
     return rule.results.size() == 1 && named == rule.operands.size() && named > 0 &&
-           std::ranges::none_of(rule.indices, [](auto const& i) { return i.name.starts_with('_'); });
+           algorithm::none_of(rule.indices, [](auto const& i) { return i.name.starts_with('_'); });
 }
 
 /// The sum of a rule's terms, each times a coefficient.

@@ -3,6 +3,7 @@
 /// @brief What integers an operator's operand may hold for its result to be in a range.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/program/program.hpp>
 
 #include <algorithm>
@@ -127,7 +128,7 @@ using inverse_range = std::optional<number_range> (*)(number_range const&, backw
 /// Whether an operator's results have the elements of its operands.
 [[nodiscard]] inline bool is_copy(program const& p, operator_id o) {
     constexpr std::string_view kinds[]{"cat", "stack", "clone", "to", "repeat", "tile", "repeat_interleave", "roll", "flip"};
-    return p.work(o).is_view || std::ranges::find(kinds, p.kind(o)) != std::end(kinds);
+    return p.work(o).is_view || algorithm::find(kinds, p.kind(o)) != std::end(kinds);
 }
 
 /// The inverse of any operator.

@@ -3,6 +3,7 @@
 /// @brief Kernels that choose among elements, or move them by places held in a tensor.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/execute/detail/place_kernels.hpp>
 
 namespace heddle::detail {
@@ -118,7 +119,7 @@ operator_kernel<Scalar> largest_kernel() {
                 from.for_each_line([&](extent first, extent line) {
                     auto places = every_place(from.size);
                     auto const value = [&](extent place) { return (*x[0])[first + place * from.inner]; };
-                    std::ranges::sort(places, [&](extent a, extent b) { return value(a) == value(b) ? a < b : (value(a) > value(b)) == largest; });
+                    algorithm::sort(places, [&](extent a, extent b) { return value(a) == value(b) ? a < b : (value(a) > value(b)) == largest; });
                     for (extent k = 0; k < count; ++k) {
                         extent const at = (line / from.inner * count + k) * from.inner + line % from.inner;
                         y[0][at] = value(places[static_cast<std::size_t>(k)]);
@@ -231,7 +232,7 @@ void for_each_row(kernel_call const& call, tensor_view<Scalar> x, Visitor&& visi
         auto const id = static_cast<extent>((*x[0])[n]);
         if (id < 0 || id >= all) call.fail("looks up row " + std::to_string(id) + " of " + std::to_string(all));
         if (!rows) visit(n, id, id);
-        else if (auto const found = std::ranges::lower_bound(*rows, id); found != rows->end() && *found == id) visit(n, id, found - rows->begin());
+        else if (auto const found = algorithm::lower_bound(*rows, id); found != rows->end() && *found == id) visit(n, id, found - rows->begin());
     }
 }
 

@@ -3,6 +3,7 @@
 /// @brief Kernels of losses.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/execute/detail/norm_kernels.hpp>
 #include <heddle/execute/detail/pointwise_kernels.hpp>
 
@@ -61,7 +62,7 @@ private:
         auto const& target = *x_[1];
         held_part const held = without(call_.operands[0], axis_);
         shape const whole = without(call_.whole_shape(call_.rule->operands[0]), axis_);
-        bool const target_is_cut = std::ranges::any_of(call_.operands[1], [](auto const& p) { return p.has_value(); });
+        bool const target_is_cut = algorithm::any_of(call_.operands[1], [](auto const& p) { return p.has_value(); });
         auto const numbers = whole_numbers(whole, held);
         auto const& held_classes = call_.operands[0][axis_];
         if (target.elements() != (target_is_cut ? view.lines() : count_elements(whole)))

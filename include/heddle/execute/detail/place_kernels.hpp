@@ -3,6 +3,7 @@
 /// @brief Kernels that move or drop elements by their places.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/execute/detail/linear_kernels.hpp>
 #include <heddle/execute/detail/pointwise_kernels.hpp>
 #include <heddle/execute/detail/reduction_kernels.hpp>
@@ -66,7 +67,7 @@ operator_kernel<Scalar> mapped_kernel(Maps maps_of) {
 }
 [[nodiscard]] inline place_maps flipped(kernel_call const& call, shape const& from, shape const&) {
     auto maps = identity_maps(from);
-    for (auto d : call.numbers("dims")) std::ranges::reverse(maps[static_cast<std::size_t>(d)]);
+    for (auto d : call.numbers("dims")) algorithm::reverse(maps[static_cast<std::size_t>(d)]);
     return maps;
 }
 

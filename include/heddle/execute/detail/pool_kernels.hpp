@@ -3,6 +3,7 @@
 /// @brief Kernels of pools and of resizing.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/execute/detail/window_kernels.hpp>
 
 #include <algorithm>
@@ -145,7 +146,7 @@ std::vector<extent> places_of_maxima(kernel_call const& call, dense_tensor<Scala
             auto& place = places[static_cast<std::size_t>(c * windows + o)];
             if (place < 0 || x[c * channel + from] > x[place]) place = c * channel + from;
         });
-    if (std::ranges::find(places, extent{-1}) != places.end()) call.fail("has a window over padding alone");
+    if (algorithm::find(places, extent{-1}) != places.end()) call.fail("has a window over padding alone");
     return places;
 }
 

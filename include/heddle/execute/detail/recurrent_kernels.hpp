@@ -3,6 +3,7 @@
 /// @brief Kernels of recurrent layers.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/execute/detail/cell_kernels.hpp>
 
 #include <algorithm>
@@ -117,7 +118,7 @@ private:
         }
         return states;
     }
-    void put_state(tensor& all, std::size_t run, tensor const& part) const { std::ranges::copy(part.data, all.data.begin() + first_of(run)); }
+    void put_state(tensor& all, std::size_t run, tensor const& part) const { algorithm::copy(part.data, all.data.begin() + first_of(run)); }
     [[nodiscard]] extent first_of(std::size_t run) const { return static_cast<extent>(run) * batch_ * hidden_; }
 
     /// A sequence as one matrix (batch, features) for each time, and back.

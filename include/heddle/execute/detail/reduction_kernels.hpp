@@ -3,6 +3,7 @@
 /// @brief Kernels of reductions that are no sums: of rows that a rank holds whole.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/execute/detail/kernel_table.hpp>
 
 #include <limits>
@@ -15,7 +16,7 @@ namespace heddle::detail {
     std::vector<std::size_t> row{0};
     std::size_t rows = 1;
     for (std::size_t d = 0; d < dims.size(); ++d) {
-        bool const reduced = std::ranges::find(over, static_cast<double>(d)) != over.end();
+        bool const reduced = algorithm::find(over, static_cast<double>(d)) != over.end();
         auto const size = static_cast<std::size_t>(dims[d]);
         std::vector<std::size_t> next;
         for (auto r : row)
@@ -57,9 +58,9 @@ operator_kernel<Scalar> row_kernel(Value value, Derivative derivative) {
 template <class Scalar, class Compare>
 operator_kernel<Scalar> extreme_kernel(Compare before) {
     using row = std::vector<Scalar>;
-    return row_kernel<Scalar>([=](kernel_call const&, row const& x) { return *std::ranges::min_element(x, before); },
+    return row_kernel<Scalar>([=](kernel_call const&, row const& x) { return *algorithm::min_element(x, before); },
                               [](kernel_call const&, row const& x, Scalar y, std::size_t k) {
-                                  return x[k] == y ? 1 / static_cast<Scalar>(std::ranges::count(x, y)) : Scalar(0);
+                                  return x[k] == y ? 1 / static_cast<Scalar>(algorithm::count(x, y)) : Scalar(0);
                               });
 }
 
@@ -120,7 +121,7 @@ void add_reduction_kernels(kernel_table<Scalar>& table) {
                                        [=](kernel_call const&, row const& x, Scalar, std::size_t k) { return product_but(x, k); });
     table["logsumexp"] = row_kernel<Scalar>(
         [](kernel_call const&, row const& x) {
-            Scalar const most = *std::ranges::max_element(x);
+            Scalar const most = *algorithm::max_element(x);
             Scalar sum = 0;
             for (auto e : x) sum += std::exp(e - most);
             return most + std::log(sum);

@@ -3,6 +3,7 @@
 /// @brief Which extents of a program depend on each other, and how small all of them can be together.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/cost/atoms.hpp>
 #include <heddle/program/indexed_program.hpp>
 #include <heddle/program/program.hpp>
@@ -108,7 +109,7 @@ private:
     /// Factor by factor, where both have the same.
     void tie(dimension a, dimension b) {
         auto const left = members_of(a), right = members_of(b);
-        bool const alike = std::ranges::equal(left, right, {}, [&](auto m) { return original_[m]; }, [&](auto m) { return original_[m]; });
+        bool const alike = algorithm::equal(left, right, {}, [&](auto m) { return original_[m]; }, [&](auto m) { return original_[m]; });
         for (std::size_t n = 0; alike && n < left.size(); ++n) tie(left[n], right[n]);
         if (alike) return;
         keep_whole(a);
@@ -128,7 +129,7 @@ private:
         auto const look = [&](std::span<tensor_id const> tensors, std::vector<indexed_access> const& accesses) {
             for (std::size_t k = 0; k < accesses.size(); ++k)
                 for (std::size_t d = 0; d < accesses[k].size(); ++d)
-                    if (std::ranges::find(accesses[k][d], index) != accesses[k][d].end()) visit(dimension{tensors[k], d}, accesses[k]);
+                    if (algorithm::find(accesses[k][d], index) != accesses[k][d].end()) visit(dimension{tensors[k], d}, accesses[k]);
         };
         look(program_.operands(o), program_.rule(o).operands);
         look(program_.results(o), program_.rule(o).results);
@@ -171,7 +172,7 @@ private:
 
     void relate(operator_id o) {
         std::string_view const kind = program_.attributes(o).contains("unknown_arguments") ? std::string_view{} : program_.kind(o);
-        auto const among = [&](std::initializer_list<std::string_view> kinds) { return std::ranges::find(kinds, kind) != kinds.end(); };
+        auto const among = [&](std::initializer_list<std::string_view> kinds) { return algorithm::find(kinds, kind) != kinds.end(); };
         if (among({"cat", "split", "chunk"})) add_sum(o);
         else if (kind == "append_cls_token") relations_.push_back({result(o, 0, 1), {operand(o, 0, 1)}, 1, 1});
         else if (among({"conv1d", "conv2d", "conv3d"})) slide_weight(o);
@@ -201,11 +202,11 @@ private:
         constexpr auto kinds = std::to_array<std::string_view>(
             {"adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d",
              "interpolate", "get_cls_token", "gather", "index_select", "getitem", "index", "amax", "amin", "max", "min", "prod", "logsumexp", "var", "std", "var_mean", "std_mean", "norm"});
-        return std::ranges::find(kinds, kind) != kinds.end();
+        return algorithm::find(kinds, kind) != kinds.end();
     }
     /// Whether it looks up in places that others compute, as they are.
     [[nodiscard]] bool looks_up_values(operator_id o) const {
-        return std::ranges::any_of(program_.operands(o) | std::views::drop(1), [&](tensor_id t) {
+        return algorithm::any_of(program_.operands(o) | std::views::drop(1), [&](tensor_id t) {
             return !is_floating(program_.tensor(t).type) && program_.tensor(t).role == tensor_role::value;
         });
     }
@@ -214,14 +215,14 @@ private:
     /// Whether integers follow from floating-point numbers, as the places of the largest do: then drawing others does not bring them into a range.
     [[nodiscard]] bool are_made_of_floats(tensor_id t) const {
         for (operator_id o = 0; o < program_.operator_count(); ++o)
-            if (auto const made = program_.results(o); std::ranges::find(made, t) != made.end())
-                return std::ranges::any_of(program_.operands(o), [&](tensor_id x) { return is_floating(program_.tensor(x).type) || are_made_of_floats(x); });
+            if (auto const made = program_.results(o); algorithm::find(made, t) != made.end())
+                return algorithm::any_of(program_.operands(o), [&](tensor_id x) { return is_floating(program_.tensor(x).type) || are_made_of_floats(x); });
         return false;
     }
     /// An index of the rule, by its name, that a kernel counts on.
     void keep_index(operator_id o, std::string_view name) {
         auto const& indices = program_.rule(o).indices;
-        auto const found = std::ranges::find(indices, name, &loop_index::name);
+        auto const found = algorithm::find(indices, name, &loop_index::name);
         if (found == indices.end()) return keep_lone_indices(o);
         for (auto const& piece : pieces_of(o, static_cast<std::size_t>(found - indices.begin())))
             for (auto m : piece.members) whole_[m] = true;
@@ -229,10 +230,10 @@ private:
     /// Two indices of the rule, by their names, that have one extent.
     void tie_pair(operator_id o, std::string_view first, std::string_view second) {
         auto const& indices = program_.rule(o).indices;
-        auto const number = [&](std::string_view name) { return static_cast<std::size_t>(std::ranges::find(indices, name, &loop_index::name) - indices.begin()); };
+        auto const number = [&](std::string_view name) { return static_cast<std::size_t>(algorithm::find(indices, name, &loop_index::name) - indices.begin()); };
         if (number(first) == indices.size() || number(second) == indices.size()) return;
         auto const left = pieces_of(o, number(first)), right = pieces_of(o, number(second));
-        bool const is_tied = std::ranges::equal(left, right, [](index_piece const& a, index_piece const& b) { return a.size == b.size && !a.members.empty() && !b.members.empty(); });
+        bool const is_tied = algorithm::equal(left, right, [](index_piece const& a, index_piece const& b) { return a.size == b.size && !a.members.empty() && !b.members.empty(); });
         for (std::size_t n = 0; is_tied && n < left.size(); ++n) tie(left[n].members.front(), right[n].members.front());
         for (auto const index : {number(first), number(second)})
             if (!is_tied) for_each_place(o, index, [&](dimension d, auto const&) { keep_whole(d); });
@@ -381,8 +382,8 @@ private:
     }
     /// As it is in the program, so it holds.
     [[nodiscard]] bool is_whole(relation const& r) const {
-        auto const all = [&](dimension d) { return std::ranges::all_of(members_of(d), [&](auto m) { return static_cast<bool>(whole_[find(m)]); }); };
-        return all(r.target) && std::ranges::all_of(r.sources, all);
+        auto const all = [&](dimension d) { return algorithm::all_of(members_of(d), [&](auto m) { return static_cast<bool>(whole_[find(m)]); }); };
+        return all(r.target) && algorithm::all_of(r.sources, all);
     }
 
     program const& program_;

@@ -3,6 +3,7 @@
 /// @brief Tensors of a plan turned from one form into another by the ranks of a communicator.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/execute/communicator.hpp>
 #include <heddle/execute/detail/shard_layout.hpp>
 #include <heddle/execute/tensor.hpp>
@@ -60,7 +61,7 @@ public:
         std::vector<std::vector<std::size_t>> sizes;
         for (std::size_t k = 0; k < tensors.size(); ++k) {
             sizes.push_back(layout_.shard_sizes(tensors[k], forms[k]));
-            if (how == uneven::padded) std::ranges::fill(sizes.back(), std::ranges::max(sizes.back()));
+            if (how == uneven::padded) algorithm::fill(sizes.back(), algorithm::max(sizes.back()));
         }
         std::vector<std::size_t> counts(ranks);
         std::vector<Scalar> flat;

@@ -3,6 +3,7 @@
 /// @brief What the operators of a program ask of the data in its sources.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/execute/detail/inverse_ranges.hpp>
 #include <heddle/program/program.hpp>
 
@@ -77,7 +78,7 @@ private:
 
     void leave(tensor_id t, std::string const& what) {
         auto entry = "'" + program_.tensor(t).name + "' " + what;
-        if (std::ranges::find(left_, entry) == left_.end()) left_.push_back(std::move(entry));
+        if (algorithm::find(left_, entry) == left_.end()) left_.push_back(std::move(entry));
     }
     void ask(tensor_id t, number_range const& r) {
         auto const type = program_.tensor(t).type;
@@ -121,7 +122,7 @@ private:
     void visit(operator_id o) {
         hand_back(o);
         auto const& kind = program_.kind(o);
-        auto const among = [&](std::initializer_list<char const*> kinds) { return std::ranges::find(kinds, kind) != kinds.end(); };
+        auto const among = [&](std::initializer_list<char const*> kinds) { return algorithm::find(kinds, kind) != kinds.end(); };
         auto const positive = [&](char const* name) {
             if (auto const k = attribute(o, name)) operand(o, static_cast<std::size_t>(*k)).restrict_to(probability_range);
         };
@@ -168,13 +169,13 @@ private:
     /// terms than the dimensions of a weight but the first make.
     void count_terms(operator_id o, std::size_t k) {
         auto const& rule = program_.rule(o);
-        if (std::ranges::find(program_.work(o).sparse_operands, k) != program_.work(o).sparse_operands.end()) return;
+        if (algorithm::find(program_.work(o).sparse_operands, k) != program_.work(o).sparse_operands.end()) return;
         auto const has = [](indexed_access const& access, std::uint16_t i) {
-            return std::ranges::any_of(access, [&](auto const& dimension) { return std::ranges::find(dimension, i) != dimension.end(); });
+            return algorithm::any_of(access, [&](auto const& dimension) { return algorithm::find(dimension, i) != dimension.end(); });
         };
         extent terms = 1, rest = 1;
         for (std::uint16_t i = 0; i < rule.indices.size(); ++i)
-            if (has(rule.operands[k], i) && std::ranges::none_of(rule.results, [&](auto const& access) { return has(access, i); })) terms *= rule.indices[i].extent;
+            if (has(rule.operands[k], i) && algorithm::none_of(rule.results, [&](auto const& access) { return has(access, i); })) terms *= rule.indices[i].extent;
         shape const& dims = operand_shape(o, k);
         for (std::size_t d = 1; d < dims.size(); ++d) rest *= dims[d];
         operand(o, k).fan_in = std::max(operand(o, k).fan_in, std::min(terms, rest));

@@ -3,6 +3,7 @@
 /// @brief Text of fixed width, as reports of plans are made of.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/base/printable.hpp>
 #include <heddle/search/result.hpp>
 
@@ -41,7 +42,7 @@ inline int decimals_for(double value) {
 }
 
 inline std::size_t width_of(std::string_view text) {
-    return static_cast<std::size_t>(std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
+    return static_cast<std::size_t>(algorithm::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
 }
 
 /// One line of at most `width` characters: the end stays, since names differ there.

@@ -3,6 +3,7 @@
 /// @brief Catalogue entries that pick and scatter elements by places held in tensors, and route tokens.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/program/detail/piece_operators.hpp>
 #include <heddle/program/detail/pointwise_operators.hpp>
 
@@ -80,7 +81,7 @@ inline description index_by(call_view const& c, bool absent) {
     if (!index) return get_item(c);
     auto const* several = index->as<literal::list>();
     literal::list const items = several ? *several : literal::list{*index};
-    auto const tensors = std::ranges::count_if(items, [](literal const& i) { return i.as<literal::tensor>() != nullptr; });
+    auto const tensors = algorithm::count_if(items, [](literal const& i) { return i.as<literal::tensor>() != nullptr; });
     if (tensors == 0) return absent ? description{} : get_item(c);
     tensor_id const x = c.tensor(0, "input");
     std::size_t const rank = c.shape_of(x).size();

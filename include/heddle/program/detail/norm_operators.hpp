@@ -5,6 +5,7 @@
 /// What they reduce over inside is an index with statistics: it may be split, and the devices combine a number per row.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/program/detail/pointwise_operators.hpp>
 
 namespace heddle::detail {
@@ -87,7 +88,7 @@ inline description trailing_norm(call_view const& c, bool centred) {
     auto norm = norm_of(c);
     std::size_t const rank = norm.access.size(), normalised = c.integers(1, "normalized_shape").size();
     shape const& dims = c.shape_of(norm.op.operands[0]);
-    if (auto const sizes = c.integers(1, "normalized_shape"); normalised == 0 || normalised > rank || !std::ranges::equal(sizes, shape(dims.end() - static_cast<std::ptrdiff_t>(normalised), dims.end())))
+    if (auto const sizes = c.integers(1, "normalized_shape"); normalised == 0 || normalised > rank || !algorithm::equal(sizes, shape(dims.end() - static_cast<std::ptrdiff_t>(normalised), dims.end())))
         c.fail("normalized_shape", "is " + to_text(shape(sizes.begin(), sizes.end())) + ", expected the last of " + to_text(dims));
     std::vector<bool> is_normalised(rank);
     std::fill(is_normalised.end() - static_cast<std::ptrdiff_t>(normalised), is_normalised.end(), true);

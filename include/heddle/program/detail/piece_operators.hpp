@@ -3,6 +3,7 @@
 /// @brief Catalogue entries that take tensors apart and put them together.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/program/detail/view_operators.hpp>
 
 #include <limits>
@@ -157,7 +158,7 @@ inline description get_item(call_view const& c) {
     if (!index) return {};
     auto const* several = index->as<literal::list>();
     literal::list const items = several ? *several : literal::list{*index};
-    auto const kept = static_cast<std::size_t>(std::ranges::count_if(items, [](literal const& i) { return !i.is_none() && !i.as<literal::ellipsis>(); }));
+    auto const kept = static_cast<std::size_t>(algorithm::count_if(items, [](literal const& i) { return !i.is_none() && !i.as<literal::ellipsis>(); }));
     std::size_t const rank = c.shape_of(x).size();
     if (kept > rank) c.fail("index", "is of " + std::to_string(kept) + " dimensions, there are " + std::to_string(rank));
     slicing slices(c, x);

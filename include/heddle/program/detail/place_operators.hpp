@@ -3,6 +3,7 @@
 /// @brief Catalogue entries that repeat, shift, pad and mask elements by their places.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/program/detail/view_operators.hpp>
 
 #include <array>
@@ -121,7 +122,7 @@ inline description padding(call_view const& c) {
     std::size_t const rank = c.shape_of(x).size();
     auto const sides = c.integers(1, "pad");
     constexpr std::array<std::string_view, 4> modes{"constant", "reflect", "replicate", "circular"};
-    auto const mode = std::ranges::find(modes, c.text(2, "mode", "constant"));
+    auto const mode = algorithm::find(modes, c.text(2, "mode", "constant"));
     if (sides.size() % 2 != 0 || sides.size() > 2 * rank) c.fail("pad", "expected two numbers for each of at most " + std::to_string(rank) + " dimensions");
     if (mode == modes.end()) return {};
     std::vector<double> pad(2 * rank);

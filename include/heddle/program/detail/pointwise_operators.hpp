@@ -3,6 +3,7 @@
 /// @brief Catalogue entries of element-wise functions.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/program/detail/described_operator.hpp>
 
 namespace heddle::detail {
@@ -225,7 +226,7 @@ inline description truth_function(call_view const& c, char const* kind, bool of_
 /// `&`, `|`, `^` and `~`: of truth values that, of whole numbers bit by bit. What is read as `int8` may have no sign, which `~` depends on.
 inline description bit_function(call_view const& c, char const* kind, bool of_two) {
     auto const& operands = c.call().operands;
-    if (std::ranges::all_of(operands, [&](tensor_id t) { return c.type_of(t) == element_type::boolean; })) return truth_function(c, kind, of_two);
+    if (algorithm::all_of(operands, [&](tensor_id t) { return c.type_of(t) == element_type::boolean; })) return truth_function(c, kind, of_two);
     for (tensor_id t : operands)
         if (is_floating(c.type_of(t)) || (!of_two && c.type_of(t) == element_type::int8)) return {};
     auto const* other = c.find(1, "other");

@@ -3,6 +3,7 @@
 /// @brief Catalogue entries of matrix products.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/program/detail/described_operator.hpp>
 
 #include <cctype>
@@ -190,7 +191,7 @@ inline void set_pairwise_work(call_view const& c, described_operator& op, std::v
         backward += 2 * points * ((differentiated ? 1 : 0) + (other ? 1 : 0));
         differentiated |= other;
         std::erase_if(held, [&](std::string const& index) {
-            auto const has = [&](entries const& access) { return std::ranges::find(access, index) != access.end(); };
+            auto const has = [&](entries const& access) { return algorithm::find(access, index) != access.end(); };
             return !has(result) && std::none_of(operands.begin() + static_cast<std::ptrdiff_t>(k) + 1, operands.end(), has);
         });
     }

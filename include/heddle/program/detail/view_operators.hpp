@@ -3,6 +3,7 @@
 /// @brief Catalogue entries that move elements and compute nothing.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/program/detail/described_operator.hpp>
 
 #include <numeric>
@@ -96,10 +97,10 @@ private:
 inline void expect_sizes(call_view const& c, std::size_t position, std::string_view name) {
     auto const* found = c.find(position, name);
     auto const* list = found ? found->as<literal::list>() : nullptr;
-    if (!found || (list && !std::ranges::all_of(*list, [](literal const& l) { return l.as<std::int64_t>() != nullptr; }))) return;
+    if (!found || (list && !algorithm::all_of(*list, [](literal const& l) { return l.as<std::int64_t>() != nullptr; }))) return;
     auto const sizes = c.integers(position, name);
     shape const& stated = c.result_shape();
-    if (!sizes.empty() && !std::ranges::equal(sizes, stated, [](std::int64_t size, extent e) { return size == -1 || size == e; }))
+    if (!sizes.empty() && !algorithm::equal(sizes, stated, [](std::int64_t size, extent e) { return size == -1 || size == e; }))
         c.fail(name, "is " + to_text(shape(sizes.begin(), sizes.end())) + ", the result has shape " + to_text(stated));
 }
 
@@ -165,7 +166,7 @@ inline description transpose(call_view const& c) {
 inline description reversed(call_view const& c) {
     tensor_id const x = c.tensor(0, "input");
     auto order = identity_order(c.shape_of(x).size());
-    std::ranges::reverse(order);
+    algorithm::reverse(order);
     return permuted(c, x, order);
 }
 
@@ -186,7 +187,7 @@ inline description permute(call_view const& c) {
     std::vector<std::size_t> order;
     for (auto dimension : c.integers(1, "dims")) order.push_back(c.axis(dimension, rank, "dims"));
     auto sorted = order;
-    std::ranges::sort(sorted);
+    algorithm::sort(sorted);
     if (sorted != identity_order(rank)) c.fail("dims", "expected each dimension once");
     return permuted(c, x, order);
 }
@@ -208,7 +209,7 @@ inline description move_dimensions(call_view const& c) {
     std::vector<std::size_t> order(rank, rank), rest;
     for (std::size_t k = 0; k < from.size(); ++k) order[to[k]] = from[k];
     for (std::size_t d = 0; d < rank; ++d)
-        if (std::ranges::find(from, d) == from.end()) rest.push_back(d);
+        if (algorithm::find(from, d) == from.end()) rest.push_back(d);
     auto next = rest.begin();
     for (auto& d : order)
         if (d == rank) d = *next++;

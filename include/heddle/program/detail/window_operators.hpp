@@ -3,6 +3,7 @@
 /// @brief Catalogue entries over windows: convolutions, pools, resizing.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/program/detail/place_operators.hpp>
 
 #include <cmath>
@@ -129,7 +130,7 @@ inline described_operator pool(call_view const& c, shape const& windows, bool li
     shape const& dims = c.shape_of(x);
     if (dims.size() < rank) c.fail("input", "has shape " + to_text(dims) + ", expected at least " + std::to_string(rank) + " dimensions");
     shape result = dims;
-    std::ranges::copy(windows, result.end() - static_cast<std::ptrdiff_t>(rank));
+    algorithm::copy(windows, result.end() - static_cast<std::ptrdiff_t>(rank));
     entries from = numbered(dims), to = from;
     for (std::size_t d = dims.size() - rank; d < dims.size(); ++d) {
         from[d] = "_";

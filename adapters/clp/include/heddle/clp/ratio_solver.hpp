@@ -5,6 +5,7 @@
 
 #include <heddle/balance/curved_ratio_problem.hpp>
 #include <heddle/balance/ties.hpp>
+#include <heddle/base/algorithm.hpp>
 #include <heddle/clp/segmented_program.hpp>
 
 #include <ClpSimplex.hpp>
@@ -55,10 +56,10 @@ public:
                 rows.add(column, -1);
                 rows.close(0, infinite);
             }
-            double const unit = positive(p.transfers->at(std::ranges::max(start)));
+            double const unit = positive(p.transfers->at(algorithm::max(start)));
             transfers_ = {add_column(unit * scale_, p.transfers->smallest() / unit), unit};
             rows.add(transfers_.column, 1);
-            add_line(rows, p.transfers->tangent(std::ranges::max(start)), largest_, transfers_);
+            add_line(rows, p.transfers->tangent(algorithm::max(start)), largest_, transfers_);
         }
         auto const last_types = add_tangents(rows, start, 0.05);
         load(rows);
@@ -80,7 +81,7 @@ public:
     /// tell nothing: where they are almost lines, their tangents meet anywhere.
     [[nodiscard]] bool is_unique() {
         for (auto const& stage : p_.stages)
-            if (!std::ranges::all_of(stage.types, [](auto const& t) { return t.curves.empty(); })) return false;
+            if (!algorithm::all_of(stage.types, [](auto const& t) { return t.curves.empty(); })) return false;
         auto const charged = [](ClpSimplex::Status status, double cost) {
             return status == ClpSimplex::basic || status == ClpSimplex::isFixed || std::abs(cost) > 1e-7;
         };

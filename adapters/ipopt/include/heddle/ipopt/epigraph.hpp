@@ -5,6 +5,7 @@
 
 #include <heddle/balance/reduced_ratio_problem.hpp>
 #include <heddle/balance/ties.hpp>
+#include <heddle/base/algorithm.hpp>
 
 #include <IpTNLP.hpp>
 
@@ -38,7 +39,7 @@ public:
                 for (auto line : curve.linear.lines()) add_line(last, unit, line, static_cast<Index>(curve.type), curve.curves.empty() ? nullptr : &curve);
         }
         if (p.transfers) {
-            double const most_at_start = std::ranges::max(start), unit = positive(std::abs(p.transfers->at(most_at_start)));
+            double const most_at_start = algorithm::max(start), unit = positive(std::abs(p.transfers->at(most_at_start)));
             Index const largest = add_column(0, 0, infinite, most_at_start / even_);
             for (std::size_t t = 0; t < p.type_count(); ++t) add_row({{{largest, 1}, {static_cast<Index>(t), -1}}, 0, infinite, nullptr, 1});
             Index const time = add_column(unit * scale, -infinite, infinite, p.transfers->at(most_at_start) / unit);
@@ -60,8 +61,8 @@ public:
         return true;
     }
     bool get_bounds_info(Index, Number* lower, Number* upper, Index, Number* row_lower, Number* row_upper) override {
-        std::ranges::copy(lower_, lower);
-        std::ranges::copy(upper_, upper);
+        algorithm::copy(lower_, lower);
+        algorithm::copy(upper_, upper);
         for (auto const& row : rows_) {
             *row_lower++ = row.lower;
             *row_upper++ = row.upper;
@@ -69,7 +70,7 @@ public:
         return true;
     }
     bool get_starting_point(Index, bool, Number* x, bool, Number*, Number*, Index, bool, Number*) override {
-        std::ranges::copy(start_, x);
+        algorithm::copy(start_, x);
         return true;
     }
     bool eval_f(Index, Number const* x, bool, Number& value) override {
@@ -79,7 +80,7 @@ public:
         return true;
     }
     bool eval_grad_f(Index, Number const* x, bool, Number* gradient) override {
-        std::ranges::copy(costs_, gradient);
+        algorithm::copy(costs_, gradient);
         for (std::size_t t = 0; t < squares_.size(); ++t) gradient[t] += 2 * squares_[t] * off(t, x);
         return true;
     }

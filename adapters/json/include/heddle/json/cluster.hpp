@@ -3,6 +3,7 @@
 /// @brief Reads and writes cluster files.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/cluster/cluster.hpp>
 #include <heddle/cluster/presets.hpp>
 #include <heddle/json/document.hpp>
@@ -146,7 +147,7 @@ private:
         auto const field = [&](char const* name) { return preset ? e.find(name) : std::optional(e.at(name)); };
         auto const name = field("name");
         if (name) type.name = name->name();
-        if (std::ranges::find(result_.types, type.name, &device_type::name) != result_.types.end())
+        if (algorithm::find(result_.types, type.name, &device_type::name) != result_.types.end())
             name.value_or(e).expected("a name that no other device type has");
         if (auto const memory = field("memory")) type.memory = bytes(memory->positive());
         if (auto const bandwidth = field("bandwidth")) type.bandwidth = bytes_per_second(bandwidth->rate());
@@ -193,7 +194,7 @@ private:
         allow_only(e, {"type", "devices", "count", "grouped"});
         machine_group group;
         auto const type = e.at("type");
-        auto const found = std::ranges::find(result_.types, type.text(), &device_type::name);
+        auto const found = algorithm::find(result_.types, type.text(), &device_type::name);
         if (found == result_.types.end()) type.expected("the name of a device type");
         group.type = static_cast<std::size_t>(found - result_.types.begin());
         if (auto const devices = e.find("devices")) group.devices = static_cast<int>(devices->integer(1, 65536));

@@ -3,6 +3,7 @@
 /// @brief A JSON file, and its fields read with messages that name the place.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/base/printable.hpp>
 #include <heddle/json/detail/value.hpp>
 #include <heddle/json/digest.hpp>
@@ -45,7 +46,7 @@ auto guarded(std::string const& name, Read&& read) {
 
 inline std::string line_and_column(std::string_view text, std::size_t byte) {
     std::string_view const before = text.substr(0, std::min(text.size(), byte == 0 ? 0 : byte - 1));
-    auto const line = std::ranges::count(before, '\n') + 1;
+    auto const line = algorithm::count(before, '\n') + 1;
     std::size_t const start = before.rfind('\n');
     auto const column = before.size() - (start == std::string_view::npos ? 0 : start + 1) + 1;
     return "line " + std::to_string(line) + ", column " + std::to_string(column);
@@ -129,7 +130,7 @@ public:
     void allow_only(std::initializer_list<std::string_view> names) const {
         if (!value_->is_object()) expected("an object");
         for (auto const& [key, item] : value_->fields())
-            if (!key.starts_with("x-") && std::ranges::find(names, key) == names.end()) fail("has the unknown field '" + printable(key) + "'");
+            if (!key.starts_with("x-") && algorithm::find(names, key) == names.end()) fail("has the unknown field '" + printable(key) + "'");
     }
 
     [[nodiscard]] std::size_t size() const {

@@ -3,6 +3,7 @@
 /// @brief Reads and writes layer profiles: layers, machines and a batch for which a strategy is sought.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/json/document.hpp>
 #include <heddle/pipeline/strategy_problem.hpp>
 
@@ -89,7 +90,7 @@ private:
         profiled_type type;
         auto const name = e.at("name");
         type.name = name.name();
-        if (std::ranges::find(result_.types, type.name, &profiled_type::name) != result_.types.end()) name.expected("a name that no other device type has");
+        if (algorithm::find(result_.types, type.name, &profiled_type::name) != result_.types.end()) name.expected("a name that no other device type has");
         type.memory = bytes(e.at("memory").positive());
         if (auto const launch = e.find("launch")) type.launch = seconds(launch->non_negative());
         e.at("profiles").for_each([&](element const& row) {
@@ -109,7 +110,7 @@ private:
         allow_only(e, {"type", "devices", "count", "inside", "outside"});
         profiled_machine machine;
         auto const type = e.at("type");
-        auto const found = std::ranges::find(result_.types, type.text(), &profiled_type::name);
+        auto const found = algorithm::find(result_.types, type.text(), &profiled_type::name);
         if (found == result_.types.end()) type.expected("the name of a device type");
         machine.type = static_cast<std::size_t>(found - result_.types.begin());
         if (auto const devices = e.find("devices")) machine.devices = static_cast<std::size_t>(devices->integer(1, 65536));

@@ -3,6 +3,7 @@
 /// @brief Reads model files: a traced training graph becomes a program.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/json/document.hpp>
 #include <heddle/program/call_recorder.hpp>
 
@@ -255,7 +256,7 @@ private:
         if (auto const kwargs = node.find("kwargs"))
             for (auto const& [key, item] : kwargs->fields()) result.keywords.emplace(key, read_literal(item, used));
         result.nodes = std::move(used.nodes);
-        std::ranges::sort(result.nodes);
+        algorithm::sort(result.nodes);
         return result;
     }
 
@@ -263,7 +264,7 @@ private:
     [[nodiscard]] std::vector<std::uint32_t> read_inputs(element const& node, arguments const& args) const {
         auto const inputs = node.at("inputs");
         std::vector<std::uint32_t> ids = inputs.numbers_below(yields_.size()), sorted = ids;
-        std::ranges::sort(sorted);
+        algorithm::sort(sorted);
         if (sorted != args.nodes) inputs.fail("are not the nodes among args and kwargs");
         return ids;
     }

@@ -3,6 +3,7 @@
 /// @brief Writes pipeline plans and reads them back without loss.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/json/document.hpp>
 #include <heddle/json/plan.hpp>
 #include <heddle/plan/pipeline_plan.hpp>
@@ -60,6 +61,7 @@ public:
         if (plan_.time.update.value > 0) out["time"]["update"] = number(plan_.time.update.value);
         out["bubble"] = number(plan_.bubble);
         if (plan_.schedule != "1f1b") out["schedule"] = plan_.schedule;
+        if (plan_.more_slots != 0) out["more_slots"] = plan_.more_slots;
         out["micro_batches"] = plan_.micro_batches;
         if (plan_.micro_batch_size > 0) out["micro_batch_size"] = plan_.micro_batch_size;
         if (plan_.global_batch > 0) out["global_batch"] = plan_.global_batch;
@@ -118,7 +120,7 @@ public:
 
     pipeline_plan read() {
         allow_only(root_, {"format", "version", "meta", "status", "which_limit", "reason", "cost", "lower_bound", "space", "statistics", "seconds", "warnings", "baselines",
-                           "provenance", "time", "bubble", "schedule", "micro_batches", "micro_batch_size", "global_batch", "layers", "devices", "stages", "groups"});
+                           "provenance", "time", "bubble", "schedule", "more_slots", "micro_batches", "micro_batch_size", "global_batch", "layers", "devices", "stages", "groups"});
         read_outcome();
         read_provenance();
         root_.at("layers").for_each([&](element const& e) {
@@ -168,6 +170,7 @@ private:
         plan_.time = {seconds(time.at("pipeline").non_negative()), seconds(time.at("synchronisation").non_negative()), seconds(update ? update->non_negative() : 0)};
         plan_.bubble = root_.at("bubble").number();
         if (auto const schedule = root_.find("schedule")) plan_.schedule = schedule->text();
+        if (auto const slots = root_.find("more_slots")) plan_.more_slots = slots->integer(-65536, 65536);
         plan_.micro_batches = root_.at("micro_batches").integer(1, most);
         plan_.micro_batch_size = static_cast<std::int64_t>(count(root_, "micro_batch_size", 1));
         plan_.global_batch = static_cast<std::int64_t>(count(root_, "global_batch", 1));
@@ -214,7 +217,7 @@ private:
             root_.fail(e.what());
         }
         bool const some = plan_.operator_count() > 0;
-        if (some && std::ranges::any_of(plan_.layers, [](auto const& l) { return l.operators == 0; })) root_.at("layers").fail("some have a number of operators and some have none");
+        if (some && algorithm::any_of(plan_.layers, [](auto const& l) { return l.operators == 0; })) root_.at("layers").fail("some have a number of operators and some have none");
     }
 
     element root_;

@@ -3,6 +3,7 @@
 /// @brief Reads profiles of layers with the machines to make pipeline templates for.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/json/document.hpp>
 #include <heddle/pipeline/template_problem.hpp>
 
@@ -62,7 +63,7 @@ private:
         template_device_type type;
         auto const name = e.at("name");
         type.name = name.name();
-        if (std::ranges::find(result_.types, type.name, &template_device_type::name) != result_.types.end()) name.expected("a name that no other device type has");
+        if (algorithm::find(result_.types, type.name, &template_device_type::name) != result_.types.end()) name.expected("a name that no other device type has");
         if (auto const memory = e.find("memory")) type.memory_limit = bytes(memory->positive());
         type.times = {times(e.at("forward")), times(e.at("backward"))};
         if (auto const tables = e.find("all_reduce"))
@@ -79,7 +80,7 @@ private:
     void read_machines(element const& e) {
         e.allow_only({"type", "devices", "count"});
         auto const name = e.at("type");
-        auto const type = std::ranges::find(result_.types, name.text(), &template_device_type::name);
+        auto const type = algorithm::find(result_.types, name.text(), &template_device_type::name);
         if (type == result_.types.end()) name.expected("the name of a device type");
         if (type->machines != 0) name.expected("a device type that has no machines yet");
         auto const optional = [&](std::string_view field) { auto const found = e.find(field); return found ? found->integer(1, 65536) : 1; };

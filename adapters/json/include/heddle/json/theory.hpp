@@ -3,8 +3,9 @@
 /// @brief Reads theory files: a search problem made of triples alone.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/json/document.hpp>
-#include <heddle/search/property_task.hpp>
+#include <heddle/search/properties/property_task.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -64,7 +65,7 @@ private:
 
     [[nodiscard]] std::vector<std::uint32_t> read_properties(element const& e) const {
         auto ids = e.numbers_below(count());
-        std::ranges::sort(ids);
+        algorithm::sort(ids);
         if (std::ranges::adjacent_find(ids) != ids.end()) e.fail("has property " + std::to_string(*std::ranges::adjacent_find(ids)) + " twice");
         return ids;
     }

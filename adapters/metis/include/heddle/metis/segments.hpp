@@ -3,8 +3,9 @@
 /// @brief Segments of a program as a balanced partition of its operators.
 #pragma once
 
-#include <heddle/planner/segments.hpp>
+#include <heddle/base/algorithm.hpp>
 #include <heddle/program/indexed_program.hpp>
+#include <heddle/synthesis/segments.hpp>
 
 #include <metis.h>
 
@@ -82,7 +83,7 @@ private:
     /// Which members are on the second side; the first has about `share` of their work.
     [[nodiscard]] std::vector<idx_t> bisect(std::vector<std::size_t> const& members, real_t share) {
         constexpr auto outside = static_cast<std::size_t>(-1);
-        std::ranges::fill(place_, outside);
+        algorithm::fill(place_, outside);
         for (std::size_t k = 0; k < members.size(); ++k) place_[members[k]] = k;
         std::vector<idx_t> first{0}, neighbours, vertex_weights, edge_weights, side(members.size());
         for (auto o : members) {

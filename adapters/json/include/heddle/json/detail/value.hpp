@@ -3,6 +3,7 @@
 /// @brief JSON values in little memory, and the handler of parser events that makes them.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/base/error.hpp>
 #include <heddle/base/printable.hpp>
 
@@ -104,7 +105,7 @@ struct field {
 
 inline std::span<field const> value::fields() const { return {of_.fields, size_}; }
 inline value const* value::find(std::string_view key) const {
-    auto const found = std::ranges::lower_bound(fields(), key, {}, &field::key);
+    auto const found = algorithm::lower_bound(fields(), key, {}, &field::key);
     return found != fields().end() && found->key == key ? &found->content : nullptr;
 }
 
@@ -132,7 +133,7 @@ public:
     bool end_array() override {
         auto const items = unclosed();
         auto* const stored = allocate<value>(items.size());
-        std::ranges::copy(items, stored);
+        algorithm::copy(items, stored);
         return close(value(std::span<value const>(stored, items.size())));
     }
     bool end_object() override {
@@ -141,7 +142,7 @@ public:
         auto* const stored = allocate<field>(count);
         for (std::size_t i = 0; i < count; ++i) stored[i] = {pairs[2 * i].text(), pairs[2 * i + 1]};
         std::span<field> const fields(stored, count);
-        std::ranges::sort(fields, {}, &field::key);
+        algorithm::sort(fields, {}, &field::key);
         auto const twice = std::ranges::adjacent_find(fields, {}, &field::key);
         if (twice != fields.end()) throw input_error(file_, "an object has the field '" + printable(twice->key) + "' twice");
         return close(value(std::span<field const>(fields)));

@@ -3,6 +3,7 @@
 /// @brief From an ATen operator and its arguments to the call that the operator catalogue knows. Needs no libtorch.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/program/traced_call.hpp>
 
 #include <algorithm>
@@ -53,13 +54,13 @@ struct functional_form {
 }
 
 [[nodiscard]] inline std::int64_t integer_of(std::vector<aten_argument> const& arguments, std::string_view name, std::int64_t absent) {
-    auto const found = std::ranges::find(arguments, name, &aten_argument::name);
+    auto const found = algorithm::find(arguments, name, &aten_argument::name);
     auto const* number = found == arguments.end() ? nullptr : found->value.as<std::int64_t>();
     return number ? *number : absent;
 }
 
 [[nodiscard]] inline literal const* value_of(std::vector<aten_argument> const& arguments, std::string_view name) {
-    auto const found = std::ranges::find(arguments, name, &aten_argument::name);
+    auto const found = algorithm::find(arguments, name, &aten_argument::name);
     return found == arguments.end() || found->value.is_none() ? nullptr : &found->value;
 }
 
@@ -68,7 +69,7 @@ struct functional_form {
     constexpr std::array<std::string_view, 13> names{"device", "layout", "pin_memory", "memory_format", "non_blocking", "copy", "cudnn_enable", "cudnn_enabled",
                                                      "benchmark", "deterministic", "allow_tf32", "implicit", "generator"};
     auto const* factor = a.value.as<std::int64_t>();
-    return a.value.is_none() || std::ranges::find(names, a.name) != names.end() || (a.name == "alpha" && factor && *factor == 1);
+    return a.value.is_none() || algorithm::find(names, a.name) != names.end() || (a.name == "alpha" && factor && *factor == 1);
 }
 
 /// `x[:, 1:3, 0]` as the index it is written with: the whole of the dimensions before, then the item.
@@ -156,7 +157,7 @@ struct functional_call {
         for (auto const& [from, to] : form->second.arguments)
             if (auto const* value = value_of(arguments, from)) call.add(std::string(to), *value);
         std::erase_if(arguments, [&](auto const& a) {
-            return std::ranges::any_of(form->second.arguments, [&](auto const& renamed) { return renamed.first == a.name; });
+            return algorithm::any_of(form->second.arguments, [&](auto const& renamed) { return renamed.first == a.name; });
         });
     }
     constexpr std::array<char const*, 3> reductions{"none", "mean", "sum"};

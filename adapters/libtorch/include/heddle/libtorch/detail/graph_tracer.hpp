@@ -3,6 +3,7 @@
 /// @brief Runs a TorchScript module on tensors without data and records the operators that it applies.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/libtorch/detail/aten_calls.hpp>
 #include <heddle/libtorch/detail/jit_nodes.hpp>
 #include <heddle/libtorch/detail/observed_calls.hpp>
@@ -186,7 +187,7 @@ private:
         auto const fail = [&](std::string const& problem) { throw input_error(place(), std::string(node.kind().toQualString()) + " " + problem); };
         for (auto& a : arguments) a = with_each_tensor(a, [&](auto const& t) { return values_.current(t, place()); });
         if (makes_constant(node)) arguments[0] = at::empty({}, arguments[0].toTensor().options().device(at::kCPU)).expand(arguments[0].toTensor().sizes());
-        bool const traced = std::ranges::any_of(tensors_in(arguments), [](auto const& t) { return t.is_meta(); });
+        bool const traced = algorithm::any_of(tensors_in(arguments), [](auto const& t) { return t.is_meta(); });
         if (traced && needs_contents(node)) fail("needs the contents of a tensor (data-dependent control flow or shape)");
         auto const stand_in = [&](at::Tensor const& t) { return t.is_meta() || t.dim() == 0 ? t : trial_ ? without_data(t) : values_.stand_in_for_constant(t); };
         if (traced)
@@ -218,8 +219,8 @@ private:
         bool const takes_all = qualified == "aten::slice" && made[0].sizes() == first.sizes() && made[0].strides() == first.strides();
         if (takes_all || qualified == "aten::contiguous") return values_.define(made[0], id(first));
         // An item of a list or tuple is there already.
-        auto const is_given = [&](auto const& t) { return std::ranges::any_of(given, [&](auto const& g) { return t.is_same(g); }); };
-        if (!written && std::ranges::all_of(made, is_given)) return;
+        auto const is_given = [&](auto const& t) { return algorithm::any_of(given, [&](auto const& g) { return t.is_same(g); }); };
+        if (!written && algorithm::all_of(made, is_given)) return;
         std::vector<aten_argument> named;
         for (std::size_t i = 0; i < arguments.size(); ++i)
             if (auto value = to_literal(arguments[i])) named.push_back({node.schema().arguments()[i].name(), std::move(*value)});

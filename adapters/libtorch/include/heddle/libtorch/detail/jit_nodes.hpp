@@ -3,6 +3,7 @@
 /// @brief What nodes of a TorchScript graph and their values say of themselves.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/base/requirements.hpp>
 
 #include <heddle/libtorch/detail/shape_evaluation.hpp>
@@ -48,7 +49,7 @@ namespace heddle::libtorch::detail {
 }
 
 [[nodiscard]] inline bool is_among(torch::jit::Node const& node, std::initializer_list<std::string_view> names) {
-    return std::ranges::find(names, std::string_view(node.kind().toQualString())) != names.end();
+    return algorithm::find(names, std::string_view(node.kind().toQualString())) != names.end();
 }
 [[nodiscard]] inline bool needs_contents(torch::jit::Node const& node) {
     return is_among(node, {"aten::Bool", "aten::Int", "aten::Float", "aten::item", "aten::IntImplicit", "aten::FloatImplicit", "aten::ScalarImplicit", "aten::nonzero", "aten::masked_select"});

@@ -3,6 +3,7 @@
 /// @brief What modules are, by the operators that a trial run of them applies: a trace has lost their arguments.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/base/requirements.hpp>
 
 #include <ATen/ATen.h>
@@ -23,7 +24,7 @@ struct observed_call {
 };
 
 [[nodiscard]] inline observed_call const* first_call(std::vector<observed_call> const& calls, std::string_view name) {
-    auto const found = std::ranges::find(calls, name, &observed_call::name);
+    auto const found = algorithm::find(calls, name, &observed_call::name);
     return found == calls.end() ? nullptr : &*found;
 }
 
@@ -35,7 +36,7 @@ struct observed_attention {
     bool training = true;
 };
 [[nodiscard]] inline std::optional<observed_attention> find_attention(std::vector<observed_call> const& calls) {
-    auto const count = [&](std::string_view name) { return std::ranges::count(calls, name, &observed_call::name); };
+    auto const count = [&](std::string_view name) { return algorithm::count(calls, name, &observed_call::name); };
     bool const known = count("softmax") == 1 && count("linear") == 2 && count("bmm") == 2 && count("baddbmm") + count("masked_fill") + count("add") == 0;
     if (!known) return {};
     observed_attention found{first_call(calls, "linear")->arguments[0].toTensor()};

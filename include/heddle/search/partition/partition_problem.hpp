@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief Rows of items to be cut into consecutive parts: the problem, and its numbers in exact form.
+#pragma once
+
+#include <heddle/search/budget.hpp>
+#include <heddle/search/outcome.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <stop_token>
+#include <utility>
+#include <vector>
+
+namespace heddle::search {
+
+/// Items in a row and the parts, none empty, to cut them into. Minimised is
+/// `largest_weight * (size of the largest part) + (sizes of all parts) + (costs of all cuts)`.
+///
+/// *Preconditions.* All numbers are finite, sizes are not negative, every kind is one of `sizes`.
+struct partition_problem {
+    /// sizes[kind][i]: of item i in a part of that kind. One kind at least; rows of one length.
+    std::vector<std::vector<double>> sizes;
+    /// The kind of each part, first part first.
+    std::vector<std::size_t> kinds;
+    /// cut_costs[p][i]: of a cut before item i between parts p and p + 1. Empty: cuts are free.
+    std::vector<std::vector<double>> cut_costs;
+    /// reach[p][i]: where part p must end at the latest if it begins with item i; never falls in i. Empty: no limit.
+    std::vector<std::vector<std::size_t>> reach;
+    /// Not negative.
+    std::int64_t largest_weight = 0;
+
+    [[nodiscard]] std::size_t item_count() const { return sizes.front().size(); }
+    [[nodiscard]] std::size_t part_count() const { return kinds.size(); }
+};
+
+struct partition_options {
+    /// Stops after so many cells; deterministic.
+    std::size_t label_limit = std::numeric_limits<std::size_t>::max();
+    std::optional<double> time_limit_seconds{};
+    /// Only partitions cheaper than this are sought.
+    double cutoff = std::numeric_limits<double>::infinity();
+    std::stop_token stop{};
+};
+
+struct partition_statistics {
+    /// Thresholds for which the rest was minimised, and the (part, item) pairs looked at for them.
+    std::size_t thresholds = 0, cells = 0;
+    double seconds = 0;
+
+    partition_statistics& operator+=(partition_statistics const& other) {
+        thresholds += other.thresholds;
+        cells += other.cells;
+        seconds += other.seconds;
+        return *this;
+    }
+};
+
+struct partition_result : outcome<> {
+    std::optional<double> cost;
+    /// Part p holds the items [cuts[p], cuts[p + 1]).
+    std::vector<std::size_t> cuts;
+    partition_statistics statistics;
+};
+
+namespace detail {
+
+/// A partition problem in whole numbers of a unit so small that the cost of any partition is below 2^60: sums are
+/// exact, so that ties are ties in whatever order one adds.
+class partition_in_ticks {
+protected:
+    using ticks = std::int64_t;
+    static constexpr ticks infinite = std::numeric_limits<ticks>::max();
+
+    /// No part's size counts more than `most_weight` times.
+    partition_in_ticks(partition_problem const& p, partition_options const& o, std::int64_t most_weight)
+        : problem_(p), options_(o), items_(p.item_count()), parts_(p.part_count()), last_start_(parts_ + 1), cuts_(parts_ + 1) {
+        double size = 0, cost = 0;
+        for (std::size_t i = 0; i < items_; ++i) {
+            double most = 0;
+            for (auto const& row : p.sizes) most = std::max(most, row[i]);
+            size += most;
+        }
+        for (auto const& row : p.cut_costs) {
+            double most = 0;
+            for (double c : row) most = std::max(most, std::abs(c));
+            cost += most;
+        }
+        int exponent = 0;
+        std::frexp(size * static_cast<double>(most_weight) + cost, &exponent);
+        ticks_per_unit_ = std::ldexp(1.0, std::min(60 - exponent, 1000));
+        for (auto const& row : p.sizes) {
+            auto& sums = before_.emplace_back(1, 0);
+            for (double x : row) sums.push_back(sums.back() + in_ticks(x));
+        }
+        for (auto const& row : p.cut_costs) {
+            auto& costs = cut_costs_.emplace_back();
+            for (double x : row) costs.push_back(in_ticks(x));
+        }
+        if (o.cutoff * ticks_per_unit_ < 0x1p61) best_ = in_ticks(o.cutoff);
+    }
+
+    /// The possible ends of one part that begins at a falling start. The sizes they give lie in (above, upto], so that
+    /// both ends of the window fall too. Its front is the cheapest end, of equals the first.
+    class end_window {
+    public:
+        struct candidate {
+            ticks through;
+            std::size_t end;
+        };
+        explicit end_window(std::size_t size = 0) : open_(size) {}
+
+        /// For a new part, which ends in [first, last].
+        void reset(std::size_t first, std::size_t last) {
+            front_ = back_ = 0;
+            first_ = first;
+            pushed_ = last + 1;
+            last_ = last;
+        }
+        /// `through(end)` is the cost of an end but for what depends on the start; infinite: no end. False where this
+        /// and every smaller start is too far from the first end.
+        template <class Through>
+        bool move_to(std::size_t start, std::size_t latest, std::vector<ticks> const& before, ticks above, ticks upto, Through const& through) {
+            last_ = std::min(last_, latest);
+            while (before[last_] - before[start] > upto && last_ > start) --last_;
+            if (last_ < first_) {
+                front_ = back_;
+                return false;
+            }
+            for (std::size_t const stop = std::max(start + 1, first_); pushed_ > stop && before[pushed_ - 1] - before[start] > above;) {
+                --pushed_;
+                if (pushed_ > last_) continue;
+                ticks const cost = through(pushed_);
+                if (cost == infinite) continue;
+                while (back_ > front_ && open_[back_ - 1].through >= cost) --back_;
+                open_[back_++] = {cost, pushed_};
+            }
+            while (front_ < back_ && open_[front_].end > last_) ++front_;
+            return true;
+        }
+        [[nodiscard]] bool empty() const { return front_ == back_; }
+        [[nodiscard]] candidate best() const { return open_[front_]; }
+
+    private:
+        std::vector<candidate> open_;
+        std::size_t front_ = 0, back_ = 0, first_ = 0, last_ = 0, pushed_ = 0;
+    };
+
+    [[nodiscard]] double in_units(ticks x) const { return static_cast<double>(x) / ticks_per_unit_; }
+    [[nodiscard]] std::vector<ticks> const& before(std::size_t part) const { return before_[problem_.kinds[part]]; }
+    [[nodiscard]] ticks cut_cost(std::size_t part, std::size_t item) const {
+        return part + 1 < parts_ && !cut_costs_.empty() ? cut_costs_[part][item] : 0;
+    }
+    [[nodiscard]] std::size_t latest_end(std::size_t part, std::size_t start) const {
+        return problem_.reach.empty() ? items_ : problem_.reach[part][start];
+    }
+
+    /// Fills `last_start_`; whether the parts may reach the end of the row, no part above the threshold.
+    bool bound_starts(ticks threshold) {
+        for (std::size_t p = 0; p < parts_; ++p) {
+            auto const start = last_start_[p];
+            auto const from = before(p).begin() + static_cast<std::ptrdiff_t>(start);
+            auto const fitting = static_cast<std::size_t>(std::upper_bound(from, before(p).end(), *from + threshold) - from) - 1;
+            last_start_[p + 1] = std::min({start + fitting, latest_end(p, start), items_ - (parts_ - 1 - p)});
+            if (last_start_[p + 1] <= p) return false; // some part would be empty
+        }
+        return last_start_[parts_] == items_;
+    }
+
+    bool is_stopped() { return budget_.is_spent(result_.statistics.cells); }
+
+    /// `search` leaves the best partition in `best_` and `result_.cuts`, and where it stops a bound in `proven_`.
+    template <class Search>
+    partition_result run(Search const& search) {
+        if (parts_ != 0 && parts_ <= items_) {
+            search();
+        } else if (parts_ == 0 && items_ == 0) {
+            result_.cuts = {0};
+            best_ = 0;
+        }
+        result_.statistics.seconds = budget_.elapsed();
+        result_.which_limit = budget_.reached();
+        if (!result_.cuts.empty()) result_.cost = in_units(best_);
+        double const wanted = result_.cost.value_or(options_.cutoff);
+        conclude(result_, result_.cost, result_.which_limit == limit_kind::none ? wanted : in_units(std::min(proven_, best_)), wanted);
+        return std::move(result_);
+    }
+
+    partition_problem const& problem_;
+    partition_options const& options_;
+    std::size_t items_, parts_;
+    std::vector<std::vector<ticks>> before_, cut_costs_;
+    /// Where a part may begin at the latest, under the threshold at hand.
+    std::vector<std::size_t> last_start_;
+    std::vector<std::size_t> cuts_;
+    ticks best_ = infinite, proven_ = 0;
+    partition_result result_;
+
+private:
+    /// Exact but for the rounding: the factor is a power of two.
+    [[nodiscard]] ticks in_ticks(double x) const { return static_cast<ticks>(x * ticks_per_unit_ + (x < 0 ? -0.5 : 0.5)); }
+
+    double ticks_per_unit_ = 1;
+    budget budget_{options_};
+};
+
+} // namespace detail
+} // namespace heddle::search

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief Programs at fixed ratios and ratios of a fixed program, in turn.
+///
+/// HAP (EuroSys '24), section 3.1.
+#pragma once
+
+#include <heddle/base/algorithm.hpp>
+#include <heddle/synthesis/balance_program.hpp>
+#include <heddle/synthesis/relaxation_bounds.hpp>
+#include <heddle/synthesis/stage_run.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <limits>
+#include <numeric>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace heddle {
+
+struct starting_point {
+    std::string name;
+    ratio_table ratios;
+};
+
+/// Looks for the best pair of a program and ratios of device types.
+template <class Accumulator>
+class alternation {
+public:
+    alternation(stage_run<Accumulator>& run, ratio_balancer const& balance)
+        : run_(run), programs_(run.programs), record_(run.record), options_(run.options), balance_(balance), preferred_(run.programs.compute_proportional_ratios().front()) {}
+
+    /// From each start in turn; where memory binds, in all programs and from more starts; then around the best found.
+    void search_from(std::vector<starting_point> starts) {
+        record_.tell("programs");
+        programs_.take_fastest();
+        for (auto const& s : starts) alternate(s.name, s.ratios);
+        if (run_.memory_binds) alternate_in_all_storage(starts);
+        if (!record_.is_empty() && has_curves()) follow_curves(starts);
+        if (!record_.is_empty()) look_around();
+        bool const may_pay = search_pays_ || !run_.memory_binds || record_.is_empty();
+        if (!run_.search_proves && run_.which_limit != search::limit_kind::none && may_pay) search_longer();
+    }
+
+    /// The best ratios of a program whose shards move as is best at some ratios.
+    [[nodiscard]] std::optional<ratio_table> balance_at(move_list const& path, ratio_table const& ratios) {
+        return balance_(path, ratios, {programs_.space(), programs_.steps(), programs_.model(), options_.training, preferred_}, follows_curves_);
+    }
+
+private:
+    /// Program, ratios, program, ... until one of them repeats or rounds are over.
+    void alternate(std::string const& start, ratio_table ratios) {
+        std::set<move_list> seen;
+        for (int round = 0; round < options_.rounds && !run_.out_of_time() && !was_searched(ratios); ++round) {
+            searched_.push_back(ratios);
+            auto options = options_.synthesis;
+            if (run_.search_proves) options.search.label_limit = 0;
+            options.patience = 2; // wider beams prove more, but that is for later
+            std::string const origin = start + ", round " + std::to_string(round + 1);
+            record_.tell(origin);
+            auto const found = run_.synthesise_at(ratios, options);
+            search_pays_ |= found.which_limit != search::limit_kind::none && found.search_pays;
+            if (!found.path) {
+                if (auto const roomier = make_room(origin, ratios); roomier && round == 0) {
+                    ratios = *roomier;
+                    continue;
+                }
+                return;
+            }
+            record_.consider(origin + ", program", *found.path, ratios);
+            auto const balanced = balance_at(*found.path, ratios);
+            if (!balanced) return;
+            record_.consider(origin + ", ratios", *found.path, *balanced);
+            if (!seen.insert(*found.path).second) return;
+            ratios = *balanced;
+        }
+    }
+    /// Whether the programs at hand were searched at these ratios.
+    [[nodiscard]] bool was_searched(ratio_table const& ratios) const {
+        return algorithm::any_of(searched_, [&](ratio_table const& others) {
+            double difference = 0;
+            for (std::size_t g = 0; g < ratios.size(); ++g)
+                for (std::size_t k = 0; k < ratios[g].size(); ++k) difference = std::max(difference, std::abs(ratios[g][k] - others[g][k]));
+            return difference < 1e-6;
+        });
+    }
+
+    void alternate_in_all_storage(std::vector<starting_point> starts) {
+        run_.which_limit = search::limit_kind::none;
+        bool const is_wider = programs_.take_all();
+        if (is_wider) {
+            searched_.clear();
+            search_pays_ = false;
+        }
+        for (auto const& s : starts) shift(s.name, s.ratios);
+        if (!is_wider) starts.clear();
+        starts.push_back({"memory-proportional", programs_.memory_proportional_ratios()});
+        for (auto const& s : starts) alternate(s.name + ", any storage", s.ratios);
+    }
+    /// The fastest program at some ratios, fitting or not, at the ratios where it fits and is fastest, and on from there.
+    void shift(std::string const& start, ratio_table const& ratios) {
+        if (run_.out_of_time()) return;
+        auto roomy = programs_.cluster();
+        for (auto& type : roomy.types) type.memory = bytes(std::numeric_limits<double>::max());
+        auto const model = programs_.model_on(roomy);
+        auto const path = improve_bounds<Accumulator>(programs_.price(programs_.graph(), model, ratios), 6).path;
+        if (!path) return;
+        auto const balanced = balance_at(*path, ratios);
+        if (!balanced || !record_.consider(start + ", memory aside, ratios", *path, *balanced)) return;
+        alternate(start + ", memory aside", *balanced);
+    }
+    /// Where nothing fits: ratios at which the program of least memory does, if the solver finds any.
+    std::optional<ratio_table> make_room(std::string const& origin, ratio_table const& ratios) {
+        auto const priced = programs_.price(ratios);
+        for (bool count_buffers : {true, false}) {
+            auto const path = programs_.least_memory(priced, count_buffers);
+            if (!path) continue;
+            record_.consider(origin + ", least memory", *path, ratios);
+            auto const balanced = balance_at(*path, ratios);
+            if (!balanced) continue;
+            record_.consider(origin + ", least memory, ratios", *path, *balanced);
+            return *balanced;
+        }
+        return std::nullopt;
+    }
+
+    /// Whether ratios can be balanced by other than lines.
+    [[nodiscard]] bool has_curves() const {
+        return balance_.can_follow_curves() && !options_.training.interleaves() && programs_.model().has_curves() && segment_count(programs_.program()) == 1;
+    }
+    /// Once more, with efficiencies as they are instead of lines below them.
+    void follow_curves(std::vector<starting_point> const& starts) {
+        follows_curves_ = true;
+        searched_.clear(); // what follows them are other ratios
+        alternate("best ratios, curved", record_.ratios());
+        for (auto const& s : starts) alternate(s.name + ", curved", s.ratios);
+    }
+
+    /// Rounding makes of near ratios far plans, so what is dearer before it may be cheaper after it. Candidates are besides: the best program without some
+    /// type of device, and those of least work, collectives and memory at ratios of their own.
+    void look_around() {
+        auto const& classes = programs_.types().classes;
+        for (std::size_t k = 0; k < classes.size() && !run_.out_of_time(); ++k)
+            if (auto const fewer = without(record_.ratios(), k)) record_.consider("without " + programs_.cluster().types[classes[k].type].name, record_.path(), *fewer);
+        auto const ratios = record_.ratios();
+        for (auto const& [name, path] : extremes(programs_.price(ratios))) {
+            if (run_.out_of_time()) return;
+            record_.consider(name, path, ratios);
+            if (auto const balanced = balance_at(path, ratios)) record_.consider(name + ", ratios", path, *balanced);
+        }
+    }
+    [[nodiscard]] std::vector<std::pair<std::string, move_list>> extremes(priced_graph const& priced) const {
+        auto const total = [](std::span<double const> list) { return std::accumulate(list.begin(), list.end(), 0.0); };
+        auto const work = [&](move_price const& m) { return total(m.work) + total(m.backward_work) + total(m.update); };
+        auto const network = [](move_price const& m) { return m.transfers.total(); };
+        constexpr double slight = 1e-6; // tells apart what is equal otherwise
+        std::vector<std::pair<std::string, move_list>> result;
+        auto const add = [&](std::string name, std::optional<move_list> path) {
+            if (path) result.push_back({std::move(name), *std::move(path)});
+        };
+        add("least work", programs_.path_of(priced.shortest_under([&](move_price const& m) { return work(m) + slight * network(m); })));
+        add("least communication", programs_.path_of(priced.shortest_under([&](move_price const& m) { return slight * work(m) + network(m); })));
+        add("least memory", programs_.least_memory(priced, true));
+        return result;
+    }
+    /// The ratios with none for a type; nothing if no other type has any.
+    [[nodiscard]] std::optional<ratio_table> without(ratio_table ratios, std::size_t type) const {
+        for (auto& row : ratios) {
+            double const left = 1 - row[type] * programs_.types().classes[type].count;
+            if (row[type] == 0 || left < 1e-9) return std::nullopt;
+            row[type] = 0;
+            for (auto& r : row) r /= left;
+        }
+        return ratios;
+    }
+
+    /// Searches on at the best ratios.
+    void search_longer() {
+        if (run_.out_of_time()) return;
+        record_.tell("longer search");
+        run_.which_limit = search::limit_kind::none;
+        auto options = options_.synthesis;
+        options.search = options_.last_search;
+        auto const ratios = record_.is_empty() ? programs_.memory_proportional_ratios() : record_.ratios();
+        auto const found = run_.synthesise_at(ratios, options);
+        if (!found.path) return;
+        record_.consider("longer search, program", *found.path, ratios);
+        if (auto const balanced = balance_at(*found.path, ratios)) record_.consider("longer search, ratios", *found.path, *balanced);
+    }
+
+    stage_run<Accumulator>& run_;
+    stage_programs& programs_;
+    plan_record& record_;
+    planning_options const& options_;
+    ratio_balancer const& balance_;
+    /// Of the types: where several ratios are best, one near these.
+    std::vector<double> preferred_;
+    std::vector<ratio_table> searched_;
+    /// Ratios are balanced with efficiencies as they are, not by lines below.
+    bool follows_curves_ = false;
+    /// Some search of the programs at hand was cut short, and paid.
+    bool search_pays_ = false;
+};
+
+/// Moves atoms of the best plan of every program between devices, cheapest first, as long as that makes it cheaper.
+inline void move_atoms_of_candidates(plan_record& record, stage_programs const& programs, search::deadline const& until) {
+    std::size_t work = 40'000;
+    auto const candidates = record.candidates();
+    for (auto const& [path, ratios, cost] : candidates) {
+        if (until.stop().stop_requested() || work < record.best().steps.size() * record.best().devices.size()) return;
+        auto moved = programs.realise(path, ratios).first;
+        if (detail::move_atoms(moved, programs.cluster(), programs.types().of_device, work) && moved.cost() < record.best().cost())
+            record.take("atoms moved", std::move(moved), path, ratios);
+    }
+}
+
+} // namespace heddle

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief Tensors that are to have given forms.
+#pragma once
+
+#include <heddle/base/algorithm.hpp>
+#include <heddle/program/indexed_program.hpp>
+#include <heddle/theory/instruction_filter.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace heddle {
+
+/// A tensor that is to have a form, as its source is read or its operator leaves it. A parameter is gathered along
+/// its finest factor alone, see `cut_space`; pinned to another, along that one.
+struct pinned_tensor {
+    tensor_id tensor = 0;
+    heddle::form form = heddle::form::replicated();
+    /// Of a shard, its factor, whatever the segments; planners fill it in.
+    std::optional<factor> cut{};
+};
+
+/// Looks up the factors of pinned shards. *Precondition:* forms are of the program, `p`, in one segment.
+inline void find_cuts(indexed_program const& p, std::vector<pinned_tensor>& pinned) {
+    for (auto& pin : pinned)
+        if (pin.form.is_shard()) pin.cut = p.tensors[pin.tensor].factors[static_cast<std::size_t>(pin.form.factor())];
+}
+
+/// Whether an instruction leaves what is pinned in the forms wanted. *Precondition:* `find_cuts` was called.
+[[nodiscard]] inline bool keeps_pins(indexed_program const& p, std::vector<pinned_tensor> const& pinned, instruction const& i) {
+    auto const keeps = [&](tensor_id t, form f) {
+        return algorithm::all_of(pinned, [&](pinned_tensor const& pin) {
+            if (pin.tensor != t) return true;
+            return pin.cut && f.is_shard() ? is_same_place(*pin.cut, p.tensors[t].factors[static_cast<std::size_t>(f.factor())]) : pin.form == f;
+        });
+    };
+    if (i.what == instruction::kind::read) return keeps(i.tensor, i.to);
+    if (i.what != instruction::kind::compute) return true;
+    auto const& results = p.operators[i.op].results;
+    for (std::size_t k = 0; k < results.size(); ++k)
+        if (!keeps(results[k], i.results[k])) return false;
+    return true;
+}
+
+/// The filter, but what is pinned. Keeps a reference to the program.
+[[nodiscard]] inline instruction_filter with_pins(indexed_program const& p, std::vector<pinned_tensor> const& pinned, instruction_filter filter) {
+    if (pinned.empty()) return filter;
+    auto const mark = [pinned, filter](tensor_id t) {
+        bool const is_pinned = algorithm::find(pinned, t, &pinned_tensor::tensor) != pinned.end();
+        return is_pinned ? (std::uint64_t{1} << 63) | t : filter.mark(t);
+    };
+    return {[&p, pinned, filter](instruction const& i) { return filter(i) && keeps_pins(p, pinned, i); }, mark};
+}
+
+} // namespace heddle

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief Programs in one segment, and with ratios for each of several.
+#pragma once
+
+#include <heddle/balance/segmented_ratio_problem.hpp>
+#include <heddle/base/error.hpp>
+#include <heddle/cluster/cluster.hpp>
+#include <heddle/plan/plan.hpp>
+#include <heddle/program/concepts.hpp>
+#include <heddle/program/indexed_program.hpp>
+#include <heddle/search/deadline.hpp>
+#include <heddle/search/outcome.hpp>
+#include <heddle/synthesis/pins.hpp>
+#include <heddle/synthesis/planning_options.hpp>
+#include <heddle/synthesis/segments.hpp>
+
+#include <cmath>
+#include <cstddef>
+#include <limits>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+namespace heddle {
+
+namespace detail {
+
+/// The two segments whose ratios differ least over all devices. *Precondition:* there are two at least.
+[[nodiscard]] inline std::pair<segment_number, segment_number> nearest_segments(ratio_table const& ratios) {
+    std::pair<segment_number, segment_number> nearest{0, 1};
+    double least = std::numeric_limits<double>::infinity();
+    for (std::size_t a = 0; a < ratios.size(); ++a)
+        for (std::size_t b = a + 1; b < ratios.size(); ++b) {
+            double distance = 0;
+            for (std::size_t d = 0; d < ratios[a].size(); ++d) distance += std::abs(ratios[a][d] - ratios[b][d]);
+            if (distance < least) {
+                least = distance;
+                nearest = {static_cast<segment_number>(a), static_cast<segment_number>(b)};
+            }
+        }
+    return nearest;
+}
+
+/// Goes on from a plan in one segment: all segments with ratios of their own, then, one pair after the other, segments whose ratios
+/// are nearest get the same again; keeps the cheapest. Ends when `until` says so.
+template <single_device_program Program, class PlanFrom>
+[[nodiscard]] plan refine_by_segments(Program const& program, planning_options options, plan best, search::deadline const& until, PlanFrom const& plan_from) {
+    auto segments = numbered_in_order(options.segments);
+    auto const start = best.ratios.front();
+    for (;;) {
+        auto const indexed = index_program(program, segments);
+        std::size_t const count = segment_count(indexed);
+        if (count == 1) return best;
+        if (auto const reached = until.reached(); reached != search::limit_kind::none) {
+            if (best.which_limit == search::limit_kind::none) best.which_limit = reached;
+            search::conclude(best, best.cost(), best.lower_bound);
+            return best;
+        }
+        options.time_limit_seconds = until.left();
+        auto found = plan_from(indexed, options, ratio_table(count, start));
+        if (!found.exists()) return best;
+        best.statistics += found.statistics;
+        auto const [kept, merged] = nearest_segments(found.ratios);
+        bool const is_better = found.cost() < best.cost();
+        if (is_better) {
+            found.baselines = best.baselines;
+            found.other_baselines = best.other_baselines;
+            found.statistics = best.statistics;
+            found.trajectory.insert(found.trajectory.begin(), best.trajectory.begin(), best.trajectory.end());
+            best = std::move(found);
+        } else if (!best.segments.empty()) {
+            return best;
+        }
+        for (auto& s : segments)
+            if (s == merged) s = kept;
+        segments = numbered_in_order(std::move(segments));
+    }
+}
+
+} // namespace detail
+
+/// Plans a program in one segment, and where segments are asked for goes on in those. `plan_from(indexed, options, start)` plans one indexed program, from
+/// ratios per device or, without any, from ratios of its own.
+/// *Throws* `input_error` for a cluster that `validate` refuses, a program that is not well formed, or segments that do not fit it or the solver.
+template <ratio_solver Solver, single_device_program Program, class PlanFrom>
+[[nodiscard]] plan plan_in_segments(Program const& program, cluster const& c, planning_options options, PlanFrom const& plan_from) {
+    validate(c);
+    if (!options.segments.empty()) {
+        if (options.segments.size() != static_cast<std::size_t>(program_access<Program>::operator_count(program)))
+            throw input_error("segments", "there are " + std::to_string(options.segments.size()) + ", expected one per operator");
+        if (has_groups(c)) throw input_error("segments", "device groups are planned in one segment only");
+        if (!segmented_ratio_solver<Solver>) throw input_error("segments", "the ratio solver solves for one segment only");
+    }
+    indexed_program indexed = index_program(program);
+    if (has_groups(c)) split_inside(indexed);
+    find_cuts(indexed, options.pinned);
+    search::deadline const until(options.time_limit_seconds, options.stop);
+    plan one = plan_from(indexed, options, std::nullopt);
+    return options.segments.empty() || !one.exists() ? one : detail::refine_by_segments(program, std::move(options), std::move(one), until, plan_from);
+}
+
+} // namespace heddle

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief Bound and incumbent at given shares from relaxations alone.
+#pragma once
+
+#include <heddle/cost/duplex.hpp>
+#include <heddle/cost/overlapped.hpp>
+#include <heddle/cost/priced_graph.hpp>
+#include <heddle/cost/serial.hpp>
+#include <heddle/search/deadline.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace heddle {
+
+struct relaxation_bounds {
+    double lower_bound = -std::numeric_limits<double>::infinity();
+    /// The best program that fits, if any was met.
+    std::optional<move_list> path;
+    path_cost cost{std::numeric_limits<double>::infinity(), {}};
+    /// The tightest relaxation met.
+    std::vector<relaxation> tightest;
+    /// Of programs met that fit: the least that the steps of one add up to.
+    double least_added = std::numeric_limits<double>::infinity();
+    /// Some program met on the way does not fit into memory.
+    bool memory_binds = false;
+};
+
+namespace detail {
+
+template <class Accumulator>
+class bound_improver {
+public:
+    /// `begun`: of programs with these small buckets; a bound above `enough` is not improved.
+    bound_improver(priced_graph const& priced, std::optional<multipliers> const& start, std::optional<bucket_kinds> begun, double enough)
+        : priced_(priced), clock_(priced.template clock<Accumulator>()), classes_(priced.model().class_count()), fullness_(classes_, 1.0 / static_cast<double>(classes_)),
+          weights_{{fullness_}, std::vector<double>(classes_, 0.0), begun}, enough_(enough) {
+        if constexpr (Accumulator::overlaps_gradients) weights_.time.turns.emplace();
+        if constexpr (interleaves) weights_.time.forward = weights_.time.backward = {0.5, 0.5, 0.5};
+        if (!start) return;
+        weights_ = *start;
+        weights_.begun = begun;
+        setbacks_ = 3;
+        factor_ = 1.5;
+        for (std::size_t k = 0; k < classes_; ++k) price_ += weights_.memory[k] * limit(k);
+        for (std::size_t k = 0; price_ > 0 && k < classes_; ++k) fullness_[k] = weights_.memory[k] * limit(k) / price_;
+    }
+
+    relaxation_bounds run(int rounds, search::deadline const& until) && {
+        for (int round = 0; round < rounds && !is_closed(1e-12) && (round == 0 || !until.is_over()); ++round) {
+            auto current = priced_.relax(weights_);
+            if (!std::isfinite(current.paths.to_goal())) return std::move(best_);
+            double const bound = current.bound() + clock_.relaxed(clock_.initial(), weights_.time, 0);
+            auto path = search::follow(priced_.graph(), current.paths);
+            auto const cost = offer(path);
+            bool const fits = priced_.fits(cost);
+            best_.memory_binds |= !fits;
+            auto const loads = priced_.loads(path, weights_.time);
+            if (bound > best_.lower_bound) {
+                best_.lower_bound = bound;
+                best_.tightest.assign(1, current);
+            } else {
+                ++setbacks_;
+            }
+            keep(std::move(path), std::move(current));
+            shift_clocks(loads);
+            if (auto& turns = weights_.time.turns) move_turns(*turns, loads);
+            if (price_ > 0 || !fits) price_memory(fits, cost.memory, bound);
+        }
+        if (!is_closed(1e-3) && !until.is_over()) cross();
+        if (interleaves && !best_.tightest.empty()) { // and one that counts the slots lost so far instead of what the network may do in them
+            auto other = best_.tightest.front().weights;
+            other.time.forward.patient = other.time.backward.patient = 0;
+            best_.tightest.push_back(priced_.relax(std::move(other)));
+        }
+        return std::move(best_);
+    }
+
+private:
+    static constexpr bool interleaves = requires { Accumulator::interleaves; };
+    /// A program and the relaxation in which it is the best.
+    struct relaxed_program {
+        move_list path;
+        relaxation under;
+    };
+    static constexpr std::size_t kept = 4;
+
+    [[nodiscard]] double limit(std::size_t k) const { return priced_.model().memory_limit(k); }
+    /// Of steps. Clocks' weights are soon near their best and come to rest there; with turns they have to go far, which they can where the
+    /// sum of steps has no limit.
+    [[nodiscard]] double rate() const { return weights_.time.turns ? 2 / std::sqrt(1.0 + setbacks_) : 2 / std::pow(1.5, setbacks_); }
+    [[nodiscard]] bool is_closed(double gap) const { return best_.lower_bound >= std::min(best_.least_added, enough_) * (1 - gap); }
+
+    path_cost offer(move_list const& path) {
+        auto cost = priced_.template evaluate<Accumulator>(path);
+        if (priced_.fits(cost)) best_.least_added = std::min(best_.least_added, cost.added);
+        if (is_best(cost)) take(path, cost);
+        return cost;
+    }
+    [[nodiscard]] bool is_best(path_cost const& cost) const { return priced_.fits(cost) && cost.seconds < best_.cost.seconds; }
+    void take(move_list path, path_cost cost) {
+        best_.path = std::move(path);
+        best_.cost = std::move(cost);
+    }
+
+    /// Where micro-batches take turns, the network is one more clock of each direction.
+    void shift_clocks(priced_graph::path_loads const& loads) {
+        auto& time = weights_.time;
+        shift_weights(time.clock, loads.clock, rate());
+        if constexpr (interleaves) {
+            shift_direction(time.forward, loads.forward);
+            shift_direction(time.backward, loads.backward);
+        }
+    }
+    void shift_direction(direction_weights& weights, priced_graph::direction_loads const& loads) const {
+        std::vector<double> shares{weights.work, weights.network};
+        shift_weights(shares, {loads.work, loads.network}, rate());
+        weights = {shares[0], shares[1], shares[1]};
+    }
+    void move_turns(gradient_turns& turns, priced_graph::path_loads const& loads) const {
+        if (!turns.contains(loads.last_turn)) turns.move(1.0 / static_cast<double>(turns.count() + 2), loads.last_turn);
+        double const last = loads.end(loads.last_turn);
+        if (last > 0) turns.scale([&](std::optional<std::size_t> level) { return std::exp(2 * rate() * (loads.end(level) - last) / last); });
+    }
+    void price_memory(bool fits, std::vector<double> usage, double bound) {
+        price_ = price_ == 0 ? 0.1 * std::max(bound, 1e-9) : fits ? price_ / factor_ : price_ * factor_;
+        if (std::exchange(fitted_before_, fits).value_or(fits) != fits) factor_ = std::max(1.01, std::sqrt(factor_));
+        for (std::size_t k = 0; k < classes_; ++k) usage[k] /= limit(k);
+        shift_weights(fullness_, usage, rate());
+        for (std::size_t k = 0; k < classes_; ++k) weights_.memory[k] = price_ * fullness_[k] / limit(k);
+    }
+
+    /// Keeps the last programs that differ, and the best.
+    void keep(move_list path, relaxation under) {
+        std::erase_if(met_, [&](relaxed_program const& m) { return m.path == path; });
+        if (met_.size() == kept) met_.erase(met_.begin() + (met_.front().path == best_.path ? 1 : 0));
+        met_.push_back({std::move(path), std::move(under)});
+    }
+    /// What a relaxation mixes of several programs is mostly one program after the other: each up to some level, then the next. Joins
+    /// programs kept, and the best with another as long as that helps.
+    void cross() {
+        for (auto const& first : met_) {
+            traced_program const traced(priced_, first.path);
+            for (auto const& rest : met_)
+                if (&first != &rest) cross(traced, rest.under.paths);
+        }
+        for (double before = std::numeric_limits<double>::infinity(); best_.cost.seconds < before * (1 - 1e-4);) {
+            before = best_.cost.seconds;
+            for (auto const& rest : met_) cross(traced_program(priced_, *best_.path), rest.under.paths);
+        }
+    }
+    /// A program with its states and what it costs up to each.
+    struct traced_program {
+        move_list path;
+        std::vector<search::graph_node> states;
+        std::vector<cost_label<Accumulator>> costs;
+        traced_program(priced_graph const& priced, move_list p) : path(std::move(p)), states(search::states_along(priced.graph(), path)) {
+            auto const clock = priced.template clock<Accumulator>();
+            costs.reserve(path.size() + 1);
+            costs.push_back(priced.start(clock));
+            for (std::size_t level = 0; level < path.size(); ++level) priced.extend(clock, costs.emplace_back(costs.back()), level, path[level]);
+        }
+    };
+    /// Tries levels evenly far apart, then those around the best of them.
+    void cross(traced_program const& first, search::shortest_paths const& rest) {
+        double least = std::numeric_limits<double>::infinity();
+        std::size_t best = 0, stride = std::max<std::size_t>(1, first.path.size() / 16);
+        auto const attempt = [&](std::size_t level) {
+            auto const moves = search::follow(priced_.graph(), rest, first.states[level]);
+            auto const cost = priced_.evaluate(first.costs[level], level, moves);
+            if (!priced_.fits(cost) || cost.seconds >= least) return;
+            least = cost.seconds;
+            best = level;
+            if (!is_best(cost)) return;
+            move_list joined(first.path.begin(), first.path.begin() + static_cast<std::ptrdiff_t>(level));
+            joined.insert(joined.end(), moves.begin(), moves.end());
+            offer(joined);
+        };
+        for (std::size_t level = stride; level < first.path.size(); level += stride) attempt(level);
+        while (std::isfinite(least) && (stride /= 2) > 0) {
+            std::size_t const middle = best;
+            if (middle > stride) attempt(middle - stride);
+            if (middle + stride < first.path.size()) attempt(middle + stride);
+        }
+    }
+
+    priced_graph const& priced_;
+    Accumulator clock_;
+    std::size_t classes_;
+    /// Of memory: its price is spread over the classes as they are full.
+    std::vector<double> fullness_;
+    multipliers weights_;
+    /// Rounds that did not improve the bound.
+    int setbacks_ = 0;
+    double price_ = 0, factor_ = 4;
+    double enough_;
+    std::optional<bool> fitted_before_;
+    std::vector<relaxed_program> met_;
+    relaxation_bounds best_;
+};
+
+} // namespace detail
+
+/// Improves the weights of the relaxation for a number of rounds: clocks by exponentiated subgradient
+/// steps towards the class that works longest; gradients that overlap by moving weight to the level that ends last; memory by a
+/// price that rises while the path does not fit and falls while it does, by ever smaller factors, and that shifts towards
+/// the class that is fullest. Starts from given weights, such as those of other shares, or from even ones.
+/// Every path met is evaluated as a program; where bound and cost are still apart, so are some that join two of them. Where buckets are small, and
+/// follow the backward pass, all of this is done for every set of them that a program may have.
+/// Once time is over there are no more rounds; the first there is always.
+/// *Complexity.* Linear in the graph, per round.
+template <class Accumulator = serial>
+[[nodiscard]] relaxation_bounds improve_bounds(priced_graph const& priced, int rounds, std::optional<multipliers> const& start = {},
+                                               search::deadline const& until = search::deadline()) {
+    constexpr double infinite = std::numeric_limits<double>::infinity();
+    constexpr bool interleaves = requires { Accumulator::interleaves; };
+    if (priced.small_bucket_count() == 0 || Accumulator::overlaps_gradients || interleaves)
+        return detail::bound_improver<Accumulator>(priced, start, {}, infinite).run(rounds, until);
+    relaxation_bounds result;
+    double lower_bound = infinite;
+    std::optional<multipliers> weights;
+    for (bucket_kinds left = bucket_kinds{1} << priced.small_bucket_count(); left-- > 0;) {
+        auto found = detail::bound_improver<Accumulator>(priced, start, left, result.cost.seconds).run(rounds, until);
+        result.memory_binds |= found.memory_binds;
+        result.least_added = std::min(result.least_added, found.least_added);
+        if (found.cost.seconds < result.cost.seconds) {
+            result.cost = std::move(found.cost);
+            result.path = std::move(found.path);
+        }
+        if (found.tightest.empty() || found.lower_bound >= lower_bound) continue; // there is no such program
+        lower_bound = found.lower_bound;
+        weights = std::move(found.tightest.front().weights);
+    }
+    if (!weights) return result;
+    result.lower_bound = lower_bound;
+    weights->begun.reset();
+    result.tightest.push_back(priced.relax(std::move(*weights)));
+    return result;
+}
+
+#ifdef HEDDLE_COMPILED
+extern template relaxation_bounds improve_bounds<serial>(priced_graph const&, int, std::optional<multipliers> const&, search::deadline const&);
+extern template relaxation_bounds improve_bounds<overlapped>(priced_graph const&, int, std::optional<multipliers> const&, search::deadline const&);
+extern template relaxation_bounds improve_bounds<duplex>(priced_graph const&, int, std::optional<multipliers> const&, search::deadline const&);
+#endif
+
+} // namespace heddle

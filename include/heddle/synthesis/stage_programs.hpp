@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief The programs that a stage is planned with, and what they cost on a cluster.
+#pragma once
+
+#include <heddle/base/algorithm.hpp>
+#include <heddle/cost/priced_graph.hpp>
+#include <heddle/search/deadline.hpp>
+#include <heddle/search/state_graph.hpp>
+#include <heddle/synthesis/balance_program.hpp>
+#include <heddle/synthesis/device_types.hpp>
+#include <heddle/synthesis/pins.hpp>
+#include <heddle/synthesis/planning_options.hpp>
+#include <heddle/synthesis/realise.hpp>
+#include <heddle/theory/cut_space.hpp>
+#include <heddle/theory/operator_kinds.hpp>
+#include <heddle/theory/reductions.hpp>
+#include <heddle/theory/view_conversions.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace heddle {
+
+/// The programs at hand are those of a graph, explored under restrictions that keep the pins. Ratios are those of device types.
+class stage_programs {
+public:
+    stage_programs(indexed_program const& program, heddle::cluster const& c, planning_options const& options, search::deadline const& until)
+        : cluster_(c), options_(options), until_(until), space_(program, operator_kinds(program), options.cuts), types_(c), model_(model_on(c)) {
+        if (options.training.interleaves()) space_.divide_into_stages();
+    }
+
+    [[nodiscard]] heddle::cluster const& cluster() const { return cluster_; }
+    [[nodiscard]] indexed_program const& program() const { return space_.program(); }
+    [[nodiscard]] training_options const& training() const { return options_.training; }
+    [[nodiscard]] cut_space const& space() const { return space_; }
+    [[nodiscard]] cut_graph const& graph() const { return graph_; }
+    /// Of the instructions met.
+    [[nodiscard]] std::vector<step> const& steps() const { return steps_; }
+    [[nodiscard]] device_types const& types() const { return types_; }
+    [[nodiscard]] cost_model const& model() const { return model_; }
+
+    /// The programs of some instructions; where time is over, few of them.
+    [[nodiscard]] cut_graph explore(instruction_filter allowed) {
+        constexpr std::size_t width_in_haste = 20;
+        space_.restrict_to(std::move(allowed));
+        auto graph = search::explore(space_, [&] { return until_.is_over() ? std::min(options_.width, width_in_haste) : options_.width; });
+        while (steps_.size() < space_.instructions().size())
+            steps_.push_back(make_step(program(), space_.instructions()[steps_.size()], options_.training));
+        return graph;
+    }
+    /// Takes those that may be the fastest where memory does not matter. Pins may forbid what is fastest without them: then it takes all.
+    void take_fastest() {
+        auto const gather = options_.training.interleaves() ? best_gather::before_use : options_.training.copies_gradients ? best_gather::either : best_gather::after_update;
+        if (options_.pinned.empty()) graph_ = explore(wanted(fastest_programs(program(), gather)));
+        else take_all();
+    }
+    /// Takes those too that are never faster, only smaller. Returns whether they were missing.
+    bool take_all() {
+        if (std::exchange(has_all_, true)) return false;
+        graph_ = explore(wanted(instruction_filter::everything()));
+        return true;
+    }
+    [[nodiscard]] bool has_all() const { return has_all_; }
+    /// Whether the graph has every program of the space.
+    [[nodiscard]] bool is_complete() const { return graph_.is_complete && space_.is_complete(); }
+    /// Whether orders were left out that may matter.
+    [[nodiscard]] bool lacks_orders() const { return options_.training.interleaves() && !space_.cuts().is_complete(); }
+
+    /// The same ratios in every segment.
+    [[nodiscard]] ratio_table everywhere(std::vector<double> const& per_type) const { return ratio_table(segment_count(program()), per_type); }
+    [[nodiscard]] ratio_table compute_proportional_ratios() const { return everywhere(compute_proportional(model_, main_type(program()))); }
+    [[nodiscard]] ratio_table even_ratios() const { return everywhere(even(model_)); }
+    [[nodiscard]] ratio_table memory_proportional_ratios() const { return everywhere(memory_proportional(model_)); }
+
+    /// Prices of programs where each type is priced as its device with the largest share.
+    [[nodiscard]] priced_graph price(cut_graph const& graph, cost_model const& model, ratio_table const& ratios) const {
+        largest_shares const shares(integral_shares(program(), types_.per_device(ratios)), types_.of_device);
+        return {space_, graph, steps_, model, shares, options_.training};
+    }
+    [[nodiscard]] priced_graph price(ratio_table const& ratios) const { return price(graph_, model_, ratios); }
+    /// A model of devices of types, on the cluster or one that differs from it in its types' numbers.
+    [[nodiscard]] cost_model model_on(heddle::cluster const& c) const { return {c, types_.classes, main_type(program()), options_.training.bucket}; }
+
+    [[nodiscard]] std::pair<plan, plan_cost> realise(move_list const& path, ratio_table const& ratios, training_options const& training) const {
+        return heddle::realise(path, space_, steps_, cluster_, types_.per_device(ratios), training);
+    }
+    [[nodiscard]] std::pair<plan, plan_cost> realise(move_list const& path, ratio_table const& ratios) const { return realise(path, ratios, options_.training); }
+    /// Whether a program of the graph, or a restriction of it, keeps the pins.
+    [[nodiscard]] bool keeps_pins(plan const& p) const {
+        return algorithm::all_of(p.steps, [&](plan_step const& s) { return heddle::keeps_pins(program(), options_.pinned, s.instruction); });
+    }
+    [[nodiscard]] bool has_instruction(move_list const& path, std::function<bool(instruction const&)> const& sought) const {
+        return algorithm::any_of(path, [&](auto a) {
+            return algorithm::any_of(space_.moves()[a].instructions, [&](auto i) { return sought(space_.instructions()[i]); });
+        });
+    }
+
+    /// The program of least memory, its communication buffers counted as if all were there at once, or not at all.
+    [[nodiscard]] std::optional<move_list> least_memory(priced_graph const& priced, bool count_buffers) const {
+        return path_of(priced.shortest_under([&](move_price const& move) {
+            double sum = 0;
+            for (std::size_t k = 0; k < move.memory.size(); ++k) sum += (move.memory[k] + (count_buffers ? move.buffer : 0)) / model_.memory_limit(k);
+            return sum;
+        }));
+    }
+    [[nodiscard]] std::optional<move_list> path_of(search::shortest_paths const& paths) const {
+        return std::isfinite(paths.to_goal()) ? std::optional(search::follow(graph_, paths)) : std::nullopt;
+    }
+
+    /// Of what status and bounds are.
+    [[nodiscard]] std::string space_name() const {
+        auto const& training = options_.training;
+        return std::string("one-axis programs") + (has_groups(cluster_) ? " of device groups" : "") +
+               (training.interleaves() ? " of " + std::to_string(training.micro_batches) + " micro-batches in turn" : "") + (options_.pinned.empty() ? "" : " that keep the pins");
+    }
+
+private:
+    /// What is planned with: programs that keep the pins, and convert before views.
+    [[nodiscard]] instruction_filter wanted(instruction_filter allowed) const {
+        return converting_before_views(program(), with_pins(program(), options_.pinned, std::move(allowed)));
+    }
+
+    heddle::cluster const& cluster_;
+    planning_options const& options_;
+    search::deadline const& until_;
+    cut_space space_;
+    cut_graph graph_;
+    std::vector<step> steps_;
+    device_types types_;
+    cost_model model_;
+    bool has_all_ = false;
+};
+
+} // namespace heddle

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief What the parts of one planning run share.
+#pragma once
+
+#include <heddle/plan/plan.hpp>
+#include <heddle/search/deadline.hpp>
+#include <heddle/search/outcome.hpp>
+#include <heddle/synthesis/memory_reason.hpp>
+#include <heddle/synthesis/plan_record.hpp>
+#include <heddle/synthesis/planning_options.hpp>
+#include <heddle/synthesis/stage_programs.hpp>
+#include <heddle/synthesis/synthesise.hpp>
+
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace heddle {
+
+/// The programs at hand, what was found, and what is left of the limits. Not copied: its parts refer to each other.
+template <class Accumulator>
+class stage_run {
+public:
+    /// Relaxations hold for instructions in any order, but where gradients overlap: there a search of the plan's own shares proves more than they do, and
+    /// programs at other ratios are those that relaxations meet.
+    static constexpr bool search_proves = Accumulator::overlaps_gradients;
+
+    stage_run(indexed_program const& program, cluster const& c, planning_options const& o)
+        : options(o), until(o.time_limit_seconds, o.stop), programs(program, c, o, until), record(programs, o.progress) {}
+    stage_run(stage_run const&) = delete;
+    stage_run& operator=(stage_run const&) = delete;
+
+    [[nodiscard]] bool is_stopped() const { return options.stop.stop_requested(); }
+    [[nodiscard]] bool out_of_time() {
+        auto const reached = until.reached();
+        if (reached != search::limit_kind::none) which_limit = reached;
+        return reached != search::limit_kind::none;
+    }
+
+    /// The best program at given prices, within the time that is left.
+    synthesis_result synthesise(priced_graph const& priced, synthesis_options asked) {
+        if (auto const left = until.left()) asked.search.time_limit_seconds = left;
+        asked.search.stop = options.stop;
+        if (is_stopped()) asked.relaxation_rounds = 1;
+        auto found = heddle::synthesise<Accumulator>(priced, asked);
+        statistics += found.statistics;
+        return found;
+    }
+    /// The same at some ratios of device types, starting from what is known.
+    synthesis_result synthesise_at(ratio_table const& ratios, synthesis_options asked) {
+        if (weights) asked.relaxation_rounds /= 2;
+        asked.weights = weights;
+        if (!record.is_empty()) asked.start = record.path();
+        auto found = synthesise(programs.price(ratios), std::move(asked));
+        if (found.weights) weights = found.weights;
+        record.note_bound(ratios, found.lower_bound);
+        if (found.which_limit != search::limit_kind::none) which_limit = found.which_limit;
+        memory_binds |= found.memory_binds;
+        return found;
+    }
+
+    /// The plan to return: the best, with the bounds that it has, or what stood in the way.
+    [[nodiscard]] plan concluded() && {
+        if (is_stopped()) which_limit = search::limit_kind::stopped;
+        bool const has_plan = !record.is_empty();
+        plan p = has_plan ? std::move(record.best()) : blank();
+        p.space = programs.space_name() + (has_plan ? " at these shares" : " at the ratios tried");
+        p.which_limit = which_limit;
+        bool const lacks_programs = !programs.is_complete() || (has_plan && programs.lacks_orders());
+        if (which_limit == search::limit_kind::none && lacks_programs) p.which_limit = search::limit_kind::width;
+        search::conclude(p, has_plan ? std::optional(p.cost()) : std::nullopt, p.lower_bound, p.cost());
+        describe(p);
+        return p;
+    }
+
+    planning_options const& options;
+    search::deadline until;
+    stage_programs programs;
+    plan_record record;
+    /// Of the relaxations at the last ratios, by type.
+    std::optional<multipliers> weights;
+    search::limit_kind which_limit = search::limit_kind::none;
+    bool memory_binds = false;
+    search::statistics statistics;
+
+private:
+    /// No program found at any ratios tried: says what the one of least memory would need.
+    [[nodiscard]] plan blank() const {
+        plan result;
+        result.provenance.training = options.training;
+        auto const ratios = programs.memory_proportional_ratios();
+        if (auto const path = programs.least_memory(programs.price(ratios), true)) {
+            auto const p = programs.realise(*path, ratios).first;
+            if (memory_binds || which_limit == search::limit_kind::none) result.reason = memory_reason(p);
+            result.devices = p.devices;
+        } else {
+            result.reason = options.pinned.empty() ? "the theory has no program for this model" : "no program keeps what is pinned";
+        }
+        return result;
+    }
+    void describe(plan& p) {
+        p.trajectory = std::move(record).trajectory();
+        statistics.seconds = until.elapsed();
+        p.statistics = statistics;
+        p.provenance.cluster = programs.cluster().name;
+        if (p.exists() && p.status != search::status::optimal && p.lower_bound <= 0 && programs.is_complete())
+            p.warnings.push_back("no lower bound is proven: there was no time left for it");
+        if (!programs.is_complete())
+            p.warnings.push_back("programs were left out, by the width bound of " + std::to_string(options.width) +
+                                 " states per cut, as time was over or because an operator has too many operands; no lower bound is proven");
+        if (programs.lacks_orders())
+            p.warnings.push_back("orders of the operators were left out, by the bound of " + std::to_string(options.cuts) + " cuts of equally many; the lower bound holds for them too");
+    }
+};
+
+} // namespace heddle

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief The best distributed program at given shares: relaxations for bound and incumbent, label
+/// search for what is left between them.
+#pragma once
+
+#include <heddle/cost/duplex.hpp>
+#include <heddle/cost/overlapped.hpp>
+#include <heddle/cost/serial.hpp>
+#include <heddle/search/best_first.hpp>
+#include <heddle/search/outcome.hpp>
+#include <heddle/search/pareto_dp.hpp>
+#include <heddle/synthesis/relaxation_bounds.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <utility>
+
+namespace heddle {
+
+/// A program with its price and what is proven about it.
+/// The bound is one on every program of the theory that fits, at these shares.
+struct synthesis_result : search::outcome<> {
+    /// The best program that fits, if any was found.
+    std::optional<move_list> path;
+    path_cost cost;
+    /// Some program met on the way does not fit into memory.
+    bool memory_binds = false;
+    /// A search found a better program than relaxations, or closed a tenth of the gap that they leave: then a longer one may do more.
+    bool search_pays = false;
+    /// Of the tightest relaxation met.
+    std::optional<multipliers> weights;
+    search::statistics statistics;
+};
+
+enum class search_engine : std::uint8_t { best_first, pareto_dp };
+
+struct synthesis_options {
+    int relaxation_rounds = 20;
+    search_engine engine = search_engine::best_first;
+    /// Of Pareto dynamic programming: labels expanded per level in the last of its widening beams. What it leaves out counts in the bound.
+    std::size_t beam = std::numeric_limits<std::size_t>::max();
+    /// The first of them, and so many in vain that are the last.
+    std::size_t narrowest = 1, patience = std::numeric_limits<std::size_t>::max();
+    /// Time is of relaxations and searches together. With fewer labels than cuts, a search could not reach its end: there is none.
+    search::options search{.label_limit = 10'000, .comparison_limit = 10'000'000};
+    /// A program known already, as a first incumbent.
+    std::optional<move_list> start{};
+    /// Weights to start relaxations from, such as those found at ratios nearby.
+    std::optional<multipliers> weights{};
+};
+
+/// The fastest program that fits, at the shares of `priced`.
+/// *Returns* `optimal` if its cost is proven least over the theory (in any order, unless work and collectives run beside each other), `feasible` if the search
+/// ended with a bound below the cost, `limit` if a limit ended it, `infeasible` if no program fits.
+/// *Thread safety.* Const calls only.
+template <class Accumulator = serial>
+[[nodiscard]] synthesis_result synthesise(priced_graph const& priced, synthesis_options const& options) {
+    bool search_bounds = Accumulator::overlaps_gradients;
+    if constexpr (requires { Accumulator::interleaves; }) search_bounds = priced.has_all_orders();
+    synthesis_result result;
+    search::deadline const until(options.search.time_limit_seconds, options.search.stop);
+    auto bounds = improve_bounds<Accumulator>(priced, options.relaxation_rounds, options.weights, until);
+    result.lower_bound = std::max(0.0, bounds.lower_bound);
+    result.memory_binds = bounds.memory_binds;
+    if (options.start)
+        if (auto cost = priced.evaluate<Accumulator>(*options.start); priced.fits(cost)) {
+            bounds.least_added = std::min(bounds.least_added, cost.added);
+            if (cost.seconds < bounds.cost.seconds) {
+                bounds.cost = std::move(cost);
+                bounds.path = options.start;
+            }
+        }
+    if (bounds.tightest.empty()) return result;
+    result.weights = bounds.tightest.front().weights;
+
+    double const relaxed_bound = result.lower_bound;
+    // Labels add up what gradients add to their buckets at least: no search tells more of programs than that.
+    bool const is_open = bounds.lower_bound < bounds.least_added * (1 - 1e-9);
+    bool stopped = is_open && options.search.label_limit < priced.graph().level_count();
+    if (stopped) result.which_limit = search::limit_kind::labels;
+    // First as if memory were no criterion; again with it if that turns out to matter.
+    for (bool memory_matters = bounds.memory_binds; is_open && !stopped; memory_matters = true) {
+        priced_graph_problem<Accumulator> const problem(priced, bounds.tightest, memory_matters);
+        auto search_options = options.search;
+        search_options.cutoff = bounds.least_added;
+        search_options.time_limit_seconds = until.left();
+        auto found = options.engine == search_engine::best_first ? search::best_first(problem, search_options)
+                                                                 : search::widening_beam(problem, {{search_options, options.beam}, options.narrowest, options.patience});
+        result.statistics += found.statistics;
+        // A beam that finds nothing better than what is there has come to its end none the less.
+        bool const has_ended = bounds.path && found.which_limit == search::limit_kind::width;
+        result.which_limit = has_ended ? search::limit_kind::none : found.which_limit;
+        stopped = found.status == search::status::limit && !has_ended;
+        if (found.cost) {
+            auto cost = priced.evaluate<Accumulator>(found.actions);
+            bounds.least_added = std::min(bounds.least_added, cost.added);
+            if (cost.seconds < bounds.cost.seconds) {
+                bounds.cost = std::move(cost);
+                bounds.path = std::move(found.actions);
+                result.search_pays = true;
+            }
+        }
+        // Relaxations hold for instructions in any order, but where work and collectives run beside each other for those that the search sees.
+        double const unseen = memory_matters ? std::numeric_limits<double>::infinity() : problem.least_without_memory();
+        if (search_bounds) result.lower_bound = std::max(result.lower_bound, std::min({found.lower_bound, unseen, bounds.least_added}));
+        bool const binds = problem.least_without_memory() < bounds.least_added * (1 - 1e-9);
+        result.memory_binds |= binds;
+        if (stopped || memory_matters || !binds) break;
+    }
+    result.path = std::move(bounds.path);
+    result.cost = std::move(bounds.cost);
+    if (!result.path) {
+        result.status = stopped ? search::status::limit : search::status::infeasible;
+        return result;
+    }
+    result.search_pays |= result.lower_bound - relaxed_bound > 0.1 * (result.cost.seconds - relaxed_bound);
+    search::conclude(result, result.cost.seconds, result.lower_bound);
+    return result;
+}
+
+#ifdef HEDDLE_COMPILED
+extern template synthesis_result synthesise<serial>(priced_graph const&, synthesis_options const&);
+extern template synthesis_result synthesise<overlapped>(priced_graph const&, synthesis_options const&);
+extern template synthesis_result synthesise<duplex>(priced_graph const&, synthesis_options const&);
+#endif
+
+} // namespace heddle
