@@ -113,7 +113,7 @@ int run_cost(cost_arguments const& arguments) {
         return arguments.group_machines ? with_grouped_machines(std::move(c)) : c;
     };
     plan_price found;
-    if (json::format_of(arguments.plan, text) == "heddle.pipeline_plan") {
+    if (is_pipeline_plan(arguments.plan, text)) {
         auto const p = json::parse_pipeline_plan(text, arguments.plan);
         found = price(p, cluster_for(p.provenance), arguments);
     } else {

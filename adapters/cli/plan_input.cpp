@@ -3,7 +3,9 @@
 #include "plan_input.hpp"
 #include "output.hpp"
 
+#include <heddle/base/error.hpp>
 #include <heddle/json/digest.hpp>
+#include <heddle/json/document.hpp>
 #include <heddle/json/file.hpp>
 #include <heddle/json/pipeline_plan.hpp>
 #include <heddle/plan/as_planned.hpp>
@@ -23,6 +25,13 @@ json::model read_planned_model(std::string const& path, provenance const& from) 
     model.program = as_planned(std::move(model.program), from);
     if (from.model_digest != model.digest) model.warnings.push_back("the model has changed since the plan was made");
     return model;
+}
+
+bool is_pipeline_plan(std::string const& path, std::string const& text) {
+    auto const format = json::format_of(path, text);
+    if (!format.empty() && format != "heddle.plan" && format != "heddle.pipeline_plan")
+        throw input_error(path, "format: is \"" + format + "\", expected heddle.plan or heddle.pipeline_plan");
+    return format == "heddle.pipeline_plan";
 }
 
 cluster read_planned_cluster(std::string const& path, provenance const& from, std::vector<std::string>& warnings) {

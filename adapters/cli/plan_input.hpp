@@ -27,6 +27,9 @@ struct plan_input {
 /// A model of which there is a plan, with the batch and element type that were planned; a warning if it has changed since.
 json::model read_planned_model(std::string const& path, provenance const& from);
 
+/// Whether the text of a file is a pipeline plan. *Throws* `input_error` if it is no plan at all.
+bool is_pipeline_plan(std::string const& path, std::string const& text);
+
 /// A cluster for a plan; adds a warning if it is not the one that was planned for.
 cluster read_planned_cluster(std::string const& path, provenance const& from, std::vector<std::string>& warnings);
 

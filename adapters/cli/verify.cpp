@@ -52,7 +52,7 @@ void print_collectives(proof const& shown) {
 
 int run_verify(verify_arguments const& arguments) {
     auto const text = json::read_text(arguments.plan);
-    if (json::format_of(arguments.plan, text) == "heddle.pipeline_plan") return run_verify_pipeline(arguments);
+    if (is_pipeline_plan(arguments.plan, text)) return run_verify_pipeline(arguments);
     auto const p = json::parse_plan(text, arguments.plan);
     auto const model = read_planned_model(arguments.model, p.provenance);
     auto warnings = model.warnings;

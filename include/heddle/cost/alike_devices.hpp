@@ -3,6 +3,7 @@
 /// @brief Devices that are priced as one class: of one type, in groups of one size, with equal shares.
 #pragma once
 
+#include <heddle/base/algorithm.hpp>
 #include <heddle/cluster/cluster.hpp>
 #include <heddle/cost/cost_model.hpp>
 
@@ -31,22 +32,30 @@ struct alike_devices {
         }
     }
 
-    /// Tells apart devices of a class that have unequal amounts of something. *Complexity.* O(n log n) in the devices.
+    /// Tells apart devices of a class that have unequal amounts of something. *Complexity.* O(n log n) in the devices for few amounts; else quadratic in their number.
     template <class Amounts>
     void refine(Amounts const& by_device) {
-        using amount = typename Amounts::value_type;
-        std::map<std::pair<std::size_t, amount>, std::size_t> number;
+        struct known {
+            typename Amounts::value_type amount;
+            std::size_t number;
+        };
+        std::vector<std::vector<known>> within(classes.size()); // sorted by amount
+        std::vector<std::size_t> last(classes.size());
         std::vector<device_class> finer;
-        auto last = number.end(); // neighbours are often alike
         for (std::size_t d = 0; d < of_device.size(); ++d) {
-            auto const& before = classes[of_device[d]];
-            if (std::pair const key(of_device[d], by_device[d]); last == number.end() || last->first != key) {
-                auto const [at, is_new] = number.try_emplace(key, finer.size());
-                if (is_new) finer.push_back({before.type, 0, before.group_size});
-                last = at;
+            auto const before = of_device[d];
+            auto& alike = within[before];
+            auto& n = last[before]; // neighbours are often alike
+            if (alike.empty() || alike[n].amount != by_device[d]) {
+                auto const at = algorithm::lower_bound(alike, by_device[d], {}, &known::amount);
+                n = static_cast<std::size_t>(at - alike.begin());
+                if (at == alike.end() || at->amount != by_device[d]) {
+                    alike.insert(at, {by_device[d], finer.size()});
+                    finer.push_back({classes[before].type, 0, classes[before].group_size});
+                }
             }
-            ++finer[last->second].count;
-            of_device[d] = last->second;
+            of_device[d] = alike[n].number;
+            ++finer[alike[n].number].count;
         }
         classes = std::move(finer);
     }

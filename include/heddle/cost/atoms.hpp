@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <numeric>
 #include <optional>
@@ -100,12 +101,16 @@ using ratio_table = std::vector<std::vector<double>>;
         left -= counts[d];
         remainder[d] = ratios[d] > 0 ? part - static_cast<double>(counts[d]) + (carry ? (*carry)[d] : 0) : -2;
     }
-    if (left > 0) {
-        std::vector<std::size_t> order(ratios.size());
-        std::iota(order.begin(), order.end(), std::size_t{0});
-        auto const first = order.begin() + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(left) % order.size());
-        std::ranges::nth_element(order, first, [&](std::size_t a, std::size_t b) { return remainder[a] != remainder[b] ? remainder[a] > remainder[b] : a < b; });
-        for (std::size_t n = 0; left > 0; n = (n + 1) % order.size(), --left) ++counts[order[n]];
+    extent const all = static_cast<extent>(ratios.size());
+    for (extent& count : counts) count += left / all;
+    if (auto const chosen = static_cast<std::size_t>(left % all); chosen > 0) {
+        auto order = remainder;
+        auto const last = order.begin() + static_cast<std::ptrdiff_t>(chosen - 1);
+        std::nth_element(order.begin(), last, order.end(), std::greater<>());
+        double const least = *last;
+        auto ties = chosen - static_cast<std::size_t>(algorithm::count_if(remainder, [&](double r) { return r > least; }));
+        for (std::size_t d = 0; d < counts.size(); ++d) // of equal remainders, those of the first devices
+            if (remainder[d] > least || (remainder[d] == least && ties > 0 && ties-- > 0)) ++counts[d];
     }
     if (carry)
         for (std::size_t d = 0; d < ratios.size(); ++d)

@@ -88,7 +88,8 @@ template <single_device_program Program, ratio_solver Solver>
     });
     if (statistic) result.warnings.push_back("the statistics of operator '" + indexed.operators[*statistic].name + "' are those of each micro-batch");
     if (!options.compares) return result;
-    bool const is_late = planning.time_limit_seconds && (*planning.time_limit_seconds -= result.statistics.seconds) <= 0;
+    double const took = result.statistics.seconds;
+    bool const is_late = planning.time_limit_seconds && (*planning.time_limit_seconds -= took) <= 0.1 * took;
     if (is_late || planning.stop.stop_requested()) {
         result.warnings.push_back("no time was left to plan the whole batch at once");
         return result;

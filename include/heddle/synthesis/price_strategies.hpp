@@ -46,20 +46,21 @@ template <class Accumulator>
     std::string const otherwise = other_training.overlaps_gradients ? ", with gradient overlap" : ", without gradient overlap";
     priced_strategies found;
     for (auto const& b : baselines_of(programs.program())) {
-        if (run.until.is_over() && !record.is_empty()) break;
+        auto const is_late = [&] { return run.until.is_over() && !record.is_empty(); };
+        if (is_late()) break;
         record.tell("baseline " + b.at_even);
         auto const graph = programs.explore(b.allowed);
         auto const price_at = [&](std::string const& name, ratio_table const& ratios) {
             auto const priced = programs.price(graph, programs.model(), ratios);
             detail::price_strategy<Accumulator>(programs, b, priced, name, found.baselines, [&](move_list const& path) { return record.consider(name, path, ratios); });
-            if (!b.in_both_overlaps) return;
+            if (!b.in_both_overlaps || is_late()) return;
             detail::price_strategy<other_accumulator>(programs, b, priced, name + otherwise, found.other_baselines, [&](move_list const& path) {
                 auto const [p, cost] = programs.realise(path, ratios, other_training);
                 return cost.fits ? std::optional(p.cost()) : std::nullopt;
             });
         };
         price_at(b.at_even, programs.even_ratios());
-        price_at(b.at_proportional, programs.compute_proportional_ratios());
+        if (!is_late()) price_at(b.at_proportional, programs.compute_proportional_ratios());
     }
     return found;
 }

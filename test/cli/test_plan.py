@@ -1,0 +1,381 @@
+"""What `heddle plan` prints and writes, by every planner.
+
+Usage: test_plan.py HEDDLE, from the repository root.
+"""
+import json
+import os
+import pathlib
+import random
+import subprocess
+import time
+import unittest
+
+from command_line import CLUSTER, CommandLine, HEDDLE, MODEL, run
+
+
+class Plan(CommandLine):
+    def test_data_parallelism_both_ways(self):
+        names = {"DP-EV", "DP-CP"}
+        for option, otherwise in (([], "with"), (["--gradient-overlap"], "without")):
+            planned = run("plan", "--model", MODEL, "--cluster", CLUSTER, "--json", *option)
+            self.assertEqual(planned.returncode, 0, planned.stderr)
+            summary = json.loads(planned.stdout)
+            self.assertLessEqual(names, summary["baselines"].keys())
+            self.assertEqual(set(summary["other_baselines"]), {f"{name}, {otherwise} gradient overlap" for name in names})
+            table = run("plan", "--model", MODEL, "--cluster", CLUSTER, *option).stdout
+            self.assertIn("\nUnder other options than the plan's, which may be dearer\n", table)
+            self.assertIn(f"DP-CP, {otherwise} gradient overlap", table)
+
+    def test_solver_of_ratios(self):
+        self.assertEqual(run("plan", "--model", MODEL, "--cluster", CLUSTER, "--solver", "simplex").returncode, 2)
+        self.assertEqual(run("plan", "--model", MODEL, "--cluster", CLUSTER, "--planner", "hidup", "--solver", "clp").returncode, 2)
+        cluster = json.loads(pathlib.Path("examples/formats/preset_cluster.json").read_text())
+        cluster["device_types"][0]["rates"] = {"float32": {"matmul": {"efficiency": {"scale": 1e10, "least": 0.05}}}}
+        path = self.path / "cluster.json"
+        path.write_text(json.dumps(cluster))
+        by_clp, by_ipopt = (run("plan", "--model", MODEL, "--cluster", path, "--json", "--solver", name) for name in ("clp", "ipopt"))
+        self.assertEqual(by_clp.returncode, 0, by_clp.stderr)
+        if "without Ipopt" in by_ipopt.stderr:
+            return self.refused(by_ipopt, "--solver")
+        self.assertEqual((by_ipopt.returncode, by_ipopt.stderr), (0, ""))
+        self.assertLessEqual(json.loads(by_ipopt.stdout)["cost"], 1.001 * json.loads(by_clp.stdout)["cost"])
+
+    def test_plans_in_segments(self):
+        mixed = ("--cluster", "examples/clusters/v100x2_p100x6.json")
+        best = self.planned(*mixed)[1]["cost"]
+        for count in ("layers", "2", "20", "38"):
+            out, summary = self.planned(*mixed, "--segments", count)
+            self.assertLessEqual(summary["cost"], best)
+            priced = json.loads(run("cost", "--plan", out, "--cluster", mixed[1], "--json").stdout)
+            self.assertAlmostEqual(priced["cost"], summary["cost"], delta=1e-12)
+        self.refused(run("plan", "--model", MODEL, *mixed, "--segments", "1000"), "segments: 1000")
+        # Where convolutions and classifier have ratios of their own.
+        vgg = ("--model", "examples/models/vgg19.json.gz", *mixed)
+        one = self.planned(*vgg)[1]["cost"]
+        out, summary = self.planned(*vgg, "--segments", "layers")
+        self.assertLess(summary["cost"], one)
+        self.assertGreater(len(json.loads(out.read_text())["ratios"]), 1)
+        self.assertEqual(run("cost", "--plan", out, *mixed).returncode, 0)
+
+    def test_pinned_tensors(self):
+        best = self.planned("--cluster", CLUSTER)[1]
+        weight = "layers.1.attention.out_proj.weight"
+        for pin, held in ((weight + "=shard(0)", "shard(0)"), (weight + "=shard(1)", "shard(1)"), ("layers.0.attention.in_proj_weight=shard(0.1)", "shard(1)")):
+            out, summary = self.planned("--cluster", CLUSTER, "--pin", pin)
+            self.assertGreaterEqual(summary["cost"], best["cost"] * (1 - 1e-9))
+            plan = json.loads(out.read_text())
+            number = [t["name"] for t in plan["tensors"]].index(pin.split("=")[0])
+            self.assertEqual([s["to"] for s in plan["steps"] if s["do"] == "read" and s["tensor"] == number], [held])
+            if held == "shard(0)":  # gathered for its use, as in the fully sharded baseline, and for that alone
+                self.assertLessEqual(summary["cost"], summary["baselines"]["fully sharded"] * (1 + 1e-9))
+        pinned = ("plan", "--model", MODEL, "--cluster", CLUSTER, "--pin")
+        self.refused(run(*pinned, weight + "=shard(0.7)"), "dimension 0 of the tensor has")
+        self.refused(run(*pinned, weight + "=shard()"), "expected numbers")
+        self.refused(run(*pinned, "none=partial"), "no tensor 'none'")
+        excluded = run(*pinned, weight + "=shard(0)", "--pin", weight + "=shard(1)", "--json")
+        self.assertEqual(excluded.returncode, 3)
+        self.assertEqual(json.loads(excluded.stdout)["reason"], "no program keeps what is pinned")
+
+    def test_a_class_token_in_micro_batches(self):
+        out = self.path / "turns.json"
+        planned = run("plan", "--model", MODEL, "--cluster", CLUSTER, "--planner", "hidup", "--labels-per-cut", "2", "--out", out, "--json")
+        self.assertEqual((planned.returncode, planned.stderr), (0, ""))
+        verified = run("verify", "--plan", out, "--model", MODEL, "--shrink", "--json")
+        self.assertEqual((verified.returncode, verified.stderr), (0, ""), verified)
+        self.assertTrue(json.loads(verified.stdout)["executed"])
+
+    def test_plans_of_a_changed_model(self):
+        out, summary = self.planned("--cluster", CLUSTER, "--batch", 64, "--optimizer", "sgd", "--gradient-overlap")
+        self.assertEqual(json.loads(out.read_text())["provenance"]["batch"], 64)
+        self.planned("--cluster", "examples/clusters/v100x4_nvlink.json", "--dtype", "float16", "--optimizer-bytes", "12")
+        for option, value in (("--optimizer-bytes", "nan"), ("--turn", "nan")):
+            self.assertEqual(run("plan", "--model", MODEL, "--cluster", CLUSTER, "--planner", "hidup", option, value).returncode, 2)
+        for option in (("--segments", "2"), ("--gradient-overlap",), ("--group-machines",)):
+            self.assertEqual(run("plan", "--model", MODEL, "--cluster", CLUSTER, "--planner", "hidup", *option).returncode, 2)
+
+    def test_machines_as_devices(self):
+        cluster = json.loads(pathlib.Path(CLUSTER).read_text())
+        cluster["machines"] = [{"type": "P100", "devices": 2, "count": 3}]
+        cluster["links"]["intra"] = {"bandwidth": 12e9, "latency": 1e-5}
+        apart = self.write("cluster.json", cluster)
+        cluster["machines"][0]["grouped"] = True
+        grouped = self.write("grouped.json", cluster)
+        out = self.path / "plan.json"
+        planned = run("plan", "--model", MODEL, "--cluster", apart, "--group-machines", "--out", out, "--json")
+        self.assertEqual(planned.returncode, 0, planned.stderr)
+        summary = json.loads(planned.stdout)
+        self.assertEqual(summary["group_sizes"], [2, 2, 2])
+        said = json.loads(run("plan", "--model", MODEL, "--cluster", grouped, "--json").stdout)
+        self.assertEqual(said["cost"], summary["cost"])
+        self.assertIn("2 x P100", run("plan", "--model", MODEL, "--cluster", grouped, "--no-times").stdout)
+
+        shown = json.loads(run("verify", "--plan", out, "--model", MODEL, "--shrink", "--json", "--cluster", apart, "--group-machines").stdout)
+        self.assertTrue(shown["valid"])
+        self.assertTrue(shown["priced"])
+        self.assertEqual(shown["ranks"], 6)
+        self.assertTrue(any(c["executed_bytes"] > 0 for c in shown["collectives_inside_groups"].values()))
+        for c in shown["collectives_inside_groups"].values():
+            self.assertEqual(c["executed_bytes"], c["charged_bytes"])
+
+        again = json.loads(run("cost", "--plan", out, "--cluster", apart, "--group-machines", "--json").stdout)
+        self.assertAlmostEqual(again["cost"], summary["cost"], delta=1e-12)
+        self.refused(run("cost", "--plan", out, "--cluster", apart), "has 6 devices, the plan is for 3")
+        cluster["machines"][0]["grouped"] = False
+        cluster["collectives"] = {"all_reduce": {"latency": 1e-4, "seconds_per_byte": 1e-9}}
+        self.refused(run("plan", "--model", MODEL, "--cluster", self.write("measured.json", cluster), "--group-machines"), "measured on all devices")
+
+    def test_micro_batches_in_turn(self):
+        model, out, trace = "examples/models/bert_moe_2.json.gz", self.path / "plan.json", self.path / "trace.json"
+        planned = run("plan", "--planner", "hidup", "--model", model, "--cluster", CLUSTER, "--out", out, "--trace", trace, "--json")
+        self.assertEqual(planned.returncode, 0, planned.stderr)
+        self.assertEqual(run("verify", "--plan", out, "--model", model, "--no-run").returncode, 0)
+        self.assertEqual(run("cost", "--plan", out, "--cluster", CLUSTER).returncode, 0)
+        self.assertTrue(json.loads(trace.read_text())["traceEvents"])
+        self.refused(run("plan", "--planner", "hidup", "--model", model, "--cluster", CLUSTER, "--micro-batches", 7), "7")
+        slow = run("plan", "--planner", "hidup", "--model", model, "--cluster", CLUSTER, "--turn", 0.01, "--labels-per-cut", 2, "--cuts", 4, "--trace", trace, "--json")
+        events = [e for e in json.loads(trace.read_text())["traceEvents"] if e["ph"] == "X"]
+        self.assertAlmostEqual(max(e["ts"] + e["dur"] for e in events) / 1e6, json.loads(slow.stdout)["cost"], delta=1e-6)
+        same = run("plan", "--planner", "hidup", "--model", model, "--cluster", CLUSTER, "--out", out, "--trace", out)
+        self.assertEqual((same.returncode, same.stdout), (2, ""))
+        usage = run("plan", "--model", model, "--cluster", CLUSTER, "--micro-batches", 2)
+        self.assertEqual((usage.returncode, usage.stdout), (2, ""))
+
+    def test_infeasible(self):
+        out = self.path / "plan.json"
+        result = run("plan", "--model", MODEL, "--cluster", CLUSTER, "--memory-limit", "1e8", "--out", out, "--json")
+        self.assertEqual(result.returncode, 3)
+        summary = json.loads(result.stdout)
+        self.assertEqual((summary["status"], summary["cost"]), ("infeasible", None))
+        self.assertIn("would need", summary["reason"])
+        self.assertFalse(out.exists())
+        for method in ("recover", "exact", "both"):
+            result = run("plan", "--model", MODEL, "--cluster", CLUSTER, "--planner", "ditto", "--memory-limit", "1e6", "--method", method, "--out", out, "--json")
+            self.assertEqual((result.returncode, result.stderr, json.loads(result.stdout)["status"]), (3, "", "infeasible"))
+            self.assertFalse(out.exists())
+
+    def test_more_machines_than_layers(self):
+        model = ("--model", "examples/models/bert_12.json.gz", "--cluster", "examples/clusters/v100x8_p100x24.json", "--planner", "ditto")
+        summary, plan = self.pipeline(*model)
+        self.check_pipeline(summary, plan, 4, 32)
+        self.assertRegex(summary["warnings"][0], "^[4-7] machines are left out$")
+        started = time.monotonic()
+        limited, _ = self.pipeline(*model, "--layers", "names", "--split", "free", "--time-limit", 1)
+        self.assertLess(time.monotonic() - started, 6)  # ten sizes of micro-batch divide the batch
+
+    def test_networks_of_no_use(self):
+        cluster = json.loads(pathlib.Path(CLUSTER).read_text())
+        cluster["links"]["inter"]["latency"] = 1e306
+        table = run("plan", "--model", MODEL, "--cluster", self.write("slow.json", cluster)).stdout
+        self.assertIn("DP-CP", table)
+        self.assertNotIn(" inf", table)
+        lost = run("plan", "--model", MODEL, "--cluster", CLUSTER, "--planner", "amp", "--memory-limit", 1e6)
+        self.assertEqual(lost.returncode, 3)
+        self.assertRegex(lost.stdout, "model +vit_2, 4 layers\ncluster +p100x4, 4 devices\n")
+
+    def test_what_status_and_gap_are_of(self):
+        spaces = {"hap": "one-axis programs at these shares", "hidup": "one-axis programs of 2 micro-batches in turn at these shares",
+                  "amp": "pipelines of equal tensor groups and copies in these layers", "ditto": "pipelines of one copy in these layers"}
+        for planner, space in spaces.items():
+            out = self.path / "plan.json"
+            inputs = ("plan", "--model", MODEL, "--cluster", CLUSTER, "--planner", planner, *(("--labels-per-cut", 2) if planner == "hidup" else ()))
+            summary = json.loads(run(*inputs, "--json", "--out", out).stdout)
+            self.assertEqual((summary["space"], json.loads(out.read_text())["space"]), (space, space))
+            self.assertNotIn("other_planners", summary)
+            words = " ".join(run(*inputs).stdout.split())
+            self.assertRegex(words, f"status (optimal|feasible) among {space}")
+            self.assertRegex(words, f"gap [0-9.]+ % among {space}")
+        pinned = run("plan", "--model", MODEL, "--cluster", CLUSTER, "--pin", "patches.weight=replicated", "--json")
+        self.assertEqual(json.loads(pinned.stdout)["space"], "one-axis programs that keep the pins at these shares")
+
+    def test_the_other_planners(self):
+        inputs = ("plan", "--model", "examples/models/vgg19.json.gz", "--cluster", "examples/clusters/v100x8_p100x24.json")
+        planned = run(*inputs, "--json")
+        self.assertEqual((planned.returncode, planned.stderr), (0, ""))
+        summary = json.loads(planned.stdout)
+        others = summary["other_planners"]
+        self.assertEqual(list(others), ["amp", "ditto", "hidup"])
+        for other in others.values():
+            self.assertIn(other["status"], ("optimal", "feasible", "limit"))
+            self.assertTrue(other["leaves_out"])
+            if other["cost"] is not None:
+                self.assertLessEqual(other["lower_bound"], other["cost"] * (1 + 1e-9))
+                self.assertTrue(other["space"])
+        alone = json.loads(run(*inputs, "--planner", "hap", "--json").stdout)
+        self.assertEqual((alone["cost"], "other_planners" in alone), (summary["cost"], False))
+        self.assertNotIn("other_planners", json.loads(run(*inputs, "--json", "--no-times").stdout))
+        self.assertIn("\nOther planners, for as long as this one took", run(*inputs).stdout)
+        self.assertNotIn("Other planners", run(*inputs, "--no-times").stdout)
+        limited = json.loads(run(*inputs, "--json", "--time-limit", "1e-9").stdout)
+        self.assertEqual({(o["status"], o["which_limit"], o["cost"]) for o in limited["other_planners"].values()}, {("limit", "time", None)})
+        # Where hap finds nothing the others may.
+        tight = run("plan", "--model", "examples/models/bert_12.json.gz", "--cluster", CLUSTER, "--json")
+        summary = json.loads(tight.stdout)
+        self.assertEqual((tight.returncode, summary["cost"]), (4, None))
+        self.assertIsNotNone(summary["other_planners"]["amp"]["cost"])
+        # What a planner refuses is said.
+        grouped = json.loads(pathlib.Path("examples/clusters/v100x4_nvlink.json").read_text())
+        for machine in grouped["machines"]:
+            machine["grouped"] = True
+        refused = json.loads(run("plan", "--model", MODEL, "--cluster", self.write("grouped.json", grouped), "--json").stdout)["other_planners"]["hidup"]
+        self.assertIsNone(refused["status"])
+        self.assertIn("device groups", refused["reason"])
+
+    def pipeline(self, *arguments, status=0):
+        """What `heddle plan --json` prints, and the plan it writes."""
+        out = self.path / "pipeline.json"
+        planned = run("plan", *arguments, "--out", out, "--json")
+        self.assertEqual((planned.returncode, planned.stderr), (status, ""), planned)
+        summary = json.loads(planned.stdout)
+        for field in ("status", "cost", "lower_bound", "statistics", "seconds", "warnings", "baselines", "memory_bytes", "memory_limit_bytes"):
+            self.assertIn(field, summary)
+        return summary, json.loads(out.read_text()) if out.exists() else None
+
+    def check_pipeline(self, summary, plan, layers, devices):
+        self.assertEqual(plan["format"], "heddle.pipeline_plan")
+        self.assertEqual((len(plan["layers"]), len(plan["devices"])), (layers, devices))
+        self.assertEqual([s["end"] for s in plan["stages"][:-1]], [s["first"] for s in plan["stages"][1:]])
+        self.assertEqual(plan["stages"][-1]["end"], layers)
+        self.assertAlmostEqual(sum(plan["time"].values()), summary["cost"])
+        self.assertLessEqual(summary["lower_bound"], summary["cost"] * (1 + 1e-9))
+        for cost in summary["baselines"].values():
+            self.assertTrue(cost is None or cost >= summary["cost"] * (1 - 1e-9))
+        for used, limit in zip(summary["memory_bytes"], summary["memory_limit_bytes"]):
+            self.assertTrue(limit is None or used <= limit)
+
+    def test_pipelines_of_models(self):
+        model = ("--model", "examples/models/gpt2_12.json.gz", "--cluster", "examples/clusters/v100x8_p100x24.json")
+        summary, plan = self.pipeline(*model, "--planner", "amp")
+        self.check_pipeline(summary, plan, 14, 32)
+        self.assertEqual(sum(layer["operators"] for layer in plan["layers"]), 164)
+        self.assertIn("data parallel", summary["baselines"])
+        forced, plan = self.pipeline(*model, "--planner", "amp", "--pipeline-degree", 4, "--tensor-degrees", "1,2", "--layers", "names", "--annealing-steps", 0)
+        self.check_pipeline(forced, plan, 16, 32)
+        self.assertEqual(len(plan["stages"]), 4)
+        smaller, plan = self.pipeline(*model, "--planner", "amp", "--layers", 8, "--batch", 32, "--optimizer", "sgd")
+        self.check_pipeline(smaller, plan, 8, 32)
+        self.assertEqual(plan["global_batch"], 32)
+        summary, plan = self.pipeline("--model", "examples/models/vit_12.json.gz", "--cluster", "examples/clusters/v100x2_p100x6.json", "--planner", "ditto")
+        self.check_pipeline(summary, plan, 14, 8)
+        fixed, plan = self.pipeline("--model", "examples/models/vit_12.json.gz", "--cluster", "examples/clusters/v100x2_p100x6.json", "--planner", "ditto", "--micro-batch", 16,
+                                    "--method", "recover", "--fold-memory", "--schedule", "oobleck", "--more-slots", 1)
+        self.check_pipeline(fixed, plan, 14, 8)
+        self.assertEqual(plan["micro_batch_size"], 16)
+
+    def test_pipelines_of_profiles(self):
+        profile = self.example("docs/reference/layer_profiles.md")
+        summary, plan = self.pipeline("--planner", "amp", "--profile", profile)
+        self.check_pipeline(summary, plan, 6, 6)
+        self.assertNotIn("operators", plan["layers"][0])
+        self.assertIn("micro-batches of", run("plan", "--planner", "amp", "--profile", profile).stdout)
+        self.assertEqual(self.pipeline("--planner", "amp", "--profile", profile, "--batch", 4)[1]["global_batch"], 4)
+        lost, _ = self.pipeline("--planner", "amp", "--profile", profile, "--memory-limit", 1e6, status=3)
+        self.assertEqual((lost["status"], lost["cost"]), ("infeasible", None))
+        self.assertIn("exceeds memory", lost["reason"])
+
+        templates = self.example("docs/reference/templates.md")
+        summary, plan = self.pipeline("--planner", "ditto", "--profile", templates)
+        self.check_pipeline(summary, plan, 4, 4)
+        self.assertEqual((summary["status"], plan["layers"][0]["name"]), ("optimal", "embedding"))
+        stopped, plan = self.pipeline("--planner", "ditto", "--profile", templates, "--method", "exact", "--label-limit", 1)
+        self.assertEqual((stopped["status"], stopped["which_limit"]), ("limit", "labels"))
+        self.check_pipeline(stopped, plan, 4, 4)
+        nothing = run("plan", "--planner", "amp", "--profile", profile, "--time-limit", 1e-12, "--json")
+        self.assertEqual((nothing.returncode, json.loads(nothing.stdout)["which_limit"], json.loads(nothing.stdout)["cost"]), (4, "time", None))
+        copies, plan = self.pipeline("--planner", "ditto", "--profile", templates, "--most-machines", 2)
+        self.check_pipeline(copies, plan, 4, 4)
+
+    def test_bad_pipelines(self):
+        profile, templates = self.example("docs/reference/layer_profiles.md"), "examples/formats/cluster.json"
+        self.refused(run("plan", "--planner", "ditto", "--profile", profile), "layer_profiles.json", "format")
+        self.refused(run("plan", "--planner", "amp", "--profile", self.path / "absent.json"), "absent.json")
+        self.refused(run("plan", "--planner", "amp", "--profile", templates), "cluster.json", "expected heddle.layer_profile")
+        self.refused(run("plan", "--planner", "amp", "--profile", profile, "--tensor-degrees", 7), "degree")
+        model = ("--model", MODEL, "--cluster", CLUSTER)
+        self.refused(run("plan", *model, "--planner", "amp", "--layers", "none.such"), "layers", "none.such")
+        self.refused(run("plan", *model, "--planner", "amp", "--layers", "0"), "layers")
+        self.refused(run("plan", *model, "--planner", "ditto", "--micro-batch", 7), "micro-batch", "divides")
+        self.refused(run("plan", *model, "--planner", "ditto", "--reference", "abacus"), "--reference abacus")
+        self.refused(run("plan", *model, "--planner", "amp", "--out", self.path / "no" / "p.json"), "p.json")
+        for arguments in (("--planner", "amp"), ("--planner", "hap", "--profile", profile), (*model, "--planner", "amp", "--pin", "x=partial"), (*model, "--planner", "amp", "--beam", "2"),
+                          (*model, "--layers", "names"), (*model, "--planner", "ditto", "--record", "2"), (*model, "--planner", "amp", "--profile", profile),
+                          ("--planner", "amp", "--profile", profile, "--layers", "names"), (*model, "--planner", "ditto", "--most-machines", "2"),
+                          ("--planner", "amp", "--profile", profile, "--label-limit", "5")):
+            with self.subTest(arguments=arguments):
+                result = run("plan", *arguments)
+                self.assertEqual((result.returncode, result.stdout), (2, ""), result)
+                self.assertEqual(len(result.stderr.splitlines()), 1, result.stderr)
+
+    def test_interrupted_plans(self):
+        out, model = self.path / "plan.json", "examples/models/gpt2_12.json.gz"
+        inputs = ("plan", "--model", model, "--cluster", "examples/clusters/v100x8_p100x24.json", "--out", out, "--json")
+        long_runs = {"hap": ((b"hap, ", b" s, best "), "--gradient-overlap"), "hidup": ((b"hidup, ", b"round 1, "), "--labels-per-cut", 1_000_000),
+                     "amp": ((b"amp, annealing, ", b" s, best ", b", gap "), "--annealing-steps", 1_000_000_000)}
+        for planner, (until, *options) in long_runs.items():
+            with self.subTest(planner=planner):
+                status, stdout, shown = self.interrupted(*inputs, "--planner", planner, *options, until=until)
+                self.assertEqual(shown.split(b"\r")[-1], b"\x1b[K")  # nothing of it stays
+                summary = json.loads(stdout)
+                self.assertEqual((status, summary["status"], summary["which_limit"]), (0, "limit", "stopped"))
+                self.assertEqual(run("verify", "--plan", out, "--model", model, "--no-run").returncode, 0)
+                self.assertEqual(json.loads(out.read_text())["cost"], summary["cost"])
+                out.unlink()
+
+    def test_ended_from_outside(self):
+        """Whoever ends heddle after the plan is there, and before it is delivered, finds no parts of files."""
+        command = [HEDDLE, "plan", "--model", "examples/models/gpt2_12.json.gz", "--cluster", "examples/clusters/v100x8_p100x24.json", "--out", self.path / "plan.json"]
+        process = subprocess.Popen([*map(str, command)], stdout=subprocess.PIPE)
+        self.assertTrue(process.stdout.readline())  # the other planners are asked now
+        self.assertEqual(list(self.path.iterdir()), [])
+        process.terminate()
+        process.communicate()
+        self.assertEqual([path.name for path in self.path.iterdir() if path.name != "plan.json"], [])
+
+    def test_ten_thousand_devices(self):
+        v100 = json.loads(pathlib.Path("examples/clusters/v100x4_nvlink.json").read_text())
+        v100["machines"][0].update({"count": 1, "devices": 10_000})
+        cluster = self.write("cluster.json", v100)
+        for planner in ("hap", "hidup", "amp", "ditto"):
+            command = [HEDDLE, "plan", "--model", "examples/models/bert_12.json.gz", "--cluster", cluster, "--planner", planner, "--json"]
+            process = subprocess.Popen([*map(str, command)], stdout=subprocess.DEVNULL)
+            _, status, used = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+            self.assertIn(process.returncode, (0, 3), planner)
+            self.assertLess(used.ru_maxrss, 200_000, planner)  # kilobytes
+
+    def test_interrupted_templates(self):
+        layers, types = 40, 11
+        numbers = random.Random(1)
+        profile = {"format": "heddle.templates", "version": 1, "micro_batches": 64, "layers": [{"kept": 1e6, "saved": 1e6, "input": 1e3}] * layers,
+                   "device_types": [{"name": f"t{t}", "forward": [numbers.uniform(1, 3) for _ in range(layers)], "backward": [numbers.uniform(2, 6) for _ in range(layers)]} for t in range(types)],
+                   "machines": [{"type": f"t{t}", "count": 2} for t in range(types)]}
+        out = self.path / "plan.json"
+        status, stdout, shown = self.interrupted("plan", "--planner", "ditto", "--profile", self.write("profile.json", profile), "--out", out, "--json",
+                                                 until=(b"ditto, exact search", b" s, best ", b", gap "))
+        summary = json.loads(stdout)
+        self.assertEqual((status, summary["status"], summary["which_limit"]), (0, "limit", "stopped"))
+        self.assertEqual(json.loads(out.read_text())["cost"], summary["cost"])
+
+    def test_the_same_plan_is_the_same_bytes(self):
+        for planner in ("hap", "hidup", "amp", "ditto"):
+            for name in ("plan.json", "plan.json.gz"):
+                written, printed = set(), set()
+                for _ in range(2):
+                    out = self.path / name
+                    planned = run("plan", "--model", MODEL, "--cluster", CLUSTER, "--planner", planner, "--no-times", "--out", out, "--json", *(("--labels-per-cut", 2) if planner == "hidup" else ()))
+                    self.assertEqual(planned.returncode, 0, planned.stderr)
+                    written.add(out.read_bytes())
+                    printed.add(planned.stdout)
+                self.assertEqual((len(written), len(printed)), (1, 1), planner)
+            self.assertNotIn("seconds", json.loads(printed.pop()))
+            self.assertEqual(run("verify", "--plan", out, "--model", MODEL, "--no-run").returncode, 0)
+
+    def test_the_same_plan_every_time(self):
+        for planner in ("amp", "ditto"):
+            tables = {run("plan", "--model", MODEL, "--cluster", CLUSTER, "--planner", planner, "--no-times").stdout for _ in range(2)}
+            self.assertEqual(len(tables), 1)
+        tables = {run("plan", "--model", MODEL, "--cluster", CLUSTER, "--no-times").stdout for _ in range(2)}
+        self.assertEqual(len(tables), 1)
+
+
+if __name__ == "__main__":
+    unittest.main()
