@@ -5,6 +5,7 @@
 
 #include <heddle/balance/ratio_problem.hpp>
 #include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -20,41 +21,7 @@ public:
     convex_curve() = default;
     /// The sum of an affine function and of maxima of affine ones on [low, high]. *Complexity.* n log n in the lines; quadratic in the
     /// lines of one maximum, which are few.
-    convex_curve(affine straight, std::span<convex_pieces const> bent, double low, double high) : low_(low), high_(std::max(low, high)) {
-        struct bend {
-            double at;
-            affine change;
-        };
-        std::vector<bend> bends;
-        for (auto const& pieces : bent) {
-            affine line = steepest_of_largest(pieces, low_);
-            straight += line;
-            for (double at = low_;;) {
-                affine const* next = nullptr;
-                double next_at = high_;
-                for (auto const& piece : pieces) {
-                    if (piece.slope <= line.slope) continue;
-                    double const crossing = std::max(at, (line.constant - piece.constant) / (piece.slope - line.slope));
-                    if (crossing < next_at || (next && crossing == next_at && piece.slope > next->slope)) {
-                        next = &piece;
-                        next_at = crossing;
-                    }
-                }
-                if (!next) break;
-                bends.push_back({next_at, {next->constant - line.constant, next->slope - line.slope}});
-                line = *next;
-                at = next_at;
-            }
-        }
-        algorithm::sort(bends, {}, &bend::at);
-        for (std::size_t n = 0;;) {
-            lines_.push_back(straight);
-            if (n == bends.size()) break;
-            double const at = bends[n].at;
-            for (; n < bends.size() && bends[n].at == at; ++n) straight += bends[n].change;
-            starts_.push_back(at);
-        }
-    }
+    convex_curve(affine straight, std::span<convex_pieces const> bent, double low, double high);
 
     [[nodiscard]] double low() const { return low_; }
     [[nodiscard]] double high() const { return high_; }
@@ -67,12 +34,7 @@ public:
     [[nodiscard]] double at(double x) const { return tangent(x).at(x); }
     /// On the interval.
     [[nodiscard]] double largest() const { return std::max(lines_.front().at(low_), lines_.back().at(high_)); }
-    [[nodiscard]] double smallest() const {
-        if (lines_.front().slope >= 0) return lines_.front().at(low_);
-        for (std::size_t n = 0; n < starts_.size(); ++n)
-            if (lines_[n + 1].slope >= 0) return lines_[n].at(starts_[n]);
-        return lines_.back().at(high_);
-    }
+    [[nodiscard]] double smallest() const;
 
 private:
     static affine steepest_of_largest(convex_pieces const& pieces, double x) {
@@ -86,3 +48,54 @@ private:
 };
 
 } // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle {
+
+HEDDLE_INLINE convex_curve::convex_curve(affine straight, std::span<convex_pieces const> bent, double low, double high) : low_(low), high_(std::max(low, high)) {
+    struct bend {
+        double at;
+        affine change;
+    };
+    std::vector<bend> bends;
+    for (auto const& pieces : bent) {
+        affine line = steepest_of_largest(pieces, low_);
+        straight += line;
+        for (double at = low_;;) {
+            affine const* next = nullptr;
+            double next_at = high_;
+            for (auto const& piece : pieces) {
+                if (piece.slope <= line.slope) continue;
+                double const crossing = std::max(at, (line.constant - piece.constant) / (piece.slope - line.slope));
+                if (crossing < next_at || (next && crossing == next_at && piece.slope > next->slope)) {
+                    next = &piece;
+                    next_at = crossing;
+                }
+            }
+            if (!next) break;
+            bends.push_back({next_at, {next->constant - line.constant, next->slope - line.slope}});
+            line = *next;
+            at = next_at;
+        }
+    }
+    algorithm::sort(bends, {}, &bend::at);
+    for (std::size_t n = 0;;) {
+        lines_.push_back(straight);
+        if (n == bends.size()) break;
+        double const at = bends[n].at;
+        for (; n < bends.size() && bends[n].at == at; ++n) straight += bends[n].change;
+        starts_.push_back(at);
+    }
+}
+
+HEDDLE_INLINE double convex_curve::smallest() const {
+    if (lines_.front().slope >= 0) return lines_.front().at(low_);
+    for (std::size_t n = 0; n < starts_.size(); ++n)
+        if (lines_[n + 1].slope >= 0) return lines_[n].at(starts_[n]);
+    return lines_.back().at(high_);
+}
+
+} // namespace heddle
+
+#endif

@@ -5,6 +5,7 @@
 
 #include <heddle/balance/reduced_ratio_problem.hpp>
 #include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
 
 #include <algorithm>
 #include <concepts>
@@ -21,11 +22,7 @@ struct curved_work {
     stage_work linear;
     std::vector<smooth_curve> curves;
 
-    [[nodiscard]] double at(double ratio) const {
-        double sum = linear.at(ratio);
-        for (auto const& c : curves) sum += c.at(ratio).value;
-        return sum;
-    }
+    [[nodiscard]] double at(double ratio) const;
 };
 
 /// Lasts as long as the longest work in it; a type may have several, such as the pieces of a collective's model.
@@ -36,20 +33,8 @@ struct curved_ratio_problem {
     ratio_problem linear;
     std::vector<curved_stage> stages;
 
-    [[nodiscard]] bool is_convex() const {
-        return algorithm::all_of(stages, [](auto const& stage) {
-            return algorithm::all_of(stage, [](auto const& work) { return algorithm::all_of(work.curves, &smooth_curve::is_convex); });
-        });
-    }
-    [[nodiscard]] double objective(std::span<double const> ratios) const {
-        double sum = linear.objective(ratios);
-        for (auto const& stage : stages) {
-            double most = 0;
-            for (auto const& work : stage) most = std::max(most, work.at(ratios[work.type]));
-            sum += most;
-        }
-        return sum;
-    }
+    [[nodiscard]] bool is_convex() const;
+    [[nodiscard]] double objective(std::span<double const> ratios) const;
     [[nodiscard]] bool fits(std::span<double const> ratios, double tolerance = 1e-9) const { return linear.fits(ratios, tolerance); }
 };
 
@@ -76,7 +61,40 @@ template <class Solver>
 }
 
 /// Throws `input_error` naming the first thing in a curved ratio problem that cannot be; curves are looked at in 65 points of [0, 1].
-inline void validate(curved_ratio_problem const& p) {
+void validate(curved_ratio_problem const& p);
+
+/// As `reduce` of the linear part; curved stages are kept as they are. *Throws* what `validate` does.
+[[nodiscard]] reduced_ratio_problem reduce(curved_ratio_problem const& p);
+
+} // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle {
+
+HEDDLE_INLINE double curved_work::at(double ratio) const {
+    double sum = linear.at(ratio);
+    for (auto const& c : curves) sum += c.at(ratio).value;
+    return sum;
+}
+
+HEDDLE_INLINE bool curved_ratio_problem::is_convex() const {
+    return algorithm::all_of(stages, [](auto const& stage) {
+        return algorithm::all_of(stage, [](auto const& work) { return algorithm::all_of(work.curves, &smooth_curve::is_convex); });
+    });
+}
+
+HEDDLE_INLINE double curved_ratio_problem::objective(std::span<double const> ratios) const {
+    double sum = linear.objective(ratios);
+    for (auto const& stage : stages) {
+        double most = 0;
+        for (auto const& work : stage) most = std::max(most, work.at(ratios[work.type]));
+        sum += most;
+    }
+    return sum;
+}
+
+HEDDLE_INLINE void validate(curved_ratio_problem const& p) {
     validate(p.linear);
     for (std::size_t s = 0; s < p.stages.size(); ++s) {
         std::string const place = "ratio problem, curved stage " + std::to_string(s);
@@ -97,8 +115,7 @@ inline void validate(curved_ratio_problem const& p) {
     }
 }
 
-/// As `reduce` of the linear part; curved stages are kept as they are. *Throws* what `validate` does.
-[[nodiscard]] inline reduced_ratio_problem reduce(curved_ratio_problem const& p) {
+HEDDLE_INLINE reduced_ratio_problem reduce(curved_ratio_problem const& p) {
     validate(p);
     auto result = reduce(p.linear);
     if (!result.is_feasible()) return result;
@@ -111,3 +128,5 @@ inline void validate(curved_ratio_problem const& p) {
 }
 
 } // namespace heddle
+
+#endif

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
 #include <heddle/base/error.hpp>
 #include <heddle/cost/cost_model.hpp>
 
@@ -38,16 +39,8 @@ struct stage_work {
     affine straight;
     std::vector<convex_pieces> bent;
 
-    [[nodiscard]] double at(double ratio) const {
-        double sum = straight.at(ratio);
-        for (auto const& pieces : bent) sum += algorithm::max(pieces, {}, [&](affine a) { return a.at(ratio); }).at(ratio);
-        return sum;
-    }
-    stage_work& operator+=(stage_work const& other) {
-        straight += other.straight;
-        bent.insert(bent.end(), other.bent.begin(), other.bent.end());
-        return *this;
-    }
+    [[nodiscard]] double at(double ratio) const;
+    stage_work& operator+=(stage_work const& other);
     friend bool operator==(stage_work const&, stage_work const&) = default;
 };
 
@@ -70,22 +63,8 @@ struct ratio_problem {
     [[nodiscard]] std::size_t type_count() const { return counts.size(); }
 
     /// The objective at ratios that need not fit into memory.
-    [[nodiscard]] double objective(std::span<double const> ratios) const {
-        double sum = constant;
-        for (auto const& stage : stages) {
-            double most = 0;
-            for (std::size_t t = 0; t < stage.size(); ++t) most = std::max(most, stage[t].at(ratios[t]));
-            sum += most;
-        }
-        double const largest = algorithm::max(ratios);
-        for (auto const& pieces : transfers) sum += algorithm::max(pieces, {}, [&](affine a) { return a.at(largest); }).at(largest);
-        return sum;
-    }
-    [[nodiscard]] bool fits(std::span<double const> ratios, double tolerance = 1e-9) const {
-        for (std::size_t t = 0; t < memory.size(); ++t)
-            if (memory[t].at(ratios[t]) > memory_limits[t] * (1 + tolerance)) return false;
-        return true;
-    }
+    [[nodiscard]] double objective(std::span<double const> ratios) const;
+    [[nodiscard]] bool fits(std::span<double const> ratios, double tolerance = 1e-9) const;
 };
 
 namespace detail {
@@ -93,19 +72,93 @@ namespace detail {
 inline void check_finite(affine a, std::string const& place) {
     if (!std::isfinite(a.constant) || !std::isfinite(a.slope)) throw input_error(place, "expected finite numbers");
 }
-inline void check_pieces(convex_pieces const& pieces, std::string const& place) {
-    if (pieces.empty()) throw input_error(place, "a maximum of no functions, expected at least one");
-    for (auto a : pieces) check_finite(a, place);
-}
-inline void check_work(stage_work const& work, std::string const& place) {
-    check_finite(work.straight, place);
-    for (auto const& pieces : work.bent) check_pieces(pieces, place);
-}
+void check_pieces(convex_pieces const& pieces, std::string const& place);
+void check_work(stage_work const& work, std::string const& place);
 
 } // namespace detail
 
 /// Throws `input_error` naming the first thing in a ratio problem that cannot be.
-inline void validate(ratio_problem const& p) {
+void validate(ratio_problem const& p);
+
+struct ratio_solution {
+    bool feasible = false;
+    /// One per type.
+    std::vector<double> ratios;
+    double objective = 0;
+};
+
+/// Solves ratio problems.
+///
+/// *Axioms.* If `feasible`, the ratios keep every constraint and no feasible ratios have a smaller
+/// objective (within the solver's tolerance, at most 1e-7 relative); among equal ones they are nearest to `preferred`, see `tie_cost`.
+template <class Solver>
+concept ratio_solver = requires(Solver& solver, ratio_problem const& p) {
+    { solver.solve(p) } -> std::convertible_to<ratio_solution>;
+};
+
+/// Ratios proportional to each type's speed on matrix products, per device; of a group, to that of all its devices.
+[[nodiscard]] std::vector<double> compute_proportional(cost_model const& model, element_type type);
+
+/// Equal ratios.
+[[nodiscard]] inline std::vector<double> even(cost_model const& model) {
+    return std::vector<double>(model.class_count(), 1.0 / model.ranks());
+}
+
+} // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle {
+
+HEDDLE_INLINE double stage_work::at(double ratio) const {
+    double sum = straight.at(ratio);
+    for (auto const& pieces : bent) sum += algorithm::max(pieces, {}, [&](affine a) { return a.at(ratio); }).at(ratio);
+    return sum;
+}
+
+HEDDLE_INLINE stage_work& stage_work::operator+=(stage_work const& other) {
+    straight += other.straight;
+    bent.insert(bent.end(), other.bent.begin(), other.bent.end());
+    return *this;
+}
+
+HEDDLE_INLINE double ratio_problem::objective(std::span<double const> ratios) const {
+    double sum = constant;
+    for (auto const& stage : stages) {
+        double most = 0;
+        for (std::size_t t = 0; t < stage.size(); ++t) most = std::max(most, stage[t].at(ratios[t]));
+        sum += most;
+    }
+    double const largest = algorithm::max(ratios);
+    for (auto const& pieces : transfers) sum += algorithm::max(pieces, {}, [&](affine a) { return a.at(largest); }).at(largest);
+    return sum;
+}
+
+HEDDLE_INLINE bool ratio_problem::fits(std::span<double const> ratios, double tolerance) const {
+    for (std::size_t t = 0; t < memory.size(); ++t)
+        if (memory[t].at(ratios[t]) > memory_limits[t] * (1 + tolerance)) return false;
+    return true;
+}
+
+} // namespace heddle
+
+namespace heddle::detail {
+
+HEDDLE_INLINE void check_pieces(convex_pieces const& pieces, std::string const& place) {
+    if (pieces.empty()) throw input_error(place, "a maximum of no functions, expected at least one");
+    for (auto a : pieces) check_finite(a, place);
+}
+
+HEDDLE_INLINE void check_work(stage_work const& work, std::string const& place) {
+    check_finite(work.straight, place);
+    for (auto const& pieces : work.bent) check_pieces(pieces, place);
+}
+
+} // namespace heddle::detail
+
+namespace heddle {
+
+HEDDLE_INLINE void validate(ratio_problem const& p) {
     auto const types = p.type_count();
     auto const place = [](char const* list, std::size_t n) { return std::string("ratio problem, ") + list + " " + std::to_string(n); };
     if (types == 0) throw input_error("ratio problem, counts", "there is none, expected at least one device type");
@@ -128,24 +181,7 @@ inline void validate(ratio_problem const& p) {
     for (std::size_t n = 0; n < p.transfers.size(); ++n) detail::check_pieces(p.transfers[n], place("transfer", n));
 }
 
-struct ratio_solution {
-    bool feasible = false;
-    /// One per type.
-    std::vector<double> ratios;
-    double objective = 0;
-};
-
-/// Solves ratio problems.
-///
-/// *Axioms.* If `feasible`, the ratios keep every constraint and no feasible ratios have a smaller
-/// objective (within the solver's tolerance, at most 1e-7 relative); among equal ones they are nearest to `preferred`, see `tie_cost`.
-template <class Solver>
-concept ratio_solver = requires(Solver& solver, ratio_problem const& p) {
-    { solver.solve(p) } -> std::convertible_to<ratio_solution>;
-};
-
-/// Ratios proportional to each type's speed on matrix products, per device; of a group, to that of all its devices.
-[[nodiscard]] inline std::vector<double> compute_proportional(cost_model const& model, element_type type) {
+HEDDLE_INLINE std::vector<double> compute_proportional(cost_model const& model, element_type type) {
     std::vector<double> ratios;
     double sum = 0;
     for (std::size_t t = 0; t < model.class_count(); ++t) {
@@ -156,9 +192,6 @@ concept ratio_solver = requires(Solver& solver, ratio_problem const& p) {
     return ratios;
 }
 
-/// Equal ratios.
-[[nodiscard]] inline std::vector<double> even(cost_model const& model) {
-    return std::vector<double>(model.class_count(), 1.0 / model.ranks());
-}
-
 } // namespace heddle
+
+#endif

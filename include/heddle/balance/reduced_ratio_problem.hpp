@@ -6,6 +6,7 @@
 #include <heddle/balance/convex_curve.hpp>
 #include <heddle/balance/smooth_curve.hpp>
 #include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
 
 #include <boost/container_hash/hash.hpp>
 
@@ -30,17 +31,9 @@ struct reduced_ratio_problem {
         convex_curve linear;
         std::vector<smooth_curve> curves{};
 
-        [[nodiscard]] double at(double ratio) const {
-            double sum = linear.at(ratio);
-            for (auto const& c : curves) sum += c.at(ratio).value;
-            return sum;
-        }
+        [[nodiscard]] double at(double ratio) const;
         /// A line through the time at a ratio; nowhere above it, if all curves are convex.
-        [[nodiscard]] affine tangent(double ratio) const {
-            affine sum = linear.tangent(ratio);
-            for (auto const& c : curves) sum += c.tangent(ratio);
-            return sum;
-        }
+        [[nodiscard]] affine tangent(double ratio) const;
     };
     /// Costs `weight * max(floor, max over types of their times)`.
     struct stage {
@@ -48,11 +41,7 @@ struct reduced_ratio_problem {
         /// Only of types that can be above the floor; in a curved stage a type may be there more than once.
         std::vector<type_curve> types;
 
-        [[nodiscard]] double at(std::span<double const> ratios) const {
-            double most = floor;
-            for (auto const& t : types) most = std::max(most, t.at(ratios[t.type]));
-            return most;
-        }
+        [[nodiscard]] double at(std::span<double const> ratios) const;
     };
 
     std::vector<int> counts;
@@ -63,52 +52,99 @@ struct reduced_ratio_problem {
     std::optional<convex_curve> transfers;
 
     [[nodiscard]] std::size_t type_count() const { return counts.size(); }
-    [[nodiscard]] double objective(std::span<double const> ratios) const {
-        double sum = constant;
-        for (auto const& s : stages) sum += s.weight * s.at(ratios);
-        if (transfers) sum += transfers->at(algorithm::max(ratios));
-        return sum;
-    }
+    [[nodiscard]] double objective(std::span<double const> ratios) const;
     /// Whether any ratios fit into memory.
-    [[nodiscard]] bool is_feasible() const {
-        double least = 0, most = 0;
-        for (std::size_t t = 0; t < counts.size(); ++t) {
-            if (lower[t] > upper[t]) return false;
-            least += counts[t] * lower[t];
-            most += counts[t] * upper[t];
-        }
-        return least <= 1 + 1e-12 && most >= 1 - 1e-12;
-    }
+    [[nodiscard]] bool is_feasible() const;
     /// The feasible ratios nearest to these, by `tie_cost` (or anything strictly convex that is the same for every device): all are moved by
     /// the same amount, and none out of its bounds. *Precondition:* `is_feasible()`. *Complexity.* n log n in the types.
-    [[nodiscard]] std::vector<double> clamped(std::vector<double> ratios) const {
-        auto const moved = [&](std::size_t t, double by) { return std::clamp(ratios[t] + by, lower[t], upper[t]); };
-        auto const sum = [&](double by) {
-            double total = 0;
-            for (std::size_t t = 0; t < counts.size(); ++t) total += counts[t] * moved(t, by);
-            return total;
-        };
-        double by = 0;
-        if (sum(0) != 1) {
-            std::vector<double> bends; // of the sum, as a function of the amount
-            for (std::size_t t = 0; t < counts.size(); ++t) bends.insert(bends.end(), {lower[t] - ratios[t], upper[t] - ratios[t]});
-            algorithm::sort(bends);
-            auto const above = std::ranges::partition_point(bends, [&](double bend) { return sum(bend) <= 1; });
-            if (above == bends.begin()) by = bends.front();
-            else if (above == bends.end()) by = bends.back();
-            else {
-                double const before = *std::prev(above), low = sum(before);
-                by = before + (*above - before) * (1 - low) / (sum(*above) - low);
-            }
-        }
-        for (std::size_t t = 0; t < counts.size(); ++t) ratios[t] = moved(t, by);
-        return ratios;
-    }
+    [[nodiscard]] std::vector<double> clamped(std::vector<double> ratios) const;
 };
 
 namespace detail {
 
-inline std::size_t hash_of(std::vector<stage_work> const& stage) {
+std::size_t hash_of(std::vector<stage_work> const& stage);
+
+/// Bounds of the ratios that fit into memory, with the tolerance of `ratio_problem::fits`.
+void bound_by_memory(ratio_problem const& p, reduced_ratio_problem& into);
+
+} // namespace detail
+
+/// Reduces a ratio problem: equal stages become one with a weight, a type's work in a stage one curve without lines that are nowhere the
+/// largest, types that are never last in a stage go, and so do stages that take the same time at all ratios; memory becomes bounds.
+/// *Throws* what `validate` does.
+/// *Complexity.* n log n in the size of the problem.
+[[nodiscard]] reduced_ratio_problem reduce(ratio_problem const& p);
+
+} // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle {
+
+HEDDLE_INLINE double reduced_ratio_problem::type_curve::at(double ratio) const {
+    double sum = linear.at(ratio);
+    for (auto const& c : curves) sum += c.at(ratio).value;
+    return sum;
+}
+
+HEDDLE_INLINE affine reduced_ratio_problem::type_curve::tangent(double ratio) const {
+    affine sum = linear.tangent(ratio);
+    for (auto const& c : curves) sum += c.tangent(ratio);
+    return sum;
+}
+
+HEDDLE_INLINE double reduced_ratio_problem::stage::at(std::span<double const> ratios) const {
+    double most = floor;
+    for (auto const& t : types) most = std::max(most, t.at(ratios[t.type]));
+    return most;
+}
+
+HEDDLE_INLINE double reduced_ratio_problem::objective(std::span<double const> ratios) const {
+    double sum = constant;
+    for (auto const& s : stages) sum += s.weight * s.at(ratios);
+    if (transfers) sum += transfers->at(algorithm::max(ratios));
+    return sum;
+}
+
+HEDDLE_INLINE bool reduced_ratio_problem::is_feasible() const {
+    double least = 0, most = 0;
+    for (std::size_t t = 0; t < counts.size(); ++t) {
+        if (lower[t] > upper[t]) return false;
+        least += counts[t] * lower[t];
+        most += counts[t] * upper[t];
+    }
+    return least <= 1 + 1e-12 && most >= 1 - 1e-12;
+}
+
+HEDDLE_INLINE std::vector<double> reduced_ratio_problem::clamped(std::vector<double> ratios) const {
+    auto const moved = [&](std::size_t t, double by) { return std::clamp(ratios[t] + by, lower[t], upper[t]); };
+    auto const sum = [&](double by) {
+        double total = 0;
+        for (std::size_t t = 0; t < counts.size(); ++t) total += counts[t] * moved(t, by);
+        return total;
+    };
+    double by = 0;
+    if (sum(0) != 1) {
+        std::vector<double> bends; // of the sum, as a function of the amount
+        for (std::size_t t = 0; t < counts.size(); ++t) bends.insert(bends.end(), {lower[t] - ratios[t], upper[t] - ratios[t]});
+        algorithm::sort(bends);
+        auto const above = std::ranges::partition_point(bends, [&](double bend) { return sum(bend) <= 1; });
+        if (above == bends.begin()) by = bends.front();
+        else if (above == bends.end()) by = bends.back();
+        else {
+            double const before = *std::prev(above), low = sum(before);
+            by = before + (*above - before) * (1 - low) / (sum(*above) - low);
+        }
+    }
+    for (std::size_t t = 0; t < counts.size(); ++t) ratios[t] = moved(t, by);
+    return ratios;
+}
+
+} // namespace heddle
+
+namespace heddle::detail {
+
+HEDDLE_INLINE std::size_t hash_of(std::vector<stage_work> const& stage) {
     std::size_t seed = 0;
     auto const add = [&](affine a) {
         boost::hash_combine(seed, a.constant);
@@ -122,8 +158,7 @@ inline std::size_t hash_of(std::vector<stage_work> const& stage) {
     return seed;
 }
 
-/// Bounds of the ratios that fit into memory, with the tolerance of `ratio_problem::fits`.
-inline void bound_by_memory(ratio_problem const& p, reduced_ratio_problem& into) {
+HEDDLE_INLINE void bound_by_memory(ratio_problem const& p, reduced_ratio_problem& into) {
     for (std::size_t t = 0; t < p.type_count(); ++t) {
         into.lower.push_back(0);
         into.upper.push_back(1.0 / p.counts[t]);
@@ -136,13 +171,11 @@ inline void bound_by_memory(ratio_problem const& p, reduced_ratio_problem& into)
     }
 }
 
-} // namespace detail
+} // namespace heddle::detail
 
-/// Reduces a ratio problem: equal stages become one with a weight, a type's work in a stage one curve without lines that are nowhere the
-/// largest, types that are never last in a stage go, and so do stages that take the same time at all ratios; memory becomes bounds.
-/// *Throws* what `validate` does.
-/// *Complexity.* n log n in the size of the problem.
-[[nodiscard]] inline reduced_ratio_problem reduce(ratio_problem const& p) {
+namespace heddle {
+
+HEDDLE_INLINE reduced_ratio_problem reduce(ratio_problem const& p) {
     validate(p);
     reduced_ratio_problem result;
     result.counts = p.counts;
@@ -183,3 +216,5 @@ inline void bound_by_memory(ratio_problem const& p, reduced_ratio_problem& into)
 }
 
 } // namespace heddle
+
+#endif

@@ -7,6 +7,7 @@
 
 #include <heddle/balance/program_ratio_problem.hpp>
 #include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
 #include <heddle/cost/atoms.hpp>
 
 #include <algorithm>
@@ -31,51 +32,12 @@ struct segmented_ratio_problem {
     [[nodiscard]] std::size_t type_count() const { return segments.front().type_count(); }
 
     /// The objective at ratios, by segment and type, that need not fit into memory.
-    [[nodiscard]] double objective(ratio_table const& ratios) const {
-        double sum = 0;
-        std::vector<double> largest;
-        for (auto const& row : ratios) largest.push_back(algorithm::max(row));
-        auto const most = [](convex_pieces const& pieces, double x) { return algorithm::max(pieces, {}, [x](affine a) { return a.at(x); }).at(x); };
-        for (std::size_t g = 0; g < segments.size(); ++g) {
-            sum += segments[g].constant;
-            for (auto const& pieces : segments[g].transfers) sum += most(pieces, largest[g]);
-        }
-        for (std::size_t s = 0; s < segments.front().stages.size(); ++s) {
-            double last = 0;
-            for (std::size_t t = 0; t < type_count(); ++t) {
-                double time = 0;
-                for (std::size_t g = 0; g < segments.size(); ++g) time += segments[g].stages[s][t].at(ratios[g][t]);
-                last = std::max(last, time);
-            }
-            sum += last;
-        }
-        for (auto const& e : exchanges) sum += most(e.pieces, std::max(largest[e.from], largest[e.to]));
-        return sum;
-    }
-    [[nodiscard]] bool fits(ratio_table const& ratios, double tolerance = 1e-9) const {
-        for (std::size_t t = 0; t < type_count(); ++t) {
-            double used = 0;
-            for (std::size_t g = 0; g < segments.size(); ++g) used += segments[g].memory[t].at(ratios[g][t]);
-            if (used > segments.front().memory_limits[t] * (1 + tolerance)) return false;
-        }
-        return true;
-    }
+    [[nodiscard]] double objective(ratio_table const& ratios) const;
+    [[nodiscard]] bool fits(ratio_table const& ratios, double tolerance = 1e-9) const;
 };
 
 /// Throws `input_error` naming the first thing in a problem that cannot be.
-inline void validate(segmented_ratio_problem const& p) {
-    if (p.segments.empty()) throw input_error("ratio problem, segments", "there is none, expected at least one");
-    auto const& first = p.segments.front();
-    for (auto const& segment : p.segments) {
-        validate(segment);
-        if (segment.counts != first.counts || segment.stages.size() != first.stages.size() || segment.memory.size() != segment.counts.size())
-            throw input_error("ratio problem, segments", "expected equal types and numbers of stages, and memory rows, in all of them");
-    }
-    for (auto const& e : p.exchanges) {
-        if (e.from >= p.segments.size() || e.to >= p.segments.size()) throw input_error("ratio problem, exchanges", "expected segments that are there");
-        detail::check_pieces(e.pieces, "ratio problem, exchanges");
-    }
-}
+void validate(segmented_ratio_problem const& p);
 
 struct segmented_ratio_solution {
     bool feasible = false;
@@ -104,3 +66,56 @@ template <class SegmentOf>
 }
 
 } // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle {
+
+HEDDLE_INLINE double segmented_ratio_problem::objective(ratio_table const& ratios) const {
+    double sum = 0;
+    std::vector<double> largest;
+    for (auto const& row : ratios) largest.push_back(algorithm::max(row));
+    auto const most = [](convex_pieces const& pieces, double x) { return algorithm::max(pieces, {}, [x](affine a) { return a.at(x); }).at(x); };
+    for (std::size_t g = 0; g < segments.size(); ++g) {
+        sum += segments[g].constant;
+        for (auto const& pieces : segments[g].transfers) sum += most(pieces, largest[g]);
+    }
+    for (std::size_t s = 0; s < segments.front().stages.size(); ++s) {
+        double last = 0;
+        for (std::size_t t = 0; t < type_count(); ++t) {
+            double time = 0;
+            for (std::size_t g = 0; g < segments.size(); ++g) time += segments[g].stages[s][t].at(ratios[g][t]);
+            last = std::max(last, time);
+        }
+        sum += last;
+    }
+    for (auto const& e : exchanges) sum += most(e.pieces, std::max(largest[e.from], largest[e.to]));
+    return sum;
+}
+
+HEDDLE_INLINE bool segmented_ratio_problem::fits(ratio_table const& ratios, double tolerance) const {
+    for (std::size_t t = 0; t < type_count(); ++t) {
+        double used = 0;
+        for (std::size_t g = 0; g < segments.size(); ++g) used += segments[g].memory[t].at(ratios[g][t]);
+        if (used > segments.front().memory_limits[t] * (1 + tolerance)) return false;
+    }
+    return true;
+}
+
+HEDDLE_INLINE void validate(segmented_ratio_problem const& p) {
+    if (p.segments.empty()) throw input_error("ratio problem, segments", "there is none, expected at least one");
+    auto const& first = p.segments.front();
+    for (auto const& segment : p.segments) {
+        validate(segment);
+        if (segment.counts != first.counts || segment.stages.size() != first.stages.size() || segment.memory.size() != segment.counts.size())
+            throw input_error("ratio problem, segments", "expected equal types and numbers of stages, and memory rows, in all of them");
+    }
+    for (auto const& e : p.exchanges) {
+        if (e.from >= p.segments.size() || e.to >= p.segments.size()) throw input_error("ratio problem, exchanges", "expected segments that are there");
+        detail::check_pieces(e.pieces, "ratio problem, exchanges");
+    }
+}
+
+} // namespace heddle
+
+#endif

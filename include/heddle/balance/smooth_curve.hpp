@@ -5,6 +5,7 @@
 
 #include <heddle/balance/ratio_problem.hpp>
 #include <heddle/base/curve_point.hpp>
+#include <heddle/base/definitions.hpp>
 #include <heddle/base/quantity.hpp>
 
 #include <cmath>
@@ -19,35 +20,16 @@ struct smooth_curve {
     bool is_convex = false;
 
     /// The line through the function at x, with its slope there.
-    [[nodiscard]] affine tangent(double x) const {
-        auto const point = at(x);
-        return {point.value - point.slope * x, point.slope};
-    }
+    [[nodiscard]] affine tangent(double x) const;
 };
 
 /// Seconds of work on a device that reaches a part of its rate that depends on its share: `work * r / efficiency(r)`.
 /// *Preconditions:* efficiency is positive on [0, 1]; `is_convex` states whether the quotient is convex.
-[[nodiscard]] inline smooth_curve work_at_efficiency(seconds work, std::function<curve_point(double)> efficiency, bool is_convex) {
-    auto const time = [whole = work.value, efficiency = std::move(efficiency)](double r) -> curve_point {
-        auto const [e, slope, curvature] = efficiency(r);
-        double const gap = e - r * slope; // e^2 times the slope of r / e
-        return {whole * r / e, whole * gap / (e * e), whole * (-r * curvature * e - 2 * slope * gap) / (e * e * e)};
-    };
-    return {time, is_convex};
-}
+[[nodiscard]] smooth_curve work_at_efficiency(seconds work, std::function<curve_point(double)> efficiency, bool is_convex);
 
 /// The larger of a curve and a line, rounded off where they meet: above it by `width / 2` there and by less elsewhere; convex if the curve is.
 /// *Precondition:* width > 0.
-[[nodiscard]] inline smooth_curve larger_of(smooth_curve curve, affine line, double width) {
-    bool const is_convex = curve.is_convex;
-    auto const larger = [f = std::move(curve.at), line, width](double x) -> curve_point {
-        auto const p = f(x);
-        double const off = p.value - line.at(x), slope = p.slope - line.slope, root = std::hypot(off, width), part = off / root;
-        return {(p.value + line.at(x) + root) / 2, (p.slope + line.slope + part * slope) / 2,
-                ((1 + part) * p.curvature + slope * slope * (1 - part * part) / root) / 2};
-    };
-    return {larger, is_convex};
-}
+[[nodiscard]] smooth_curve larger_of(smooth_curve curve, affine line, double width);
 
 /// As a cost model has it.
 [[nodiscard]] inline smooth_curve curve_of(saturated_work const& work) {
@@ -62,9 +44,44 @@ struct smooth_curve {
 
 /// Seconds of an all-to-all by what a device with share r sends: of its share all but what it keeps, `latency + whole * r * (1 - r)`;
 /// concave, so that an optimum is local. `whole` is the seconds that the whole tensor takes.
-[[nodiscard]] inline smooth_curve exchanged_volume(seconds latency, seconds whole) {
+[[nodiscard]] smooth_curve exchanged_volume(seconds latency, seconds whole);
+
+} // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle {
+
+HEDDLE_INLINE affine smooth_curve::tangent(double x) const {
+    auto const point = at(x);
+    return {point.value - point.slope * x, point.slope};
+}
+
+HEDDLE_INLINE smooth_curve work_at_efficiency(seconds work, std::function<curve_point(double)> efficiency, bool is_convex) {
+    auto const time = [whole = work.value, efficiency = std::move(efficiency)](double r) -> curve_point {
+        auto const [e, slope, curvature] = efficiency(r);
+        double const gap = e - r * slope; // e^2 times the slope of r / e
+        return {whole * r / e, whole * gap / (e * e), whole * (-r * curvature * e - 2 * slope * gap) / (e * e * e)};
+    };
+    return {time, is_convex};
+}
+
+HEDDLE_INLINE smooth_curve larger_of(smooth_curve curve, affine line, double width) {
+    bool const is_convex = curve.is_convex;
+    auto const larger = [f = std::move(curve.at), line, width](double x) -> curve_point {
+        auto const p = f(x);
+        double const off = p.value - line.at(x), slope = p.slope - line.slope, root = std::hypot(off, width), part = off / root;
+        return {(p.value + line.at(x) + root) / 2, (p.slope + line.slope + part * slope) / 2,
+                ((1 + part) * p.curvature + slope * slope * (1 - part * part) / root) / 2};
+    };
+    return {larger, is_convex};
+}
+
+HEDDLE_INLINE smooth_curve exchanged_volume(seconds latency, seconds whole) {
     auto const time = [latency = latency.value, all = whole.value](double r) -> curve_point { return {latency + all * r * (1 - r), all * (1 - 2 * r), -2 * all}; };
     return {time, whole.value <= 0};
 }
 
 } // namespace heddle
+
+#endif

@@ -5,6 +5,7 @@
 /// Infeasible problems and spent limits are statuses of a result, never exceptions.
 #pragma once
 
+#include <heddle/base/definitions.hpp>
 #include <heddle/base/printable.hpp>
 
 #include <cstddef>
@@ -20,11 +21,7 @@ public:
     explicit error(std::string const& message) : std::runtime_error(one_line(message)) {}
 
 private:
-    static std::string one_line(std::string_view message) {
-        constexpr std::size_t most = 1200, end = 400;
-        if (message.size() <= most) return printable(message, most);
-        return printable(message.substr(0, most - end), most) + "..." + printable(message.substr(message.size() - end), most);
-    }
+    static std::string one_line(std::string_view message);
 };
 
 /// Input data that breaks its format or contradicts itself. The message names the place, what is
@@ -42,3 +39,17 @@ public:
 };
 
 } // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle {
+
+HEDDLE_INLINE std::string error::one_line(std::string_view message) {
+    constexpr std::size_t most = 1200, end = 400;
+    if (message.size() <= most) return printable(message, most);
+    return printable(message.substr(0, most - end), most) + "..." + printable(message.substr(message.size() - end), most);
+}
+
+} // namespace heddle
+
+#endif

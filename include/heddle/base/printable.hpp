@@ -3,6 +3,7 @@
 /// @brief Text of unknown origin made fit for one line of a message or a table.
 #pragma once
 
+#include <heddle/base/definitions.hpp>
 #include <heddle/base/requirements.hpp>
 
 #include <cstddef>
@@ -49,7 +50,15 @@ namespace detail {
 }
 
 /// The text with '?' for control characters and for what is not UTF-8, cut after `longest` bytes, which `...` then follows.
-[[nodiscard]] inline std::string printable(std::string_view text, std::size_t longest = 160) {
+[[nodiscard]] std::string printable(std::string_view text, std::size_t longest = 160);
+
+} // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle {
+
+HEDDLE_INLINE std::string printable(std::string_view text, std::size_t longest) {
     std::string result;
     while (!text.empty()) {
         auto const length = detail::utf8_length(text);
@@ -63,3 +72,5 @@ namespace detail {
 }
 
 } // namespace heddle
+
+#endif

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
 #include <heddle/base/error.hpp>
 #include <heddle/base/quantity.hpp>
 #include <heddle/cluster/saturation.hpp>
@@ -53,10 +54,7 @@ struct rate_table {
     flops_per_second fallback;
     std::map<operator_class, class_speed> by_class{};
 
-    [[nodiscard]] class_speed of(operator_class c) const {
-        auto const found = by_class.find(c);
-        return found == by_class.end() ? class_speed{} : found->second;
-    }
+    [[nodiscard]] class_speed of(operator_class c) const;
     [[nodiscard]] flops_per_second at(operator_class c) const { return of(c).rate.value_or(fallback); }
 };
 
@@ -96,16 +94,9 @@ struct collective_model {
     };
     std::vector<piece> pieces;
 
-    [[nodiscard]] seconds time(bytes payload) const {
-        seconds most{0};
-        for (auto const& p : pieces) most = std::max(most, p.latency + p.slope * payload);
-        return most;
-    }
+    [[nodiscard]] seconds time(bytes payload) const;
     /// The line that says the time of so many bytes.
-    [[nodiscard]] piece line_at(bytes payload) const {
-        auto const time_on = [payload](piece const& p) { return p.latency + p.slope * payload; };
-        return pieces.empty() ? piece{} : *algorithm::max_element(pieces, {}, time_on);
-    }
+    [[nodiscard]] piece line_at(bytes payload) const;
 };
 
 /// A set of devices that train one program together.
@@ -143,7 +134,43 @@ private:
 
 /// The cluster with every machine of several devices as one device group.
 /// Throws `input_error` if it has measured collectives: those of single devices are not those of groups.
-[[nodiscard]] inline cluster with_grouped_machines(cluster c) {
+[[nodiscard]] cluster with_grouped_machines(cluster c);
+
+/// Slower than anything, and yet so fast that times are finite.
+inline constexpr double least_rate = 1e-9;
+
+/// Throws `input_error` naming the first thing in a cluster that cannot be.
+void validate(cluster const& c);
+
+/// The time of a collective over all planned devices: measured, or a ring over the slowest link it crosses, which leaves every machine
+/// once: all other hops have the latency inside. An all-to-all has the latency of going round, too (else gathering and slicing might be faster), and shares
+/// each machine's link among the machine's devices.
+/// *Precondition:* `validate(c)` passed.
+[[nodiscard]] collective_model model_of(cluster const& c, collective kind);
+
+} // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle {
+
+HEDDLE_INLINE class_speed rate_table::of(operator_class c) const {
+    auto const found = by_class.find(c);
+    return found == by_class.end() ? class_speed{} : found->second;
+}
+
+HEDDLE_INLINE seconds collective_model::time(bytes payload) const {
+    seconds most{0};
+    for (auto const& p : pieces) most = std::max(most, p.latency + p.slope * payload);
+    return most;
+}
+
+HEDDLE_INLINE collective_model::piece collective_model::line_at(bytes payload) const {
+    auto const time_on = [payload](piece const& p) { return p.latency + p.slope * payload; };
+    return pieces.empty() ? piece{} : *algorithm::max_element(pieces, {}, time_on);
+}
+
+HEDDLE_INLINE cluster with_grouped_machines(cluster c) {
     bool const is_new = algorithm::any_of(c.machines, [](machine_group const& m) { return m.devices > m.group_size(); });
     if (is_new && !c.measured.empty())
         throw input_error("cluster '" + c.name + "'", "has collectives measured on all devices, expected none or those of one device of each grouped machine, in a file that says which are grouped");
@@ -151,11 +178,7 @@ private:
     return c;
 }
 
-/// Slower than anything, and yet so fast that times are finite.
-inline constexpr double least_rate = 1e-9;
-
-/// Throws `input_error` naming the first thing in a cluster that cannot be.
-inline void validate(cluster const& c) {
+HEDDLE_INLINE void validate(cluster const& c) {
     auto const rate = [](double value) { return std::isfinite(value) && value >= least_rate; };
     auto const positive = [](double value) { return std::isfinite(value) && value > 0; };
     auto const non_negative = [](double value) { return std::isfinite(value) && value >= 0; };
@@ -204,11 +227,7 @@ inline void validate(cluster const& c) {
     }
 }
 
-/// The time of a collective over all planned devices: measured, or a ring over the slowest link it crosses, which leaves every machine
-/// once: all other hops have the latency inside. An all-to-all has the latency of going round, too (else gathering and slicing might be faster), and shares
-/// each machine's link among the machine's devices.
-/// *Precondition:* `validate(c)` passed.
-[[nodiscard]] inline collective_model model_of(cluster const& c, collective kind) {
+HEDDLE_INLINE collective_model model_of(cluster const& c, collective kind) {
     if (auto const found = c.measured.find(kind); found != c.measured.end()) return found->second;
     double ranks = 0, most_inside = 1;
     int machine_count = 0;
@@ -243,3 +262,5 @@ inline void validate(cluster const& c) {
 }
 
 } // namespace heddle
+
+#endif

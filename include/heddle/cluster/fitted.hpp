@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
 #include <heddle/cluster/cluster.hpp>
 
 #include <algorithm>
@@ -27,7 +28,15 @@ struct fitted_models {
 /// the speeds that stand in for it: those of float32, or the first there are.
 /// Returns what was left out, for people: collectives of another number of ranks, devices that are not there.
 /// *Precondition:* `validate(c)` passed.
-inline std::vector<std::string> put_into(cluster& c, fitted_models const& models) {
+std::vector<std::string> put_into(cluster& c, fitted_models const& models);
+
+} // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle {
+
+HEDDLE_INLINE std::vector<std::string> put_into(cluster& c, fitted_models const& models) {
     std::vector<std::string> left_out;
     auto const devices = c.devices().size();
     if (static_cast<std::size_t>(models.ranks) == devices) {
@@ -53,3 +62,5 @@ inline std::vector<std::string> put_into(cluster& c, fitted_models const& models
 }
 
 } // namespace heddle
+
+#endif

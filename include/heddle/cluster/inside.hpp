@@ -3,6 +3,7 @@
 /// @brief What the devices of one group send each other, and how long it takes them.
 #pragma once
 
+#include <heddle/base/definitions.hpp>
 #include <heddle/cluster/cluster.hpp>
 
 #include <array>
@@ -32,7 +33,15 @@ inline constexpr std::size_t inside_step_count = 7;
 
 /// The time of a step in the bytes of the whole tensor, among `members` devices over one link: a tree for whole tensors
 /// to or from the first, all others' parts over its link for parts, rings for the rest.
-[[nodiscard]] inline collective_model::piece time_inside(inside_step kind, int members, network_link const& link) {
+[[nodiscard]] collective_model::piece time_inside(inside_step kind, int members, network_link const& link);
+
+} // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle {
+
+HEDDLE_INLINE collective_model::piece time_inside(inside_step kind, int members, network_link const& link) {
     if (members == 1 || kind == inside_step::none) return {};
     double const n = members, hops = n - 1, per_byte = 1 / link.bandwidth.value;
     auto const line = [&](double latencies, double passes) {
@@ -51,3 +60,5 @@ inline constexpr std::size_t inside_step_count = 7;
 }
 
 } // namespace heddle
+
+#endif

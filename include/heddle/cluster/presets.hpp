@@ -7,6 +7,7 @@
 /// overheads. Measure and fit (`heddle fit`) where the plan matters.
 #pragma once
 
+#include <heddle/base/definitions.hpp>
 #include <heddle/cluster/cluster.hpp>
 
 #include <array>
@@ -49,7 +50,18 @@ struct reached_parts {
 inline constexpr reached_parts reached{0.892, 0.828, 0.437, seconds(2.97e-6), seconds(55.9e-6)};
 
 /// A device type of the preset's name. A guess, except for the V100's float32.
-[[nodiscard]] inline device_type make(published_peaks const& peaks) {
+[[nodiscard]] device_type make(published_peaks const& peaks);
+
+/// The preset of a name, if there is one.
+[[nodiscard]] std::optional<device_type> find(std::string_view name);
+
+} // namespace heddle::presets
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle::presets {
+
+HEDDLE_INLINE device_type make(published_peaks const& peaks) {
     device_type type{std::string(peaks.name), peaks.memory, reached.bandwidth * peaks.bandwidth, reached.overhead, {}};
     auto const add = [&](element_type element, flops_per_second peak) {
         if (peak == flops_per_second(0)) return;
@@ -64,11 +76,12 @@ inline constexpr reached_parts reached{0.892, 0.828, 0.437, seconds(2.97e-6), se
     return type;
 }
 
-/// The preset of a name, if there is one.
-[[nodiscard]] inline std::optional<device_type> find(std::string_view name) {
+HEDDLE_INLINE std::optional<device_type> find(std::string_view name) {
     for (auto const& peaks : all)
         if (peaks.name == name) return make(peaks);
     return {};
 }
 
 } // namespace heddle::presets
+
+#endif

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
 #include <heddle/cluster/cluster.hpp>
 #include <heddle/cost/cost_model.hpp>
 
@@ -20,17 +21,7 @@ struct alike_devices {
     std::vector<std::size_t> of_device;
 
     /// By type and size of group.
-    explicit alike_devices(cluster const& c) {
-        auto const types = c.devices();
-        auto const sizes = c.group_sizes();
-        std::map<std::pair<std::size_t, int>, std::size_t> number;
-        for (std::size_t d = 0; d < types.size(); ++d) {
-            auto const [at, is_new] = number.try_emplace({types[d], sizes[d]}, classes.size());
-            if (is_new) classes.push_back({types[d], 0, sizes[d]});
-            ++classes[at->second].count;
-            of_device.push_back(at->second);
-        }
-    }
+    explicit alike_devices(cluster const& c);
 
     /// Tells apart devices of a class that have unequal amounts of something. *Complexity.* O(n log n) in the devices for few amounts; else quadratic in their number.
     template <class Amounts>
@@ -61,23 +52,47 @@ struct alike_devices {
     }
 
     /// Numbers the classes anew: the class `order[k]` becomes class k.
-    void renumber(std::vector<std::size_t> const& order) {
-        std::vector<std::size_t> number(order.size());
-        std::vector<device_class> ordered;
-        for (std::size_t k = 0; k < order.size(); ++k) {
-            number[order[k]] = k;
-            ordered.push_back(classes[order[k]]);
-        }
-        for (auto& k : of_device) k = number[k];
-        classes = std::move(ordered);
-    }
+    void renumber(std::vector<std::size_t> const& order);
 
     /// One device of each class, the first.
-    [[nodiscard]] std::vector<std::size_t> first_devices() const {
-        std::vector<std::size_t> first(classes.size());
-        for (std::size_t d = of_device.size(); d-- > 0;) first[of_device[d]] = d;
-        return first;
-    }
+    [[nodiscard]] std::vector<std::size_t> first_devices() const;
 };
 
 } // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle {
+
+HEDDLE_INLINE alike_devices::alike_devices(cluster const& c) {
+    auto const types = c.devices();
+    auto const sizes = c.group_sizes();
+    std::map<std::pair<std::size_t, int>, std::size_t> number;
+    for (std::size_t d = 0; d < types.size(); ++d) {
+        auto const [at, is_new] = number.try_emplace({types[d], sizes[d]}, classes.size());
+        if (is_new) classes.push_back({types[d], 0, sizes[d]});
+        ++classes[at->second].count;
+        of_device.push_back(at->second);
+    }
+}
+
+HEDDLE_INLINE void alike_devices::renumber(std::vector<std::size_t> const& order) {
+    std::vector<std::size_t> number(order.size());
+    std::vector<device_class> ordered;
+    for (std::size_t k = 0; k < order.size(); ++k) {
+        number[order[k]] = k;
+        ordered.push_back(classes[order[k]]);
+    }
+    for (auto& k : of_device) k = number[k];
+    classes = std::move(ordered);
+}
+
+HEDDLE_INLINE std::vector<std::size_t> alike_devices::first_devices() const {
+    std::vector<std::size_t> first(classes.size());
+    for (std::size_t d = of_device.size(); d-- > 0;) first[of_device[d]] = d;
+    return first;
+}
+
+} // namespace heddle
+
+#endif

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
 #include <heddle/base/error.hpp>
 #include <heddle/cost/cost_model.hpp>
 #include <heddle/cost/step.hpp>
@@ -38,7 +39,98 @@ using ratio_table = std::vector<std::vector<double>>;
 
 /// The classes of what a program shards: factors tied by the loop a computation is split along.
 /// Atoms are the greatest common divisor of the members' extents. In order of first use.
-[[nodiscard]] inline std::vector<atom_class> atom_classes(indexed_program const& p, std::span<instruction const> instructions) {
+[[nodiscard]] std::vector<atom_class> atom_classes(indexed_program const& p, std::span<instruction const> instructions);
+
+/// Gives each device whole atoms, near its ratio: the floor of its part, and what is left to those with
+/// the largest remainder. `carry`, if given, is what rounding owes each device; it counts with the
+/// remainder and is brought up to date.
+[[nodiscard]] std::vector<extent> apportion(extent atoms, std::span<double const> ratios, std::vector<double>* carry = nullptr);
+
+/// Apportions class after class and carries remainders along, so that they do not always fall on the
+/// same devices.
+void apportion(std::vector<atom_class>& classes, ratio_table const& ratios);
+
+/// The shares of factors on each device, in whole atoms: those of a class that cuts the factor, else
+/// what apportioning the factor alone gives.
+/// *Thread safety.* Remembers what it has computed: one thread at a time.
+class integral_shares {
+public:
+    integral_shares(ratio_table ratios, std::span<atom_class const> classes = {});
+    /// As above, for factors of `program` that no class cuts.
+    integral_shares(indexed_program const& program, ratio_table ratios, std::span<atom_class const> classes = {});
+    /// As above, with the same ratios in every segment.
+    integral_shares(indexed_program const& program, std::vector<double> const& ratios, std::span<atom_class const> classes = {})
+        : integral_shares(program, ratio_table(segment_count(program), ratios), classes) {}
+
+    /// Whether factors of equal extent have equal shares.
+    [[nodiscard]] bool is_by_extent() const { return cut_.empty(); }
+
+    /// Throws `input_error` if no class cuts the factor and there is no program.
+    [[nodiscard]] share_vector const& operator()(share_ref ref) const;
+
+private:
+    share_vector const& alone(cut_factor f) const;
+    static share_vector fractions(std::span<extent const> counts, extent atoms);
+
+    indexed_program const* program_ = nullptr;
+    ratio_table ratios_;
+    std::vector<share_vector> of_class_;
+    std::map<cut_factor, std::size_t> cut_;
+    mutable std::map<std::pair<segment_number, extent>, share_vector> alone_;
+};
+
+/// Whole shares of one class of devices that are all alike: the largest, at even ratios.
+/// *Thread safety.* Remembers what it has computed: one thread at a time.
+class most_even_shares {
+public:
+    /// Refers to the program. *Precondition:* one device at least.
+    most_even_shares(indexed_program const& program, int devices) : program_(&program), devices_(devices) {}
+
+    [[nodiscard]] static bool is_by_extent() { return true; }
+    [[nodiscard]] share_vector const& operator()(share_ref ref) const;
+
+private:
+    indexed_program const* program_;
+    extent devices_;
+    mutable std::map<extent, share_vector> by_extent_;
+};
+
+/// Shares as fractions, by segment and class of devices.
+class segment_shares {
+public:
+    segment_shares(indexed_program const& program, ratio_table ratios) : program_(program), ratios_(std::move(ratios)) {}
+    [[nodiscard]] share_vector const& operator()(share_ref ref) const {
+        return ratios_.at(program_.tensors[ref.tensor].factors[static_cast<std::size_t>(ref.factor)].segment);
+    }
+
+private:
+    indexed_program const& program_;
+    ratio_table ratios_;
+};
+
+/// Integral shares by class of devices: the largest that a device of the class has.
+class largest_shares {
+public:
+    largest_shares(integral_shares shares, std::vector<std::size_t> class_of_device)
+        : shares_(std::move(shares)), class_of_device_(std::move(class_of_device)) {}
+
+    [[nodiscard]] bool is_by_extent() const { return shares_.is_by_extent(); }
+
+    [[nodiscard]] share_vector const& operator()(share_ref ref) const;
+
+private:
+    integral_shares shares_;
+    std::vector<std::size_t> class_of_device_;
+    mutable std::map<share_vector const*, share_vector> by_devices_;
+};
+
+} // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle {
+
+HEDDLE_INLINE std::vector<atom_class> atom_classes(indexed_program const& p, std::span<instruction const> instructions) {
     std::map<cut_factor, std::size_t> number;
     std::vector<cut_factor> factors;
     std::vector<std::size_t> parent;
@@ -88,10 +180,7 @@ using ratio_table = std::vector<std::vector<double>>;
     return classes;
 }
 
-/// Gives each device whole atoms, near its ratio: the floor of its part, and what is left to those with
-/// the largest remainder. `carry`, if given, is what rounding owes each device; it counts with the
-/// remainder and is brought up to date.
-[[nodiscard]] inline std::vector<extent> apportion(extent atoms, std::span<double const> ratios, std::vector<double>* carry = nullptr) {
+HEDDLE_INLINE std::vector<extent> apportion(extent atoms, std::span<double const> ratios, std::vector<double>* carry) {
     std::vector<extent> counts(ratios.size());
     std::vector<double> remainder(ratios.size());
     extent left = atoms;
@@ -118,121 +207,61 @@ using ratio_table = std::vector<std::vector<double>>;
     return counts;
 }
 
-/// Apportions class after class and carries remainders along, so that they do not always fall on the
-/// same devices.
-inline void apportion(std::vector<atom_class>& classes, ratio_table const& ratios) {
+HEDDLE_INLINE void apportion(std::vector<atom_class>& classes, ratio_table const& ratios) {
     ratio_table carry;
     for (auto const& row : ratios) carry.emplace_back(row.size(), 0.0);
     for (auto& c : classes) c.counts = apportion(c.atoms, ratios.at(c.segment), &carry[c.segment]);
 }
 
-/// The shares of factors on each device, in whole atoms: those of a class that cuts the factor, else
-/// what apportioning the factor alone gives.
-/// *Thread safety.* Remembers what it has computed: one thread at a time.
-class integral_shares {
-public:
-    integral_shares(ratio_table ratios, std::span<atom_class const> classes = {}) : ratios_(std::move(ratios)) {
-        for (auto const& c : classes) {
-            of_class_.push_back(fractions(c.counts, c.atoms));
-            for (auto const& m : c.members) cut_[m] = of_class_.size() - 1;
-        }
+HEDDLE_INLINE integral_shares::integral_shares(ratio_table ratios, std::span<atom_class const> classes) : ratios_(std::move(ratios)) {
+    for (auto const& c : classes) {
+        of_class_.push_back(fractions(c.counts, c.atoms));
+        for (auto const& m : c.members) cut_[m] = of_class_.size() - 1;
     }
-    /// As above, for factors of `program` that no class cuts.
-    integral_shares(indexed_program const& program, ratio_table ratios, std::span<atom_class const> classes = {})
-        : integral_shares(std::move(ratios), classes) {
-        program_ = &program;
-        std::erase_if(cut_, [&](auto const& cut) { return alone(cut.first) == of_class_[cut.second]; });
+}
+
+HEDDLE_INLINE integral_shares::integral_shares(indexed_program const& program, ratio_table ratios, std::span<atom_class const> classes)
+    : integral_shares(std::move(ratios), classes) {
+    program_ = &program;
+    std::erase_if(cut_, [&](auto const& cut) { return alone(cut.first) == of_class_[cut.second]; });
+}
+
+HEDDLE_INLINE share_vector const& integral_shares::operator()(share_ref ref) const {
+    if (auto const found = cut_.find({ref.tensor, ref.factor}); found != cut_.end()) return of_class_[found->second];
+    if (!program_) throw input_error("tensor " + std::to_string(ref.tensor), "no cut says how its factor " + std::to_string(ref.factor) + " is sharded");
+    return alone({ref.tensor, ref.factor});
+}
+
+HEDDLE_INLINE share_vector const& integral_shares::alone(cut_factor f) const {
+    factor const& cut = program_->tensors[f.tensor].factors[static_cast<std::size_t>(f.factor)];
+    auto const [slot, is_new] = alone_.try_emplace({cut.segment, cut.extent});
+    if (is_new) slot->second = fractions(apportion(cut.extent, ratios_.at(cut.segment)), cut.extent);
+    return slot->second;
+}
+
+HEDDLE_INLINE share_vector integral_shares::fractions(std::span<extent const> counts, extent atoms) {
+    share_vector shares;
+    for (extent count : counts) shares.push_back(static_cast<double>(count) / static_cast<double>(atoms));
+    return shares;
+}
+
+HEDDLE_INLINE share_vector const& most_even_shares::operator()(share_ref ref) const {
+    extent const all = program_->tensors[ref.tensor].factors[static_cast<std::size_t>(ref.factor)].extent;
+    auto& share = by_extent_[all];
+    if (share.empty()) share.push_back(static_cast<double>((all + devices_ - 1) / devices_) / static_cast<double>(all));
+    return share;
+}
+
+HEDDLE_INLINE share_vector const& largest_shares::operator()(share_ref ref) const {
+    auto const& all = shares_(ref);
+    auto& largest = by_devices_[&all];
+    if (largest.empty()) {
+        largest.resize(algorithm::max(class_of_device_) + 1);
+        for (std::size_t d = 0; d < all.size(); ++d) largest[class_of_device_[d]] = std::max(largest[class_of_device_[d]], all[d]);
     }
-    /// As above, with the same ratios in every segment.
-    integral_shares(indexed_program const& program, std::vector<double> const& ratios, std::span<atom_class const> classes = {})
-        : integral_shares(program, ratio_table(segment_count(program), ratios), classes) {}
-
-    /// Whether factors of equal extent have equal shares.
-    [[nodiscard]] bool is_by_extent() const { return cut_.empty(); }
-
-    /// Throws `input_error` if no class cuts the factor and there is no program.
-    [[nodiscard]] share_vector const& operator()(share_ref ref) const {
-        if (auto const found = cut_.find({ref.tensor, ref.factor}); found != cut_.end()) return of_class_[found->second];
-        if (!program_) throw input_error("tensor " + std::to_string(ref.tensor), "no cut says how its factor " + std::to_string(ref.factor) + " is sharded");
-        return alone({ref.tensor, ref.factor});
-    }
-
-private:
-    share_vector const& alone(cut_factor f) const {
-        factor const& cut = program_->tensors[f.tensor].factors[static_cast<std::size_t>(f.factor)];
-        auto const [slot, is_new] = alone_.try_emplace({cut.segment, cut.extent});
-        if (is_new) slot->second = fractions(apportion(cut.extent, ratios_.at(cut.segment)), cut.extent);
-        return slot->second;
-    }
-    static share_vector fractions(std::span<extent const> counts, extent atoms) {
-        share_vector shares;
-        for (extent count : counts) shares.push_back(static_cast<double>(count) / static_cast<double>(atoms));
-        return shares;
-    }
-
-    indexed_program const* program_ = nullptr;
-    ratio_table ratios_;
-    std::vector<share_vector> of_class_;
-    std::map<cut_factor, std::size_t> cut_;
-    mutable std::map<std::pair<segment_number, extent>, share_vector> alone_;
-};
-
-/// Whole shares of one class of devices that are all alike: the largest, at even ratios.
-/// *Thread safety.* Remembers what it has computed: one thread at a time.
-class most_even_shares {
-public:
-    /// Refers to the program. *Precondition:* one device at least.
-    most_even_shares(indexed_program const& program, int devices) : program_(&program), devices_(devices) {}
-
-    [[nodiscard]] static bool is_by_extent() { return true; }
-    [[nodiscard]] share_vector const& operator()(share_ref ref) const {
-        extent const all = program_->tensors[ref.tensor].factors[static_cast<std::size_t>(ref.factor)].extent;
-        auto& share = by_extent_[all];
-        if (share.empty()) share.push_back(static_cast<double>((all + devices_ - 1) / devices_) / static_cast<double>(all));
-        return share;
-    }
-
-private:
-    indexed_program const* program_;
-    extent devices_;
-    mutable std::map<extent, share_vector> by_extent_;
-};
-
-/// Shares as fractions, by segment and class of devices.
-class segment_shares {
-public:
-    segment_shares(indexed_program const& program, ratio_table ratios) : program_(program), ratios_(std::move(ratios)) {}
-    [[nodiscard]] share_vector const& operator()(share_ref ref) const {
-        return ratios_.at(program_.tensors[ref.tensor].factors[static_cast<std::size_t>(ref.factor)].segment);
-    }
-
-private:
-    indexed_program const& program_;
-    ratio_table ratios_;
-};
-
-/// Integral shares by class of devices: the largest that a device of the class has.
-class largest_shares {
-public:
-    largest_shares(integral_shares shares, std::vector<std::size_t> class_of_device)
-        : shares_(std::move(shares)), class_of_device_(std::move(class_of_device)) {}
-
-    [[nodiscard]] bool is_by_extent() const { return shares_.is_by_extent(); }
-
-    [[nodiscard]] share_vector const& operator()(share_ref ref) const {
-        auto const& all = shares_(ref);
-        auto& largest = by_devices_[&all];
-        if (largest.empty()) {
-            largest.resize(algorithm::max(class_of_device_) + 1);
-            for (std::size_t d = 0; d < all.size(); ++d) largest[class_of_device_[d]] = std::max(largest[class_of_device_[d]], all[d]);
-        }
-        return largest;
-    }
-
-private:
-    integral_shares shares_;
-    std::vector<std::size_t> class_of_device_;
-    mutable std::map<share_vector const*, share_vector> by_devices_;
-};
+    return largest;
+}
 
 } // namespace heddle
+
+#endif

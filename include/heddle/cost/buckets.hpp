@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
 #include <heddle/cost/cost_model.hpp>
 
 #include <algorithm>
@@ -44,25 +45,7 @@ public:
         std::erase_if(open_, [t](open_bucket const& o) { return algorithm::find(o.tensors, t) != o.tensors.end(); });
     }
     /// The gradient of a tensor that is ready after a step. *Precondition:* `pass(t)`.
-    void add(std::size_t step, tensor_id t, transfer const& gradient, element_type type) {
-        if (!fits_bucket(gradient, limit_)) {
-            buckets_.push_back({{step}, gradient.size});
-            return;
-        }
-        auto const kind = kind_of(gradient, type);
-        auto at = algorithm::find(open_, kind, &open_bucket::kind);
-        if (at != open_.end() && buckets_[at->number].size + gradient.size > limit_) {
-            open_.erase(at);
-            at = open_.end();
-        }
-        if (at == open_.end()) {
-            at = open_.insert(open_.end(), {kind, buckets_.size(), {}});
-            buckets_.emplace_back();
-        }
-        at->tensors.push_back(t);
-        buckets_[at->number].steps.push_back(step);
-        buckets_[at->number].size += gradient.size;
-    }
+    void add(std::size_t step, tensor_id t, transfer const& gradient, element_type type);
     [[nodiscard]] std::vector<gradient_bucket> const& buckets() const { return buckets_; }
 
 private:
@@ -77,3 +60,31 @@ private:
 };
 
 } // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle {
+
+HEDDLE_INLINE void bucket_filler::add(std::size_t step, tensor_id t, transfer const& gradient, element_type type) {
+    if (!fits_bucket(gradient, limit_)) {
+        buckets_.push_back({{step}, gradient.size});
+        return;
+    }
+    auto const kind = kind_of(gradient, type);
+    auto at = algorithm::find(open_, kind, &open_bucket::kind);
+    if (at != open_.end() && buckets_[at->number].size + gradient.size > limit_) {
+        open_.erase(at);
+        at = open_.end();
+    }
+    if (at == open_.end()) {
+        at = open_.insert(open_.end(), {kind, buckets_.size(), {}});
+        buckets_.emplace_back();
+    }
+    at->tensors.push_back(t);
+    buckets_[at->number].steps.push_back(step);
+    buckets_[at->number].size += gradient.size;
+}
+
+} // namespace heddle
+
+#endif

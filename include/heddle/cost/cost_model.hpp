@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
 #include <heddle/cluster/cluster.hpp>
 #include <heddle/cost/saturated_work.hpp>
 #include <heddle/cost/step.hpp>
@@ -37,17 +38,7 @@ using per_class = boost::container::small_vector<double, 4>;
 
 /// Bytes that a transfer carries: the payload of its busiest rank, padding included, given the largest share
 /// before and after. Shards are padded unless it is decided otherwise.
-[[nodiscard]] inline bytes payload(transfer const& t, int ranks, double largest_from, double largest_to) {
-    if (t.how == uneven::grouped) return t.size;
-    switch (t.kind) {
-    case collective::all_gather: return t.size * (ranks * largest_from);
-    case collective::reduce_scatter: return t.size * (ranks * largest_to);
-    case collective::all_to_all: return t.size * std::max(largest_from, largest_to);
-    case collective::all_reduce:
-    case collective::broadcast: break;
-    }
-    return t.size;
-}
+[[nodiscard]] bytes payload(transfer const& t, int ranks, double largest_from, double largest_to);
 
 /// Whether nothing moves: one rank has nothing to send, nor has a redistribution to the shares that are there.
 template <class Shares>
@@ -77,12 +68,7 @@ template <class Shares>
 struct bucket_load {
     bytes payload;
     per_class shards;
-    bucket_load& operator+=(bucket_load const& other) {
-        payload += other.payload;
-        shards.resize(other.shards.size());
-        for (std::size_t k = 0; k < shards.size(); ++k) shards[k] += other.shards[k];
-        return *this;
-    }
+    bucket_load& operator+=(bucket_load const& other);
 };
 
 /// A step's costs in seconds and bytes. Communication is one number, local work one per class.
@@ -106,14 +92,7 @@ struct step_cost {
 /// their gradients or a communication buffer. Steps are added in order.
 class momentary_memory {
 public:
-    void add(instruction::kind what, step_cost const& s) {
-        // A computation's group are the conversions before it and the reshards after it.
-        bool const is_reshard = what == instruction::kind::reshard;
-        if (computed_ && !is_reshard) copies_ = 0;
-        computed_ = what == instruction::kind::compute || (computed_ && is_reshard);
-        copies_ += s.transient;
-        most_ = std::max(most_, copies_ + std::max(s.buffer, copies_));
-    }
+    void add(instruction::kind what, step_cost const& s);
     [[nodiscard]] double most() const { return most_; }
 
 private:
@@ -128,40 +107,7 @@ public:
     /// element type `main`, the one that stands in for types without rates of their own.
     /// `bucket`: as `training_options` has it. Of the first `clocks` classes work and memory are priced; all take part in collectives. So prices of fewer bound those of all.
     cost_model(cluster const& c, std::vector<device_class> classes, element_type main = element_type::float32, bytes bucket = {},
-               std::size_t clocks = std::numeric_limits<std::size_t>::max())
-        : classes_(std::move(classes)), clocks_(std::min(clocks, classes_.size())), bucket_(bucket) {
-        std::map<std::pair<std::size_t, int>, std::size_t> known; // types of device, in groups of a size
-        for (auto const& k : classes_) {
-            ranks_ += k.count;
-            has_groups_ = has_groups_ || k.group_size > 1;
-            auto const [at, is_new] = known.try_emplace({k.type, k.group_size}, speeds_.size());
-            speed_of_.push_back(at->second);
-            if (!is_new) continue;
-            auto const& type = c.types[k.type];
-            auto const fallback = type.rates.find(main);
-            if (fallback == type.rates.end())
-                throw input_error("device type '" + type.name + "', rates", std::string("has none for ") + heddle::name(main) + ", which the program computes in, expected one");
-            auto& mine = speeds_.emplace_back();
-            for (std::size_t s = 0; s < inside_step_count && k.group_size > 1; ++s)
-                mine.inside[s] = time_inside(static_cast<inside_step>(s), k.group_size, c.intra.value());
-            mine.bandwidth = type.bandwidth.value;
-            mine.memory = type.memory.value;
-            for (std::size_t e = 0; e < element_type_count; ++e) {
-                auto const own = type.rates.find(static_cast<element_type>(e));
-                rate_table const& table = own == type.rates.end() ? fallback->second : own->second;
-                for (std::size_t o = 0; o < operator_class_count; ++o) {
-                    auto const category = static_cast<operator_class>(o);
-                    class_speed const speed = table.of(category);
-                    mine.rooflines[e][o] = {table.at(category).value, speed.bandwidth.value_or(type.bandwidth).value,
-                                            speed.overhead.value_or(type.overhead).value, speed.efficiency};
-                    has_curves_ = has_curves_ || speed.efficiency;
-                }
-            }
-        }
-        for (std::size_t k = 0; k < collective_count; ++k) models_[k] = model_of(c, static_cast<collective>(k));
-        for (std::size_t k = 0; k < collective_count; ++k) of_full_bucket_[k] = models_[k].line_at(bucket_);
-        shard_of_full_bucket_ = model(collective::broadcast).line_at(bucket_ / ranks_);
-    }
+               std::size_t clocks = std::numeric_limits<std::size_t>::max());
 
     /// Of classes whose work and memory are priced.
     [[nodiscard]] std::size_t class_count() const { return clocks_; }
@@ -177,10 +123,7 @@ public:
         double rate = 1, bandwidth = 1, overhead = 0;
         std::optional<saturation> efficiency{};
         /// Seconds of a part of a kernel's arithmetic, if it has any.
-        [[nodiscard]] double arithmetic(flops work, double part) const {
-            if (!efficiency || work == flops(0)) return work.value * part / rate;
-            return efficiency->at_full_rate(work * part).value / rate;
-        }
+        [[nodiscard]] double arithmetic(flops work, double part) const;
         /// Of a kernel with arithmetic, by the device's share of it. *Precondition:* `efficiency`.
         [[nodiscard]] saturated_work arithmetic_curve(flops work) const { return {work.value / rate, work / efficiency->scale, *efficiency}; }
     };
@@ -191,68 +134,24 @@ public:
     [[nodiscard]] double bandwidth(std::size_t k) const { return speeds(k).bandwidth; }
 
     /// Roofline time of a kernel on a class with share `s` of what is split; in a group, on each of its devices.
-    [[nodiscard]] double time(kernel const& work, std::size_t k, element_type e, operator_class o, bool split, double s) const {
-        double const beside = work.kernels_beside > 0 ? this->beside(work, k, e).at(s) : 0;
-        if (!work.launches) return beside;
-        kernel const mine = on_member(work, k);
-        double const moved = mine.whole.value + mine.split.value * s;
-        roofline const& r = speed(k, e, o);
-        return std::max(r.arithmetic(mine.operations, split ? s : 1), moved / r.bandwidth) + r.overhead + beside;
-    }
+    [[nodiscard]] double time(kernel const& work, std::size_t k, element_type e, operator_class o, bool split, double s) const;
     /// The same, or less where its efficiency depends on the size: the maximum of `lines_below` in place of the roofline, hence convex in the share.
-    [[nodiscard]] double least_time(kernel const& work, std::size_t k, element_type e, operator_class o, bool split, double s) const {
-        roofline const& r = speed(k, e, o);
-        if (!split || !r.efficiency || !work.launches) return time(work, k, e, o, split, s);
-        double most = 0;
-        for (auto const& line : lines_below(work, k, e, o)) most = std::max(most, line.at(s));
-        return most + r.overhead + (work.kernels_beside > 0 ? beside(work, k, e).at(s) : 0);
-    }
+    [[nodiscard]] double least_time(kernel const& work, std::size_t k, element_type e, operator_class o, bool split, double s) const;
     /// Lines in a class's share of a split kernel, of arithmetic and of memory traffic: none is above the larger of the two, and the largest is
     /// equal to it unless efficiency depends on the size.
-    [[nodiscard]] std::vector<work_line> lines_below(kernel const& work, std::size_t k, element_type e, operator_class o) const {
-        kernel const mine = on_member(work, k);
-        roofline const& r = speed(k, e, o);
-        bool const is_curved = r.efficiency && mine.operations > flops(0);
-        auto lines = is_curved ? r.arithmetic_curve(mine.operations).lines_below() : std::vector<work_line>{{0, mine.operations.value / r.rate}};
-        lines.push_back({mine.whole.value / r.bandwidth, mine.split.value / r.bandwidth});
-        return lines;
-    }
+    [[nodiscard]] std::vector<work_line> lines_below(kernel const& work, std::size_t k, element_type e, operator_class o) const;
     /// Of the small kernels beside a kernel, as element-wise ones.
-    [[nodiscard]] work_line beside(kernel const& work, std::size_t k, element_type e) const {
-        holding const moved = on_member(work.beside, k);
-        roofline const& r = speed(k, e, operator_class::elementwise);
-        return {moved.whole.value / r.bandwidth + work.kernels_beside * r.overhead, moved.split.value / r.bandwidth};
-    }
+    [[nodiscard]] work_line beside(kernel const& work, std::size_t k, element_type e) const;
 
     /// The work of each device of a group, or of the device.
-    [[nodiscard]] kernel on_member(kernel work, std::size_t k) const {
-        double const n = classes_[k].group_size;
-        if (n == 1) return work;
-        if (work.is_divided) work.operations = work.operations / n;
-        work.whole -= work.whole_inside * (1 - 1 / n);
-        work.split -= work.split_inside * (1 - 1 / n);
-        return work;
-    }
+    [[nodiscard]] kernel on_member(kernel work, std::size_t k) const;
     /// What each device of a group holds, or the device.
-    [[nodiscard]] holding on_member(holding h, std::size_t k) const {
-        double const n = classes_[k].group_size;
-        if (n == 1) return h;
-        h.whole -= h.whole_inside * (1 - 1 / n);
-        h.split -= h.split_inside * (1 - 1 / n);
-        return h;
-    }
+    [[nodiscard]] holding on_member(holding h, std::size_t k) const;
 
     /// Time of a step inside a group as a line in the bytes of the whole tensor; zero on a single device.
     [[nodiscard]] collective_model::piece const& inside(inside_step kind, std::size_t k) const { return speeds(k).inside[static_cast<std::size_t>(kind)]; }
     /// Seconds of all transfers of a list inside a class's groups, with share `s` of what is split.
-    [[nodiscard]] double time(inside_list const& list, std::size_t k, double s) const {
-        double sum = 0;
-        for (auto const& t : list) {
-            auto const& line = inside(t.kind, k);
-            sum += line.latency.value + line.slope.value * (t.whole.value + t.split.value * s);
-        }
-        return sum;
-    }
+    [[nodiscard]] double time(inside_list const& list, std::size_t k, double s) const;
 
     /// Seconds of a transfer whose way is decided on, or whose shards are padded; `shares(ref)` gives the per-class shares of a
     /// split quantity. Device groups wait for each other after each of its three steps.
@@ -302,18 +201,9 @@ public:
         return result;
     }
     /// One collective of several gradients, of the first one's kind, that it fits.
-    [[nodiscard]] double time_of_bucket(transfer const& first, bucket_load const& all) const {
-        if (ranks_ == 1) return 0;
-        if (!is_one_by_one(first)) return model(first.kind).time(all.payload).value;
-        double sum = 0;
-        for (std::size_t k = 0; k < classes_.size(); ++k) sum += classes_[k].count * model(collective::broadcast).time(bytes(all.shards[k])).value;
-        return sum;
-    }
+    [[nodiscard]] double time_of_bucket(transfer const& first, bucket_load const& all) const;
     /// At least what a bucket takes beside what its gradients' bytes do; see `time_in_bucket`.
-    [[nodiscard]] double latency_of_bucket(transfer const& t) const {
-        if (ranks_ == 1) return 0;
-        return is_one_by_one(t) ? ranks_ * shard_of_full_bucket_.latency.value : of_full_bucket_[static_cast<std::size_t>(t.kind)].latency.value;
-    }
+    [[nodiscard]] double latency_of_bucket(transfer const& t) const;
     /// A transfer and its seconds.
     struct timed_transfer {
         transfer what;
@@ -413,3 +303,151 @@ private:
 };
 
 } // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle {
+
+HEDDLE_INLINE bytes payload(transfer const& t, int ranks, double largest_from, double largest_to) {
+    if (t.how == uneven::grouped) return t.size;
+    switch (t.kind) {
+    case collective::all_gather: return t.size * (ranks * largest_from);
+    case collective::reduce_scatter: return t.size * (ranks * largest_to);
+    case collective::all_to_all: return t.size * std::max(largest_from, largest_to);
+    case collective::all_reduce:
+    case collective::broadcast: break;
+    }
+    return t.size;
+}
+
+HEDDLE_INLINE bucket_load& bucket_load::operator+=(bucket_load const& other) {
+    payload += other.payload;
+    shards.resize(other.shards.size());
+    for (std::size_t k = 0; k < shards.size(); ++k) shards[k] += other.shards[k];
+    return *this;
+}
+
+HEDDLE_INLINE void momentary_memory::add(instruction::kind what, step_cost const& s) {
+    // A computation's group are the conversions before it and the reshards after it.
+    bool const is_reshard = what == instruction::kind::reshard;
+    if (computed_ && !is_reshard) copies_ = 0;
+    computed_ = what == instruction::kind::compute || (computed_ && is_reshard);
+    copies_ += s.transient;
+    most_ = std::max(most_, copies_ + std::max(s.buffer, copies_));
+}
+
+HEDDLE_INLINE cost_model::cost_model(cluster const& c, std::vector<device_class> classes, element_type main, bytes bucket,
+           std::size_t clocks)
+    : classes_(std::move(classes)), clocks_(std::min(clocks, classes_.size())), bucket_(bucket) {
+    std::map<std::pair<std::size_t, int>, std::size_t> known; // types of device, in groups of a size
+    for (auto const& k : classes_) {
+        ranks_ += k.count;
+        has_groups_ = has_groups_ || k.group_size > 1;
+        auto const [at, is_new] = known.try_emplace({k.type, k.group_size}, speeds_.size());
+        speed_of_.push_back(at->second);
+        if (!is_new) continue;
+        auto const& type = c.types[k.type];
+        auto const fallback = type.rates.find(main);
+        if (fallback == type.rates.end())
+            throw input_error("device type '" + type.name + "', rates", std::string("has none for ") + heddle::name(main) + ", which the program computes in, expected one");
+        auto& mine = speeds_.emplace_back();
+        for (std::size_t s = 0; s < inside_step_count && k.group_size > 1; ++s)
+            mine.inside[s] = time_inside(static_cast<inside_step>(s), k.group_size, c.intra.value());
+        mine.bandwidth = type.bandwidth.value;
+        mine.memory = type.memory.value;
+        for (std::size_t e = 0; e < element_type_count; ++e) {
+            auto const own = type.rates.find(static_cast<element_type>(e));
+            rate_table const& table = own == type.rates.end() ? fallback->second : own->second;
+            for (std::size_t o = 0; o < operator_class_count; ++o) {
+                auto const category = static_cast<operator_class>(o);
+                class_speed const speed = table.of(category);
+                mine.rooflines[e][o] = {table.at(category).value, speed.bandwidth.value_or(type.bandwidth).value,
+                                        speed.overhead.value_or(type.overhead).value, speed.efficiency};
+                has_curves_ = has_curves_ || speed.efficiency;
+            }
+        }
+    }
+    for (std::size_t k = 0; k < collective_count; ++k) models_[k] = model_of(c, static_cast<collective>(k));
+    for (std::size_t k = 0; k < collective_count; ++k) of_full_bucket_[k] = models_[k].line_at(bucket_);
+    shard_of_full_bucket_ = model(collective::broadcast).line_at(bucket_ / ranks_);
+}
+
+HEDDLE_INLINE double cost_model::roofline::arithmetic(flops work, double part) const {
+    if (!efficiency || work == flops(0)) return work.value * part / rate;
+    return efficiency->at_full_rate(work * part).value / rate;
+}
+
+HEDDLE_INLINE double cost_model::time(kernel const& work, std::size_t k, element_type e, operator_class o, bool split, double s) const {
+    double const beside = work.kernels_beside > 0 ? this->beside(work, k, e).at(s) : 0;
+    if (!work.launches) return beside;
+    kernel const mine = on_member(work, k);
+    double const moved = mine.whole.value + mine.split.value * s;
+    roofline const& r = speed(k, e, o);
+    return std::max(r.arithmetic(mine.operations, split ? s : 1), moved / r.bandwidth) + r.overhead + beside;
+}
+
+HEDDLE_INLINE double cost_model::least_time(kernel const& work, std::size_t k, element_type e, operator_class o, bool split, double s) const {
+    roofline const& r = speed(k, e, o);
+    if (!split || !r.efficiency || !work.launches) return time(work, k, e, o, split, s);
+    double most = 0;
+    for (auto const& line : lines_below(work, k, e, o)) most = std::max(most, line.at(s));
+    return most + r.overhead + (work.kernels_beside > 0 ? beside(work, k, e).at(s) : 0);
+}
+
+HEDDLE_INLINE std::vector<work_line> cost_model::lines_below(kernel const& work, std::size_t k, element_type e, operator_class o) const {
+    kernel const mine = on_member(work, k);
+    roofline const& r = speed(k, e, o);
+    bool const is_curved = r.efficiency && mine.operations > flops(0);
+    auto lines = is_curved ? r.arithmetic_curve(mine.operations).lines_below() : std::vector<work_line>{{0, mine.operations.value / r.rate}};
+    lines.push_back({mine.whole.value / r.bandwidth, mine.split.value / r.bandwidth});
+    return lines;
+}
+
+HEDDLE_INLINE work_line cost_model::beside(kernel const& work, std::size_t k, element_type e) const {
+    holding const moved = on_member(work.beside, k);
+    roofline const& r = speed(k, e, operator_class::elementwise);
+    return {moved.whole.value / r.bandwidth + work.kernels_beside * r.overhead, moved.split.value / r.bandwidth};
+}
+
+HEDDLE_INLINE kernel cost_model::on_member(kernel work, std::size_t k) const {
+    double const n = classes_[k].group_size;
+    if (n == 1) return work;
+    if (work.is_divided) work.operations = work.operations / n;
+    work.whole -= work.whole_inside * (1 - 1 / n);
+    work.split -= work.split_inside * (1 - 1 / n);
+    return work;
+}
+
+HEDDLE_INLINE holding cost_model::on_member(holding h, std::size_t k) const {
+    double const n = classes_[k].group_size;
+    if (n == 1) return h;
+    h.whole -= h.whole_inside * (1 - 1 / n);
+    h.split -= h.split_inside * (1 - 1 / n);
+    return h;
+}
+
+HEDDLE_INLINE double cost_model::time(inside_list const& list, std::size_t k, double s) const {
+    double sum = 0;
+    for (auto const& t : list) {
+        auto const& line = inside(t.kind, k);
+        sum += line.latency.value + line.slope.value * (t.whole.value + t.split.value * s);
+    }
+    return sum;
+}
+
+HEDDLE_INLINE double cost_model::time_of_bucket(transfer const& first, bucket_load const& all) const {
+    if (ranks_ == 1) return 0;
+    if (!is_one_by_one(first)) return model(first.kind).time(all.payload).value;
+    double sum = 0;
+    for (std::size_t k = 0; k < classes_.size(); ++k) sum += classes_[k].count * model(collective::broadcast).time(bytes(all.shards[k])).value;
+    return sum;
+}
+
+HEDDLE_INLINE double cost_model::latency_of_bucket(transfer const& t) const {
+    if (ranks_ == 1) return 0;
+    return is_one_by_one(t) ? ranks_ * shard_of_full_bucket_.latency.value : of_full_bucket_[static_cast<std::size_t>(t.kind)].latency.value;
+}
+
+} // namespace heddle
+
+#endif

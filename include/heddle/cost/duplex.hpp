@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
 #include <heddle/cost/cost_model.hpp>
 #include <heddle/cost/relaxation_weights.hpp>
 
@@ -19,10 +20,7 @@ struct forward_duplex {
     struct label {
         double psi = 0, phi = 0;
     };
-    static void extend(label& l, double communication, double computation) {
-        l.psi += l.phi + std::max(-l.phi, communication) + std::max(communication, computation) + computation;
-        l.phi = -computation;
-    }
+    static void extend(label& l, double communication, double computation);
     [[nodiscard]] static double total(label const& l) { return l.psi; }
     /// Exact. With A = psi + phi and c = -phi a continuation (m, ...) makes max(A + c, A + m) + f(m, ...) of a label, or A + c if it is empty.
     /// Both terms no greater: nor is their maximum. A + c greater: the empty continuation shows it; A greater: one stage with m above
@@ -66,53 +64,19 @@ public:
     duplex(std::size_t class_count, training_options const& training)
         : class_count_(class_count), count_(training.micro_batches), turn_(training.turn.value) {}
 
-    [[nodiscard]] label initial() const {
-        per_class const zero(class_count_, 0.0);
-        return {{0, 0, 0, 0, 0, 0, 0, 0, zero}, {0, 0, 0, 0, 0, 0, 0, 0, zero}, zero, 0, false};
-    }
+    [[nodiscard]] label initial() const;
 
     /// Ends a stage; collectives that need what it computes end it anyway.
-    void close(label& l) const {
-        close(l.forward);
-        close(l.backward);
-        l.computes = false;
-    }
+    void close(label& l) const;
 
     /// Whether a step's collectives need what the open stage computes, so that it begins the next one.
     [[nodiscard]] static bool ends_stage(label const& l, step_cost const& s) {
         return l.computes && !s.once && (s.forward_transfer != 0 || s.backward_transfer != 0);
     }
 
-    void extend(label& l, step_cost const& s) const {
-        double part = 1;
-        if (s.once) {
-            bool const is_unsharded = s.transient > 0; // else kept from now on, or dropped and gathered again
-            (is_unsharded ? l.forward.urgent : l.forward.patient) += s.forward_transfer;
-            (is_unsharded ? l.backward.urgent : l.backward.again) += s.backward_transfer;
-            part = 1.0 / count_;
-        } else {
-            if (ends_stage(l, s)) close(l);
-            l.forward.transfer += s.forward_transfer;
-            l.backward.transfer += s.backward_transfer;
-        }
-        l.backward.patient += s.deferred;
-        l.refresh += s.refresh;
-        for (std::size_t k = 0; k < class_count_; ++k) {
-            l.forward.work[k] += part * s.forward[k];
-            l.backward.work[k] += part * s.backward[k];
-            l.update[k] += s.update[k];
-            if (!s.once && (s.forward[k] != 0 || s.backward[k] != 0)) l.computes = true;
-        }
-    }
+    void extend(label& l, step_cost const& s) const;
 
-    [[nodiscard]] double total(label const& l) const {
-        double turn = 0;
-        for (std::size_t k = 0; k < class_count_; ++k) turn = std::max(turn, l.forward.work[k] + l.backward.work[k]);
-        turn = std::max(turn, l.backward.again + algorithm::max(l.backward.work));
-        label end = l;
-        close(end);
-        return end.forward.slots + turn + end.backward.slots + algorithm::max(l.update) + l.refresh;
-    }
+    [[nodiscard]] double total(label const& l) const;
 
     /// In either direction, weights of work and of collectives share one whole.
     static constexpr bool overlaps_gradients = false, interleaves = true;
@@ -125,10 +89,7 @@ public:
     /// what a continuation of short, of long or of patient collectives makes of the difference, and the directions are independent,
     /// as a continuation may have any costs in each. Without N that is `dF + dB + max(dc, 0) + max(db, 0) <= 0`: the four sums of a, a + c, a + b and a + c + b.
     /// Two sums, of the forward pass or of both passes together, are not enough: c and b trade against collectives of their own.
-    [[nodiscard]] bool dominates(label const& a, label const& b) const {
-        if (a.computes != b.computes) return false; // a collective would end one stage and not the other
-        return behind(a.forward, b.forward) + behind(a.backward, b.backward) + most(a.update, b.update) + (a.refresh - b.refresh) <= 0;
-    }
+    [[nodiscard]] bool dominates(label const& a, label const& b) const;
 
     /// A direction lasts as long as a weighted mean of its slots and of what the network does in it; a slot as a mean of computation and
     /// collectives. So a label, with the weighted costs of the steps that follow it, is a bound, of programs in any order if all steps follow. Each
@@ -141,44 +102,13 @@ public:
     /// Once that slot is over, slots have taken at least `max(T + max(c, f), N + f + p)`. The mean counts `(1 - q) T + w c + (n - q) f` for that; what nothing hides
     /// any more is what `(1 - q) (N + f + p)` is above it, if it is. Adding to f raises this by `(1 - q) - (n - q) = w`, adding to p by 1 - q, and
     /// `close` puts it into the slots: so no step lowers the bound.
-    [[nodiscard]] double relaxed(label const& l, relaxation_weights const& w, std::size_t) const {
-        double sum = l.refresh + w.again() * (l.forward.again + l.backward.again) + 2 * count_ * turn_;
-        for (std::size_t k = 0; k < w.clock.size(); ++k)
-            sum += w.clock[k] * (count_ * (w.forward.work * l.forward.work[k] + w.backward.work * l.backward.work[k]) + l.update[k]);
-        auto const add = [&](side const& s, direction_weights const& d) {
-            double const first = s.transfer + s.urgent;
-            sum += (1 - d.patient) * s.slots + d.patient * (s.network + s.patient) + d.work * s.last + d.network * (count_ * s.transfer + s.urgent + s.ahead);
-            sum += std::max(0.0, (1 - d.patient) * (s.network + first + s.patient - s.slots) - d.work * s.last - (d.network - d.patient) * first);
-        };
-        add(l.forward, w.forward);
-        add(l.backward, w.backward);
-        return sum;
-    }
+    [[nodiscard]] double relaxed(label const& l, relaxation_weights const& w, std::size_t) const;
 
 private:
-    void close(side& s) const {
-        double const computation = algorithm::max(s.work), first = s.transfer + s.urgent;
-        s.slots = std::max(s.slots + std::max(s.last, first), s.network + first + s.patient);
-        s.slots += (count_ - 2) * std::max(s.transfer, computation) + std::max(s.transfer + s.ahead, computation) + count_ * turn_;
-        s.network += first + s.patient + (count_ - 1) * s.transfer + s.ahead;
-        s.last = computation;
-        s.ahead = s.again;
-        s.transfer = s.urgent = s.patient = s.again = 0;
-        algorithm::fill(s.work, 0.0);
-    }
+    void close(side& s) const;
 
-    [[nodiscard]] double behind(side const& a, side const& b) const {
-        double const transfer = a.transfer - b.transfer, computation = most(a.work, b.work), ahead = a.ahead - b.ahead;
-        double const first = transfer + a.urgent - b.urgent, all = a.network - b.network + first + a.patient - b.patient;
-        double const slots = std::max(a.slots - b.slots + std::max(a.last - b.last, first), all) + (count_ - 2) * std::max(transfer, computation) +
-                             std::max(transfer + ahead, computation);
-        return std::max(slots + std::max(computation, 0.0), all + (count_ - 1) * transfer + ahead) + std::max(a.again - b.again, 0.0);
-    }
-    [[nodiscard]] double most(per_class const& a, per_class const& b) const {
-        double result = a[0] - b[0];
-        for (std::size_t k = 1; k < class_count_; ++k) result = std::max(result, a[k] - b[k]);
-        return result;
-    }
+    [[nodiscard]] double behind(side const& a, side const& b) const;
+    [[nodiscard]] double most(per_class const& a, per_class const& b) const;
 
     std::size_t class_count_;
     int count_;
@@ -186,3 +116,102 @@ private:
 };
 
 } // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle {
+
+HEDDLE_INLINE void forward_duplex::extend(label& l, double communication, double computation) {
+    l.psi += l.phi + std::max(-l.phi, communication) + std::max(communication, computation) + computation;
+    l.phi = -computation;
+}
+
+HEDDLE_INLINE duplex::label duplex::initial() const {
+    per_class const zero(class_count_, 0.0);
+    return {{0, 0, 0, 0, 0, 0, 0, 0, zero}, {0, 0, 0, 0, 0, 0, 0, 0, zero}, zero, 0, false};
+}
+
+HEDDLE_INLINE void duplex::close(label& l) const {
+    close(l.forward);
+    close(l.backward);
+    l.computes = false;
+}
+
+HEDDLE_INLINE void duplex::extend(label& l, step_cost const& s) const {
+    double part = 1;
+    if (s.once) {
+        bool const is_unsharded = s.transient > 0; // else kept from now on, or dropped and gathered again
+        (is_unsharded ? l.forward.urgent : l.forward.patient) += s.forward_transfer;
+        (is_unsharded ? l.backward.urgent : l.backward.again) += s.backward_transfer;
+        part = 1.0 / count_;
+    } else {
+        if (ends_stage(l, s)) close(l);
+        l.forward.transfer += s.forward_transfer;
+        l.backward.transfer += s.backward_transfer;
+    }
+    l.backward.patient += s.deferred;
+    l.refresh += s.refresh;
+    for (std::size_t k = 0; k < class_count_; ++k) {
+        l.forward.work[k] += part * s.forward[k];
+        l.backward.work[k] += part * s.backward[k];
+        l.update[k] += s.update[k];
+        if (!s.once && (s.forward[k] != 0 || s.backward[k] != 0)) l.computes = true;
+    }
+}
+
+HEDDLE_INLINE double duplex::total(label const& l) const {
+    double turn = 0;
+    for (std::size_t k = 0; k < class_count_; ++k) turn = std::max(turn, l.forward.work[k] + l.backward.work[k]);
+    turn = std::max(turn, l.backward.again + algorithm::max(l.backward.work));
+    label end = l;
+    close(end);
+    return end.forward.slots + turn + end.backward.slots + algorithm::max(l.update) + l.refresh;
+}
+
+HEDDLE_INLINE bool duplex::dominates(label const& a, label const& b) const {
+    if (a.computes != b.computes) return false; // a collective would end one stage and not the other
+    return behind(a.forward, b.forward) + behind(a.backward, b.backward) + most(a.update, b.update) + (a.refresh - b.refresh) <= 0;
+}
+
+HEDDLE_INLINE double duplex::relaxed(label const& l, relaxation_weights const& w, std::size_t) const {
+    double sum = l.refresh + w.again() * (l.forward.again + l.backward.again) + 2 * count_ * turn_;
+    for (std::size_t k = 0; k < w.clock.size(); ++k)
+        sum += w.clock[k] * (count_ * (w.forward.work * l.forward.work[k] + w.backward.work * l.backward.work[k]) + l.update[k]);
+    auto const add = [&](side const& s, direction_weights const& d) {
+        double const first = s.transfer + s.urgent;
+        sum += (1 - d.patient) * s.slots + d.patient * (s.network + s.patient) + d.work * s.last + d.network * (count_ * s.transfer + s.urgent + s.ahead);
+        sum += std::max(0.0, (1 - d.patient) * (s.network + first + s.patient - s.slots) - d.work * s.last - (d.network - d.patient) * first);
+    };
+    add(l.forward, w.forward);
+    add(l.backward, w.backward);
+    return sum;
+}
+
+HEDDLE_INLINE void duplex::close(side& s) const {
+    double const computation = algorithm::max(s.work), first = s.transfer + s.urgent;
+    s.slots = std::max(s.slots + std::max(s.last, first), s.network + first + s.patient);
+    s.slots += (count_ - 2) * std::max(s.transfer, computation) + std::max(s.transfer + s.ahead, computation) + count_ * turn_;
+    s.network += first + s.patient + (count_ - 1) * s.transfer + s.ahead;
+    s.last = computation;
+    s.ahead = s.again;
+    s.transfer = s.urgent = s.patient = s.again = 0;
+    algorithm::fill(s.work, 0.0);
+}
+
+HEDDLE_INLINE double duplex::behind(side const& a, side const& b) const {
+    double const transfer = a.transfer - b.transfer, computation = most(a.work, b.work), ahead = a.ahead - b.ahead;
+    double const first = transfer + a.urgent - b.urgent, all = a.network - b.network + first + a.patient - b.patient;
+    double const slots = std::max(a.slots - b.slots + std::max(a.last - b.last, first), all) + (count_ - 2) * std::max(transfer, computation) +
+                         std::max(transfer + ahead, computation);
+    return std::max(slots + std::max(computation, 0.0), all + (count_ - 1) * transfer + ahead) + std::max(a.again - b.again, 0.0);
+}
+
+HEDDLE_INLINE double duplex::most(per_class const& a, per_class const& b) const {
+    double result = a[0] - b[0];
+    for (std::size_t k = 1; k < class_count_; ++k) result = std::max(result, a[k] - b[k]);
+    return result;
+}
+
+} // namespace heddle
+
+#endif

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
 #include <heddle/cost/buckets.hpp>
 #include <heddle/cost/cost_model.hpp>
 #include <heddle/cost/relaxation_weights.hpp>
@@ -149,10 +150,7 @@ public:
         auto const stays = memory(level, a);
         for (std::size_t k = 0; k < label.memory.size(); ++k) label.memory[k] += stays[k];
     }
-    [[nodiscard]] std::span<std::uint32_t const> instructions_of(cut_space::action a) const {
-        auto const& list = space_.moves()[a].instructions;
-        return {list.data(), list.size()};
-    }
+    [[nodiscard]] std::span<std::uint32_t const> instructions_of(cut_space::action a) const;
     /// An instruction before an operator, or of it.
     [[nodiscard]] step_cost const& instruction(std::size_t op, std::uint32_t i) const {
         return instructions_[variants_[variant_of_operator_[op]].first_instruction + number_in_kind_[i]];
@@ -162,11 +160,7 @@ public:
     }
     [[nodiscard]] std::size_t small_bucket_count() const { return small_latencies_.size(); }
     /// Seconds of the latencies of small buckets.
-    [[nodiscard]] double latency(bucket_kinds kinds) const {
-        double sum = 0;
-        for (std::size_t k = 0; k < small_latencies_.size(); ++k) sum += kinds >> k & 1 ? small_latencies_[k] : 0;
-        return sum;
-    }
+    [[nodiscard]] double latency(bucket_kinds kinds) const;
     /// The most bytes that come and go within a move.
     [[nodiscard]] double buffer(std::size_t level, cut_space::action a) const { return prices_[place(level, a)].buffer; }
 
@@ -184,35 +178,7 @@ public:
         std::optional<std::size_t> last_turn;
         [[nodiscard]] double end(std::optional<std::size_t> level) const { return level ? ends[*level] : backward_alone; }
     };
-    [[nodiscard]] path_loads loads(move_list const& path, relaxation_weights const& weights) const {
-        path_loads sum{std::vector<double>(model_.class_count()), {}, {}, 0, {}, {}};
-        std::vector<double> backward; // by level; blocking transfers are of every end
-        for (std::size_t level = 0; level < path.size(); ++level) {
-            auto const move = price_at(place(level, path[level]));
-            auto const side = weights.at(level);
-            sum.forward.network += move.transfers.forward + move.transfers.early;
-            sum.backward.network += move.transfers.backward + move.transfers.again + move.transfers.gradients;
-            double mine = 0;
-            for (std::size_t k = 0; k < sum.clock.size(); ++k) {
-                sum.clock[k] += weights.forward.work * move.work[k] + move.update[k] + weights.backward.work * move.backward_weight(side) * move.backward_work[k];
-                sum.forward.work += weights.clock[k] * move.work[k];
-                mine += weights.clock[k] * move.backward_work[k];
-            }
-            backward.push_back(mine);
-            sum.backward_alone += mine;
-        }
-        sum.backward.work = sum.backward_alone;
-        if (!weights.turns) return sum;
-        double from_here = sum.backward_alone, collectives = 0;
-        for (std::size_t level = 0; level < path.size(); ++level) {
-            double const gradients = prices_[place(level, path[level])].transfers.gradients;
-            collectives += gradients;
-            sum.ends.push_back(from_here + collectives);
-            from_here -= backward[level];
-            if (gradients > 0 && sum.ends[level] > sum.end(sum.last_turn)) sum.last_turn = level;
-        }
-        return sum;
-    }
+    [[nodiscard]] path_loads loads(move_list const& path, relaxation_weights const& weights) const;
 
     /// What no moves cost.
     template <class Accumulator>
@@ -249,11 +215,7 @@ public:
         return result;
     }
 
-    [[nodiscard]] bool fits(path_cost const& cost) const {
-        for (std::size_t k = 0; k < cost.memory.size(); ++k)
-            if (cost.memory[k] > model_.memory_limit(k)) return false;
-        return true;
-    }
+    [[nodiscard]] bool fits(path_cost const& cost) const;
 
     /// Shortest paths under a number for the price of each move.
     template <std::invocable<move_price const&> Number>
@@ -263,17 +225,7 @@ public:
     }
 
     /// Solves the relaxation with these weights.
-    [[nodiscard]] relaxation relax(multipliers weights) const {
-        auto const& w = weights.time;
-        std::vector<side_weights> sides;
-        for (std::size_t part = 0; part < w.part_count(); ++part) sides.push_back(w.of_part(part));
-        auto const number = [&](move_price const& move, std::size_t part) { return weighted(move, weights, sides[part]); };
-        auto paths = search::paths_to_goal(graph_, move_costs(*this, number, sides.size(), [&](std::size_t level) { return w.part_of(level); }));
-        double credit = 0;
-        for (std::size_t k = 0; k < model_.class_count(); ++k) credit += weights.memory[k] * model_.memory_limit(k);
-        if (weights.begun) credit -= latency(*weights.begun);
-        return {std::move(weights), std::move(paths), credit};
-    }
+    [[nodiscard]] relaxation relax(multipliers weights) const;
 
     /// What a move costs in a relaxation.
     [[nodiscard]] double weighted(multipliers const& weights, std::size_t level, cut_space::action a) const {
@@ -281,9 +233,7 @@ public:
     }
 
     /// Least memory of class `k` from every node to the end.
-    [[nodiscard]] search::shortest_paths least_memory(std::size_t k) const {
-        return shortest_under([k](move_price const& move) { return move.memory[k]; });
-    }
+    [[nodiscard]] search::shortest_paths least_memory(std::size_t k) const;
 
 private:
     struct price {
@@ -357,66 +307,15 @@ private:
     };
 
     /// Levels have one number where moves cost the same: where their operators do.
-    void number_levels() {
-        search::numbering<std::vector<std::uint32_t>, search::list_hash<std::uint32_t>> numbers;
-        std::size_t const last = space_.program().operators.size();
-        for (std::size_t level = 0; level <= last; ++level) {
-            std::vector<std::uint32_t> key;
-            for (auto const& cut : space_.cuts().of_level(level))
-                for (auto const& over : cut.advances) key.push_back(variant_of_operator_[over.op]);
-            if (level == last) key.push_back(variant_of_operator_[level]);
-            number_of_level_.push_back(numbers.insert(key).first);
-        }
-    }
+    void number_levels();
 
     /// By kind, its moves. Numbers moves and instructions within their kind.
-    std::vector<std::vector<cut_space::action>> moves_by_kind() {
-        std::vector<std::vector<cut_space::action>> result(space_.level_count());
-        std::vector<std::uint32_t> instruction_count(space_.level_count());
-        constexpr std::uint32_t none = ~std::uint32_t{0};
-        algorithm::fill(number_in_kind_, none);
-        for (cut_space::action a = 0; a < space_.moves().size(); ++a) {
-            auto const& move = space_.moves()[a];
-            move_in_kind_.push_back(static_cast<std::uint32_t>(result[move.kind].size()));
-            result[move.kind].push_back(a);
-            for (auto i : move.instructions)
-                if (number_in_kind_[i] == none) number_in_kind_[i] = instruction_count[move.kind]++;
-        }
-        return result;
-    }
+    std::vector<std::vector<cut_space::action>> moves_by_kind();
 
     /// An instruction's gradient, or none that is put into a bucket.
-    [[nodiscard]] bucketed_gradient const* gradient_of(std::size_t op, std::uint32_t i) const {
-        auto const number = gradient_of_instruction_[variants_[variant_of_operator_[op]].first_instruction + number_in_kind_[i]];
-        return number == no_gradient ? nullptr : &gradients_[number];
-    }
+    [[nodiscard]] bucketed_gradient const* gradient_of(std::size_t op, std::uint32_t i) const;
     /// By instruction of a program, the seconds of the bucket that is sent after it, of gradients in buckets; none of other instructions.
-    [[nodiscard]] std::vector<std::optional<double>> sent_after(move_list const& path) const {
-        struct place_of { std::size_t op; std::uint32_t instruction; };
-        std::vector<place_of> all;
-        for (std::size_t level = 0; level < path.size(); ++level)
-            for (auto i : instructions_of(path[level])) all.push_back({space_.operator_of(level, path[level]), i});
-        std::vector<std::optional<double>> sent(all.size());
-        bucket_filler filler(model_.bucket());
-        for (std::size_t n = all.size(); n-- > 0;) {
-            auto const [op, i] = all[n];
-            auto const& what = space_.instructions()[i];
-            if (what.what == instruction::kind::compute || what.what == instruction::kind::reshard) continue;
-            auto const* const gradient = gradient_of(op, i);
-            auto const t = space_.at(op, what.tensor);
-            if (gradient || what.what != instruction::kind::read || this->instruction(op, i).deferred > 0) filler.pass(t);
-            if (!gradient) continue;
-            sent[n] = 0;
-            filler.add(n, t, gradient->what, gradient->type);
-        }
-        for (auto const& bucket : filler.buckets()) {
-            bucket_load load;
-            for (auto n : bucket.steps) load += gradient_of(all[n].op, all[n].instruction)->load;
-            auto const& last = all[bucket.steps.back()];
-            sent[bucket.steps.back()] = model_.time_of_bucket(gradient_of(last.op, last.instruction)->what, load);
-        }
-        return sent;
-    }
+    [[nodiscard]] std::vector<std::optional<double>> sent_after(move_list const& path) const;
     template <class Accumulator>
     void begin_stage(Accumulator const& clock, typename Accumulator::label& time, cut_space::action a) const {
         if constexpr (requires { clock.close(time); })
@@ -424,38 +323,7 @@ private:
     }
 
     /// Takes the latencies of small buckets out of the prices.
-    void find_small_buckets(std::vector<std::vector<cut_space::action>> const& moves) {
-        constexpr std::size_t most_kinds = 3; // bounds of programs are of all sets of them
-        std::vector<double> most(bucket_kinds_.size());
-        for (auto v : variant_of_operator_)
-            for (std::size_t k = 0; k < most_bytes_[v].size(); ++k) most[k] += most_bytes_[v][k];
-        std::vector<bucket_kinds> bit(most.size());
-        for (std::size_t k = 0; k < most.size(); ++k) {
-            if (most[k] > model_.bucket().value || small_latencies_.size() == most_kinds) continue;
-            bit[k] = bucket_kinds{1} << small_latencies_.size();
-            small_latencies_.push_back(model_.latency_of_bucket(algorithm::find(gradients_, k, &bucketed_gradient::kind)->what));
-        }
-        if (small_latencies_.empty()) return;
-        auto const latency_of = [&](bucketed_gradient const& g) { return model_.latency_of_bucket(g.what) * model_.part_of_bucket(g.what); };
-        for (auto& g : gradients_) g.small = bit[g.kind];
-        std::vector<bool> is_done(variants_.size());
-        for (std::size_t op = 0; op < variant_of_operator_.size(); ++op) {
-            auto const v = variant_of_operator_[op];
-            if (is_done[v]) continue;
-            is_done[v] = true;
-            for (auto a : moves[space_.kind(op)])
-                for (auto i : instructions_of(a)) {
-                    auto const* const g = gradient_of(op, i);
-                    if (!g || !g->small) continue;
-                    auto& mine = prices_[variants_[v].first_price + move_in_kind_[a]];
-                    mine.small_buckets |= g->small;
-                    mine.transfers.gradients = std::max(0.0, mine.transfers.gradients - latency_of(*g));
-                }
-        }
-        for (std::size_t n = 0; n < instructions_.size(); ++n)
-            if (auto const g = gradient_of_instruction_[n]; g != no_gradient && gradients_[g].small)
-                instructions_[n].deferred = std::max(0.0, instructions_[n].deferred - latency_of(gradients_[g]));
-    }
+    void find_small_buckets(std::vector<std::vector<cut_space::action>> const& moves);
 
     template <class Shares>
     void price_instruction(step const& s, Shares const& shares) {
@@ -514,22 +382,8 @@ private:
         }
     }
 
-    [[nodiscard]] static double weighted(move_price const& move, multipliers const& weights, side_weights const& side) {
-        auto const& w = weights.time;
-        auto const& t = move.transfers;
-        if (weights.begun && (move.small_buckets & ~*weights.begun)) return std::numeric_limits<double>::infinity();
-        double const backward = w.backward.work * move.backward_weight(side);
-        double sum = w.forward.network * t.forward + w.forward.patient * t.early + w.backward.network * t.backward + w.again() * t.again +
-                     w.backward.patient * side.gradients * t.gradients + t.refresh;
-        for (std::size_t k = 0; k < move.work.size(); ++k)
-            sum += w.clock[k] * (w.forward.work * move.work[k] + move.update[k] + backward * move.backward_work[k]) + weights.memory[k] * move.memory[k];
-        return sum;
-    }
-    [[nodiscard]] move_price price_at(std::size_t place) const {
-        auto const classes = model_.class_count();
-        auto const of = [&](std::vector<double> const& list) { return std::span(list).subspan(place * classes, classes); };
-        return {prices_[place].transfers, of(work_), of(backward_work_), of(update_), of(memory_), prices_[place].buffer, prices_[place].gradients_wait, prices_[place].small_buckets};
-    }
+    [[nodiscard]] static double weighted(move_price const& move, multipliers const& weights, side_weights const& side);
+    [[nodiscard]] move_price price_at(std::size_t place) const;
     [[nodiscard]] std::size_t place(std::size_t level, cut_space::action a) const { return variants_[variant_of_operator_[space_.operator_of(level, a)]].first_price + move_in_kind_[a]; }
 
     cut_space const& space_;
@@ -660,3 +514,184 @@ private:
 };
 
 } // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle {
+
+HEDDLE_INLINE std::span<std::uint32_t const> priced_graph::instructions_of(cut_space::action a) const {
+    auto const& list = space_.moves()[a].instructions;
+    return {list.data(), list.size()};
+}
+
+HEDDLE_INLINE double priced_graph::latency(bucket_kinds kinds) const {
+    double sum = 0;
+    for (std::size_t k = 0; k < small_latencies_.size(); ++k) sum += kinds >> k & 1 ? small_latencies_[k] : 0;
+    return sum;
+}
+
+HEDDLE_INLINE priced_graph::path_loads priced_graph::loads(move_list const& path, relaxation_weights const& weights) const {
+    path_loads sum{std::vector<double>(model_.class_count()), {}, {}, 0, {}, {}};
+    std::vector<double> backward; // by level; blocking transfers are of every end
+    for (std::size_t level = 0; level < path.size(); ++level) {
+        auto const move = price_at(place(level, path[level]));
+        auto const side = weights.at(level);
+        sum.forward.network += move.transfers.forward + move.transfers.early;
+        sum.backward.network += move.transfers.backward + move.transfers.again + move.transfers.gradients;
+        double mine = 0;
+        for (std::size_t k = 0; k < sum.clock.size(); ++k) {
+            sum.clock[k] += weights.forward.work * move.work[k] + move.update[k] + weights.backward.work * move.backward_weight(side) * move.backward_work[k];
+            sum.forward.work += weights.clock[k] * move.work[k];
+            mine += weights.clock[k] * move.backward_work[k];
+        }
+        backward.push_back(mine);
+        sum.backward_alone += mine;
+    }
+    sum.backward.work = sum.backward_alone;
+    if (!weights.turns) return sum;
+    double from_here = sum.backward_alone, collectives = 0;
+    for (std::size_t level = 0; level < path.size(); ++level) {
+        double const gradients = prices_[place(level, path[level])].transfers.gradients;
+        collectives += gradients;
+        sum.ends.push_back(from_here + collectives);
+        from_here -= backward[level];
+        if (gradients > 0 && sum.ends[level] > sum.end(sum.last_turn)) sum.last_turn = level;
+    }
+    return sum;
+}
+
+HEDDLE_INLINE bool priced_graph::fits(path_cost const& cost) const {
+    for (std::size_t k = 0; k < cost.memory.size(); ++k)
+        if (cost.memory[k] > model_.memory_limit(k)) return false;
+    return true;
+}
+
+HEDDLE_INLINE relaxation priced_graph::relax(multipliers weights) const {
+    auto const& w = weights.time;
+    std::vector<side_weights> sides;
+    for (std::size_t part = 0; part < w.part_count(); ++part) sides.push_back(w.of_part(part));
+    auto const number = [&](move_price const& move, std::size_t part) { return weighted(move, weights, sides[part]); };
+    auto paths = search::paths_to_goal(graph_, move_costs(*this, number, sides.size(), [&](std::size_t level) { return w.part_of(level); }));
+    double credit = 0;
+    for (std::size_t k = 0; k < model_.class_count(); ++k) credit += weights.memory[k] * model_.memory_limit(k);
+    if (weights.begun) credit -= latency(*weights.begun);
+    return {std::move(weights), std::move(paths), credit};
+}
+
+HEDDLE_INLINE void priced_graph::number_levels() {
+    search::numbering<std::vector<std::uint32_t>, search::list_hash<std::uint32_t>> numbers;
+    std::size_t const last = space_.program().operators.size();
+    for (std::size_t level = 0; level <= last; ++level) {
+        std::vector<std::uint32_t> key;
+        for (auto const& cut : space_.cuts().of_level(level))
+            for (auto const& over : cut.advances) key.push_back(variant_of_operator_[over.op]);
+        if (level == last) key.push_back(variant_of_operator_[level]);
+        number_of_level_.push_back(numbers.insert(key).first);
+    }
+}
+
+HEDDLE_INLINE std::vector<std::vector<cut_space::action>> priced_graph::moves_by_kind() {
+    std::vector<std::vector<cut_space::action>> result(space_.level_count());
+    std::vector<std::uint32_t> instruction_count(space_.level_count());
+    constexpr std::uint32_t none = ~std::uint32_t{0};
+    algorithm::fill(number_in_kind_, none);
+    for (cut_space::action a = 0; a < space_.moves().size(); ++a) {
+        auto const& move = space_.moves()[a];
+        move_in_kind_.push_back(static_cast<std::uint32_t>(result[move.kind].size()));
+        result[move.kind].push_back(a);
+        for (auto i : move.instructions)
+            if (number_in_kind_[i] == none) number_in_kind_[i] = instruction_count[move.kind]++;
+    }
+    return result;
+}
+
+HEDDLE_INLINE priced_graph::bucketed_gradient const* priced_graph::gradient_of(std::size_t op, std::uint32_t i) const {
+    auto const number = gradient_of_instruction_[variants_[variant_of_operator_[op]].first_instruction + number_in_kind_[i]];
+    return number == no_gradient ? nullptr : &gradients_[number];
+}
+
+HEDDLE_INLINE std::vector<std::optional<double>> priced_graph::sent_after(move_list const& path) const {
+    struct place_of { std::size_t op; std::uint32_t instruction; };
+    std::vector<place_of> all;
+    for (std::size_t level = 0; level < path.size(); ++level)
+        for (auto i : instructions_of(path[level])) all.push_back({space_.operator_of(level, path[level]), i});
+    std::vector<std::optional<double>> sent(all.size());
+    bucket_filler filler(model_.bucket());
+    for (std::size_t n = all.size(); n-- > 0;) {
+        auto const [op, i] = all[n];
+        auto const& what = space_.instructions()[i];
+        if (what.what == instruction::kind::compute || what.what == instruction::kind::reshard) continue;
+        auto const* const gradient = gradient_of(op, i);
+        auto const t = space_.at(op, what.tensor);
+        if (gradient || what.what != instruction::kind::read || this->instruction(op, i).deferred > 0) filler.pass(t);
+        if (!gradient) continue;
+        sent[n] = 0;
+        filler.add(n, t, gradient->what, gradient->type);
+    }
+    for (auto const& bucket : filler.buckets()) {
+        bucket_load load;
+        for (auto n : bucket.steps) load += gradient_of(all[n].op, all[n].instruction)->load;
+        auto const& last = all[bucket.steps.back()];
+        sent[bucket.steps.back()] = model_.time_of_bucket(gradient_of(last.op, last.instruction)->what, load);
+    }
+    return sent;
+}
+
+HEDDLE_INLINE void priced_graph::find_small_buckets(std::vector<std::vector<cut_space::action>> const& moves) {
+    constexpr std::size_t most_kinds = 3; // bounds of programs are of all sets of them
+    std::vector<double> most(bucket_kinds_.size());
+    for (auto v : variant_of_operator_)
+        for (std::size_t k = 0; k < most_bytes_[v].size(); ++k) most[k] += most_bytes_[v][k];
+    std::vector<bucket_kinds> bit(most.size());
+    for (std::size_t k = 0; k < most.size(); ++k) {
+        if (most[k] > model_.bucket().value || small_latencies_.size() == most_kinds) continue;
+        bit[k] = bucket_kinds{1} << small_latencies_.size();
+        small_latencies_.push_back(model_.latency_of_bucket(algorithm::find(gradients_, k, &bucketed_gradient::kind)->what));
+    }
+    if (small_latencies_.empty()) return;
+    auto const latency_of = [&](bucketed_gradient const& g) { return model_.latency_of_bucket(g.what) * model_.part_of_bucket(g.what); };
+    for (auto& g : gradients_) g.small = bit[g.kind];
+    std::vector<bool> is_done(variants_.size());
+    for (std::size_t op = 0; op < variant_of_operator_.size(); ++op) {
+        auto const v = variant_of_operator_[op];
+        if (is_done[v]) continue;
+        is_done[v] = true;
+        for (auto a : moves[space_.kind(op)])
+            for (auto i : instructions_of(a)) {
+                auto const* const g = gradient_of(op, i);
+                if (!g || !g->small) continue;
+                auto& mine = prices_[variants_[v].first_price + move_in_kind_[a]];
+                mine.small_buckets |= g->small;
+                mine.transfers.gradients = std::max(0.0, mine.transfers.gradients - latency_of(*g));
+            }
+    }
+    for (std::size_t n = 0; n < instructions_.size(); ++n)
+        if (auto const g = gradient_of_instruction_[n]; g != no_gradient && gradients_[g].small)
+            instructions_[n].deferred = std::max(0.0, instructions_[n].deferred - latency_of(gradients_[g]));
+}
+
+HEDDLE_INLINE double priced_graph::weighted(move_price const& move, multipliers const& weights, side_weights const& side) {
+    auto const& w = weights.time;
+    auto const& t = move.transfers;
+    if (weights.begun && (move.small_buckets & ~*weights.begun)) return std::numeric_limits<double>::infinity();
+    double const backward = w.backward.work * move.backward_weight(side);
+    double sum = w.forward.network * t.forward + w.forward.patient * t.early + w.backward.network * t.backward + w.again() * t.again +
+                 w.backward.patient * side.gradients * t.gradients + t.refresh;
+    for (std::size_t k = 0; k < move.work.size(); ++k)
+        sum += w.clock[k] * (w.forward.work * move.work[k] + move.update[k] + backward * move.backward_work[k]) + weights.memory[k] * move.memory[k];
+    return sum;
+}
+
+HEDDLE_INLINE move_price priced_graph::price_at(std::size_t place) const {
+    auto const classes = model_.class_count();
+    auto const of = [&](std::vector<double> const& list) { return std::span(list).subspan(place * classes, classes); };
+    return {prices_[place].transfers, of(work_), of(backward_work_), of(update_), of(memory_), prices_[place].buffer, prices_[place].gradients_wait, prices_[place].small_buckets};
+}
+
+HEDDLE_INLINE search::shortest_paths priced_graph::least_memory(std::size_t k) const {
+    return shortest_under([k](move_price const& move) { return move.memory[k]; });
+}
+
+} // namespace heddle
+
+#endif

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
 #include <heddle/cost/cost_model.hpp>
 
 #include <algorithm>
@@ -17,12 +18,7 @@
 namespace heddle {
 
 /// An exponentiated subgradient step: weight moves to where a load is larger. They sum to one again.
-inline void shift_weights(std::vector<double>& weights, std::vector<double> const& loads, double rate) {
-    double const most = algorithm::max(loads), mean = std::inner_product(loads.begin(), loads.end(), weights.begin(), 0.0);
-    double sum = 0;
-    for (std::size_t k = 0; k < weights.size(); ++k) sum += weights[k] *= most > 0 ? std::exp(rate * (loads[k] - mean) / most) : 1;
-    for (auto& w : weights) w /= sum;
-}
+void shift_weights(std::vector<double>& weights, std::vector<double> const& loads, double rate);
 
 /// Weights of the backward pass's work, of the gradients' collectives, and of work where they need not wait for it; the pass's own collectives
 /// always count in full.
@@ -36,17 +32,7 @@ struct side_weights {
 class gradient_turns {
 public:
     /// Moves part of all weight to the end that waits for the collectives up to a level, or for the backward work alone.
-    void move(double part, std::optional<std::size_t> level) {
-        backward_alone_ *= 1 - part;
-        for (auto& [where, weight] : turns_) weight *= 1 - part;
-        if (!level) {
-            backward_alone_ += part;
-            return;
-        }
-        auto const at = algorithm::lower_bound(turns_, *level, {}, &turn::first);
-        if (at != turns_.end() && at->first == *level) at->second += part;
-        else turns_.insert(at, {*level, part});
-    }
+    void move(double part, std::optional<std::size_t> level);
     [[nodiscard]] bool contains(std::optional<std::size_t> level) const {
         return !level || algorithm::binary_search(turns_, *level, {}, &turn::first);
     }
@@ -60,17 +46,9 @@ public:
     }
     [[nodiscard]] std::size_t count() const { return turns_.size(); }
     /// Number of a level among those of different weights: at each turn, and between them.
-    [[nodiscard]] std::size_t part_of(std::size_t level) const {
-        auto const at = algorithm::lower_bound(turns_, level, {}, &turn::first);
-        bool const is_turn = at != turns_.end() && at->first == level;
-        return 2 * static_cast<std::size_t>(at - turns_.begin()) + (is_turn ? 1 : 0);
-    }
+    [[nodiscard]] std::size_t part_of(std::size_t level) const;
     [[nodiscard]] std::size_t part_count() const { return 2 * turns_.size() + 1; }
-    [[nodiscard]] side_weights of_part(std::size_t part) const {
-        double below = backward_alone_;
-        for (std::size_t n = 0; n < part / 2; ++n) below += turns_[n].second;
-        return {below + (part % 2 == 1 ? turns_[part / 2].second : 0), 1 - below, below};
-    }
+    [[nodiscard]] side_weights of_part(std::size_t part) const;
 
 private:
     using turn = std::pair<std::size_t, double>;
@@ -100,12 +78,53 @@ struct relaxation_weights {
     [[nodiscard]] side_weights at(std::size_t level) const { return of_part(part_of(level)); }
 
     /// Of a step on a level whose gradients follow its work.
-    [[nodiscard]] double price(step_cost const& s, std::size_t level) const {
-        auto const side = at(level);
-        double sum = s.forward_transfer + s.refresh + s.backward_transfer + side.gradients * s.deferred;
-        for (std::size_t k = 0; k < clock.size(); ++k) sum += clock[k] * (s.forward[k] + s.update[k] + side.backward * s.backward[k]);
-        return sum;
-    }
+    [[nodiscard]] double price(step_cost const& s, std::size_t level) const;
 };
 
 } // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle {
+
+HEDDLE_INLINE void shift_weights(std::vector<double>& weights, std::vector<double> const& loads, double rate) {
+    double const most = algorithm::max(loads), mean = std::inner_product(loads.begin(), loads.end(), weights.begin(), 0.0);
+    double sum = 0;
+    for (std::size_t k = 0; k < weights.size(); ++k) sum += weights[k] *= most > 0 ? std::exp(rate * (loads[k] - mean) / most) : 1;
+    for (auto& w : weights) w /= sum;
+}
+
+HEDDLE_INLINE void gradient_turns::move(double part, std::optional<std::size_t> level) {
+    backward_alone_ *= 1 - part;
+    for (auto& [where, weight] : turns_) weight *= 1 - part;
+    if (!level) {
+        backward_alone_ += part;
+        return;
+    }
+    auto const at = algorithm::lower_bound(turns_, *level, {}, &turn::first);
+    if (at != turns_.end() && at->first == *level) at->second += part;
+    else turns_.insert(at, {*level, part});
+}
+
+HEDDLE_INLINE std::size_t gradient_turns::part_of(std::size_t level) const {
+    auto const at = algorithm::lower_bound(turns_, level, {}, &turn::first);
+    bool const is_turn = at != turns_.end() && at->first == level;
+    return 2 * static_cast<std::size_t>(at - turns_.begin()) + (is_turn ? 1 : 0);
+}
+
+HEDDLE_INLINE side_weights gradient_turns::of_part(std::size_t part) const {
+    double below = backward_alone_;
+    for (std::size_t n = 0; n < part / 2; ++n) below += turns_[n].second;
+    return {below + (part % 2 == 1 ? turns_[part / 2].second : 0), 1 - below, below};
+}
+
+HEDDLE_INLINE double relaxation_weights::price(step_cost const& s, std::size_t level) const {
+    auto const side = at(level);
+    double sum = s.forward_transfer + s.refresh + s.backward_transfer + side.gradients * s.deferred;
+    for (std::size_t k = 0; k < clock.size(); ++k) sum += clock[k] * (s.forward[k] + s.update[k] + side.backward * s.backward[k]);
+    return sum;
+}
+
+} // namespace heddle
+
+#endif

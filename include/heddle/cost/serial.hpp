@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
 #include <heddle/cost/cost_model.hpp>
 #include <heddle/cost/relaxation_weights.hpp>
 
@@ -28,56 +29,78 @@ public:
 
     explicit serial(std::size_t class_count) : class_count_(class_count) {}
 
-    [[nodiscard]] label initial() const {
-        per_class const zero(class_count_, 0.0);
-        return {0, 0, zero, zero, zero};
-    }
+    [[nodiscard]] label initial() const;
 
-    void extend(label& l, step_cost const& s) const {
-        close(l.closed, l.forward, s.forward_transfer);
-        close(l.closed, l.backward, s.backward_transfer);
-        l.deferred += s.deferred + s.refresh;
-        for (std::size_t k = 0; k < class_count_; ++k) {
-            l.forward[k] += s.forward[k];
-            l.backward[k] += s.backward[k];
-            l.update[k] += s.update[k];
-        }
-    }
+    void extend(label& l, step_cost const& s) const;
 
-    [[nodiscard]] double total(label const& l) const {
-        double open = 0;
-        for (std::size_t k = 0; k < class_count_; ++k) open = std::max(open, l.forward[k] + l.backward[k]);
-        return l.closed + open + l.deferred + algorithm::max(l.update);
-    }
+    [[nodiscard]] double total(label const& l) const;
 
     /// Whether every continuation costs at most as much after `a` as after `b`. Exact: where it does
     /// not hold, some continuation is cheaper after `b`.
-    [[nodiscard]] bool dominates(label const& a, label const& b) const {
-        return a.closed + most(a.forward, b.forward) + most(a.backward, b.backward) + (a.deferred - b.deferred) +
-               most(a.update, b.update) <= b.closed;
-    }
+    [[nodiscard]] bool dominates(label const& a, label const& b) const;
 
     /// Whatever the clocks' weights, the time is no less than the weighted mean of the clocks, whatever the order of steps.
     static constexpr bool overlaps_gradients = false;
-    [[nodiscard]] static double relaxed(label const& l, relaxation_weights const& w, std::size_t) {
-        double sum = l.closed + l.deferred;
-        for (std::size_t k = 0; k < w.clock.size(); ++k) sum += w.clock[k] * (l.forward[k] + l.backward[k] + l.update[k]);
-        return sum;
-    }
+    [[nodiscard]] static double relaxed(label const& l, relaxation_weights const& w, std::size_t);
 
 private:
-    void close(double& closed, per_class& open, double transfer) const {
-        if (transfer == 0) return;
-        closed += algorithm::max(open) + transfer;
-        algorithm::fill(open, 0.0);
-    }
-    [[nodiscard]] double most(per_class const& a, per_class const& b) const {
-        double result = a[0] - b[0];
-        for (std::size_t k = 1; k < class_count_; ++k) result = std::max(result, a[k] - b[k]);
-        return result;
-    }
+    void close(double& closed, per_class& open, double transfer) const;
+    [[nodiscard]] double most(per_class const& a, per_class const& b) const;
 
     std::size_t class_count_;
 };
 
 } // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle {
+
+HEDDLE_INLINE serial::label serial::initial() const {
+    per_class const zero(class_count_, 0.0);
+    return {0, 0, zero, zero, zero};
+}
+
+HEDDLE_INLINE void serial::extend(label& l, step_cost const& s) const {
+    close(l.closed, l.forward, s.forward_transfer);
+    close(l.closed, l.backward, s.backward_transfer);
+    l.deferred += s.deferred + s.refresh;
+    for (std::size_t k = 0; k < class_count_; ++k) {
+        l.forward[k] += s.forward[k];
+        l.backward[k] += s.backward[k];
+        l.update[k] += s.update[k];
+    }
+}
+
+HEDDLE_INLINE double serial::total(label const& l) const {
+    double open = 0;
+    for (std::size_t k = 0; k < class_count_; ++k) open = std::max(open, l.forward[k] + l.backward[k]);
+    return l.closed + open + l.deferred + algorithm::max(l.update);
+}
+
+HEDDLE_INLINE bool serial::dominates(label const& a, label const& b) const {
+    return a.closed + most(a.forward, b.forward) + most(a.backward, b.backward) + (a.deferred - b.deferred) +
+           most(a.update, b.update) <= b.closed;
+}
+
+HEDDLE_INLINE double serial::relaxed(label const& l, relaxation_weights const& w, std::size_t) {
+    double sum = l.closed + l.deferred;
+    for (std::size_t k = 0; k < w.clock.size(); ++k) sum += w.clock[k] * (l.forward[k] + l.backward[k] + l.update[k]);
+    return sum;
+}
+
+HEDDLE_INLINE void serial::close(double& closed, per_class& open, double transfer) const {
+    if (transfer == 0) return;
+    closed += algorithm::max(open) + transfer;
+    algorithm::fill(open, 0.0);
+}
+
+HEDDLE_INLINE double serial::most(per_class const& a, per_class const& b) const {
+    double result = a[0] - b[0];
+    for (std::size_t k = 1; k < class_count_; ++k) result = std::max(result, a[k] - b[k]);
+    return result;
+}
+
+} // namespace heddle
+
+#endif

@@ -3,6 +3,7 @@
 /// @brief The serial accumulator over numbered actions, for a theory searched in any order.
 #pragma once
 
+#include <heddle/base/definitions.hpp>
 #include <heddle/cost/serial.hpp>
 #include <heddle/search/properties/property_space.hpp>
 
@@ -35,17 +36,9 @@ public:
 
     [[nodiscard]] bool is_commutative() const { return class_count_ == 1; }
     [[nodiscard]] std::size_t relaxation_count() const { return class_count_; }
-    [[nodiscard]] double relaxed_cost(std::size_t k, std::size_t action) const {
-        double sum = 0;
-        for (auto const& s : steps_[action]) sum += s.forward_transfer + s.backward_transfer + s.deferred + s.refresh + s.forward[k] + s.backward[k] + s.update[k];
-        return sum;
-    }
+    [[nodiscard]] double relaxed_cost(std::size_t k, std::size_t action) const;
     /// At least: what is closed and deferred, and the slowest class's open work with all that is left for it.
-    [[nodiscard]] double total_after(label const& l, std::span<double const> rests) const {
-        double most = 0;
-        for (std::size_t k = 0; k < class_count_; ++k) most = std::max(most, l.forward[k] + l.backward[k] + l.update[k] + rests[k]);
-        return l.closed + l.deferred + most;
-    }
+    [[nodiscard]] double total_after(label const& l, std::span<double const> rests) const;
 
 private:
     serial clocks_;
@@ -55,3 +48,23 @@ private:
 static_assert(search::accumulator<serial_actions>);
 
 } // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle {
+
+HEDDLE_INLINE double serial_actions::relaxed_cost(std::size_t k, std::size_t action) const {
+    double sum = 0;
+    for (auto const& s : steps_[action]) sum += s.forward_transfer + s.backward_transfer + s.deferred + s.refresh + s.forward[k] + s.backward[k] + s.update[k];
+    return sum;
+}
+
+HEDDLE_INLINE double serial_actions::total_after(label const& l, std::span<double const> rests) const {
+    double most = 0;
+    for (std::size_t k = 0; k < class_count_; ++k) most = std::max(most, l.forward[k] + l.backward[k] + l.update[k] + rests[k]);
+    return l.closed + l.deferred + most;
+}
+
+} // namespace heddle
+
+#endif

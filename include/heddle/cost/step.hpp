@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
 #include <heddle/cost/detail/small_kernels.hpp>
 #include <heddle/cost/work.hpp>
 
@@ -59,7 +60,52 @@ struct training_options {
 
 namespace detail {
 
-inline heddle::kernel local_kernel(conversion_half::work work, bytes size, bool is_cut_inside) {
+heddle::kernel local_kernel(conversion_half::work work, bytes size, bool is_cut_inside);
+
+inline inside_transfer inside_of(inside_step kind, bytes size, form f) {
+    return f.is_shard() ? inside_transfer{kind, bytes(0), size} : inside_transfer{kind, size, bytes(0)};
+}
+
+/// `updated` is the part of the parameter that a device updates.
+step read_step(indexed_program const& p, tensor_id t, form updated, form to, training_options const& options);
+
+step convert_step(indexed_program const& p, tensor_id t, form from, form to);
+
+step unshard_step(indexed_program const& p, tensor_id t, form from, form to);
+
+step reshard_step(indexed_program const& p, tensor_id t, form to);
+
+/// The part of an operator's backward work that some of its parameters' gradients are: the factors of products cost alike,
+/// and where there is no product all that is differentiated does.
+double part_of_backward(indexed_program const& p, indexed_operator const& op, form_list const& operands);
+
+/// Splits the backward of a computation that gathers factors: what is not of the mirrored parameters stays, their part waits for
+/// the factors and is done in full by every device. Until then the cotangents wait too.
+void defer_factors(indexed_program const& p, instruction const& i, step& s);
+
+[[nodiscard]] inline bool has_statistics(split_loop const& loop) { return loop.forward_statistics + loop.backward_statistics > 0; }
+
+/// What the devices of a group exchange for a computation: sums of results and cotangents where it is split inside, else all that is cut.
+void communicate_inside(indexed_program const& p, instruction const& i, bool differentiated, step& s);
+
+step compute_step(indexed_program const& p, instruction const& i);
+
+/// Turns the costs of a micro-batch into those of a batch in `count` of them: activations and inputs of all of them, a gradient that the
+/// others are added to, and room for what is unsharded next.
+void interleave(indexed_program const& p, instruction const& i, int count, step& s);
+
+} // namespace detail
+
+/// The costs of an instruction; where micro-batches interleave, work and transfers of one of them.
+[[nodiscard]] step make_step(indexed_program const& p, instruction const& i, training_options const& options);
+
+} // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle::detail {
+
+HEDDLE_INLINE heddle::kernel local_kernel(conversion_half::work work, bytes size, bool is_cut_inside) {
     using enum conversion_half::work;
     heddle::kernel result;
     switch (work) {
@@ -75,12 +121,7 @@ inline heddle::kernel local_kernel(conversion_half::work work, bytes size, bool 
     return result;
 }
 
-inline inside_transfer inside_of(inside_step kind, bytes size, form f) {
-    return f.is_shard() ? inside_transfer{kind, bytes(0), size} : inside_transfer{kind, size, bytes(0)};
-}
-
-/// `updated` is the part of the parameter that a device updates.
-inline step read_step(indexed_program const& p, tensor_id t, form updated, form to, training_options const& options) {
+HEDDLE_INLINE step read_step(indexed_program const& p, tensor_id t, form updated, form to, training_options const& options) {
     auto const& tensor = p.tensors[t];
     step s;
     s.type = tensor.info.type;
@@ -111,7 +152,7 @@ inline step read_step(indexed_program const& p, tensor_id t, form updated, form 
     return s;
 }
 
-inline step convert_step(indexed_program const& p, tensor_id t, form from, form to) {
+HEDDLE_INLINE step convert_step(indexed_program const& p, tensor_id t, form from, form to) {
     auto const& tensor = p.tensors[t];
     step s;
     s.type = tensor.info.type;
@@ -150,7 +191,7 @@ inline step convert_step(indexed_program const& p, tensor_id t, form from, form 
     return s;
 }
 
-inline step unshard_step(indexed_program const& p, tensor_id t, form from, form to) {
+HEDDLE_INLINE step unshard_step(indexed_program const& p, tensor_id t, form from, form to) {
     step s = convert_step(p, t, from, to);
     s.backward_transfers = std::exchange(s.deferred_transfers, {});
     s.saved = {};
@@ -158,7 +199,7 @@ inline step unshard_step(indexed_program const& p, tensor_id t, form from, form 
     return s;
 }
 
-inline step reshard_step(indexed_program const& p, tensor_id t, form to) {
+HEDDLE_INLINE step reshard_step(indexed_program const& p, tensor_id t, form to) {
     auto const& tensor = p.tensors[t];
     step s;
     s.type = tensor.info.type;
@@ -167,9 +208,7 @@ inline step reshard_step(indexed_program const& p, tensor_id t, form to) {
     return s;
 }
 
-/// The part of an operator's backward work that some of its parameters' gradients are: the factors of products cost alike,
-/// and where there is no product all that is differentiated does.
-inline double part_of_backward(indexed_program const& p, indexed_operator const& op, form_list const& operands) {
+HEDDLE_INLINE double part_of_backward(indexed_program const& p, indexed_operator const& op, form_list const& operands) {
     double all = 0, mirrored = 0;
     for (bool const of_products : {true, false}) {
         for (std::size_t k = 0; k < op.operands.size(); ++k) {
@@ -183,9 +222,7 @@ inline double part_of_backward(indexed_program const& p, indexed_operator const&
     return mirrored / all;
 }
 
-/// Splits the backward of a computation that gathers factors: what is not of the mirrored parameters stays, their part waits for
-/// the factors and is done in full by every device. Until then the cotangents wait too.
-inline void defer_factors(indexed_program const& p, instruction const& i, step& s) {
+HEDDLE_INLINE void defer_factors(indexed_program const& p, instruction const& i, step& s) {
     auto const& op = p.operators[i.op];
     double const part = part_of_backward(p, op, i.operands);
     s.deferred = {s.backward.operations * part, bytes(0), bytes(0), true};
@@ -217,10 +254,7 @@ inline void defer_factors(indexed_program const& p, instruction const& i, step& 
     if (!s.backward.launches) s.backward = {};
 }
 
-[[nodiscard]] inline bool has_statistics(split_loop const& loop) { return loop.forward_statistics + loop.backward_statistics > 0; }
-
-/// What the devices of a group exchange for a computation: sums of results and cotangents where it is split inside, else all that is cut.
-inline void communicate_inside(indexed_program const& p, instruction const& i, bool differentiated, step& s) {
+HEDDLE_INLINE void communicate_inside(indexed_program const& p, instruction const& i, bool differentiated, step& s) {
     auto const& op = p.operators[i.op];
     auto const is_cut = [&](tensor_id t) { return p.tensors[t].inside != no_factor; };
     auto const add = [&](inside_list& list, inside_step kind, tensor_id t, form f) { list.push_back(inside_of(kind, p.tensors[t].info.size(), f)); };
@@ -253,7 +287,7 @@ inline void communicate_inside(indexed_program const& p, instruction const& i, b
     }
 }
 
-inline step compute_step(indexed_program const& p, instruction const& i) {
+HEDDLE_INLINE step compute_step(indexed_program const& p, instruction const& i) {
     auto const& op = p.operators[i.op];
     step s;
     s.category = op.work.category;
@@ -309,9 +343,7 @@ inline step compute_step(indexed_program const& p, instruction const& i) {
     return s;
 }
 
-/// Turns the costs of a micro-batch into those of a batch in `count` of them: activations and inputs of all of them, a gradient that the
-/// others are added to, and room for what is unsharded next.
-inline void interleave(indexed_program const& p, instruction const& i, int count, step& s) {
+HEDDLE_INLINE void interleave(indexed_program const& p, instruction const& i, int count, step& s) {
     s.transient *= 2;
     if (i.what == instruction::kind::compute || !p.tensors[i.tensor].is_parameter()) {
         s.saved = static_cast<double>(count) * s.saved;
@@ -328,10 +360,11 @@ inline void interleave(indexed_program const& p, instruction const& i, int count
     s.update.whole += gradient.whole * (3.0 * (count - 1)), s.update.split += gradient.split * (3.0 * (count - 1)); // two read, one written
 }
 
-} // namespace detail
+} // namespace heddle::detail
 
-/// The costs of an instruction; where micro-batches interleave, work and transfers of one of them.
-[[nodiscard]] inline step make_step(indexed_program const& p, instruction const& i, training_options const& options) {
+namespace heddle {
+
+HEDDLE_INLINE step make_step(indexed_program const& p, instruction const& i, training_options const& options) {
     step s;
     switch (i.what) {
     case instruction::kind::read: s = detail::read_step(p, i.tensor, i.from, i.to, options); break;
@@ -349,3 +382,5 @@ inline void interleave(indexed_program const& p, instruction const& i, int count
 }
 
 } // namespace heddle
+
+#endif

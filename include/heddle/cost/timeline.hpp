@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
 #include <heddle/cost/cost_model.hpp>
 
 #include <algorithm>
@@ -41,27 +42,7 @@ struct overlap {
     [[nodiscard]] double ratio() const { return both > 0 ? both / std::min(compute, communication) : 0; }
 };
 
-[[nodiscard]] inline overlap overlap_of(timeline const& t, std::size_t device) {
-    std::vector<std::pair<double, int>> moments; // 1 and -1: computation begins and ends; 2 and -2: communication
-    for (auto const& e : t.events) {
-        if (e.device != device) continue;
-        int const kind = e.transfer ? 2 : 1;
-        moments.push_back({e.start, kind});
-        moments.push_back({e.start + e.duration, -kind});
-    }
-    algorithm::sort(moments);
-    overlap result;
-    int computes = 0, communicates = 0;
-    double before = 0;
-    for (auto const& [now, kind] : moments) {
-        if (computes > 0) result.compute += now - before;
-        if (communicates > 0) result.communication += now - before;
-        if (computes > 0 && communicates > 0) result.both += now - before;
-        (kind == 1 || kind == -1 ? computes : communicates) += kind > 0 ? 1 : -1;
-        before = now;
-    }
-    return result;
-}
+[[nodiscard]] overlap overlap_of(timeline const& t, std::size_t device);
 
 /// Runs steps forward, their adjoints backward, the deferred collectives and the update, each device on
 /// its own clock; a collective starts when the last device reaches it. Deferred ones follow the backward pass or, overlapped,
@@ -135,3 +116,33 @@ template <class Shares>
 }
 
 } // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle {
+
+HEDDLE_INLINE overlap overlap_of(timeline const& t, std::size_t device) {
+    std::vector<std::pair<double, int>> moments; // 1 and -1: computation begins and ends; 2 and -2: communication
+    for (auto const& e : t.events) {
+        if (e.device != device) continue;
+        int const kind = e.transfer ? 2 : 1;
+        moments.push_back({e.start, kind});
+        moments.push_back({e.start + e.duration, -kind});
+    }
+    algorithm::sort(moments);
+    overlap result;
+    int computes = 0, communicates = 0;
+    double before = 0;
+    for (auto const& [now, kind] : moments) {
+        if (computes > 0) result.compute += now - before;
+        if (communicates > 0) result.communication += now - before;
+        if (computes > 0 && communicates > 0) result.both += now - before;
+        (kind == 1 || kind == -1 ? computes : communicates) += kind > 0 ? 1 : -1;
+        before = now;
+    }
+    return result;
+}
+
+} // namespace heddle
+
+#endif

@@ -3,6 +3,7 @@
 /// @brief What one instruction makes the devices do, as plain data: work, transfers and memory, by the shares that devices have of what is split.
 #pragma once
 
+#include <heddle/base/definitions.hpp>
 #include <heddle/cluster/inside.hpp>
 #include <heddle/theory/instruction.hpp>
 
@@ -25,11 +26,7 @@ struct holding {
     bytes whole, split;
     /// Of both, what a device group cuts among its devices.
     bytes whole_inside{}, split_inside{};
-    holding& operator+=(holding const& h) {
-        whole += h.whole, split += h.split;
-        whole_inside += h.whole_inside, split_inside += h.split_inside;
-        return *this;
-    }
+    holding& operator+=(holding const& h);
     [[nodiscard]] friend holding operator*(double n, holding const& h) { return {h.whole * n, h.split * n, h.whole_inside * n, h.split_inside * n}; }
     friend bool operator==(holding const&, holding const&) = default;
 };
@@ -106,10 +103,7 @@ struct step {
 };
 
 /// `size` bytes of a tensor on a device in some form: whole, or split along the form's factor.
-[[nodiscard]] inline holding held_bytes(bytes size, form f, bool is_cut_inside) {
-    bytes const inside = is_cut_inside ? size : bytes(0);
-    return f.is_shard() ? holding{bytes(0), size, bytes(0), inside} : holding{size, bytes(0), inside, bytes(0)};
-}
+[[nodiscard]] holding held_bytes(bytes size, form f, bool is_cut_inside);
 [[nodiscard]] inline holding held_bytes(indexed_tensor const& tensor, form f) {
     return held_bytes(tensor.info.size(), f, tensor.inside != no_factor);
 }
@@ -119,3 +113,22 @@ struct step {
 }
 
 } // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle {
+
+HEDDLE_INLINE holding& holding::operator+=(holding const& h) {
+    whole += h.whole, split += h.split;
+    whole_inside += h.whole_inside, split_inside += h.split_inside;
+    return *this;
+}
+
+HEDDLE_INLINE holding held_bytes(bytes size, form f, bool is_cut_inside) {
+    bytes const inside = is_cut_inside ? size : bytes(0);
+    return f.is_shard() ? holding{bytes(0), size, bytes(0), inside} : holding{size, bytes(0), inside, bytes(0)};
+}
+
+} // namespace heddle
+
+#endif

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
 #include <heddle/base/quantity.hpp>
 #include <heddle/cluster/cluster.hpp>
 
@@ -35,12 +36,7 @@ struct traffic {
     [[nodiscard]] entry const& of(collective kind, uneven how = uneven::padded) const {
         return entries_[static_cast<std::size_t>(kind)][static_cast<std::size_t>(how)];
     }
-    void add(collective kind, uneven how, std::uint64_t messages, bytes payload) {
-        auto& e = entries_[static_cast<std::size_t>(kind)][static_cast<std::size_t>(how)];
-        ++e.calls;
-        e.messages += messages;
-        e.payload += payload;
-    }
+    void add(collective kind, uneven how, std::uint64_t messages, bytes payload);
     friend bool operator==(traffic const&, traffic const&) = default;
 
 private:
@@ -155,3 +151,18 @@ private:
 };
 
 } // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle {
+
+HEDDLE_INLINE void traffic::add(collective kind, uneven how, std::uint64_t messages, bytes payload) {
+    auto& e = entries_[static_cast<std::size_t>(kind)][static_cast<std::size_t>(how)];
+    ++e.calls;
+    e.messages += messages;
+    e.payload += payload;
+}
+
+} // namespace heddle
+
+#endif

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
 #include <heddle/base/error.hpp>
 #include <heddle/execute/communicator.hpp>
 #include <heddle/execute/detail/rank_world.hpp>
@@ -41,18 +42,7 @@ public:
 
     /// The communicator of some ranks of this one, of which this must be one; their order gives their new
     /// ranks. Several groups of the same ranks are told apart by how many this rank has formed before.
-    [[nodiscard]] in_process_communicator group(std::vector<std::size_t> members) {
-        auto sorted = members;
-        algorithm::sort(sorted);
-        if (std::ranges::adjacent_find(sorted) != sorted.end() || (!sorted.empty() && sorted.back() >= size()))
-            throw error("rank " + std::to_string(rank_) + " forms a group in which a rank is twice, or that the communicator has not");
-        auto const mine = algorithm::find(members, rank_);
-        if (mine == members.end()) throw error("rank " + std::to_string(rank_) + " forms a group that it is not in");
-        auto const position = static_cast<std::size_t>(mine - members.begin());
-        for (auto& m : members) m = board_->members[m];
-        auto const number = ++groups_[members];
-        return {*world_, position, world_->board(members, number), world_rank_};
-    }
+    [[nodiscard]] in_process_communicator group(std::vector<std::size_t> members);
 
     template <class Scalar>
     void all_reduce(std::span<Scalar> data, reduction how = reduction::sum) {
@@ -141,15 +131,7 @@ private:
 
     /// Posts what this rank does and waits for the others. From then until they part, all ranks decide by the
     /// same posts: what one of them requires in vain, all do.
-    void meet(collective kind, uneven how, std::size_t element_size, detail::posted_call call) {
-        call.kind = kind;
-        call.how = how;
-        call.element_size = element_size;
-        board_->posted[rank_] = std::move(call);
-        world_->meet(*board_, world_rank_, name(kind));
-        require(agree(&detail::posted_call::kind) && agree(&detail::posted_call::how) && agree(&detail::posted_call::element_size),
-                "different collectives or element types");
-    }
+    void meet(collective kind, uneven how, std::size_t element_size, detail::posted_call call);
     template <class Member>
     [[nodiscard]] bool agree(Member detail::posted_call::*member) const {
         return algorithm::all_of(board_->posted, [&](auto const& c) { return c.*member == board_->posted.front().*member; });
@@ -160,23 +142,8 @@ private:
     [[nodiscard]] bool all_fit() const {
         return algorithm::all_of(board_->posted, [](auto const& c) { return c.fits; });
     }
-    void require_shards() const {
-        require(agree(&detail::posted_call::counts), "different shards");
-        require(all_fit(), "data that do not fit the shards");
-    }
-    void require(bool holds, std::string const& problem) const {
-        if (holds) return;
-        std::string text = "ranks meet with " + problem + ":";
-        for (std::size_t r = 0; r < size(); ++r) {
-            auto const& call = board_->posted[r];
-            bool const shards = call.kind == collective::all_gather || call.kind == collective::reduce_scatter;
-            text += (r ? ", rank " : " rank ") + std::to_string(board_->members[r]) + " in " + name(call.kind) +
-                    (!shards ? "" : call.how == uneven::padded ? " (padded)" : " (grouped)") + " of " +
-                    std::to_string(call.length + total_count(call.counts)) + " elements";
-        }
-        world_->fail(std::make_exception_ptr(error(text))); // should one rank catch it and go on
-        throw error(text);
-    }
+    void require_shards() const;
+    void require(bool holds, std::string const& problem) const;
 
     template <class Scalar>
     [[nodiscard]] Scalar const* posted(std::size_t rank) const { return static_cast<Scalar const*>(board_->posted[rank].data); }
@@ -236,3 +203,53 @@ void run_ranks(std::size_t ranks, Work&& work) {
 }
 
 } // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle {
+
+HEDDLE_INLINE in_process_communicator in_process_communicator::group(std::vector<std::size_t> members) {
+    auto sorted = members;
+    algorithm::sort(sorted);
+    if (std::ranges::adjacent_find(sorted) != sorted.end() || (!sorted.empty() && sorted.back() >= size()))
+        throw error("rank " + std::to_string(rank_) + " forms a group in which a rank is twice, or that the communicator has not");
+    auto const mine = algorithm::find(members, rank_);
+    if (mine == members.end()) throw error("rank " + std::to_string(rank_) + " forms a group that it is not in");
+    auto const position = static_cast<std::size_t>(mine - members.begin());
+    for (auto& m : members) m = board_->members[m];
+    auto const number = ++groups_[members];
+    return {*world_, position, world_->board(members, number), world_rank_};
+}
+
+HEDDLE_INLINE void in_process_communicator::meet(collective kind, uneven how, std::size_t element_size, detail::posted_call call) {
+    call.kind = kind;
+    call.how = how;
+    call.element_size = element_size;
+    board_->posted[rank_] = std::move(call);
+    world_->meet(*board_, world_rank_, name(kind));
+    require(agree(&detail::posted_call::kind) && agree(&detail::posted_call::how) && agree(&detail::posted_call::element_size),
+            "different collectives or element types");
+}
+
+HEDDLE_INLINE void in_process_communicator::require_shards() const {
+    require(agree(&detail::posted_call::counts), "different shards");
+    require(all_fit(), "data that do not fit the shards");
+}
+
+HEDDLE_INLINE void in_process_communicator::require(bool holds, std::string const& problem) const {
+    if (holds) return;
+    std::string text = "ranks meet with " + problem + ":";
+    for (std::size_t r = 0; r < size(); ++r) {
+        auto const& call = board_->posted[r];
+        bool const shards = call.kind == collective::all_gather || call.kind == collective::reduce_scatter;
+        text += (r ? ", rank " : " rank ") + std::to_string(board_->members[r]) + " in " + name(call.kind) +
+                (!shards ? "" : call.how == uneven::padded ? " (padded)" : " (grouped)") + " of " +
+                std::to_string(call.length + total_count(call.counts)) + " elements";
+    }
+    world_->fail(std::make_exception_ptr(error(text))); // should one rank catch it and go on
+    throw error(text);
+}
+
+} // namespace heddle
+
+#endif

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
 #include <heddle/base/error.hpp>
 #include <heddle/execute/communicator.hpp>
 #include <heddle/execute/random.hpp>
@@ -46,38 +47,17 @@ struct kernel_call {
     /// of the forward pass, it gives that again without communication.
     std::function<void(std::size_t which, reduction how, std::span<double> rows)> combine{};
 
-    [[nodiscard]] std::vector<double> numbers(std::string const& attribute) const {
-        auto const found = attributes->find(attribute);
-        return found == attributes->end() ? std::vector<double>{} : found->second;
-    }
+    [[nodiscard]] std::vector<double> numbers(std::string const& attribute) const;
     [[nodiscard]] bool has(std::string const& attribute) const { return !numbers(attribute).empty(); }
-    [[nodiscard]] double number(std::string const& attribute, double absent) const {
-        auto const values = numbers(attribute);
-        return values.empty() ? absent : values.front();
-    }
+    [[nodiscard]] double number(std::string const& attribute, double absent) const;
     [[nodiscard]] bool flag(std::string const& attribute, bool absent = false) const { return number(attribute, absent ? 1 : 0) != 0; }
     /// The number of an optional operand.
-    [[nodiscard]] std::optional<std::size_t> operand(std::string const& attribute) const {
-        auto const values = numbers(attribute);
-        return values.empty() ? std::nullopt : std::optional(static_cast<std::size_t>(values.front()));
-    }
+    [[nodiscard]] std::optional<std::size_t> operand(std::string const& attribute) const;
 
     /// The shape of a whole operand or result.
-    [[nodiscard]] shape whole_shape(indexed_access const& access) const {
-        shape dims;
-        for (auto const& dimension : access) {
-            extent& size = dims.emplace_back(1);
-            for (auto i : dimension) size *= rule->indices[i].extent;
-        }
-        return dims;
-    }
+    [[nodiscard]] shape whole_shape(indexed_access const& access) const;
     /// The shape of the part of it that this rank holds.
-    [[nodiscard]] shape held_shape(indexed_access const& access, held_part const& part) const {
-        shape dims = whole_shape(access);
-        for (std::size_t d = 0; d < dims.size(); ++d)
-            if (part[d]) dims[d] = static_cast<extent>(part[d]->size());
-        return dims;
-    }
+    [[nodiscard]] shape held_shape(indexed_access const& access, held_part const& part) const;
     [[nodiscard]] shape operand_shape(std::size_t k) const { return held_shape(rule->operands[k], operands[k]); }
     [[nodiscard]] shape result_shape(std::size_t k) const { return held_shape(rule->results[k], results[k]); }
 
@@ -85,38 +65,15 @@ struct kernel_call {
 };
 
 /// The call that runs a whole operator.
-[[nodiscard]] inline kernel_call whole_call(program const& p, operator_id o, std::uint64_t seed = 0) {
-    kernel_call call{p.name(o), p.kind(o), &p.rule(o), &p.attributes(o), {}, {}, {seed, o}};
-    for (auto const& access : call.rule->operands) call.operands.emplace_back(access.size());
-    for (auto const& access : call.rule->results) call.results.emplace_back(access.size());
-    return call;
-}
+[[nodiscard]] kernel_call whole_call(program const& p, operator_id o, std::uint64_t seed = 0);
 
 /// Restricts the call of operator `o` to places [begin, begin + count) of a loop: of the factor that the loop is in each
 /// operand and result that has it. *Precondition:* the loop is one of operator `o` of `indexed`, which is of `p`.
-inline void split(kernel_call& call, program const& p, indexed_program const& indexed, operator_id o, split_loop const& loop, extent begin, extent count) {
-    auto const cut = [&](std::span<tensor_id const> tensors, std::vector<factor_number> const& factors, std::vector<held_part>& parts) {
-        for (std::size_t k = 0; k < parts.size(); ++k) {
-            if (factors[k] == no_factor) continue;
-            auto const& tensor = indexed.tensors[tensors[k]];
-            factor const& f = tensor.factors[static_cast<std::size_t>(factors[k])];
-            auto positions = positions_of(tensor.info.shape[f.dimension], f, begin, count);
-            auto& held = parts[k][f.dimension];
-            if (held) std::erase_if(positions, [&](extent at) { return !algorithm::binary_search(*held, at); });
-            held = std::move(positions);
-        }
-    };
-    cut(p.operands(o), loop.operands, call.operands);
-    cut(p.results(o), loop.results, call.results);
-}
+void split(kernel_call& call, program const& p, indexed_program const& indexed, operator_id o, split_loop const& loop, extent begin, extent count);
 
 /// The call that runs an operator on these places of a loop.
-[[nodiscard]] inline kernel_call split_call(program const& p, indexed_program const& indexed, operator_id o, split_loop const& loop,
-                                            extent begin, extent count, std::uint64_t seed = 0) {
-    kernel_call call = whole_call(p, o, seed);
-    split(call, p, indexed, o, loop, begin, count);
-    return call;
-}
+[[nodiscard]] kernel_call split_call(program const& p, indexed_program const& indexed, operator_id o, split_loop const& loop,
+                                            extent begin, extent count, std::uint64_t seed = 0);
 
 /// What runs operators on tensors of `Scalar`.
 ///
@@ -143,3 +100,72 @@ concept kernel_backend = requires(Backend const& b, kernel_call const& call, std
 };
 
 } // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle {
+
+HEDDLE_INLINE std::vector<double> kernel_call::numbers(std::string const& attribute) const {
+    auto const found = attributes->find(attribute);
+    return found == attributes->end() ? std::vector<double>{} : found->second;
+}
+
+HEDDLE_INLINE double kernel_call::number(std::string const& attribute, double absent) const {
+    auto const values = numbers(attribute);
+    return values.empty() ? absent : values.front();
+}
+
+HEDDLE_INLINE std::optional<std::size_t> kernel_call::operand(std::string const& attribute) const {
+    auto const values = numbers(attribute);
+    return values.empty() ? std::nullopt : std::optional(static_cast<std::size_t>(values.front()));
+}
+
+HEDDLE_INLINE shape kernel_call::whole_shape(indexed_access const& access) const {
+    shape dims;
+    for (auto const& dimension : access) {
+        extent& size = dims.emplace_back(1);
+        for (auto i : dimension) size *= rule->indices[i].extent;
+    }
+    return dims;
+}
+
+HEDDLE_INLINE shape kernel_call::held_shape(indexed_access const& access, held_part const& part) const {
+    shape dims = whole_shape(access);
+    for (std::size_t d = 0; d < dims.size(); ++d)
+        if (part[d]) dims[d] = static_cast<extent>(part[d]->size());
+    return dims;
+}
+
+HEDDLE_INLINE kernel_call whole_call(program const& p, operator_id o, std::uint64_t seed) {
+    kernel_call call{p.name(o), p.kind(o), &p.rule(o), &p.attributes(o), {}, {}, {seed, o}};
+    for (auto const& access : call.rule->operands) call.operands.emplace_back(access.size());
+    for (auto const& access : call.rule->results) call.results.emplace_back(access.size());
+    return call;
+}
+
+HEDDLE_INLINE void split(kernel_call& call, program const& p, indexed_program const& indexed, operator_id o, split_loop const& loop, extent begin, extent count) {
+    auto const cut = [&](std::span<tensor_id const> tensors, std::vector<factor_number> const& factors, std::vector<held_part>& parts) {
+        for (std::size_t k = 0; k < parts.size(); ++k) {
+            if (factors[k] == no_factor) continue;
+            auto const& tensor = indexed.tensors[tensors[k]];
+            factor const& f = tensor.factors[static_cast<std::size_t>(factors[k])];
+            auto positions = positions_of(tensor.info.shape[f.dimension], f, begin, count);
+            auto& held = parts[k][f.dimension];
+            if (held) std::erase_if(positions, [&](extent at) { return !algorithm::binary_search(*held, at); });
+            held = std::move(positions);
+        }
+    };
+    cut(p.operands(o), loop.operands, call.operands);
+    cut(p.results(o), loop.results, call.results);
+}
+
+HEDDLE_INLINE kernel_call split_call(program const& p, indexed_program const& indexed, operator_id o, split_loop const& loop,
+                                            extent begin, extent count, std::uint64_t seed) {
+    kernel_call call = whole_call(p, o, seed);
+    split(call, p, indexed, o, loop, begin, count);
+    return call;
+}
+
+} // namespace heddle
+
+#endif

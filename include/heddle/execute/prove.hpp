@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
 #include <heddle/execute/in_process.hpp>
 #include <heddle/execute/interpreter.hpp>
 #include <heddle/execute/random_sources.hpp>
@@ -60,10 +61,7 @@ struct proof {
 namespace detail {
 
 /// The layer of a parameter: its name up to the last dot, nothing for those of the model itself.
-[[nodiscard]] inline std::string layer_of(std::string const& name) {
-    auto const dot = name.rfind('.');
-    return dot == std::string::npos ? std::string() : name.substr(0, dot);
-}
+[[nodiscard]] std::string layer_of(std::string const& name);
 
 /// Calls `work(communicator)` on as many threads as a plan has devices, all those of groups with a `grouped_communicator`.
 template <class Work>
@@ -84,14 +82,7 @@ void run_devices(plan const& what, Work&& work) {
 }
 
 /// Payload bytes by kind of collective.
-[[nodiscard]] inline std::array<bytes, collective_count> payloads(traffic const& t) {
-    std::array<bytes, collective_count> result{};
-    for (std::size_t k = 0; k < collective_count; ++k) {
-        auto const kind = static_cast<collective>(k);
-        result[k] = t.of(kind).payload + t.of(kind, uneven::grouped).payload;
-    }
-    return result;
-}
+[[nodiscard]] std::array<bytes, collective_count> payloads(traffic const& t);
 
 template <class Scalar>
 [[nodiscard]] Scalar largest_magnitude(dense_tensor<Scalar> const& x) {
@@ -107,18 +98,8 @@ template <class Scalar>
 /// nor than a ten-thousandth of the loss. Where all of it is zero the scale is one.
 class gradient_scale {
 public:
-    gradient_scale(program const& p, iteration_result<double> const& expected) {
-        least_ = 1e-4 * std::abs(static_cast<double>(expected.loss));
-        for (auto const& [t, gradient] : expected.gradients) {
-            auto& layer = of_layer_[layer_of(p.tensor(t).name)];
-            layer = std::max(layer, largest_magnitude(gradient.second));
-            largest_ = std::max(largest_, layer);
-        }
-    }
-    [[nodiscard]] double of(std::string const& name) const {
-        double const scale = std::max({of_layer_.at(layer_of(name)), 1e-6 * largest_, least_});
-        return scale == 0 ? 1 : scale;
-    }
+    gradient_scale(program const& p, iteration_result<double> const& expected);
+    [[nodiscard]] double of(std::string const& name) const;
     /// The loss is measured on itself, or on what a step would change it by: its terms may cancel.
     [[nodiscard]] double of_loss(double loss) const { return std::max({std::abs(loss), largest_, std::numeric_limits<double>::min()}); }
 
@@ -127,50 +108,22 @@ private:
     double largest_ = 0, least_ = 0;
 };
 
-[[nodiscard]] inline std::string rounded(double number, int digits) {
-    std::array<char, 64> text{};
-    std::snprintf(text.data(), text.size(), "%.*g", digits, number);
-    return text.data();
-}
+[[nodiscard]] std::string rounded(double number, int digits);
 
 /// Collects errors; the first problem stays.
 class proof_builder {
 public:
     proof_builder(program const& p, iteration_result<double> const& expected, proof& into) : program_(p), expected_(expected), scale_(p, expected), proof_(into) {}
 
-    void compare_loss(double loss) {
-        proof_.loss = loss;
-        note(std::abs(loss - expected_.loss) / scale_.of_loss(expected_.loss), program_.tensor(program_.loss()).name);
-    }
+    void compare_loss(double loss);
     /// A rank's gradients with those parts of the expected ones that it should have.
-    void compare_gradients(iteration_result<double> const& result, source_values<double> const& expected) {
-        for (auto const& [t, whole] : expected) {
-            auto const& name = program_.tensor(t).name;
-            auto const found = result.gradients.find(t);
-            if (found == result.gradients.end()) { fail("the plan gives no gradient of '" + name + "'"); continue; }
-            auto const& mine = found->second.second;
-            if (mine.dims != whole.dims) { fail("the gradient of '" + name + "' is not of the shape in which it is stored"); continue; }
-            double most = 0;
-            for (std::size_t n = 0; n < mine.data.size(); ++n) {
-                double const difference = std::abs(mine.data[n] - whole.data[n]);
-                if (!(difference <= most)) most = difference;
-                if (!std::isfinite(most)) break;
-            }
-            note(most / scale_.of(name), name);
-        }
-    }
+    void compare_gradients(iteration_result<double> const& result, source_values<double> const& expected);
     void fail(std::string problem) {
         if (proof_.problem.empty()) proof_.problem = std::move(problem);
     }
 
 private:
-    void note(double error, std::string const& name) {
-        if (!std::isfinite(error)) fail("'" + name + "' is no finite number");
-        if (!(error <= proof_.worst_error) || proof_.worst_tensor.empty()) {
-            proof_.worst_error = error;
-            proof_.worst_tensor = name;
-        }
-    }
+    void note(double error, std::string const& name);
 
     program const& program_;
     iteration_result<double> const& expected_;
@@ -255,3 +208,75 @@ template <single_device_program Program, kernel_backend<double> Backend>
 }
 
 } // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle::detail {
+
+HEDDLE_INLINE std::string layer_of(std::string const& name) {
+    auto const dot = name.rfind('.');
+    return dot == std::string::npos ? std::string() : name.substr(0, dot);
+}
+
+HEDDLE_INLINE std::array<bytes, collective_count> payloads(traffic const& t) {
+    std::array<bytes, collective_count> result{};
+    for (std::size_t k = 0; k < collective_count; ++k) {
+        auto const kind = static_cast<collective>(k);
+        result[k] = t.of(kind).payload + t.of(kind, uneven::grouped).payload;
+    }
+    return result;
+}
+
+HEDDLE_INLINE gradient_scale::gradient_scale(program const& p, iteration_result<double> const& expected) {
+    least_ = 1e-4 * std::abs(static_cast<double>(expected.loss));
+    for (auto const& [t, gradient] : expected.gradients) {
+        auto& layer = of_layer_[layer_of(p.tensor(t).name)];
+        layer = std::max(layer, largest_magnitude(gradient.second));
+        largest_ = std::max(largest_, layer);
+    }
+}
+
+HEDDLE_INLINE double gradient_scale::of(std::string const& name) const {
+    double const scale = std::max({of_layer_.at(layer_of(name)), 1e-6 * largest_, least_});
+    return scale == 0 ? 1 : scale;
+}
+
+HEDDLE_INLINE std::string rounded(double number, int digits) {
+    std::array<char, 64> text{};
+    std::snprintf(text.data(), text.size(), "%.*g", digits, number);
+    return text.data();
+}
+
+HEDDLE_INLINE void proof_builder::compare_loss(double loss) {
+    proof_.loss = loss;
+    note(std::abs(loss - expected_.loss) / scale_.of_loss(expected_.loss), program_.tensor(program_.loss()).name);
+}
+
+HEDDLE_INLINE void proof_builder::compare_gradients(iteration_result<double> const& result, source_values<double> const& expected) {
+    for (auto const& [t, whole] : expected) {
+        auto const& name = program_.tensor(t).name;
+        auto const found = result.gradients.find(t);
+        if (found == result.gradients.end()) { fail("the plan gives no gradient of '" + name + "'"); continue; }
+        auto const& mine = found->second.second;
+        if (mine.dims != whole.dims) { fail("the gradient of '" + name + "' is not of the shape in which it is stored"); continue; }
+        double most = 0;
+        for (std::size_t n = 0; n < mine.data.size(); ++n) {
+            double const difference = std::abs(mine.data[n] - whole.data[n]);
+            if (!(difference <= most)) most = difference;
+            if (!std::isfinite(most)) break;
+        }
+        note(most / scale_.of(name), name);
+    }
+}
+
+HEDDLE_INLINE void proof_builder::note(double error, std::string const& name) {
+    if (!std::isfinite(error)) fail("'" + name + "' is no finite number");
+    if (!(error <= proof_.worst_error) || proof_.worst_tensor.empty()) {
+        proof_.worst_error = error;
+        proof_.worst_tensor = name;
+    }
+}
+
+} // namespace heddle::detail
+
+#endif

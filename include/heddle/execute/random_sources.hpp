@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
 #include <heddle/execute/detail/wanted_values.hpp>
 #include <heddle/execute/random.hpp>
 #include <heddle/execute/single_device.hpp>
@@ -23,12 +24,7 @@ namespace heddle {
 namespace detail {
 
 /// Where integers are drawn that may be anywhere in a range: not below zero if they need not be, and among ten where there is no end.
-[[nodiscard]] inline number_range drawn_range(number_range const& wanted) {
-    constexpr double several = 10;
-    if (wanted.high <= 0) return {std::max(wanted.low, wanted.high - several), wanted.high};
-    double const low = std::max(wanted.low, 0.0);
-    return {low, std::isfinite(wanted.high) ? wanted.high : low + several};
-}
+[[nodiscard]] number_range drawn_range(number_range const& wanted);
 
 /// Element `n` of a source; its last dimension has `line` elements.
 template <class Scalar>
@@ -103,3 +99,18 @@ template <class Scalar, kernel_backend<Scalar> Backend>
 }
 
 } // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle::detail {
+
+HEDDLE_INLINE number_range drawn_range(number_range const& wanted) {
+    constexpr double several = 10;
+    if (wanted.high <= 0) return {std::max(wanted.low, wanted.high - several), wanted.high};
+    double const low = std::max(wanted.low, 0.0);
+    return {low, std::isfinite(wanted.high) ? wanted.high : low + several};
+}
+
+} // namespace heddle::detail
+
+#endif

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
 #include <heddle/execute/detail/size_ties.hpp>
 #include <heddle/execute/size.hpp>
 #include <heddle/plan/verify.hpp>
@@ -34,7 +35,37 @@ namespace detail {
 
 /// Cuts of at most `most` atoms, a divisor of what they have, with shares rounded; cuts with no divisor that leaves
 /// every device some atoms stay.
-[[nodiscard]] inline std::vector<atom_class> coarser(std::vector<atom_class> cuts, extent most) {
+[[nodiscard]] std::vector<atom_class> coarser(std::vector<atom_class> cuts, extent most);
+
+/// A plan of `p` with these cuts for a program that differs from it in extents alone; nothing if it differs in structure. Predictions are left out.
+[[nodiscard]] std::optional<plan> plan_of_smaller(indexed_program const& p, program const& small, plan const& what, std::vector<atom_class> cuts);
+
+/// Of micro-batches that take turns, what these cuts of one of them ask of the whole batch: `count` times the extent of all that each has a part of, and more than
+/// one place of it for each. Nothing if one has another structure than the whole batch.
+[[nodiscard]] std::optional<std::vector<atom_class>> cuts_of_whole_batch(program const& p, int count, std::vector<atom_class> const& cuts);
+
+/// With as small extents as these cuts allow; nothing if the structure would change.
+[[nodiscard]] std::optional<planned_program> shrink_to(program const& p, indexed_program const& indexed, plan const& what, std::vector<atom_class> cuts);
+
+} // namespace detail
+
+/// Scales dimensions down and keeps every operator, rule, form and conversion, and the atoms of every cut with their counts, so
+/// that ranks hold the same shares of everything. What a plan cuts into A atoms has the extent A, other dimensions
+/// shrink to 3 where nothing asks for more; those that kernels relate in ways that are not known stay whole.
+///
+/// The plan's predictions, which are of the large program, are left out.
+/// Of micro-batches that take turns as many remain, each with some of the batch.
+/// *Precondition:* `verify(p, what)`. `verify` accepts the result; where nothing can be shrunk it equals what was given.
+/// *Complexity.* That of indexing the program, times the dimensions that must stay whole for another's sake.
+[[nodiscard]] planned_program shrink(program const& p, plan const& what, shrink_options const& options = {});
+
+} // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle::detail {
+
+HEDDLE_INLINE std::vector<atom_class> coarser(std::vector<atom_class> cuts, extent most) {
     for (auto& cut : cuts) {
         extent atoms = std::min(most, cut.atoms);
         while (cut.atoms % atoms != 0) --atoms;
@@ -47,8 +78,7 @@ namespace detail {
     return cuts;
 }
 
-/// A plan of `p` with these cuts for a program that differs from it in extents alone; nothing if it differs in structure. Predictions are left out.
-[[nodiscard]] inline std::optional<plan> plan_of_smaller(indexed_program const& p, program const& small, plan const& what, std::vector<atom_class> cuts) {
+HEDDLE_INLINE std::optional<plan> plan_of_smaller(indexed_program const& p, program const& small, plan const& what, std::vector<atom_class> cuts) {
     auto const after = index_for(small, what);
     if (!have_equal_structure(p, after)) return {};
     plan made = blank_plan(after);
@@ -62,9 +92,7 @@ namespace detail {
     return made;
 }
 
-/// Of micro-batches that take turns, what these cuts of one of them ask of the whole batch: `count` times the extent of all that each has a part of, and more than
-/// one place of it for each. Nothing if one has another structure than the whole batch.
-[[nodiscard]] inline std::optional<std::vector<atom_class>> cuts_of_whole_batch(program const& p, int count, std::vector<atom_class> const& cuts) {
+HEDDLE_INLINE std::optional<std::vector<atom_class>> cuts_of_whole_batch(program const& p, int count, std::vector<atom_class> const& cuts) {
     auto const whole = index_program(p), part = index_program(micro_batch_of(p, count));
     if (!have_equal_structure(whole, part)) return {};
     auto const is_divided = [&](tensor_id t, std::size_t f) { return whole.tensors[t].factors[f].extent != part.tensors[t].factors[f].extent; };
@@ -81,8 +109,7 @@ namespace detail {
     return result;
 }
 
-/// With as small extents as these cuts allow; nothing if the structure would change.
-[[nodiscard]] inline std::optional<planned_program> shrink_to(program const& p, indexed_program const& indexed, plan const& what, std::vector<atom_class> cuts) {
+HEDDLE_INLINE std::optional<planned_program> shrink_to(program const& p, indexed_program const& indexed, plan const& what, std::vector<atom_class> cuts) {
     auto const& training = what.provenance.training;
     auto const kept = training.interleaves() ? cuts_of_whole_batch(p, training.micro_batches, cuts) : std::optional(cuts);
     if (!kept) return {};
@@ -92,17 +119,11 @@ namespace detail {
     return planned_program{std::move(small), *std::move(made)};
 }
 
-} // namespace detail
+} // namespace heddle::detail
 
-/// Scales dimensions down and keeps every operator, rule, form and conversion, and the atoms of every cut with their counts, so
-/// that ranks hold the same shares of everything. What a plan cuts into A atoms has the extent A, other dimensions
-/// shrink to 3 where nothing asks for more; those that kernels relate in ways that are not known stay whole.
-///
-/// The plan's predictions, which are of the large program, are left out.
-/// Of micro-batches that take turns as many remain, each with some of the batch.
-/// *Precondition:* `verify(p, what)`. `verify` accepts the result; where nothing can be shrunk it equals what was given.
-/// *Complexity.* That of indexing the program, times the dimensions that must stay whole for another's sake.
-[[nodiscard]] inline planned_program shrink(program const& p, plan const& what, shrink_options const& options = {}) {
+namespace heddle {
+
+HEDDLE_INLINE planned_program shrink(program const& p, plan const& what, shrink_options const& options) {
     auto const indexed = index_for(p, what);
     extent most = 1;
     for (auto const& cut : what.cuts) most = std::max(most, cut.atoms);
@@ -121,3 +142,5 @@ namespace detail {
 }
 
 } // namespace heddle
+
+#endif

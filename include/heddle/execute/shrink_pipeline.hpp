@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
 #include <heddle/execute/pipeline_layout.hpp>
 #include <heddle/execute/shrink.hpp>
 #include <heddle/theory/batch.hpp>
@@ -26,10 +27,7 @@ struct pipelined_program {
 namespace detail {
 
 /// So many samples as leave each copy micro-batches of two, the last of the last copy one short, where the plan has several samples in each.
-[[nodiscard]] inline extent fewer_samples(pipeline_plan const& what, std::int64_t micro_batches) {
-    extent const each = what.micro_batch_size == 1 ? 1 : 2;
-    return std::max<extent>(1, static_cast<extent>(what.copies()) * each * micro_batches - (each > 1 ? 1 : 0));
-}
+[[nodiscard]] extent fewer_samples(pipeline_plan const& what, std::int64_t micro_batches);
 
 } // namespace detail
 
@@ -38,7 +36,28 @@ namespace detail {
 ///
 /// The plan's predictions, which are of the large program, are left out. What cannot be made smaller is returned as it is.
 /// *Precondition:* `verify(p, what)`. *Complexity.* As of `shrink` of a plan.
-[[nodiscard]] inline pipelined_program shrink(program const& p, pipeline_plan const& what) {
+[[nodiscard]] pipelined_program shrink(program const& p, pipeline_plan const& what);
+
+/// The size of `prove` of a pipeline plan, at most: all tensors and cotangents of the single device or, later, of all ranks that hold them whole, beside sources and
+/// gradients; in double precision.
+[[nodiscard]] execution_size size_of_execution(indexed_program const& p, pipeline_plan const& what);
+
+} // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle::detail {
+
+HEDDLE_INLINE extent fewer_samples(pipeline_plan const& what, std::int64_t micro_batches) {
+    extent const each = what.micro_batch_size == 1 ? 1 : 2;
+    return std::max<extent>(1, static_cast<extent>(what.copies()) * each * micro_batches - (each > 1 ? 1 : 0));
+}
+
+} // namespace heddle::detail
+
+namespace heddle {
+
+HEDDLE_INLINE pipelined_program shrink(program const& p, pipeline_plan const& what) {
     auto const indexed = index_program(p);
     auto const batch = batch_of_inputs(indexed);
     pipelined_program result{p, what};
@@ -67,9 +86,7 @@ namespace detail {
     return verify(result.program, plan) ? std::move(result) : pipelined_program{p, what};
 }
 
-/// The size of `prove` of a pipeline plan, at most: all tensors and cotangents of the single device or, later, of all ranks that hold them whole, beside sources and
-/// gradients; in double precision.
-[[nodiscard]] inline execution_size size_of_execution(indexed_program const& p, pipeline_plan const& what) {
+HEDDLE_INLINE execution_size size_of_execution(indexed_program const& p, pipeline_plan const& what) {
     double degree = 1;
     for (auto const& s : what.stages) degree = std::max(degree, static_cast<double>(s.degree()));
     double const ranks = degree * static_cast<double>(what.copies());
@@ -81,3 +98,5 @@ namespace detail {
 }
 
 } // namespace heddle
+
+#endif

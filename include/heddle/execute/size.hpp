@@ -3,6 +3,7 @@
 /// @brief What executing a plan in one process takes.
 #pragma once
 
+#include <heddle/base/definitions.hpp>
 #include <heddle/plan/evaluate.hpp>
 #include <heddle/plan/plan.hpp>
 #include <heddle/program/indexed_program.hpp>
@@ -15,19 +16,10 @@
 namespace heddle {
 
 /// Devices that a plan runs on, all those of groups.
-[[nodiscard]] inline std::size_t ranks_of(plan const& p) {
-    std::size_t ranks = 0;
-    for (auto const& d : p.devices) ranks += static_cast<std::size_t>(d.group_size);
-    return ranks;
-}
+[[nodiscard]] std::size_t ranks_of(plan const& p);
 
 /// A program as the devices of a plan see it: in its segments; split inside, if they are groups; one of the micro-batches that take turns.
-[[nodiscard]] inline indexed_program index_for(program const& p, plan const& what) {
-    if (what.provenance.training.interleaves()) return index_program(micro_batch_of(p, what.provenance.training.micro_batches), what.segments);
-    auto indexed = index_program(p, what.segments);
-    if (what.has_groups()) split_inside(indexed);
-    return indexed;
-}
+[[nodiscard]] indexed_program index_for(program const& p, plan const& what);
 
 /// What running a program and then a plan of it takes; what kernels use beside tensors is left out.
 struct execution_size {
@@ -37,7 +29,28 @@ struct execution_size {
 
 /// The size of `prove`: all tensors and cotangents of the single device or, later, all forms of them on all ranks, whichever is
 /// more, beside sources and gradients; in double precision.
-[[nodiscard]] inline execution_size size_of_execution(indexed_program const& program, plan const& p) {
+[[nodiscard]] execution_size size_of_execution(indexed_program const& program, plan const& p);
+
+} // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle {
+
+HEDDLE_INLINE std::size_t ranks_of(plan const& p) {
+    std::size_t ranks = 0;
+    for (auto const& d : p.devices) ranks += static_cast<std::size_t>(d.group_size);
+    return ranks;
+}
+
+HEDDLE_INLINE indexed_program index_for(program const& p, plan const& what) {
+    if (what.provenance.training.interleaves()) return index_program(micro_batch_of(p, what.provenance.training.micro_batches), what.segments);
+    auto indexed = index_program(p, what.segments);
+    if (what.has_groups()) split_inside(indexed);
+    return indexed;
+}
+
+HEDDLE_INLINE execution_size size_of_execution(indexed_program const& program, plan const& p) {
     auto const ranks = static_cast<double>(ranks_of(p));
     auto const size_of = [&](tensor_id t) {
         auto const& tensor = program.tensors[t];
@@ -62,3 +75,5 @@ struct execution_size {
 }
 
 } // namespace heddle
+
+#endif

@@ -3,6 +3,7 @@
 /// @brief Dense tensors in memory, and cutting them along one factor of a dimension.
 #pragma once
 
+#include <heddle/base/definitions.hpp>
 #include <heddle/program/indexed_program.hpp>
 #include <heddle/program/tensor.hpp>
 
@@ -57,24 +58,13 @@ using held_positions = std::optional<std::vector<extent>>;
 
 /// The positions of a dimension of `size` whose place within a factor, (position / stride) % extent, is in
 /// [begin, begin + count).
-[[nodiscard]] inline std::vector<extent> positions_of(extent size, factor const& f, extent begin, extent count) {
-    std::vector<extent> positions;
-    for (extent p = 0; p < size; ++p)
-        if (extent const place = p / f.stride % f.extent; place >= begin && place < begin + count) positions.push_back(p);
-    return positions;
-}
+[[nodiscard]] std::vector<extent> positions_of(extent size, factor const& f, extent begin, extent count);
 
 /// The shape of the part of a tensor that lies in `count` places of a factor.
-[[nodiscard]] inline shape part_shape(shape dims, factor const& f, extent count) {
-    dims[f.dimension] = dims[f.dimension] / f.extent * count;
-    return dims;
-}
+[[nodiscard]] shape part_shape(shape dims, factor const& f, extent count);
 
 /// A factor of a tensor of which `count` places of another factor are held.
-[[nodiscard]] inline factor within(factor f, factor const& other, extent count) {
-    if (other.dimension == f.dimension && other.stride < f.stride) f.stride = f.stride / other.extent * count;
-    return f;
-}
+[[nodiscard]] factor within(factor f, factor const& other, extent count);
 
 namespace detail {
 
@@ -121,3 +111,28 @@ template <class Scalar>
 }
 
 } // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle {
+
+HEDDLE_INLINE std::vector<extent> positions_of(extent size, factor const& f, extent begin, extent count) {
+    std::vector<extent> positions;
+    for (extent p = 0; p < size; ++p)
+        if (extent const place = p / f.stride % f.extent; place >= begin && place < begin + count) positions.push_back(p);
+    return positions;
+}
+
+HEDDLE_INLINE shape part_shape(shape dims, factor const& f, extent count) {
+    dims[f.dimension] = dims[f.dimension] / f.extent * count;
+    return dims;
+}
+
+HEDDLE_INLINE factor within(factor f, factor const& other, extent count) {
+    if (other.dimension == f.dimension && other.stride < f.stride) f.stride = f.stride / other.extent * count;
+    return f;
+}
+
+} // namespace heddle
+
+#endif

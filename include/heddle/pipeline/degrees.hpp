@@ -3,6 +3,7 @@
 /// @brief Degrees of pipeline, data and tensor parallelism, micro-batches, and which device does what.
 #pragma once
 
+#include <heddle/base/definitions.hpp>
 #include <heddle/base/error.hpp>
 
 #include <compare>
@@ -30,7 +31,48 @@ struct parallel_shape {
 };
 
 /// The numbers that divide `n`, rising. *Precondition:* n > 0. *Complexity.* O(sqrt(n)).
-[[nodiscard]] inline std::vector<std::int64_t> divisors(std::int64_t n) {
+[[nodiscard]] std::vector<std::int64_t> divisors(std::int64_t n);
+
+/// All degrees that use exactly `devices` devices, in lexicographic order. *Throws* `input_error` if there are no devices.
+[[nodiscard]] std::vector<parallel_degrees> all_degrees(std::size_t devices);
+
+/// All degrees with all sizes of micro-batch that divide the batch evenly over copies and passes: by degrees, small
+/// micro-batches first. *Throws* `input_error`.
+[[nodiscard]] std::vector<parallel_shape> all_shapes(std::size_t devices, std::int64_t global_batch);
+
+/// All degrees that leave every copy a sample at least, with the sizes of micro-batches of `all_shapes`; where copies do not
+/// divide the batch, they get as equal numbers of samples as can be, and micro-batches of any size that no smaller one
+/// replaces in as many passes. What a copy has fewer, its last pass lacks. *Throws* `input_error`.
+[[nodiscard]] std::vector<parallel_shape> spread_shapes(std::size_t devices, std::int64_t global_batch);
+
+/// Where every device of a grid stands.
+struct device_placement {
+    parallel_degrees degrees;
+    /// By rank: along a tensor group first, then along the copies, then along the stages.
+    std::vector<std::size_t> devices;
+
+    [[nodiscard]] std::size_t device(std::size_t stage, std::size_t copy, std::size_t part) const {
+        return devices[(stage * degrees.data + copy) * degrees.tensor + part];
+    }
+    /// The devices that share the layers of a stage in a copy.
+    [[nodiscard]] std::vector<std::size_t> tensor_group(std::size_t stage, std::size_t copy) const;
+    /// The devices that hold the same parameters, one of each copy.
+    [[nodiscard]] std::vector<std::size_t> data_group(std::size_t stage, std::size_t part) const;
+    /// The devices that a copy's activations pass through, first stage first.
+    [[nodiscard]] std::vector<std::size_t> pipeline_group(std::size_t copy, std::size_t part) const;
+};
+
+/// Megatron's heuristic: with devices numbered machine by machine, tensor groups are next to each other, hence inside
+/// machines where they fit, then copies, and stages are the furthest apart (AMP section 3.6).
+[[nodiscard]] device_placement megatron_placement(parallel_degrees degrees);
+
+} // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle {
+
+HEDDLE_INLINE std::vector<std::int64_t> divisors(std::int64_t n) {
     std::vector<std::int64_t> low, high;
     for (std::int64_t d = 1; d <= n / d; ++d) {
         if (n % d != 0) continue;
@@ -41,8 +83,7 @@ struct parallel_shape {
     return low;
 }
 
-/// All degrees that use exactly `devices` devices, in lexicographic order. *Throws* `input_error` if there are no devices.
-[[nodiscard]] inline std::vector<parallel_degrees> all_degrees(std::size_t devices) {
+HEDDLE_INLINE std::vector<parallel_degrees> all_degrees(std::size_t devices) {
     if (devices == 0) throw input_error("degrees", "0 devices, expected one at least");
     std::vector<parallel_degrees> all;
     for (auto const pipeline : divisors(static_cast<std::int64_t>(devices)))
@@ -53,9 +94,7 @@ struct parallel_shape {
     return all;
 }
 
-/// All degrees with all sizes of micro-batch that divide the batch evenly over copies and passes: by degrees, small
-/// micro-batches first. *Throws* `input_error`.
-[[nodiscard]] inline std::vector<parallel_shape> all_shapes(std::size_t devices, std::int64_t global_batch) {
+HEDDLE_INLINE std::vector<parallel_shape> all_shapes(std::size_t devices, std::int64_t global_batch) {
     if (global_batch < 1) throw input_error("global batch", std::to_string(global_batch) + " samples, expected one at least");
     std::vector<parallel_shape> all;
     for (auto const& degrees : all_degrees(devices)) {
@@ -66,10 +105,7 @@ struct parallel_shape {
     return all;
 }
 
-/// All degrees that leave every copy a sample at least, with the sizes of micro-batches of `all_shapes`; where copies do not
-/// divide the batch, they get as equal numbers of samples as can be, and micro-batches of any size that no smaller one
-/// replaces in as many passes. What a copy has fewer, its last pass lacks. *Throws* `input_error`.
-[[nodiscard]] inline std::vector<parallel_shape> spread_shapes(std::size_t devices, std::int64_t global_batch) {
+HEDDLE_INLINE std::vector<parallel_shape> spread_shapes(std::size_t devices, std::int64_t global_batch) {
     if (global_batch < 1) throw input_error("global batch", std::to_string(global_batch) + " samples, expected one at least");
     std::vector<parallel_shape> all;
     for (auto const& degrees : all_degrees(devices)) {
@@ -90,41 +126,30 @@ struct parallel_shape {
     return all;
 }
 
-/// Where every device of a grid stands.
-struct device_placement {
-    parallel_degrees degrees;
-    /// By rank: along a tensor group first, then along the copies, then along the stages.
-    std::vector<std::size_t> devices;
+HEDDLE_INLINE std::vector<std::size_t> device_placement::tensor_group(std::size_t stage, std::size_t copy) const {
+    std::vector<std::size_t> group;
+    for (std::size_t part = 0; part < degrees.tensor; ++part) group.push_back(device(stage, copy, part));
+    return group;
+}
 
-    [[nodiscard]] std::size_t device(std::size_t stage, std::size_t copy, std::size_t part) const {
-        return devices[(stage * degrees.data + copy) * degrees.tensor + part];
-    }
-    /// The devices that share the layers of a stage in a copy.
-    [[nodiscard]] std::vector<std::size_t> tensor_group(std::size_t stage, std::size_t copy) const {
-        std::vector<std::size_t> group;
-        for (std::size_t part = 0; part < degrees.tensor; ++part) group.push_back(device(stage, copy, part));
-        return group;
-    }
-    /// The devices that hold the same parameters, one of each copy.
-    [[nodiscard]] std::vector<std::size_t> data_group(std::size_t stage, std::size_t part) const {
-        std::vector<std::size_t> group;
-        for (std::size_t copy = 0; copy < degrees.data; ++copy) group.push_back(device(stage, copy, part));
-        return group;
-    }
-    /// The devices that a copy's activations pass through, first stage first.
-    [[nodiscard]] std::vector<std::size_t> pipeline_group(std::size_t copy, std::size_t part) const {
-        std::vector<std::size_t> group;
-        for (std::size_t stage = 0; stage < degrees.pipeline; ++stage) group.push_back(device(stage, copy, part));
-        return group;
-    }
-};
+HEDDLE_INLINE std::vector<std::size_t> device_placement::data_group(std::size_t stage, std::size_t part) const {
+    std::vector<std::size_t> group;
+    for (std::size_t copy = 0; copy < degrees.data; ++copy) group.push_back(device(stage, copy, part));
+    return group;
+}
 
-/// Megatron's heuristic: with devices numbered machine by machine, tensor groups are next to each other, hence inside
-/// machines where they fit, then copies, and stages are the furthest apart (AMP section 3.6).
-[[nodiscard]] inline device_placement megatron_placement(parallel_degrees degrees) {
+HEDDLE_INLINE std::vector<std::size_t> device_placement::pipeline_group(std::size_t copy, std::size_t part) const {
+    std::vector<std::size_t> group;
+    for (std::size_t stage = 0; stage < degrees.pipeline; ++stage) group.push_back(device(stage, copy, part));
+    return group;
+}
+
+HEDDLE_INLINE device_placement megatron_placement(parallel_degrees degrees) {
     device_placement placement{degrees, std::vector<std::size_t>(degrees.device_count())};
     std::iota(placement.devices.begin(), placement.devices.end(), std::size_t{0});
     return placement;
 }
 
 } // namespace heddle
+
+#endif

@@ -3,6 +3,7 @@
 /// @brief The order in which a pipeline may take the devices of a cluster, as steps between states.
 #pragma once
 
+#include <heddle/base/definitions.hpp>
 #include <heddle/base/error.hpp>
 #include <heddle/pipeline/template_problem.hpp>
 
@@ -21,25 +22,7 @@ public:
     using state = std::uint64_t;
 
     /// *Throws* `input_error` if there are 2^63 states or more.
-    explicit device_walk(template_problem const& p) : problem_(&p) {
-        for (std::size_t t = 0; t < p.types.size(); ++t) {
-            auto const& type = p.types[t];
-            auto& groups = groups_.emplace_back();
-            for (std::size_t group = 1; group <= type.devices_per_machine; ++group)
-                if (p.may_take(t, 0, group)) groups.push_back(group); // what the first devices cannot be, no later ones can
-            first_open_.push_back(width_);
-            width_ += type.device_count() == 0 ? 0 : type.devices_per_machine - 1;
-        }
-        state total = width_;
-        for (auto const& type : p.types) {
-            stride_.push_back(total);
-            state const counts = (type.device_count() == 0 ? 0 : type.machines) + 1;
-            if (total > std::numeric_limits<state>::max() / 2 / counts) throw input_error("template", "there are too many machines of too many types to number their subsets");
-            total *= counts;
-        }
-        count_ = total;
-        for (std::size_t t = 0; t < p.types.size(); ++t) all_ += p.types[t].device_count() == 0 ? 0 : stride_[t] * p.types[t].machines;
-    }
+    explicit device_walk(template_problem const& p);
 
     /// More than any state; not every number below is one.
     [[nodiscard]] state count() const { return count_; }
@@ -51,17 +34,10 @@ public:
     [[nodiscard]] bool is_complete(state s) const { return s == all_ || (problem_->leaves_out() && s != none() && s % width_ == 0); }
 
     /// How many machines of a type are used up.
-    [[nodiscard]] std::size_t machines_used(state s, std::size_t type) const {
-        state const above = type + 1 < stride_.size() ? stride_[type + 1] : count_;
-        return static_cast<std::size_t>(s % above / stride_[type]);
-    }
+    [[nodiscard]] std::size_t machines_used(state s, std::size_t type) const;
 
     /// How many devices of a type are not taken yet.
-    [[nodiscard]] std::size_t devices_left(state s, std::size_t type) const {
-        auto const& t = problem_->types[type];
-        if (t.device_count() == 0) return 0;
-        return (t.machines - machines_used(s, type)) * t.devices_per_machine - taken(s, type);
-    }
+    [[nodiscard]] std::size_t devices_left(state s, std::size_t type) const;
 
     /// Calls `visit(type, devices, next state)` for each choice of a next stage's devices.
     template <class Visit>
@@ -81,10 +57,7 @@ public:
 
 private:
     /// Of the open machine, if it is of this type.
-    [[nodiscard]] std::size_t taken(state s, std::size_t type) const {
-        auto const open = static_cast<std::size_t>(s % width_), first = first_open_[type];
-        return open >= first && open + 1 < first + problem_->types[type].devices_per_machine ? open - first + 1 : 0;
-    }
+    [[nodiscard]] std::size_t taken(state s, std::size_t type) const;
 
     template_problem const* problem_;
     /// By type, how many devices a stage may have.
@@ -97,3 +70,47 @@ private:
 };
 
 } // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle {
+
+HEDDLE_INLINE device_walk::device_walk(template_problem const& p) : problem_(&p) {
+    for (std::size_t t = 0; t < p.types.size(); ++t) {
+        auto const& type = p.types[t];
+        auto& groups = groups_.emplace_back();
+        for (std::size_t group = 1; group <= type.devices_per_machine; ++group)
+            if (p.may_take(t, 0, group)) groups.push_back(group); // what the first devices cannot be, no later ones can
+        first_open_.push_back(width_);
+        width_ += type.device_count() == 0 ? 0 : type.devices_per_machine - 1;
+    }
+    state total = width_;
+    for (auto const& type : p.types) {
+        stride_.push_back(total);
+        state const counts = (type.device_count() == 0 ? 0 : type.machines) + 1;
+        if (total > std::numeric_limits<state>::max() / 2 / counts) throw input_error("template", "there are too many machines of too many types to number their subsets");
+        total *= counts;
+    }
+    count_ = total;
+    for (std::size_t t = 0; t < p.types.size(); ++t) all_ += p.types[t].device_count() == 0 ? 0 : stride_[t] * p.types[t].machines;
+}
+
+HEDDLE_INLINE std::size_t device_walk::machines_used(state s, std::size_t type) const {
+    state const above = type + 1 < stride_.size() ? stride_[type + 1] : count_;
+    return static_cast<std::size_t>(s % above / stride_[type]);
+}
+
+HEDDLE_INLINE std::size_t device_walk::devices_left(state s, std::size_t type) const {
+    auto const& t = problem_->types[type];
+    if (t.device_count() == 0) return 0;
+    return (t.machines - machines_used(s, type)) * t.devices_per_machine - taken(s, type);
+}
+
+HEDDLE_INLINE std::size_t device_walk::taken(state s, std::size_t type) const {
+    auto const open = static_cast<std::size_t>(s % width_), first = first_open_[type];
+    return open >= first && open + 1 < first + problem_->types[type].devices_per_machine ? open - first + 1 : 0;
+}
+
+} // namespace heddle
+
+#endif

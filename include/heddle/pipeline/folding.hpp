@@ -3,6 +3,7 @@
 /// @brief Node folding: every device as a number of folded devices, all of one type.
 #pragma once
 
+#include <heddle/base/definitions.hpp>
 #include <heddle/base/error.hpp>
 #include <heddle/base/quantity.hpp>
 #include <heddle/pipeline/template_problem.hpp>
@@ -40,7 +41,33 @@ struct folding {
 namespace detail {
 
 /// What all layers take on `d` devices of the reference type: p(d) of Ditto section 5.3.2.
-inline double folded_time(template_problem const& p, std::size_t reference, std::size_t d, folding_options const& o) {
+double folded_time(template_problem const& p, std::size_t reference, std::size_t d, folding_options const& o);
+
+void count_devices(template_problem const& p, folding& f);
+
+/// Larger folded devices, hence fewer, where there are more than `most`.
+void coarsen(template_problem const& p, std::size_t most, folding& f);
+
+} // namespace detail
+
+/// Folds a cluster onto one type of device. A factor is the nearest whole number, and never zero.
+///
+/// *Throws* `input_error`: bad problem or reference; with communication, where the reference's all-reduce tables lack a size.
+/// *Complexity.* O(types * layers); with communication O(types * factor * layers).
+/// *Reference.* Ditto section 5.3. Memory is considered there as future work.
+[[nodiscard]] folding fold(template_problem const& p, folding_options const& o = {});
+
+/// Where the layers would be cut for so many folded devices, each as near as possible to an even share of the work on the
+/// reference type: from 0 to the number of layers. With more devices than layers, some hold none.
+[[nodiscard]] std::vector<std::size_t> folded_cuts(template_problem const& p, folding const& f);
+
+} // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle::detail {
+
+HEDDLE_INLINE double folded_time(template_problem const& p, std::size_t reference, std::size_t d, folding_options const& o) {
     auto const& type = p.types[reference];
     double const all = p.time_on(reference).value, count = static_cast<double>(d);
     auto const whole = d / type.devices_per_machine, rest = d % type.devices_per_machine;
@@ -59,13 +86,12 @@ inline double folded_time(template_problem const& p, std::size_t reference, std:
     return all / count + static_cast<double>(whole) * o.across_machines.value + on_whole * inside(type.devices_per_machine) + on_rest * inside(rest);
 }
 
-inline void count_devices(template_problem const& p, folding& f) {
+HEDDLE_INLINE void count_devices(template_problem const& p, folding& f) {
     f.devices = 0;
     for (std::size_t t = 0; t < p.types.size(); ++t) f.devices += f.factors[t] * p.types[t].device_count();
 }
 
-/// Larger folded devices, hence fewer, where there are more than `most`.
-inline void coarsen(template_problem const& p, std::size_t most, folding& f) {
+HEDDLE_INLINE void coarsen(template_problem const& p, std::size_t most, folding& f) {
     if (f.devices <= most) return;
     double const scale = static_cast<double>(most) / static_cast<double>(f.devices);
     for (auto& factor : f.factors)
@@ -73,14 +99,11 @@ inline void coarsen(template_problem const& p, std::size_t most, folding& f) {
     count_devices(p, f);
 }
 
-} // namespace detail
+} // namespace heddle::detail
 
-/// Folds a cluster onto one type of device. A factor is the nearest whole number, and never zero.
-///
-/// *Throws* `input_error`: bad problem or reference; with communication, where the reference's all-reduce tables lack a size.
-/// *Complexity.* O(types * layers); with communication O(types * factor * layers).
-/// *Reference.* Ditto section 5.3. Memory is considered there as future work.
-[[nodiscard]] inline folding fold(template_problem const& p, folding_options const& o = {}) {
+namespace heddle {
+
+HEDDLE_INLINE folding fold(template_problem const& p, folding_options const& o) {
     detail::check(p);
     folding f;
     auto const has_machines = [&](std::size_t t) { return p.types[t].device_count() > 0; };
@@ -123,9 +146,7 @@ inline void coarsen(template_problem const& p, std::size_t most, folding& f) {
     return f;
 }
 
-/// Where the layers would be cut for so many folded devices, each as near as possible to an even share of the work on the
-/// reference type: from 0 to the number of layers. With more devices than layers, some hold none.
-[[nodiscard]] inline std::vector<std::size_t> folded_cuts(template_problem const& p, folding const& f) {
+HEDDLE_INLINE std::vector<std::size_t> folded_cuts(template_problem const& p, folding const& f) {
     std::vector<double> before(1, 0.0);
     for (std::size_t l = 0; l < p.layer_count(); ++l) before.push_back(before.back() + p.time_on(f.reference, l, 1).value);
     std::vector<std::size_t> cuts;
@@ -140,3 +161,5 @@ inline void coarsen(template_problem const& p, std::size_t most, folding& f) {
 }
 
 } // namespace heddle
+
+#endif

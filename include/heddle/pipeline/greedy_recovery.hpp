@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
 #include <heddle/pipeline/folding.hpp>
 #include <heddle/pipeline/recovery.hpp>
 #include <heddle/pipeline/schedule.hpp>
@@ -22,16 +23,7 @@ namespace heddle {
 
 /// The cluster of folded devices alone, in machines of the reference type's size; folded devices that fill none make one more.
 /// *Precondition:* `f` is a folding of `p`.
-[[nodiscard]] inline template_problem folded_problem(template_problem const& p, folding const& f) {
-    template_problem q{{}, p.memory, p.micro_batches, p.split};
-    auto whole = p.types[f.reference];
-    whole.machines = f.devices / whole.devices_per_machine;
-    auto rest = whole;
-    rest.machines = 1;
-    rest.devices_per_machine = f.devices % whole.devices_per_machine;
-    q.types = {std::move(whole), std::move(rest)};
-    return q;
-}
+[[nodiscard]] template_problem folded_problem(template_problem const& p, folding const& f);
 
 /// Recovers a template from that of the folded cluster: type by type from the strongest, always the stage that becomes the
 /// fastest template with it takes as many devices as its folded ones are worth; then the layers are cut anew.
@@ -109,3 +101,22 @@ template <pipeline_schedule Schedule = one_f_one_b>
 }
 
 } // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle {
+
+HEDDLE_INLINE template_problem folded_problem(template_problem const& p, folding const& f) {
+    template_problem q{{}, p.memory, p.micro_batches, p.split};
+    auto whole = p.types[f.reference];
+    whole.machines = f.devices / whole.devices_per_machine;
+    auto rest = whole;
+    rest.machines = 1;
+    rest.devices_per_machine = f.devices % whole.devices_per_machine;
+    q.types = {std::move(whole), std::move(rest)};
+    return q;
+}
+
+} // namespace heddle
+
+#endif

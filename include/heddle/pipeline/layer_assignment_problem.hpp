@@ -3,6 +3,7 @@
 /// @brief Layers in order, devices in order: the problem of assigning the ones to the others.
 #pragma once
 
+#include <heddle/base/definitions.hpp>
 #include <heddle/base/error.hpp>
 #include <heddle/base/quantity.hpp>
 #include <heddle/cluster/cluster.hpp>
@@ -52,16 +53,31 @@ struct layer_assignment_problem {
         return (recompute ? 2 : 1) * times[type].forward[layer] + times[type].backward[layer];
     }
     /// Of a cut between a stage and the next, before the layer.
-    [[nodiscard]] seconds boundary(std::size_t stage, std::size_t layer) const {
-        if (links.empty()) return {};
-        auto const& link = device_of(stage) + 1 < devices.size() ? links[device_of(stage)] : back_link;
-        return link.latency + memory[layer].input / link.bandwidth;
-    }
+    [[nodiscard]] seconds boundary(std::size_t stage, std::size_t layer) const;
 };
 
 namespace detail {
 
-inline void check(layer_assignment_problem const& p) {
+void check(layer_assignment_problem const& p);
+
+} // namespace detail
+} // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle {
+
+HEDDLE_INLINE seconds layer_assignment_problem::boundary(std::size_t stage, std::size_t layer) const {
+    if (links.empty()) return {};
+    auto const& link = device_of(stage) + 1 < devices.size() ? links[device_of(stage)] : back_link;
+    return link.latency + memory[layer].input / link.bandwidth;
+}
+
+} // namespace heddle
+
+namespace heddle::detail {
+
+HEDDLE_INLINE void check(layer_assignment_problem const& p) {
     auto const fail = [](std::string const& place, std::string const& problem) { throw input_error("layer assignment, " + place, problem); };
     auto const check_amount = [&](double x, auto const& place) {
         if (!(x >= 0 && x <= 1e100)) fail(place(), std::to_string(x) + ", expected a number from 0 to 1e100");
@@ -97,5 +113,6 @@ inline void check(layer_assignment_problem const& p) {
     if (p.micro_batches < 1) fail("micro_batches", std::to_string(p.micro_batches) + ", expected one at least");
 }
 
-} // namespace detail
-} // namespace heddle
+} // namespace heddle::detail
+
+#endif

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
 #include <heddle/base/error.hpp>
 #include <heddle/base/quantity.hpp>
 #include <heddle/program/indexed_program.hpp>
@@ -34,7 +35,68 @@ struct program_layers {
 };
 
 /// The values that pass a cut: made by an operator before it, used by one from it on.
-[[nodiscard]] inline std::vector<tensor_id> values_across(indexed_program const& p, operator_id cut) {
+[[nodiscard]] std::vector<tensor_id> values_across(indexed_program const& p, operator_id cut);
+
+/// Bytes of the values that pass each cut, before operator 0 to behind the last: a skip connection counts at every cut it passes.
+/// *Complexity.* Linear in the program.
+[[nodiscard]] std::vector<bytes> bytes_across(indexed_program const& p);
+
+/// Layers between these cuts, each named after the module of the first parameter it uses, or else its first operator.
+/// *Throws* `input_error` unless the cuts rise from 0 to the number of operators.
+[[nodiscard]] program_layers layers_at(indexed_program const& p, std::vector<operator_id> cuts);
+
+/// A layer for each run of operators of one module: that of an operator's first parameter, else of the operator before. Modules are
+/// the longest of the prefixes that a parameter's name begins with; without prefixes as `module_of` has them.
+/// *Throws* `input_error` naming a prefix that no parameter of an operator has.
+[[nodiscard]] program_layers layers_by_name(indexed_program const& p, std::vector<std::string> const& prefixes = {});
+
+namespace detail {
+
+/// Finds repeats in a row of operator kinds; see `repeated_layers`.
+class repeat_finder {
+public:
+    explicit repeat_finder(indexed_program const& p);
+
+    /// Appends where the layers of [begin, end) end.
+    void cut(std::size_t begin, std::size_t end, std::vector<operator_id>& ends) const;
+
+private:
+    struct repeats {
+        std::size_t first = 0, period = 0, count = 0;
+        [[nodiscard]] std::size_t operators() const { return period * count; }
+    };
+
+    /// The blocks that make up most of [begin, end), of equal ones the shortest, cut where the fewest bytes pass, of such places before a
+    /// parameter's first use.
+    [[nodiscard]] repeats longest(std::size_t begin, std::size_t end) const;
+    [[nodiscard]] repeats at_waist(std::size_t at, std::size_t same, std::size_t period) const;
+    [[nodiscard]] std::pair<bytes, bool> rank(repeats const& r) const {
+        return {across_[r.first + r.period], trained_before_[r.first + 1] == trained_before_[r.first]};
+    }
+
+    std::vector<operator_id> kinds_;
+    std::vector<bytes> across_;
+    std::vector<std::size_t> trained_before_;
+};
+
+} // namespace detail
+
+/// A layer for each of the blocks that a program repeats, operator by operator of one kind (`operator_kinds`, uses aside), with
+/// parameters of their own; what is before, between and behind them is searched for repeats again, and where it has none is one layer.
+/// *Complexity.* Quadratic in the operators.
+[[nodiscard]] program_layers repeated_layers(indexed_program const& p);
+
+/// So many layers of nearly balanced cost, given that of each operator: the least bytes across the cuts where no layer costs more than
+/// `1 + slack` times the least that the costliest must. *Throws* `input_error` unless there is a cost per operator, and an operator per layer.
+[[nodiscard]] program_layers balanced_layers(indexed_program const& p, std::span<seconds const> costs, std::size_t count, double slack = 0.1);
+
+} // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle {
+
+HEDDLE_INLINE std::vector<tensor_id> values_across(indexed_program const& p, operator_id cut) {
     std::vector<tensor_id> values;
     for (operator_id o = 0; o < cut; ++o)
         for (auto t : p.operators[o].results)
@@ -42,9 +104,7 @@ struct program_layers {
     return values;
 }
 
-/// Bytes of the values that pass each cut, before operator 0 to behind the last: a skip connection counts at every cut it passes.
-/// *Complexity.* Linear in the program.
-[[nodiscard]] inline std::vector<bytes> bytes_across(indexed_program const& p) {
+HEDDLE_INLINE std::vector<bytes> bytes_across(indexed_program const& p) {
     std::vector<double> change(p.operators.size() + 2);
     for (operator_id o = 0; o < p.operators.size(); ++o)
         for (auto t : p.operators[o].results) {
@@ -58,9 +118,7 @@ struct program_layers {
     return across;
 }
 
-/// Layers between these cuts, each named after the module of the first parameter it uses, or else its first operator.
-/// *Throws* `input_error` unless the cuts rise from 0 to the number of operators.
-[[nodiscard]] inline program_layers layers_at(indexed_program const& p, std::vector<operator_id> cuts) {
+HEDDLE_INLINE program_layers layers_at(indexed_program const& p, std::vector<operator_id> cuts) {
     bool const rises = cuts.size() > 1 && cuts.front() == 0 && cuts.back() == p.operators.size() && std::ranges::adjacent_find(cuts, std::greater_equal<>{}) == cuts.end();
     if (!rises) throw input_error("layers", "expected cuts that rise from 0 to " + std::to_string(p.operators.size()));
     program_layers layers{std::move(cuts), {}};
@@ -74,10 +132,7 @@ struct program_layers {
     return layers;
 }
 
-/// A layer for each run of operators of one module: that of an operator's first parameter, else of the operator before. Modules are
-/// the longest of the prefixes that a parameter's name begins with; without prefixes as `module_of` has them.
-/// *Throws* `input_error` naming a prefix that no parameter of an operator has.
-[[nodiscard]] inline program_layers layers_by_name(indexed_program const& p, std::vector<std::string> const& prefixes = {}) {
+HEDDLE_INLINE program_layers layers_by_name(indexed_program const& p, std::vector<std::string> const& prefixes) {
     std::vector<bool> found(prefixes.size());
     auto const module = [&](std::string const& name) {
         if (prefixes.empty()) return module_of(name);
@@ -106,81 +161,61 @@ struct program_layers {
     return layers_at(p, std::move(cuts));
 }
 
-namespace detail {
+} // namespace heddle
 
-/// Finds repeats in a row of operator kinds; see `repeated_layers`.
-class repeat_finder {
-public:
-    explicit repeat_finder(indexed_program const& p) : kinds_(operator_kinds(p, false)), across_(bytes_across(p)), trained_before_(1) {
-        for (auto const& op : p.operators) {
-            bool const trains = algorithm::any_of(op.operands, [&](auto t) { return p.tensors[t].is_parameter() && p.tensors[t].has_cotangent; });
-            trained_before_.push_back(trained_before_.back() + trains);
+namespace heddle::detail {
+
+HEDDLE_INLINE repeat_finder::repeat_finder(indexed_program const& p) : kinds_(operator_kinds(p, false)), across_(bytes_across(p)), trained_before_(1) {
+    for (auto const& op : p.operators) {
+        bool const trains = algorithm::any_of(op.operands, [&](auto t) { return p.tensors[t].is_parameter() && p.tensors[t].has_cotangent; });
+        trained_before_.push_back(trained_before_.back() + trains);
+    }
+}
+
+HEDDLE_INLINE void repeat_finder::cut(std::size_t begin, std::size_t end, std::vector<operator_id>& ends) const {
+    if (begin == end) return;
+    auto const found = longest(begin, end);
+    if (found.count < 2) return ends.push_back(static_cast<operator_id>(end));
+    cut(begin, found.first, ends);
+    std::size_t at = found.first;
+    for (std::size_t n = 0; n < found.count; ++n) ends.push_back(static_cast<operator_id>(at += found.period));
+    cut(at, end, ends);
+}
+
+HEDDLE_INLINE repeat_finder::repeats repeat_finder::longest(std::size_t begin, std::size_t end) const {
+    repeats best;
+    for (std::size_t period = 1; 2 * period <= end - begin; ++period)
+        for (std::size_t at = begin; at + 2 * period <= end; ++at) {
+            std::size_t same = 0;
+            while (at + same + period < end && kinds_[at + same] == kinds_[at + same + period]) ++same;
+            if (same >= period && (same / period + 1) * period > best.operators())
+                if (auto const found = at_waist(at, same, period); found.operators() > best.operators()) best = found;
+            at += same;
         }
+    return best;
+}
+
+HEDDLE_INLINE repeat_finder::repeats repeat_finder::at_waist(std::size_t at, std::size_t same, std::size_t period) const {
+    repeats best;
+    for (std::size_t shift = 0; shift < period && shift + period <= same; ++shift) {
+        repeats const here{at + shift, period, (same - shift) / period + 1};
+        bool const trains = trained_before_[here.first + period] > trained_before_[here.first];
+        if (trains && (best.count == 0 || rank(here) < rank(best))) best = here;
     }
+    return best;
+}
 
-    /// Appends where the layers of [begin, end) end.
-    void cut(std::size_t begin, std::size_t end, std::vector<operator_id>& ends) const {
-        if (begin == end) return;
-        auto const found = longest(begin, end);
-        if (found.count < 2) return ends.push_back(static_cast<operator_id>(end));
-        cut(begin, found.first, ends);
-        std::size_t at = found.first;
-        for (std::size_t n = 0; n < found.count; ++n) ends.push_back(static_cast<operator_id>(at += found.period));
-        cut(at, end, ends);
-    }
+} // namespace heddle::detail
 
-private:
-    struct repeats {
-        std::size_t first = 0, period = 0, count = 0;
-        [[nodiscard]] std::size_t operators() const { return period * count; }
-    };
+namespace heddle {
 
-    /// The blocks that make up most of [begin, end), of equal ones the shortest, cut where the fewest bytes pass, of such places before a
-    /// parameter's first use.
-    [[nodiscard]] repeats longest(std::size_t begin, std::size_t end) const {
-        repeats best;
-        for (std::size_t period = 1; 2 * period <= end - begin; ++period)
-            for (std::size_t at = begin; at + 2 * period <= end; ++at) {
-                std::size_t same = 0;
-                while (at + same + period < end && kinds_[at + same] == kinds_[at + same + period]) ++same;
-                if (same >= period && (same / period + 1) * period > best.operators())
-                    if (auto const found = at_waist(at, same, period); found.operators() > best.operators()) best = found;
-                at += same;
-            }
-        return best;
-    }
-    [[nodiscard]] repeats at_waist(std::size_t at, std::size_t same, std::size_t period) const {
-        repeats best;
-        for (std::size_t shift = 0; shift < period && shift + period <= same; ++shift) {
-            repeats const here{at + shift, period, (same - shift) / period + 1};
-            bool const trains = trained_before_[here.first + period] > trained_before_[here.first];
-            if (trains && (best.count == 0 || rank(here) < rank(best))) best = here;
-        }
-        return best;
-    }
-    [[nodiscard]] std::pair<bytes, bool> rank(repeats const& r) const {
-        return {across_[r.first + r.period], trained_before_[r.first + 1] == trained_before_[r.first]};
-    }
-
-    std::vector<operator_id> kinds_;
-    std::vector<bytes> across_;
-    std::vector<std::size_t> trained_before_;
-};
-
-} // namespace detail
-
-/// A layer for each of the blocks that a program repeats, operator by operator of one kind (`operator_kinds`, uses aside), with
-/// parameters of their own; what is before, between and behind them is searched for repeats again, and where it has none is one layer.
-/// *Complexity.* Quadratic in the operators.
-[[nodiscard]] inline program_layers repeated_layers(indexed_program const& p) {
+HEDDLE_INLINE program_layers repeated_layers(indexed_program const& p) {
     std::vector<operator_id> cuts{0};
     detail::repeat_finder(p).cut(0, p.operators.size(), cuts);
     return layers_at(p, std::move(cuts));
 }
 
-/// So many layers of nearly balanced cost, given that of each operator: the least bytes across the cuts where no layer costs more than
-/// `1 + slack` times the least that the costliest must. *Throws* `input_error` unless there is a cost per operator, and an operator per layer.
-[[nodiscard]] inline program_layers balanced_layers(indexed_program const& p, std::span<seconds const> costs, std::size_t count, double slack = 0.1) {
+HEDDLE_INLINE program_layers balanced_layers(indexed_program const& p, std::span<seconds const> costs, std::size_t count, double slack) {
     if (costs.size() != p.operators.size())
         throw input_error("layers", "there are " + std::to_string(costs.size()) + " costs, expected one for each of " + std::to_string(p.operators.size()) + " operators");
     if (count < 1 || count > costs.size()) throw input_error("layers", std::to_string(count) + ", expected 1 to the number of operators, " + std::to_string(costs.size()));
@@ -216,3 +251,5 @@ private:
 }
 
 } // namespace heddle
+
+#endif

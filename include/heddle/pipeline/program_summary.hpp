@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
 #include <heddle/pipeline/layers.hpp>
 #include <heddle/plan/detail/report_text.hpp>
 #include <heddle/program/program.hpp>
@@ -65,7 +66,25 @@ struct program_summary {
 
 namespace detail {
 
-inline std::vector<program_summary::repeated_block> repeats_of(indexed_program const& p) {
+std::vector<program_summary::repeated_block> repeats_of(indexed_program const& p);
+
+std::vector<program_summary::atoms_of_classes> atoms_of(indexed_program const& p);
+
+} // namespace detail
+
+/// *Complexity.* Quadratic in the operators, for the repeats. *Throws* `input_error` where `index_program` does.
+[[nodiscard]] program_summary summarise(program const& p);
+
+/// As tables for people.
+void print(std::ostream& out, program_summary const& s);
+
+} // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle::detail {
+
+HEDDLE_INLINE std::vector<program_summary::repeated_block> repeats_of(indexed_program const& p) {
     auto const layers = repeated_layers(p);
     auto const kinds = operator_kinds(p, false);
     auto const kinds_of = [&](std::size_t l) { return std::span(kinds).subspan(layers.cuts[l], layers.cuts[l + 1] - layers.cuts[l]); };
@@ -77,7 +96,7 @@ inline std::vector<program_summary::repeated_block> repeats_of(indexed_program c
     return repeats;
 }
 
-inline std::vector<program_summary::atoms_of_classes> atoms_of(indexed_program const& p) {
+HEDDLE_INLINE std::vector<program_summary::atoms_of_classes> atoms_of(indexed_program const& p) {
     std::map<cut_factor, cut_factor> parent;
     auto const find = [&](cut_factor f) {
         while (parent.at(f) != f) f = parent[f] = parent.at(parent.at(f));
@@ -116,10 +135,11 @@ inline std::vector<program_summary::atoms_of_classes> atoms_of(indexed_program c
     return atoms;
 }
 
-} // namespace detail
+} // namespace heddle::detail
 
-/// *Complexity.* Quadratic in the operators, for the repeats. *Throws* `input_error` where `index_program` does.
-[[nodiscard]] inline program_summary summarise(program const& p) {
+namespace heddle {
+
+HEDDLE_INLINE program_summary summarise(program const& p) {
     auto const indexed = index_program(p);
     program_summary s;
     s.operators = p.operator_count();
@@ -156,8 +176,7 @@ inline std::vector<program_summary::atoms_of_classes> atoms_of(indexed_program c
     return s;
 }
 
-/// As tables for people.
-inline void print(std::ostream& out, program_summary const& s) {
+HEDDLE_INLINE void print(std::ostream& out, program_summary const& s) {
     using detail::fixed;
     std::string text = "Operators (Gflop)\n";
     detail::text_columns operators("lrrr");
@@ -190,3 +209,5 @@ inline void print(std::ostream& out, program_summary const& s) {
 }
 
 } // namespace heddle
+
+#endif

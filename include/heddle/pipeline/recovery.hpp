@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
 #include <heddle/pipeline/folding.hpp>
 #include <heddle/pipeline/schedule.hpp>
 #include <heddle/pipeline/stage_kinds.hpp>
@@ -33,12 +34,7 @@ struct recovery_options {
 
 namespace detail {
 
-inline void cut(std::vector<template_stage>& stages, layer_assignment const& found) {
-    for (std::size_t s = 0; s < stages.size(); ++s) {
-        stages[s].first = found.cuts[s];
-        stages[s].end = found.cuts[s + 1];
-    }
-}
+void cut(std::vector<template_stage>& stages, layer_assignment const& found);
 
 /// Takes stages for a template: the layers re-cut exactly for their devices in their order.
 template <pipeline_schedule Schedule>
@@ -148,3 +144,18 @@ template <pipeline_schedule Schedule = one_f_one_b>
 }
 
 } // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle::detail {
+
+HEDDLE_INLINE void cut(std::vector<template_stage>& stages, layer_assignment const& found) {
+    for (std::size_t s = 0; s < stages.size(); ++s) {
+        stages[s].first = found.cuts[s];
+        stages[s].end = found.cuts[s + 1];
+    }
+}
+
+} // namespace heddle::detail
+
+#endif

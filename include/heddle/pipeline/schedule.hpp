@@ -3,6 +3,7 @@
 /// @brief Pipeline schedules: what the slowest stage costs, and how many micro-batches a stage holds.
 #pragma once
 
+#include <heddle/base/definitions.hpp>
 #include <heddle/base/requirements.hpp>
 
 #include <algorithm>
@@ -54,12 +55,7 @@ struct gpipe {
     [[nodiscard]] std::int64_t bottleneck_weight(pipeline_shape x) const { return x.micro_batches - 1; }
     [[nodiscard]] std::int64_t in_flight(std::size_t, pipeline_shape x) const { return x.micro_batches; }
     /// In order.
-    [[nodiscard]] std::vector<pipeline_pass> passes(std::size_t, pipeline_shape x) const {
-        std::vector<pipeline_pass> order;
-        for (bool const forward : {true, false})
-            for (std::int64_t m = 0; m < x.micro_batches; ++m) order.push_back({forward, m});
-        return order;
-    }
+    [[nodiscard]] std::vector<pipeline_pass> passes(std::size_t, pipeline_shape x) const;
 };
 
 /// One forward, one backward pass in turn: AMP's eq. (5), Megatron's and DeepSpeed's schedule.
@@ -78,29 +74,12 @@ struct one_f_one_b {
     [[nodiscard]] bool can_run(pipeline_shape x) const {
         return chunks == 1 || (chunks > 1 && x.micro_batches % static_cast<std::int64_t>(x.devices) == 0);
     }
-    [[nodiscard]] std::int64_t bottleneck_weight(pipeline_shape x) const {
-        auto const k = static_cast<std::int64_t>(x.devices), v = static_cast<std::int64_t>(chunks);
-        return v * (x.micro_batches - k) + k - 1;
-    }
+    [[nodiscard]] std::int64_t bottleneck_weight(pipeline_shape x) const;
     /// Interleaved, stage i of n = k * v keeps an activation for 2 * (n - 1 - i) + 1 forward slots, of which the device
     /// gives it k in every n.
-    [[nodiscard]] std::int64_t in_flight(std::size_t stage, pipeline_shape x) const {
-        auto const k = static_cast<std::int64_t>(x.devices), n = k * static_cast<std::int64_t>(chunks);
-        std::int64_t const after = n - 1 - static_cast<std::int64_t>(stage);
-        if (chunks == 1) return std::min(x.micro_batches, after + 1);
-        std::int64_t const slots = 2 * after + 1;
-        return std::min(x.micro_batches, slots / n * k + std::min(k, slots % n));
-    }
+    [[nodiscard]] std::int64_t in_flight(std::size_t stage, pipeline_shape x) const;
     /// In order: as many forward passes as may be in flight, then backward and forward in turn. *Precondition:* one chunk.
-    [[nodiscard]] std::vector<pipeline_pass> passes(std::size_t stage, pipeline_shape x) const {
-        std::vector<pipeline_pass> order;
-        auto const ahead = in_flight(stage, x);
-        for (std::int64_t m = 0; m < x.micro_batches + ahead; ++m) {
-            if (m >= ahead) order.push_back({false, m - ahead});
-            if (m < x.micro_batches) order.push_back({true, m});
-        }
-        return order;
-    }
+    [[nodiscard]] std::vector<pipeline_pass> passes(std::size_t stage, pipeline_shape x) const;
 };
 
 /// Oobleck's estimate T1 + T2 + T3 of 1F1B (Ditto eqs. (1)-(3)): all n stages, m - n + k slots of the slowest, and the
@@ -124,3 +103,41 @@ struct oobleck_estimate {
 };
 
 } // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle {
+
+HEDDLE_INLINE std::vector<pipeline_pass> gpipe::passes(std::size_t, pipeline_shape x) const {
+    std::vector<pipeline_pass> order;
+    for (bool const forward : {true, false})
+        for (std::int64_t m = 0; m < x.micro_batches; ++m) order.push_back({forward, m});
+    return order;
+}
+
+HEDDLE_INLINE std::int64_t one_f_one_b::bottleneck_weight(pipeline_shape x) const {
+    auto const k = static_cast<std::int64_t>(x.devices), v = static_cast<std::int64_t>(chunks);
+    return v * (x.micro_batches - k) + k - 1;
+}
+
+HEDDLE_INLINE std::int64_t one_f_one_b::in_flight(std::size_t stage, pipeline_shape x) const {
+    auto const k = static_cast<std::int64_t>(x.devices), n = k * static_cast<std::int64_t>(chunks);
+    std::int64_t const after = n - 1 - static_cast<std::int64_t>(stage);
+    if (chunks == 1) return std::min(x.micro_batches, after + 1);
+    std::int64_t const slots = 2 * after + 1;
+    return std::min(x.micro_batches, slots / n * k + std::min(k, slots % n));
+}
+
+HEDDLE_INLINE std::vector<pipeline_pass> one_f_one_b::passes(std::size_t stage, pipeline_shape x) const {
+    std::vector<pipeline_pass> order;
+    auto const ahead = in_flight(stage, x);
+    for (std::int64_t m = 0; m < x.micro_batches + ahead; ++m) {
+        if (m >= ahead) order.push_back({false, m - ahead});
+        if (m < x.micro_batches) order.push_back({true, m});
+    }
+    return order;
+}
+
+} // namespace heddle
+
+#endif

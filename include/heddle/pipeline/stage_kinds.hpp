@@ -3,6 +3,7 @@
 /// @brief The kinds of stages that a cluster allows, and what the devices together can do at the most.
 #pragma once
 
+#include <heddle/base/definitions.hpp>
 #include <heddle/pipeline/device_walk.hpp>
 #include <heddle/pipeline/layer_assignment_problem.hpp>
 #include <heddle/pipeline/schedule.hpp>
@@ -34,61 +35,22 @@ template <pipeline_schedule Schedule>
 namespace detail {
 
 /// *Precondition:* there are machines.
-[[nodiscard]] inline std::size_t any_type(template_problem const& p) {
-    std::size_t type = 0;
-    while (p.types[type].device_count() == 0) ++type;
-    return type;
-}
+[[nodiscard]] std::size_t any_type(template_problem const& p);
 
 /// The least that a device of a type needs for a unit of work, over all layers that have work.
-[[nodiscard]] inline double inverse_speed(template_problem const& p, std::size_t type, std::span<double const> work) {
-    double least = std::numeric_limits<double>::infinity();
-    for (std::size_t l = 0; l < work.size(); ++l)
-        if (work[l] > 0) least = std::min(least, p.time_on(type, l, 1).value / work[l]);
-    return least;
-}
+[[nodiscard]] double inverse_speed(template_problem const& p, std::size_t type, std::span<double const> work);
 
 } // namespace detail
 
 /// What one micro-batch costs at the least where many keep all devices busy, whoever does which layer of it.
 /// *Precondition:* `detail::check(p)` passed. *Complexity.* O(types * layers).
-[[nodiscard]] inline seconds least_time_per_micro_batch(template_problem const& p) {
-    std::vector<double> work;
-    double all = 0, capacity = 0;
-    for (std::size_t l = 0; l < p.layer_count(); ++l) all += work.emplace_back(p.time_on(detail::any_type(p), l, 1).value);
-    for (std::size_t t = 0; t < p.types.size(); ++t)
-        if (auto const n = p.types[t].device_count()) capacity += static_cast<double>(n) / detail::inverse_speed(p, t, work);
-    return seconds(capacity > 0 ? all / capacity : 0);
-}
+[[nodiscard]] seconds least_time_per_micro_batch(template_problem const& p);
 
 /// All kinds of stages, with the times of all layers.
 class stage_kinds {
 public:
     /// *Precondition:* `detail::check(p)` passed.
-    explicit stage_kinds(template_problem const& p) : layers_(p.layer_count()), numbers_(p.types.size()), inverse_speed_(p.types.size()) {
-        for (std::size_t l = 0; l < layers_; ++l) work_.push_back(p.time_on(detail::any_type(p), l, 1).value);
-        for (std::size_t t = 0; t < p.types.size(); ++t) {
-            auto const& type = p.types[t];
-            if (type.device_count() == 0) continue;
-            inverse_speed_[t] = detail::inverse_speed(p, t, work_);
-            numbers_[t].resize(type.devices_per_machine + 1);
-            for (std::size_t group = 1; group <= type.devices_per_machine; ++group) {
-                if (!p.may_take(t, 0, group)) continue; // nor any later ones of a machine
-                numbers_[t][group] = kinds_.size();
-                kinds_.push_back({t, group});
-                auto& before = before_.emplace_back(1, 0.0);
-                for (std::size_t l = 0; l < layers_; ++l) before.push_back(before.back() + p.time_on(t, l, group).value);
-            }
-        }
-        least_before_.assign(1, 0.0);
-        work_before_.assign(1, 0.0);
-        for (std::size_t l = 0; l < layers_; ++l) {
-            double least = std::numeric_limits<double>::infinity();
-            for (auto const& k : kinds_) least = std::min(least, p.time_on(k.type, l, k.devices).value);
-            least_before_.push_back(least_before_.back() + least);
-            work_before_.push_back(work_before_.back() + work_[l]);
-        }
-    }
+    explicit stage_kinds(template_problem const& p);
 
     [[nodiscard]] std::span<stage_kind const> all() const { return kinds_; }
     [[nodiscard]] std::size_t number(std::size_t type, std::size_t devices) const { return numbers_[type][devices]; }
@@ -99,12 +61,7 @@ public:
     [[nodiscard]] double least_sum(std::size_t end) const { return least_before_[end]; }
     /// Seconds that the slowest of the stages with the layers before `end` takes at the least if they are on the devices
     /// left: a device does at most the work that it is best at.
-    [[nodiscard]] double least_slowest(std::size_t end, device_walk const& walk, device_walk::state taken) const {
-        double capacity = 0;
-        for (std::size_t t = 0; t < inverse_speed_.size(); ++t)
-            if (auto const left = walk.devices_left(taken, t)) capacity += static_cast<double>(left) / inverse_speed_[t];
-        return capacity > 0 ? work_before_[end] / capacity : 0;
-    }
+    [[nodiscard]] double least_slowest(std::size_t end, device_walk const& walk, device_walk::state taken) const;
 
 private:
     std::size_t layers_;
@@ -141,3 +98,69 @@ void check(template_problem const& p, Schedule const& schedule) {
 
 } // namespace detail
 } // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle::detail {
+
+HEDDLE_INLINE std::size_t any_type(template_problem const& p) {
+    std::size_t type = 0;
+    while (p.types[type].device_count() == 0) ++type;
+    return type;
+}
+
+HEDDLE_INLINE double inverse_speed(template_problem const& p, std::size_t type, std::span<double const> work) {
+    double least = std::numeric_limits<double>::infinity();
+    for (std::size_t l = 0; l < work.size(); ++l)
+        if (work[l] > 0) least = std::min(least, p.time_on(type, l, 1).value / work[l]);
+    return least;
+}
+
+} // namespace heddle::detail
+
+namespace heddle {
+
+HEDDLE_INLINE seconds least_time_per_micro_batch(template_problem const& p) {
+    std::vector<double> work;
+    double all = 0, capacity = 0;
+    for (std::size_t l = 0; l < p.layer_count(); ++l) all += work.emplace_back(p.time_on(detail::any_type(p), l, 1).value);
+    for (std::size_t t = 0; t < p.types.size(); ++t)
+        if (auto const n = p.types[t].device_count()) capacity += static_cast<double>(n) / detail::inverse_speed(p, t, work);
+    return seconds(capacity > 0 ? all / capacity : 0);
+}
+
+HEDDLE_INLINE stage_kinds::stage_kinds(template_problem const& p) : layers_(p.layer_count()), numbers_(p.types.size()), inverse_speed_(p.types.size()) {
+    for (std::size_t l = 0; l < layers_; ++l) work_.push_back(p.time_on(detail::any_type(p), l, 1).value);
+    for (std::size_t t = 0; t < p.types.size(); ++t) {
+        auto const& type = p.types[t];
+        if (type.device_count() == 0) continue;
+        inverse_speed_[t] = detail::inverse_speed(p, t, work_);
+        numbers_[t].resize(type.devices_per_machine + 1);
+        for (std::size_t group = 1; group <= type.devices_per_machine; ++group) {
+            if (!p.may_take(t, 0, group)) continue; // nor any later ones of a machine
+            numbers_[t][group] = kinds_.size();
+            kinds_.push_back({t, group});
+            auto& before = before_.emplace_back(1, 0.0);
+            for (std::size_t l = 0; l < layers_; ++l) before.push_back(before.back() + p.time_on(t, l, group).value);
+        }
+    }
+    least_before_.assign(1, 0.0);
+    work_before_.assign(1, 0.0);
+    for (std::size_t l = 0; l < layers_; ++l) {
+        double least = std::numeric_limits<double>::infinity();
+        for (auto const& k : kinds_) least = std::min(least, p.time_on(k.type, l, k.devices).value);
+        least_before_.push_back(least_before_.back() + least);
+        work_before_.push_back(work_before_.back() + work_[l]);
+    }
+}
+
+HEDDLE_INLINE double stage_kinds::least_slowest(std::size_t end, device_walk const& walk, device_walk::state taken) const {
+    double capacity = 0;
+    for (std::size_t t = 0; t < inverse_speed_.size(); ++t)
+        if (auto const left = walk.devices_left(taken, t)) capacity += static_cast<double>(left) / inverse_speed_[t];
+    return capacity > 0 ? work_before_[end] / capacity : 0;
+}
+
+} // namespace heddle
+
+#endif

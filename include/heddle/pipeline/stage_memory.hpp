@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
 #include <heddle/base/quantity.hpp>
 
 #include <algorithm>
@@ -37,41 +38,13 @@ class stage_memory {
 public:
     /// With recomputation, of every micro-batch in flight the inputs of the layers are held, and of one layer at a time
     /// what it saves.
-    stage_memory(std::span<layer_memory const> layers, bool recompute) : layers_(layers), kept_(1), held_(1) {
-        for (auto const& layer : layers) {
-            kept_.push_back(kept_.back() + layer.kept);
-            held_.push_back(held_.back() + (recompute ? layer.input : layer.saved));
-        }
-        if (!recompute && algorithm::all_of(layers, [](auto const& l) { return l.momentary == bytes(0); })) return;
-        for (auto const& layer : layers) most_.push_back(layer.momentary + (recompute ? layer.saved : bytes(0)));
-        for (std::size_t width = 1; 2 * width <= layers.size(); width *= 2) {
-            auto const row = most_.size() - layers.size();
-            for (std::size_t l = 0; l < layers.size(); ++l) most_.push_back(std::max(most_[row + l], most_[row + std::min(l + width, layers.size() - 1)]));
-        }
-    }
+    stage_memory(std::span<layer_memory const> layers, bool recompute);
 
     /// *Complexity.* Constant. *Precondition:* first < end.
-    [[nodiscard]] bytes of(std::size_t first, std::size_t end, std::int64_t in_flight) const {
-        bytes sum = kept_[end] - kept_[first] + static_cast<double>(in_flight) * (held_[end] - held_[first]);
-        if (!most_.empty()) {
-            auto const level = static_cast<std::size_t>(std::bit_width(end - first)) - 1;
-            auto const row = level * layers_.size();
-            sum += std::max(most_[row + first], most_[row + end - (std::size_t{1} << level)]);
-        }
-        return sum;
-    }
+    [[nodiscard]] bytes of(std::size_t first, std::size_t end, std::int64_t in_flight) const;
 
     /// For every first layer, the end of the longest range that fits; where none does, the first layer itself.
-    [[nodiscard]] std::vector<std::size_t> reach(bytes limit, std::int64_t in_flight) const {
-        std::vector<std::size_t> ends(layers_.size() + 1, layers_.size());
-        std::size_t end = 0;
-        for (std::size_t first = 0; first < layers_.size(); ++first) {
-            end = std::max(end, first);
-            while (end < layers_.size() && of(first, end + 1, in_flight) <= limit) ++end;
-            ends[first] = end;
-        }
-        return ends;
-    }
+    [[nodiscard]] std::vector<std::size_t> reach(bytes limit, std::int64_t in_flight) const;
 
 private:
     std::span<layer_memory const> layers_;
@@ -82,3 +55,45 @@ private:
 };
 
 } // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle {
+
+HEDDLE_INLINE stage_memory::stage_memory(std::span<layer_memory const> layers, bool recompute) : layers_(layers), kept_(1), held_(1) {
+    for (auto const& layer : layers) {
+        kept_.push_back(kept_.back() + layer.kept);
+        held_.push_back(held_.back() + (recompute ? layer.input : layer.saved));
+    }
+    if (!recompute && algorithm::all_of(layers, [](auto const& l) { return l.momentary == bytes(0); })) return;
+    for (auto const& layer : layers) most_.push_back(layer.momentary + (recompute ? layer.saved : bytes(0)));
+    for (std::size_t width = 1; 2 * width <= layers.size(); width *= 2) {
+        auto const row = most_.size() - layers.size();
+        for (std::size_t l = 0; l < layers.size(); ++l) most_.push_back(std::max(most_[row + l], most_[row + std::min(l + width, layers.size() - 1)]));
+    }
+}
+
+HEDDLE_INLINE bytes stage_memory::of(std::size_t first, std::size_t end, std::int64_t in_flight) const {
+    bytes sum = kept_[end] - kept_[first] + static_cast<double>(in_flight) * (held_[end] - held_[first]);
+    if (!most_.empty()) {
+        auto const level = static_cast<std::size_t>(std::bit_width(end - first)) - 1;
+        auto const row = level * layers_.size();
+        sum += std::max(most_[row + first], most_[row + end - (std::size_t{1} << level)]);
+    }
+    return sum;
+}
+
+HEDDLE_INLINE std::vector<std::size_t> stage_memory::reach(bytes limit, std::int64_t in_flight) const {
+    std::vector<std::size_t> ends(layers_.size() + 1, layers_.size());
+    std::size_t end = 0;
+    for (std::size_t first = 0; first < layers_.size(); ++first) {
+        end = std::max(end, first);
+        while (end < layers_.size() && of(first, end + 1, in_flight) <= limit) ++end;
+        ends[first] = end;
+    }
+    return ends;
+}
+
+} // namespace heddle
+
+#endif

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
 #include <heddle/base/error.hpp>
 #include <heddle/pipeline/layers.hpp>
 #include <heddle/theory/batch_split.hpp>
@@ -40,63 +41,19 @@ namespace detail {
 /// Follows what a stage uses back to where it comes from.
 class stage_cutter {
 public:
-    stage_cutter(indexed_program const& p, std::span<instruction const> program, operator_id first, operator_id end)
-        : program_(p), all_(program), first_(first), end_(end), maker_of_(p.tensors.size(), none) {
-        for (operator_id o = 0; o < p.operators.size(); ++o)
-            for (auto t : p.operators[o].results) maker_of_[t] = o;
-        for (std::size_t n = 0; n < all_.size(); ++n) {
-            auto const& i = all_[n];
-            if (i.what == instruction::kind::reshard) continue;
-            if (i.what != instruction::kind::compute) maker_.try_emplace({i.tensor, i.to}, n);
-            else
-                for (std::size_t k = 0; k < i.results.size(); ++k) maker_.try_emplace({p.operators[i.op].results[k], i.results[k]}, n);
-        }
-    }
+    stage_cutter(indexed_program const& p, std::span<instruction const> program, operator_id first, operator_id end);
 
-    stage_program cut() {
-        for (std::size_t n = 0; n < all_.size(); ++n)
-            if (auto const& i = all_[n]; i.what == instruction::kind::compute && is_here(i.op)) take(n);
-        auto leaving = values_across(program_, end_);
-        leaving.push_back(program_.loss);
-        for (auto t : leaving)
-            if (is_here(maker_of_[t])) out_.leave.emplace_back(t, held(t));
-        for (auto n : taken_) {
-            auto const& i = all_[n];
-            bool const is_source = i.what != instruction::kind::compute && program_.tensors[i.tensor].is_source();
-            (is_source ? out_.once : out_.each).push_back(i);
-        }
-        out_.enter.assign(enter_.begin(), enter_.end());
-        return std::move(out_);
-    }
+    stage_program cut();
 
 private:
     static constexpr operator_id none = std::numeric_limits<operator_id>::max();
 
     [[nodiscard]] bool is_here(operator_id o) const { return o >= first_ && o < end_; }
 
-    void take(std::size_t n) {
-        if (!taken_.insert(n).second) return;
-        auto const& i = all_[n];
-        if (i.what == instruction::kind::compute)
-            for (std::size_t k = 0; k < i.operands.size(); ++k) need(program_.operators[i.op].operands[k], i.operands[k]);
-        else if (i.what != instruction::kind::read) need(i.tensor, i.from);
-    }
-    void need(tensor_id t, form f) {
-        if (maker_of_[t] == none || is_here(maker_of_[t])) take(maker_.at({t, f}));
-        else if (f != canonical(form::mirrored(), program_.tensors[t])) enter_.emplace(t, f);
-    }
+    void take(std::size_t n);
+    void need(tensor_id t, form f);
     /// A form in which the stage has a value that it makes.
-    [[nodiscard]] form held(tensor_id t) const {
-        form const whole = canonical(form::mirrored(), program_.tensors[t]);
-        if (auto const found = maker_.find({t, whole}); found != maker_.end() && taken_.contains(found->second)) return whole;
-        for (auto n : taken_) {
-            auto const& i = all_[n];
-            if (i.what != instruction::kind::compute || i.op != maker_of_[t]) continue;
-            auto const& results = program_.operators[i.op].results;
-            return i.results[static_cast<std::size_t>(algorithm::find(results, t) - results.begin())];
-        }
-        return whole;
-    }
+    [[nodiscard]] form held(tensor_id t) const;
 
     indexed_program const& program_;
     std::span<instruction const> all_;
@@ -120,7 +77,77 @@ private:
 }
 
 /// The program in which every device does everything.
-[[nodiscard]] inline std::vector<instruction> undivided_program(indexed_program const& p) {
+[[nodiscard]] std::vector<instruction> undivided_program(indexed_program const& p);
+
+/// *Throws* `input_error` naming an operator or a tensor of which pipelines cannot run what a distributed program says: the batch cut among a group's
+/// devices, gradients from gathered factors, optimiser state alone in shards.
+void check_for_stages(indexed_program const& p, std::span<instruction const> program, batch_split const& batch);
+
+} // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle::detail {
+
+HEDDLE_INLINE stage_cutter::stage_cutter(indexed_program const& p, std::span<instruction const> program, operator_id first, operator_id end)
+    : program_(p), all_(program), first_(first), end_(end), maker_of_(p.tensors.size(), none) {
+    for (operator_id o = 0; o < p.operators.size(); ++o)
+        for (auto t : p.operators[o].results) maker_of_[t] = o;
+    for (std::size_t n = 0; n < all_.size(); ++n) {
+        auto const& i = all_[n];
+        if (i.what == instruction::kind::reshard) continue;
+        if (i.what != instruction::kind::compute) maker_.try_emplace({i.tensor, i.to}, n);
+        else
+            for (std::size_t k = 0; k < i.results.size(); ++k) maker_.try_emplace({p.operators[i.op].results[k], i.results[k]}, n);
+    }
+}
+
+HEDDLE_INLINE stage_program stage_cutter::cut() {
+    for (std::size_t n = 0; n < all_.size(); ++n)
+        if (auto const& i = all_[n]; i.what == instruction::kind::compute && is_here(i.op)) take(n);
+    auto leaving = values_across(program_, end_);
+    leaving.push_back(program_.loss);
+    for (auto t : leaving)
+        if (is_here(maker_of_[t])) out_.leave.emplace_back(t, held(t));
+    for (auto n : taken_) {
+        auto const& i = all_[n];
+        bool const is_source = i.what != instruction::kind::compute && program_.tensors[i.tensor].is_source();
+        (is_source ? out_.once : out_.each).push_back(i);
+    }
+    out_.enter.assign(enter_.begin(), enter_.end());
+    return std::move(out_);
+}
+
+HEDDLE_INLINE void stage_cutter::take(std::size_t n) {
+    if (!taken_.insert(n).second) return;
+    auto const& i = all_[n];
+    if (i.what == instruction::kind::compute)
+        for (std::size_t k = 0; k < i.operands.size(); ++k) need(program_.operators[i.op].operands[k], i.operands[k]);
+    else if (i.what != instruction::kind::read) need(i.tensor, i.from);
+}
+
+HEDDLE_INLINE void stage_cutter::need(tensor_id t, form f) {
+    if (maker_of_[t] == none || is_here(maker_of_[t])) take(maker_.at({t, f}));
+    else if (f != canonical(form::mirrored(), program_.tensors[t])) enter_.emplace(t, f);
+}
+
+HEDDLE_INLINE form stage_cutter::held(tensor_id t) const {
+    form const whole = canonical(form::mirrored(), program_.tensors[t]);
+    if (auto const found = maker_.find({t, whole}); found != maker_.end() && taken_.contains(found->second)) return whole;
+    for (auto n : taken_) {
+        auto const& i = all_[n];
+        if (i.what != instruction::kind::compute || i.op != maker_of_[t]) continue;
+        auto const& results = program_.operators[i.op].results;
+        return i.results[static_cast<std::size_t>(algorithm::find(results, t) - results.begin())];
+    }
+    return whole;
+}
+
+} // namespace heddle::detail
+
+namespace heddle {
+
+HEDDLE_INLINE std::vector<instruction> undivided_program(indexed_program const& p) {
     std::vector<instruction> all;
     auto const forms = [&](std::vector<tensor_id> const& tensors) {
         form_list whole;
@@ -138,9 +165,7 @@ private:
     return all;
 }
 
-/// *Throws* `input_error` naming an operator or a tensor of which pipelines cannot run what a distributed program says: the batch cut among a group's
-/// devices, gradients from gathered factors, optimiser state alone in shards.
-inline void check_for_stages(indexed_program const& p, std::span<instruction const> program, batch_split const& batch) {
+HEDDLE_INLINE void check_for_stages(indexed_program const& p, std::span<instruction const> program, batch_split const& batch) {
     auto const fail = [](std::string const& place, char const* problem) { throw input_error(place, std::string(problem) + ", which stages of a pipeline cannot run"); };
     for (auto const& i : program) {
         if (i.what == instruction::kind::compute) {
@@ -161,3 +186,5 @@ inline void check_for_stages(indexed_program const& p, std::span<instruction con
 }
 
 } // namespace heddle
+
+#endif

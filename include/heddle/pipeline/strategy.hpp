@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
 #include <heddle/pipeline/degrees.hpp>
 #include <heddle/pipeline/layer_assignment_problem.hpp>
 #include <heddle/pipeline/strategy_problem.hpp>
@@ -61,156 +62,34 @@ public:
     [[nodiscard]] std::size_t machine_of(std::size_t device) const { return machine_of_[device]; }
     [[nodiscard]] std::size_t type_of(std::size_t device) const { return problem_.machines[machine_of_[device]].type; }
 
-    [[nodiscard]] network_link link(std::size_t a, std::size_t b) const {
-        auto const &there = problem_.machines[machine_of_[a]], &here = problem_.machines[machine_of_[b]];
-        network_link result = machine_of_[a] == machine_of_[b] ? here.inside
-                                                               : network_link{std::min(there.outside.bandwidth, here.outside.bandwidth),
-                                                                              std::max(there.outside.latency, here.outside.latency)};
-        if (!problem_.bandwidths.empty()) result.bandwidth = problem_.bandwidths[a][b];
-        return result;
-    }
+    [[nodiscard]] network_link link(std::size_t a, std::size_t b) const;
 
     /// The problem that layer assignment solves for a placement: a stage is as slow, as full and as far from the next as in
     /// the copy where it is worst. Its cost is that of the pipeline where one copy is slowest in every stage and no
     /// boundary sets the pace.
-    [[nodiscard]] layer_assignment_problem assignment(device_placement const& at, std::int64_t micro_batch_size, std::int64_t micro_batches) const {
-        layer_assignment_problem out;
-        out.memory = layer_memories(at.degrees.tensor, micro_batch_size);
-        out.micro_batches = micro_batches;
-        std::map<std::vector<std::size_t>, std::size_t> kinds;
-        for (std::size_t stage = 0; stage < at.degrees.pipeline; ++stage) {
-            auto const types = types_of(at, stage);
-            auto const [kind, is_new] = kinds.emplace(types, out.times.size());
-            if (is_new) out.times.push_back(slowest_times(types, at.degrees.tensor, micro_batch_size));
-            out.devices.push_back({kind->second, limit(types)});
-            if (stage > 0) out.links.push_back(slowest_link(at, stage - 1));
-        }
-        return out;
-    }
+    [[nodiscard]] layer_assignment_problem assignment(device_placement const& at, std::int64_t micro_batch_size, std::int64_t micro_batches) const;
 
     /// *Precondition:* the strategy passes `check`.
-    [[nodiscard]] strategy_cost cost(strategy const& s) const {
-        auto const [pipeline, data, tensor] = s.degrees();
-        auto const layers = layer_memories(tensor, s.micro_batch_size);
-        stage_memory const memory(layers, false);
-        strategy_cost out;
-        for (std::size_t copy = 0; copy < data; ++copy) {
-            std::vector<seconds> stages, boundaries;
-            seconds sum, pace;
-            for (std::size_t stage = 0; stage < pipeline; ++stage) {
-                auto const type = type_of(s.placement.device(stage, copy, 0));
-                seconds time;
-                for (auto l = s.cuts[stage]; l < s.cuts[stage + 1]; ++l) time += problem_.time_on(type, tensor, l, s.micro_batch_size);
-                stages.push_back(time);
-                sum += time;
-                pace = std::max(pace, time);
-                if (stage == 0) continue;
-                auto const worst = slowest_link(s.placement, stage - 1, copy, copy + 1);
-                boundaries.push_back(transfer(worst, layers[s.cuts[stage]].input));
-                sum += boundaries.back();
-                pace = std::max(pace, boundaries.back());
-            }
-            seconds const time = static_cast<double>(s.micro_batches - 1) * pace + sum;
-            if (copy > 0 && time <= out.pipeline) continue;
-            out.pipeline = time;
-            out.stages = std::move(stages);
-            out.boundaries = std::move(boundaries);
-        }
-        seconds busy;
-        for (auto const& t : out.stages) busy += t;
-        if (out.pipeline.value > 0) out.bubble = 1 - static_cast<double>(s.micro_batches) * (busy / out.pipeline) / static_cast<double>(pipeline);
-        for (std::size_t stage = 0; stage < pipeline; ++stage) {
-            auto const held = one_f_one_b{}.in_flight(stage, {pipeline, s.micro_batches});
-            out.memory.push_back(memory.of(s.cuts[stage], s.cuts[stage + 1], held));
-            out.memory_limit.push_back(limit(types_of(s.placement, stage)));
-        }
-        out.synchronisation = synchronisation(s);
-        out.update = update(s);
-        out.total = out.pipeline + out.synchronisation + out.update;
-        return out;
-    }
+    [[nodiscard]] strategy_cost cost(strategy const& s) const;
 
     /// *Throws* `input_error` if the strategy is none of this problem.
-    void check(strategy const& s) const {
-        auto const fail = [](std::string const& place, std::string const& problem) { throw input_error("strategy, " + place, problem); };
-        auto const [pipeline, data, tensor] = s.degrees();
-        auto const number = [](auto n) { return std::to_string(n); };
-        if (pipeline * data * tensor != machine_of_.size())
-            fail("degrees", number(pipeline) + " x " + number(data) + " x " + number(tensor) + ", expected a product of " + number(machine_of_.size()) + " devices");
-        auto devices = s.placement.devices;
-        algorithm::sort(devices);
-        if (devices != megatron_placement(s.degrees()).devices) fail("placement", "expected every device once");
-        for (std::size_t unit = 0; unit < s.placement.devices.size(); unit += tensor) {
-            auto const machine = machine_of_[s.placement.devices[unit]];
-            for (std::size_t part = 1; part < tensor; ++part)
-                if (machine_of_[s.placement.devices[unit + part]] != machine) fail("placement", "a tensor group is on two machines, expected one: profiles are of one");
-            auto const& type = problem_.types[problem_.machines[machine].type];
-            if (!type.profiles.contains(tensor)) fail("degrees", "no profile of tensor degree " + number(tensor) + " on device type '" + type.name + "'");
-        }
-        if (pipeline > problem_.layer_count()) fail("degrees", number(pipeline) + " stages for " + number(problem_.layer_count()) + " layers: every stage needs one");
-        bool const rises = s.cuts.size() == pipeline + 1 && s.cuts.front() == 0 && s.cuts.back() == problem_.layer_count() &&
-                           std::ranges::adjacent_find(s.cuts, std::greater_equal<>{}) == s.cuts.end();
-        if (!rises) fail("cuts", "expected " + number(pipeline + 1) + " numbers that rise from 0 to " + number(problem_.layer_count()));
-        auto const copies = static_cast<std::int64_t>(data);
-        auto const samples = (problem_.global_batch + copies - 1) / copies;
-        if (s.micro_batch_size < 1 || s.micro_batches != (samples + s.micro_batch_size - 1) / s.micro_batch_size)
-            fail("micro-batches", number(s.micro_batches) + " of " + number(s.micro_batch_size) + ", expected just enough for " + number(samples) + " samples a copy");
-    }
+    void check(strategy const& s) const;
 
 private:
     [[nodiscard]] static seconds transfer(network_link const& over, bytes size) {
         return size.value > 0 ? over.latency + size / over.bandwidth : over.latency;
     }
-    [[nodiscard]] std::vector<layer_memory> layer_memories(std::size_t tensor, std::int64_t micro_batch_size) const {
-        auto const samples = static_cast<double>(micro_batch_size);
-        std::vector<layer_memory> out;
-        for (auto const& l : problem_.layers) out.push_back({l.kept.on(tensor), samples * l.saved.on(tensor), samples * l.input.on(tensor), tensor > 1 ? samples * l.buffer : bytes(0)});
-        return out;
-    }
+    [[nodiscard]] std::vector<layer_memory> layer_memories(std::size_t tensor, std::int64_t micro_batch_size) const;
     /// Those of a stage's devices, each once, rising.
-    [[nodiscard]] std::vector<std::size_t> types_of(device_placement const& at, std::size_t stage) const {
-        std::vector<std::size_t> types;
-        for (std::size_t copy = 0; copy < at.degrees.data; ++copy) types.push_back(type_of(at.device(stage, copy, 0)));
-        algorithm::sort(types);
-        types.erase(std::ranges::unique(types).begin(), types.end());
-        return types;
-    }
-    [[nodiscard]] layer_times slowest_times(std::vector<std::size_t> const& types, std::size_t tensor, std::int64_t micro_batch_size) const {
-        layer_times out{std::vector<seconds>(problem_.layer_count()), std::vector<seconds>(problem_.layer_count())};
-        for (auto const type : types)
-            for (std::size_t l = 0; l < problem_.layer_count(); ++l)
-                out.forward[l] = std::max(out.forward[l], problem_.time_on(type, tensor, l, micro_batch_size)); // both passes
-        return out;
-    }
-    [[nodiscard]] bytes limit(std::vector<std::size_t> const& types) const {
-        bytes least(std::numeric_limits<double>::infinity());
-        for (auto const type : types) least = std::min(least, problem_.types[type].memory);
-        return least;
-    }
+    [[nodiscard]] std::vector<std::size_t> types_of(device_placement const& at, std::size_t stage) const;
+    [[nodiscard]] layer_times slowest_times(std::vector<std::size_t> const& types, std::size_t tensor, std::int64_t micro_batch_size) const;
+    [[nodiscard]] bytes limit(std::vector<std::size_t> const& types) const;
     /// From a stage to the next, in the given copies.
-    [[nodiscard]] network_link slowest_link(device_placement const& at, std::size_t stage, std::size_t first_copy, std::size_t end_copy) const {
-        network_link worst{bytes_per_second(std::numeric_limits<double>::infinity()), seconds(0)};
-        for (auto copy = first_copy; copy < end_copy; ++copy)
-            for (std::size_t part = 0; part < at.degrees.tensor; ++part) {
-                auto const here = link(at.device(stage, copy, part), at.device(stage + 1, copy, part));
-                worst = {std::min(worst.bandwidth, here.bandwidth), std::max(worst.latency, here.latency)};
-            }
-        return worst;
-    }
+    [[nodiscard]] network_link slowest_link(device_placement const& at, std::size_t stage, std::size_t first_copy, std::size_t end_copy) const;
     [[nodiscard]] network_link slowest_link(device_placement const& at, std::size_t stage) const { return slowest_link(at, stage, 0, at.degrees.data); }
 
     /// Of the device whose layers' parameters take longest.
-    [[nodiscard]] seconds update(strategy const& s) const {
-        seconds longest;
-        for (std::size_t stage = 0; stage < s.degrees().pipeline; ++stage)
-            for (auto const type : types_of(s.placement, stage)) {
-                auto const& times = problem_.types[type].profiles.at(s.degrees().tensor).update;
-                seconds sum;
-                for (auto l = s.cuts[stage]; l < s.cuts[stage + 1] && !times.empty(); ++l) sum += times[l];
-                longest = std::max(longest, sum);
-            }
-        return longest;
-    }
+    [[nodiscard]] seconds update(strategy const& s) const;
 
     /// Devices that sum so many bytes, each.
     struct ring {
@@ -218,62 +97,15 @@ private:
         bytes size;
     };
 
-    [[nodiscard]] seconds synchronisation(strategy const& s) const {
-        auto const [pipeline, data, tensor] = s.degrees();
-        std::vector<ring> copies;
-        for (std::size_t stage = 0; stage < pipeline; ++stage)
-            for (std::size_t part = 0; part < tensor; ++part) copies.push_back({s.placement.data_group(stage, part), gradients(s, stage)});
-        seconds time = all_reduce(std::move(copies));
-        for (auto const& parameter : problem_.shared) {
-            std::vector<ring> stages;
-            for (std::size_t copy = 0; copy < data; ++copy)
-                for (std::size_t part = 0; part < tensor; ++part) {
-                    auto& users = stages.emplace_back(ring{{}, parameter.gradients.on(tensor)}).devices;
-                    for (std::size_t stage = 0; stage < pipeline; ++stage)
-                        if (uses(s, stage, parameter) > 0) users.push_back(s.placement.device(stage, copy, part));
-                }
-            time += all_reduce(std::move(stages));
-        }
-        return time;
-    }
+    [[nodiscard]] seconds synchronisation(strategy const& s) const;
     /// How many layers of a stage use a parameter.
     [[nodiscard]] static std::size_t uses(strategy const& s, std::size_t stage, shared_parameter const& parameter) {
         return static_cast<std::size_t>(algorithm::lower_bound(parameter.layers, s.cuts[stage + 1]) - algorithm::lower_bound(parameter.layers, s.cuts[stage]));
     }
     /// Of one device of a stage.
-    [[nodiscard]] bytes gradients(strategy const& s, std::size_t stage) const {
-        auto const tensor = s.degrees().tensor;
-        bytes size;
-        for (auto l = s.cuts[stage]; l < s.cuts[stage + 1]; ++l) size += problem_.layers[l].gradients.on(tensor);
-        for (auto const& parameter : problem_.shared)
-            if (auto const n = uses(s, stage, parameter); n > 1) size -= static_cast<double>(n - 1) * parameter.gradients.on(tensor);
-        return size;
-    }
+    [[nodiscard]] bytes gradients(strategy const& s, std::size_t stage) const;
     /// Of all-reduces at the same time, the slowest. A ring that spans machines enters and leaves each of them once.
-    [[nodiscard]] seconds all_reduce(std::vector<ring> rings) const {
-        std::erase_if(rings, [](ring const& r) { return r.devices.size() < 2 || !(r.size.value > 0); });
-        std::vector<std::size_t> leaving(problem_.machines.size());
-        for (auto& [devices, size] : rings) {
-            algorithm::sort(devices);
-            if (machine_of_[devices.front()] == machine_of_[devices.back()]) continue;
-            for (std::size_t i = 0; i < devices.size(); ++i)
-                if (auto const m = machine_of_[devices[i]]; i == 0 || machine_of_[devices[i - 1]] != m) ++leaving[m];
-        }
-        seconds slowest;
-        for (auto const& [devices, size] : rings) {
-            network_link worst{bytes_per_second(std::numeric_limits<double>::infinity()), seconds(0)};
-            for (std::size_t i = 0; i < devices.size(); ++i) {
-                auto const a = devices[i], b = devices[(i + 1) % devices.size()];
-                auto here = link(a, b);
-                if (machine_of_[a] != machine_of_[b])
-                    here.bandwidth = here.bandwidth / static_cast<double>(std::max(leaving[machine_of_[a]], leaving[machine_of_[b]]));
-                worst = {std::min(worst.bandwidth, here.bandwidth), std::max(worst.latency, here.latency)};
-            }
-            double const ranks = static_cast<double>(devices.size());
-            slowest = std::max(slowest, 2 * (ranks - 1) * transfer(worst, size / ranks));
-        }
-        return slowest;
-    }
+    [[nodiscard]] seconds all_reduce(std::vector<ring> rings) const;
 
     strategy_problem const& problem_;
     std::vector<std::size_t> machine_of_;
@@ -282,7 +114,210 @@ private:
 /// Time and memory of a strategy, fitting or not; infinite time where it needs a link that is not there.
 /// *Throws* `input_error` for a bad problem or a strategy that is none of it.
 /// *Complexity.* O(devices log copies + copies * layers).
-[[nodiscard]] inline strategy_cost evaluate(strategy_problem const& p, strategy const& s) {
+[[nodiscard]] strategy_cost evaluate(strategy_problem const& p, strategy const& s);
+
+} // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle {
+
+HEDDLE_INLINE network_link strategy_model::link(std::size_t a, std::size_t b) const {
+    auto const &there = problem_.machines[machine_of_[a]], &here = problem_.machines[machine_of_[b]];
+    network_link result = machine_of_[a] == machine_of_[b] ? here.inside
+                                                           : network_link{std::min(there.outside.bandwidth, here.outside.bandwidth),
+                                                                          std::max(there.outside.latency, here.outside.latency)};
+    if (!problem_.bandwidths.empty()) result.bandwidth = problem_.bandwidths[a][b];
+    return result;
+}
+
+HEDDLE_INLINE layer_assignment_problem strategy_model::assignment(device_placement const& at, std::int64_t micro_batch_size, std::int64_t micro_batches) const {
+    layer_assignment_problem out;
+    out.memory = layer_memories(at.degrees.tensor, micro_batch_size);
+    out.micro_batches = micro_batches;
+    std::map<std::vector<std::size_t>, std::size_t> kinds;
+    for (std::size_t stage = 0; stage < at.degrees.pipeline; ++stage) {
+        auto const types = types_of(at, stage);
+        auto const [kind, is_new] = kinds.emplace(types, out.times.size());
+        if (is_new) out.times.push_back(slowest_times(types, at.degrees.tensor, micro_batch_size));
+        out.devices.push_back({kind->second, limit(types)});
+        if (stage > 0) out.links.push_back(slowest_link(at, stage - 1));
+    }
+    return out;
+}
+
+HEDDLE_INLINE strategy_cost strategy_model::cost(strategy const& s) const {
+    auto const [pipeline, data, tensor] = s.degrees();
+    auto const layers = layer_memories(tensor, s.micro_batch_size);
+    stage_memory const memory(layers, false);
+    strategy_cost out;
+    for (std::size_t copy = 0; copy < data; ++copy) {
+        std::vector<seconds> stages, boundaries;
+        seconds sum, pace;
+        for (std::size_t stage = 0; stage < pipeline; ++stage) {
+            auto const type = type_of(s.placement.device(stage, copy, 0));
+            seconds time;
+            for (auto l = s.cuts[stage]; l < s.cuts[stage + 1]; ++l) time += problem_.time_on(type, tensor, l, s.micro_batch_size);
+            stages.push_back(time);
+            sum += time;
+            pace = std::max(pace, time);
+            if (stage == 0) continue;
+            auto const worst = slowest_link(s.placement, stage - 1, copy, copy + 1);
+            boundaries.push_back(transfer(worst, layers[s.cuts[stage]].input));
+            sum += boundaries.back();
+            pace = std::max(pace, boundaries.back());
+        }
+        seconds const time = static_cast<double>(s.micro_batches - 1) * pace + sum;
+        if (copy > 0 && time <= out.pipeline) continue;
+        out.pipeline = time;
+        out.stages = std::move(stages);
+        out.boundaries = std::move(boundaries);
+    }
+    seconds busy;
+    for (auto const& t : out.stages) busy += t;
+    if (out.pipeline.value > 0) out.bubble = 1 - static_cast<double>(s.micro_batches) * (busy / out.pipeline) / static_cast<double>(pipeline);
+    for (std::size_t stage = 0; stage < pipeline; ++stage) {
+        auto const held = one_f_one_b{}.in_flight(stage, {pipeline, s.micro_batches});
+        out.memory.push_back(memory.of(s.cuts[stage], s.cuts[stage + 1], held));
+        out.memory_limit.push_back(limit(types_of(s.placement, stage)));
+    }
+    out.synchronisation = synchronisation(s);
+    out.update = update(s);
+    out.total = out.pipeline + out.synchronisation + out.update;
+    return out;
+}
+
+HEDDLE_INLINE void strategy_model::check(strategy const& s) const {
+    auto const fail = [](std::string const& place, std::string const& problem) { throw input_error("strategy, " + place, problem); };
+    auto const [pipeline, data, tensor] = s.degrees();
+    auto const number = [](auto n) { return std::to_string(n); };
+    if (pipeline * data * tensor != machine_of_.size())
+        fail("degrees", number(pipeline) + " x " + number(data) + " x " + number(tensor) + ", expected a product of " + number(machine_of_.size()) + " devices");
+    auto devices = s.placement.devices;
+    algorithm::sort(devices);
+    if (devices != megatron_placement(s.degrees()).devices) fail("placement", "expected every device once");
+    for (std::size_t unit = 0; unit < s.placement.devices.size(); unit += tensor) {
+        auto const machine = machine_of_[s.placement.devices[unit]];
+        for (std::size_t part = 1; part < tensor; ++part)
+            if (machine_of_[s.placement.devices[unit + part]] != machine) fail("placement", "a tensor group is on two machines, expected one: profiles are of one");
+        auto const& type = problem_.types[problem_.machines[machine].type];
+        if (!type.profiles.contains(tensor)) fail("degrees", "no profile of tensor degree " + number(tensor) + " on device type '" + type.name + "'");
+    }
+    if (pipeline > problem_.layer_count()) fail("degrees", number(pipeline) + " stages for " + number(problem_.layer_count()) + " layers: every stage needs one");
+    bool const rises = s.cuts.size() == pipeline + 1 && s.cuts.front() == 0 && s.cuts.back() == problem_.layer_count() &&
+                       std::ranges::adjacent_find(s.cuts, std::greater_equal<>{}) == s.cuts.end();
+    if (!rises) fail("cuts", "expected " + number(pipeline + 1) + " numbers that rise from 0 to " + number(problem_.layer_count()));
+    auto const copies = static_cast<std::int64_t>(data);
+    auto const samples = (problem_.global_batch + copies - 1) / copies;
+    if (s.micro_batch_size < 1 || s.micro_batches != (samples + s.micro_batch_size - 1) / s.micro_batch_size)
+        fail("micro-batches", number(s.micro_batches) + " of " + number(s.micro_batch_size) + ", expected just enough for " + number(samples) + " samples a copy");
+}
+
+HEDDLE_INLINE std::vector<layer_memory> strategy_model::layer_memories(std::size_t tensor, std::int64_t micro_batch_size) const {
+    auto const samples = static_cast<double>(micro_batch_size);
+    std::vector<layer_memory> out;
+    for (auto const& l : problem_.layers) out.push_back({l.kept.on(tensor), samples * l.saved.on(tensor), samples * l.input.on(tensor), tensor > 1 ? samples * l.buffer : bytes(0)});
+    return out;
+}
+
+HEDDLE_INLINE std::vector<std::size_t> strategy_model::types_of(device_placement const& at, std::size_t stage) const {
+    std::vector<std::size_t> types;
+    for (std::size_t copy = 0; copy < at.degrees.data; ++copy) types.push_back(type_of(at.device(stage, copy, 0)));
+    algorithm::sort(types);
+    types.erase(std::ranges::unique(types).begin(), types.end());
+    return types;
+}
+
+HEDDLE_INLINE layer_times strategy_model::slowest_times(std::vector<std::size_t> const& types, std::size_t tensor, std::int64_t micro_batch_size) const {
+    layer_times out{std::vector<seconds>(problem_.layer_count()), std::vector<seconds>(problem_.layer_count())};
+    for (auto const type : types)
+        for (std::size_t l = 0; l < problem_.layer_count(); ++l)
+            out.forward[l] = std::max(out.forward[l], problem_.time_on(type, tensor, l, micro_batch_size)); // both passes
+    return out;
+}
+
+HEDDLE_INLINE bytes strategy_model::limit(std::vector<std::size_t> const& types) const {
+    bytes least(std::numeric_limits<double>::infinity());
+    for (auto const type : types) least = std::min(least, problem_.types[type].memory);
+    return least;
+}
+
+HEDDLE_INLINE network_link strategy_model::slowest_link(device_placement const& at, std::size_t stage, std::size_t first_copy, std::size_t end_copy) const {
+    network_link worst{bytes_per_second(std::numeric_limits<double>::infinity()), seconds(0)};
+    for (auto copy = first_copy; copy < end_copy; ++copy)
+        for (std::size_t part = 0; part < at.degrees.tensor; ++part) {
+            auto const here = link(at.device(stage, copy, part), at.device(stage + 1, copy, part));
+            worst = {std::min(worst.bandwidth, here.bandwidth), std::max(worst.latency, here.latency)};
+        }
+    return worst;
+}
+
+HEDDLE_INLINE seconds strategy_model::update(strategy const& s) const {
+    seconds longest;
+    for (std::size_t stage = 0; stage < s.degrees().pipeline; ++stage)
+        for (auto const type : types_of(s.placement, stage)) {
+            auto const& times = problem_.types[type].profiles.at(s.degrees().tensor).update;
+            seconds sum;
+            for (auto l = s.cuts[stage]; l < s.cuts[stage + 1] && !times.empty(); ++l) sum += times[l];
+            longest = std::max(longest, sum);
+        }
+    return longest;
+}
+
+HEDDLE_INLINE seconds strategy_model::synchronisation(strategy const& s) const {
+    auto const [pipeline, data, tensor] = s.degrees();
+    std::vector<ring> copies;
+    for (std::size_t stage = 0; stage < pipeline; ++stage)
+        for (std::size_t part = 0; part < tensor; ++part) copies.push_back({s.placement.data_group(stage, part), gradients(s, stage)});
+    seconds time = all_reduce(std::move(copies));
+    for (auto const& parameter : problem_.shared) {
+        std::vector<ring> stages;
+        for (std::size_t copy = 0; copy < data; ++copy)
+            for (std::size_t part = 0; part < tensor; ++part) {
+                auto& users = stages.emplace_back(ring{{}, parameter.gradients.on(tensor)}).devices;
+                for (std::size_t stage = 0; stage < pipeline; ++stage)
+                    if (uses(s, stage, parameter) > 0) users.push_back(s.placement.device(stage, copy, part));
+            }
+        time += all_reduce(std::move(stages));
+    }
+    return time;
+}
+
+HEDDLE_INLINE bytes strategy_model::gradients(strategy const& s, std::size_t stage) const {
+    auto const tensor = s.degrees().tensor;
+    bytes size;
+    for (auto l = s.cuts[stage]; l < s.cuts[stage + 1]; ++l) size += problem_.layers[l].gradients.on(tensor);
+    for (auto const& parameter : problem_.shared)
+        if (auto const n = uses(s, stage, parameter); n > 1) size -= static_cast<double>(n - 1) * parameter.gradients.on(tensor);
+    return size;
+}
+
+HEDDLE_INLINE seconds strategy_model::all_reduce(std::vector<ring> rings) const {
+    std::erase_if(rings, [](ring const& r) { return r.devices.size() < 2 || !(r.size.value > 0); });
+    std::vector<std::size_t> leaving(problem_.machines.size());
+    for (auto& [devices, size] : rings) {
+        algorithm::sort(devices);
+        if (machine_of_[devices.front()] == machine_of_[devices.back()]) continue;
+        for (std::size_t i = 0; i < devices.size(); ++i)
+            if (auto const m = machine_of_[devices[i]]; i == 0 || machine_of_[devices[i - 1]] != m) ++leaving[m];
+    }
+    seconds slowest;
+    for (auto const& [devices, size] : rings) {
+        network_link worst{bytes_per_second(std::numeric_limits<double>::infinity()), seconds(0)};
+        for (std::size_t i = 0; i < devices.size(); ++i) {
+            auto const a = devices[i], b = devices[(i + 1) % devices.size()];
+            auto here = link(a, b);
+            if (machine_of_[a] != machine_of_[b])
+                here.bandwidth = here.bandwidth / static_cast<double>(std::max(leaving[machine_of_[a]], leaving[machine_of_[b]]));
+            worst = {std::min(worst.bandwidth, here.bandwidth), std::max(worst.latency, here.latency)};
+        }
+        double const ranks = static_cast<double>(devices.size());
+        slowest = std::max(slowest, 2 * (ranks - 1) * transfer(worst, size / ranks));
+    }
+    return slowest;
+}
+
+HEDDLE_INLINE strategy_cost evaluate(strategy_problem const& p, strategy const& s) {
     validate(p);
     strategy_model const model(p);
     model.check(s);
@@ -290,3 +325,5 @@ private:
 }
 
 } // namespace heddle
+
+#endif

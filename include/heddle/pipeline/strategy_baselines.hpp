@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
 #include <heddle/pipeline/placement.hpp>
 #include <heddle/pipeline/strategy.hpp>
 #include <heddle/search/anneal.hpp>
@@ -22,14 +23,35 @@
 namespace heddle {
 
 /// As equal numbers of layers as can be, more in the first stages. *Precondition:* 0 < stages <= layers.
-[[nodiscard]] inline std::vector<std::size_t> uniform_cuts(std::size_t layers, std::size_t stages) {
+[[nodiscard]] std::vector<std::size_t> uniform_cuts(std::size_t layers, std::size_t stages);
+
+/// The least gradients, hence parameters, in the stage that has most. *Precondition:* 0 < stages <= layers.
+[[nodiscard]] std::vector<std::size_t> parameter_cuts(strategy_problem const& p, std::size_t stages);
+
+enum class layer_balance : unsigned char { count, parameters };
+
+/// Megatron's strategies: for every micro-batch size, tensor groups inside machines, of the degrees that fit memory those with
+/// the smallest tensor * pipeline, the smaller tensor degree of equal ones, its own placement, layers balanced as said.
+/// By micro-batch size; those found in time. *Throws* `input_error`. *Reference.* AMP section 4.1.
+[[nodiscard]] std::vector<strategy> megatron_strategies(strategy_problem const& p, layer_balance balance, search::deadline const& until = search::deadline());
+
+/// A shape, an order of machines, an order of axes and cuts, each drawn evenly; fitting memory or not.
+/// *Throws* `input_error`.
+[[nodiscard]] strategy random_strategy(strategy_problem const& p, search::random_stream& random);
+
+} // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle {
+
+HEDDLE_INLINE std::vector<std::size_t> uniform_cuts(std::size_t layers, std::size_t stages) {
     std::vector<std::size_t> cuts(stages + 1);
     for (std::size_t s = 0; s < stages; ++s) cuts[s + 1] = cuts[s] + layers / stages + (s < layers % stages ? 1 : 0);
     return cuts;
 }
 
-/// The least gradients, hence parameters, in the stage that has most. *Precondition:* 0 < stages <= layers.
-[[nodiscard]] inline std::vector<std::size_t> parameter_cuts(strategy_problem const& p, std::size_t stages) {
+HEDDLE_INLINE std::vector<std::size_t> parameter_cuts(strategy_problem const& p, std::size_t stages) {
     search::partition_problem problem;
     problem.kinds.assign(stages, 0);
     problem.largest_weight = 1;
@@ -38,12 +60,7 @@ namespace heddle {
     return search::partition(problem).cuts;
 }
 
-enum class layer_balance : unsigned char { count, parameters };
-
-/// Megatron's strategies: for every micro-batch size, tensor groups inside machines, of the degrees that fit memory those with
-/// the smallest tensor * pipeline, the smaller tensor degree of equal ones, its own placement, layers balanced as said.
-/// By micro-batch size; those found in time. *Throws* `input_error`. *Reference.* AMP section 4.1.
-[[nodiscard]] inline std::vector<strategy> megatron_strategies(strategy_problem const& p, layer_balance balance, search::deadline const& until = search::deadline()) {
+HEDDLE_INLINE std::vector<strategy> megatron_strategies(strategy_problem const& p, layer_balance balance, search::deadline const& until) {
     validate(p);
     strategy_model const model(p);
     auto const usable = p.usable_degrees();
@@ -64,9 +81,7 @@ enum class layer_balance : unsigned char { count, parameters };
     return out;
 }
 
-/// A shape, an order of machines, an order of axes and cuts, each drawn evenly; fitting memory or not.
-/// *Throws* `input_error`.
-[[nodiscard]] inline strategy random_strategy(strategy_problem const& p, search::random_stream& random) {
+HEDDLE_INLINE strategy random_strategy(strategy_problem const& p, search::random_stream& random) {
     validate(p);
     auto shapes = all_shapes(p.device_count(), p.global_batch);
     auto const usable = p.usable_degrees();
@@ -89,3 +104,5 @@ enum class layer_balance : unsigned char { count, parameters };
 }
 
 } // namespace heddle
+
+#endif

@@ -3,6 +3,7 @@
 /// @brief How fast strategies of one shape can be at most, wherever their stages are placed.
 #pragma once
 
+#include <heddle/base/definitions.hpp>
 #include <heddle/pipeline/layer_assignment.hpp>
 #include <heddle/pipeline/strategy.hpp>
 
@@ -21,7 +22,22 @@ struct shape_bound {
 namespace detail {
 
 /// Of any link that may limit a ring of gradients: one between machines if copies and parts do not fit one.
-inline bytes_per_second best_ring_bandwidth(strategy_problem const& p, parallel_degrees d) {
+bytes_per_second best_ring_bandwidth(strategy_problem const& p, parallel_degrees d);
+
+} // namespace detail
+
+/// As if every stage ran each layer on the fastest type, had the most memory of all and were next to the others, and as if
+/// gradients, a shared parameter's counted once, were equal in all stages and went over the best link there is. *Precondition:* the tensor degree is profiled on
+/// the type of every machine. *Complexity.* That of `assign_layers`.
+[[nodiscard]] shape_bound bound_shape(strategy_model const& model, parallel_shape const& grid);
+
+} // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle::detail {
+
+HEDDLE_INLINE bytes_per_second best_ring_bandwidth(strategy_problem const& p, parallel_degrees d) {
     bytes_per_second best(0);
     for (auto const& row : p.bandwidths)
         for (auto const b : row) best = std::max(best, b);
@@ -33,12 +49,11 @@ inline bytes_per_second best_ring_bandwidth(strategy_problem const& p, parallel_
     return best;
 }
 
-} // namespace detail
+} // namespace heddle::detail
 
-/// As if every stage ran each layer on the fastest type, had the most memory of all and were next to the others, and as if
-/// gradients, a shared parameter's counted once, were equal in all stages and went over the best link there is. *Precondition:* the tensor degree is profiled on
-/// the type of every machine. *Complexity.* That of `assign_layers`.
-[[nodiscard]] inline shape_bound bound_shape(strategy_model const& model, parallel_shape const& grid) {
+namespace heddle {
+
+HEDDLE_INLINE shape_bound bound_shape(strategy_model const& model, parallel_shape const& grid) {
     auto const& p = model.problem();
     auto const& [degrees, size, passes] = grid;
     layer_assignment_problem relaxed = model.assignment(megatron_placement(degrees), size, passes);
@@ -65,3 +80,5 @@ inline bytes_per_second best_ring_bandwidth(strategy_problem const& p, parallel_
 }
 
 } // namespace heddle
+
+#endif

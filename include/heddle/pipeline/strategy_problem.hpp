@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
 #include <heddle/base/error.hpp>
 #include <heddle/base/quantity.hpp>
 #include <heddle/cluster/cluster.hpp>
@@ -91,31 +92,61 @@ struct strategy_problem {
         return std::accumulate(machines.begin(), machines.end(), std::size_t{0}, [](std::size_t n, auto const& m) { return n + m.devices; });
     }
     /// The machine of every device.
-    [[nodiscard]] std::vector<std::size_t> machine_of_device() const {
-        std::vector<std::size_t> of;
-        for (std::size_t m = 0; m < machines.size(); ++m) of.insert(of.end(), machines[m].devices, m);
-        return of;
-    }
+    [[nodiscard]] std::vector<std::size_t> machine_of_device() const;
     /// Of a layer's forward and backward pass over a micro-batch. *Precondition:* the degree is profiled on the type.
-    [[nodiscard]] seconds time_on(std::size_t type, std::size_t degree, std::size_t layer, std::int64_t micro_batch) const {
-        auto const& profile = types[type].profiles.at(degree);
-        seconds const sample = profile.layers[layer], fixed = profile.fixed.empty() ? std::min(sample, types[type].launch) : profile.fixed[layer];
-        return profile.scale * (fixed + static_cast<double>(micro_batch) * (sample - fixed));
-    }
+    [[nodiscard]] seconds time_on(std::size_t type, std::size_t degree, std::size_t layer, std::int64_t micro_batch) const;
     /// Tensor degrees that divide every machine and are profiled on all types of its machines, rising.
-    [[nodiscard]] std::vector<std::size_t> usable_degrees() const {
-        std::vector<std::size_t> usable;
-        for (auto const& [degree, profile] : types[machines.front().type].profiles)
-            if (algorithm::all_of(machines, [&](auto const& m) { return m.devices % degree == 0 && types[m.type].profiles.contains(degree); }))
-                usable.push_back(degree);
-        return usable;
-    }
+    [[nodiscard]] std::vector<std::size_t> usable_degrees() const;
 };
 
 namespace detail {
 
 /// The first device that no path of links joins to device 0, or the number of devices.
-inline std::size_t first_unreachable(std::vector<std::vector<bytes_per_second>> const& bandwidths) {
+std::size_t first_unreachable(std::vector<std::vector<bytes_per_second>> const& bandwidths);
+
+void check_bandwidths(std::vector<std::vector<bytes_per_second>> const& bandwidths, std::size_t devices);
+
+} // namespace detail
+
+/// *Throws* `input_error` naming the first thing in the problem that cannot be.
+void validate(strategy_problem const& p);
+
+/// The problem with profiles of the given tensor degrees added where a type lacks them: between the next degrees on either
+/// side, linear in the logarithms of degree and time. Never done unasked: a profile guessed is not a profile.
+/// *Throws* `input_error` naming type and degree where there are not two such.
+[[nodiscard]] strategy_problem interpolate_degrees(strategy_problem p, std::vector<std::size_t> const& degrees);
+
+} // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle {
+
+HEDDLE_INLINE std::vector<std::size_t> strategy_problem::machine_of_device() const {
+    std::vector<std::size_t> of;
+    for (std::size_t m = 0; m < machines.size(); ++m) of.insert(of.end(), machines[m].devices, m);
+    return of;
+}
+
+HEDDLE_INLINE seconds strategy_problem::time_on(std::size_t type, std::size_t degree, std::size_t layer, std::int64_t micro_batch) const {
+    auto const& profile = types[type].profiles.at(degree);
+    seconds const sample = profile.layers[layer], fixed = profile.fixed.empty() ? std::min(sample, types[type].launch) : profile.fixed[layer];
+    return profile.scale * (fixed + static_cast<double>(micro_batch) * (sample - fixed));
+}
+
+HEDDLE_INLINE std::vector<std::size_t> strategy_problem::usable_degrees() const {
+    std::vector<std::size_t> usable;
+    for (auto const& [degree, profile] : types[machines.front().type].profiles)
+        if (algorithm::all_of(machines, [&](auto const& m) { return m.devices % degree == 0 && types[m.type].profiles.contains(degree); }))
+            usable.push_back(degree);
+    return usable;
+}
+
+} // namespace heddle
+
+namespace heddle::detail {
+
+HEDDLE_INLINE std::size_t first_unreachable(std::vector<std::vector<bytes_per_second>> const& bandwidths) {
     std::size_t const n = bandwidths.size();
     std::vector<bool> reached(n);
     std::vector<std::size_t> open{0};
@@ -132,7 +163,7 @@ inline std::size_t first_unreachable(std::vector<std::vector<bytes_per_second>> 
     return static_cast<std::size_t>(algorithm::find(reached, false) - reached.begin());
 }
 
-inline void check_bandwidths(std::vector<std::vector<bytes_per_second>> const& bandwidths, std::size_t devices) {
+HEDDLE_INLINE void check_bandwidths(std::vector<std::vector<bytes_per_second>> const& bandwidths, std::size_t devices) {
     auto const fail = [](std::string const& place, std::string const& problem) { throw input_error("bandwidths" + place, problem); };
     auto const at = [](std::size_t a, std::size_t b) { return ", devices " + std::to_string(a) + " and " + std::to_string(b); };
     if (bandwidths.size() != devices) fail("", std::to_string(bandwidths.size()) + " rows, expected one per device, " + std::to_string(devices));
@@ -148,10 +179,11 @@ inline void check_bandwidths(std::vector<std::vector<bytes_per_second>> const& b
     if (auto const lost = first_unreachable(bandwidths); lost < devices) fail("", "no links lead from device 0 to device " + std::to_string(lost));
 }
 
-} // namespace detail
+} // namespace heddle::detail
 
-/// *Throws* `input_error` naming the first thing in the problem that cannot be.
-inline void validate(strategy_problem const& p) {
+namespace heddle {
+
+HEDDLE_INLINE void validate(strategy_problem const& p) {
     auto const fail = [](std::string const& place, std::string const& problem) { throw input_error(place, problem); };
     auto const check_amount = [&](std::string const& place, double x) {
         if (!(x >= 0 && x <= 1e100)) fail(place, std::to_string(x) + ", expected a number from 0 to 1e100");
@@ -224,10 +256,7 @@ inline void validate(strategy_problem const& p) {
     if (!p.bandwidths.empty()) detail::check_bandwidths(p.bandwidths, devices);
 }
 
-/// The problem with profiles of the given tensor degrees added where a type lacks them: between the next degrees on either
-/// side, linear in the logarithms of degree and time. Never done unasked: a profile guessed is not a profile.
-/// *Throws* `input_error` naming type and degree where there are not two such.
-[[nodiscard]] inline strategy_problem interpolate_degrees(strategy_problem p, std::vector<std::size_t> const& degrees) {
+HEDDLE_INLINE strategy_problem interpolate_degrees(strategy_problem p, std::vector<std::size_t> const& degrees) {
     validate(p);
     for (auto& type : p.types) {
         auto const measured = type.profiles;
@@ -255,3 +284,5 @@ inline void validate(strategy_problem const& p) {
 }
 
 } // namespace heddle
+
+#endif

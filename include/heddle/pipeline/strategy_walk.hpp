@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
 #include <heddle/pipeline/layer_assignment.hpp>
 #include <heddle/pipeline/placement.hpp>
 #include <heddle/pipeline/strategy.hpp>
@@ -22,15 +23,8 @@
 namespace heddle {
 
 /// The strategy that a placement of a shape makes with its layers assigned for the fastest pipeline, if there is one that fits.
-[[nodiscard]] inline std::optional<strategy> assign_strategy(strategy_model const& model, parallel_shape const& grid, device_placement placement,
-                                                             layer_assignment_options const& o = {}) {
-    auto const problem = model.assignment(placement, grid.micro_batch_size, grid.micro_batches);
-    bool const joined = algorithm::all_of(problem.links, [](auto const& link) { return link.bandwidth.value > 0; });
-    if (!joined) return {};
-    auto found = assign_layers(problem, o);
-    if (found.cuts.empty()) return {};
-    return strategy{std::move(placement), grid.micro_batch_size, grid.micro_batches, std::move(found.cuts)};
-}
+[[nodiscard]] std::optional<strategy> assign_strategy(strategy_model const& model, parallel_shape const& grid, device_placement placement,
+                                                             layer_assignment_options const& o = {});
 
 /// Walks over shapes, orders of machines and tilings, layers assigned afresh in every state (AMP, Algorithm 2).
 /// *Lifetime:* refers to model and shapes; there is one shape at least.
@@ -48,55 +42,20 @@ public:
     }
 
     /// The first shape; machines as they are numbered, copies of a stage together.
-    [[nodiscard]] state initial() const {
-        state s{first_, std::vector<std::size_t>(model_.problem().machines.size()), {}};
-        std::iota(s.machines.begin(), s.machines.end(), std::size_t{0});
-        reset_heights(s);
-        return s;
-    }
+    [[nodiscard]] state initial() const;
 
     /// One of: another shape that shares the tensor or the data degree; two machines exchanged; a stage's block turned.
-    [[nodiscard]] state neighbour(state s, search::random_stream& random) const {
-        switch (random.below(3)) {
-        case 0: change_shape(s, random); break;
-        case 1: std::swap(s.machines[random.below(s.machines.size())], s.machines[random.below(s.machines.size())]); break;
-        default: {
-            auto const choices = divisors(static_cast<std::int64_t>(shapes_[s.shape].degrees.data));
-            s.heights[random.below(s.heights.size())] = static_cast<std::size_t>(choices[random.below(choices.size())]);
-        }
-        }
-        return s;
-    }
+    [[nodiscard]] state neighbour(state s, search::random_stream& random) const;
 
-    [[nodiscard]] double cost(state const& s) const {
-        auto const found = decode(s);
-        return found ? model_.cost(*found).total.value : std::numeric_limits<double>::infinity();
-    }
+    [[nodiscard]] double cost(state const& s) const;
 
     /// The strategy of a state, if blocks and layers fit.
-    [[nodiscard]] std::optional<strategy> decode(state const& s) const {
-        auto const& grid = shapes_[s.shape];
-        auto placement = spaces_.at(grid.degrees.tensor).tile(grid.degrees, s.machines, s.heights);
-        if (!placement) return {};
-        return assign_strategy(model_, grid, *std::move(placement));
-    }
+    [[nodiscard]] std::optional<strategy> decode(state const& s) const;
 
 private:
-    void change_shape(state& s, search::random_stream& random) const {
-        auto const old = shapes_[s.shape].degrees;
-        bool const keep_tensor = random.below(2) == 0;
-        std::vector<std::size_t> near;
-        for (std::size_t i = 0; i < shapes_.size(); ++i)
-            if (keep_tensor ? shapes_[i].degrees.tensor == old.tensor : shapes_[i].degrees.data == old.data) near.push_back(i);
-        s.shape = near[random.below(near.size())];
-        if (shapes_[s.shape].degrees != old) reset_heights(s);
-    }
+    void change_shape(state& s, search::random_stream& random) const;
     /// As many copies on a machine as divide both, so that blocks fit where machines are alike.
-    void reset_heights(state& s) const {
-        auto const& degrees = shapes_[s.shape].degrees;
-        auto const units = model_.problem().machines.front().devices / degrees.tensor;
-        s.heights.assign(degrees.pipeline, std::gcd(units, degrees.data));
-    }
+    void reset_heights(state& s) const;
 
     strategy_model const& model_;
     std::span<parallel_shape const> shapes_;
@@ -108,3 +67,68 @@ private:
 static_assert(search::annealing_problem<strategy_walk>);
 
 } // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle {
+
+HEDDLE_INLINE std::optional<strategy> assign_strategy(strategy_model const& model, parallel_shape const& grid, device_placement placement,
+                                                             layer_assignment_options const& o) {
+    auto const problem = model.assignment(placement, grid.micro_batch_size, grid.micro_batches);
+    bool const joined = algorithm::all_of(problem.links, [](auto const& link) { return link.bandwidth.value > 0; });
+    if (!joined) return {};
+    auto found = assign_layers(problem, o);
+    if (found.cuts.empty()) return {};
+    return strategy{std::move(placement), grid.micro_batch_size, grid.micro_batches, std::move(found.cuts)};
+}
+
+HEDDLE_INLINE strategy_walk::state strategy_walk::initial() const {
+    state s{first_, std::vector<std::size_t>(model_.problem().machines.size()), {}};
+    std::iota(s.machines.begin(), s.machines.end(), std::size_t{0});
+    reset_heights(s);
+    return s;
+}
+
+HEDDLE_INLINE strategy_walk::state strategy_walk::neighbour(state s, search::random_stream& random) const {
+    switch (random.below(3)) {
+    case 0: change_shape(s, random); break;
+    case 1: std::swap(s.machines[random.below(s.machines.size())], s.machines[random.below(s.machines.size())]); break;
+    default: {
+        auto const choices = divisors(static_cast<std::int64_t>(shapes_[s.shape].degrees.data));
+        s.heights[random.below(s.heights.size())] = static_cast<std::size_t>(choices[random.below(choices.size())]);
+    }
+    }
+    return s;
+}
+
+HEDDLE_INLINE double strategy_walk::cost(state const& s) const {
+    auto const found = decode(s);
+    return found ? model_.cost(*found).total.value : std::numeric_limits<double>::infinity();
+}
+
+HEDDLE_INLINE std::optional<strategy> strategy_walk::decode(state const& s) const {
+    auto const& grid = shapes_[s.shape];
+    auto placement = spaces_.at(grid.degrees.tensor).tile(grid.degrees, s.machines, s.heights);
+    if (!placement) return {};
+    return assign_strategy(model_, grid, *std::move(placement));
+}
+
+HEDDLE_INLINE void strategy_walk::change_shape(state& s, search::random_stream& random) const {
+    auto const old = shapes_[s.shape].degrees;
+    bool const keep_tensor = random.below(2) == 0;
+    std::vector<std::size_t> near;
+    for (std::size_t i = 0; i < shapes_.size(); ++i)
+        if (keep_tensor ? shapes_[i].degrees.tensor == old.tensor : shapes_[i].degrees.data == old.data) near.push_back(i);
+    s.shape = near[random.below(near.size())];
+    if (shapes_[s.shape].degrees != old) reset_heights(s);
+}
+
+HEDDLE_INLINE void strategy_walk::reset_heights(state& s) const {
+    auto const& degrees = shapes_[s.shape].degrees;
+    auto const units = model_.problem().machines.front().devices / degrees.tensor;
+    s.heights.assign(degrees.pipeline, std::gcd(units, degrees.data));
+}
+
+} // namespace heddle
+
+#endif

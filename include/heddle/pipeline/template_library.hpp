@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
 #include <heddle/base/error.hpp>
 #include <heddle/pipeline/template_plan.hpp>
 #include <heddle/pipeline/template_problem.hpp>
@@ -74,22 +75,7 @@ public:
 
     /// The fastest combination for the machines of each type that are left, of equally fast ones one that uses most; without templates where none can hold the model.
     /// *Throws* `input_error` if these are not machines of the cluster. *Complexity.* O(types + machines).
-    [[nodiscard]] template_combination find(std::span<std::size_t const> survivors) const {
-        if (survivors.size() != limits_.size())
-            throw input_error("template library", std::to_string(survivors.size()) + " types, expected " + std::to_string(limits_.size()));
-        std::size_t set = 0;
-        for (std::size_t t = 0; t < survivors.size(); ++t) {
-            if (survivors[t] > limits_[t])
-                throw input_error("template library, type " + std::to_string(t),
-                                  std::to_string(survivors[t]) + " machines, expected " + std::to_string(limits_[t]) + " at the most");
-            set += survivors[t] * strides_[t];
-        }
-        template_combination out;
-        out.rate = best_[set].rate;
-        for (; best_[set].number != none; set = best_[set].rest) out.templates.push_back(best_[set].number);
-        out.idle = machines_of(set);
-        return out;
-    }
+    [[nodiscard]] template_combination find(std::span<std::size_t const> survivors) const;
 
 private:
     static constexpr std::size_t none = std::numeric_limits<std::size_t>::max();
@@ -99,26 +85,9 @@ private:
         std::size_t used = 0, number = none, rest = 0;
     };
 
-    [[nodiscard]] std::vector<std::size_t> machines_of(std::size_t set) const {
-        std::vector<std::size_t> machines;
-        for (std::size_t t = 0; t < limits_.size(); ++t) machines.push_back(set / strides_[t] % (limits_[t] + 1));
-        return machines;
-    }
+    [[nodiscard]] std::vector<std::size_t> machines_of(std::size_t set) const;
 
-    void combine(std::size_t count, std::vector<std::size_t> const& numbers) {
-        best_.resize(count);
-        for (std::size_t set = 1; set < count; ++set) {
-            auto const machines = machines_of(set);
-            for (std::size_t n = 0; n < templates_.size() && numbers[n] <= set; ++n) {
-                if (!algorithm::equal(templates_[n].machines, machines, std::less_equal())) continue;
-                auto const rest = set - numbers[n];
-                std::size_t used = best_[rest].used;
-                for (auto const m : templates_[n].machines) used += m;
-                entry const found{rates_[n] + best_[rest].rate, used, n, rest};
-                if (std::pair(found.rate, used) > std::pair(best_[set].rate, best_[set].used)) best_[set] = found;
-            }
-        }
-    }
+    void combine(std::size_t count, std::vector<std::size_t> const& numbers);
 
     /// Machines of each type, and what one of them counts in a set's number.
     std::vector<std::size_t> limits_, strides_;
@@ -128,3 +97,49 @@ private:
 };
 
 } // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle {
+
+HEDDLE_INLINE template_combination template_library::find(std::span<std::size_t const> survivors) const {
+    if (survivors.size() != limits_.size())
+        throw input_error("template library", std::to_string(survivors.size()) + " types, expected " + std::to_string(limits_.size()));
+    std::size_t set = 0;
+    for (std::size_t t = 0; t < survivors.size(); ++t) {
+        if (survivors[t] > limits_[t])
+            throw input_error("template library, type " + std::to_string(t),
+                              std::to_string(survivors[t]) + " machines, expected " + std::to_string(limits_[t]) + " at the most");
+        set += survivors[t] * strides_[t];
+    }
+    template_combination out;
+    out.rate = best_[set].rate;
+    for (; best_[set].number != none; set = best_[set].rest) out.templates.push_back(best_[set].number);
+    out.idle = machines_of(set);
+    return out;
+}
+
+HEDDLE_INLINE std::vector<std::size_t> template_library::machines_of(std::size_t set) const {
+    std::vector<std::size_t> machines;
+    for (std::size_t t = 0; t < limits_.size(); ++t) machines.push_back(set / strides_[t] % (limits_[t] + 1));
+    return machines;
+}
+
+HEDDLE_INLINE void template_library::combine(std::size_t count, std::vector<std::size_t> const& numbers) {
+    best_.resize(count);
+    for (std::size_t set = 1; set < count; ++set) {
+        auto const machines = machines_of(set);
+        for (std::size_t n = 0; n < templates_.size() && numbers[n] <= set; ++n) {
+            if (!algorithm::equal(templates_[n].machines, machines, std::less_equal())) continue;
+            auto const rest = set - numbers[n];
+            std::size_t used = best_[rest].used;
+            for (auto const m : templates_[n].machines) used += m;
+            entry const found{rates_[n] + best_[rest].rate, used, n, rest};
+            if (std::pair(found.rate, used) > std::pair(best_[set].rate, best_[set].used)) best_[set] = found;
+        }
+    }
+}
+
+} // namespace heddle
+
+#endif

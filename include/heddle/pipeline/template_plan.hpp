@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
 #include <heddle/base/quantity.hpp>
 #include <heddle/pipeline/layer_assignment.hpp>
 #include <heddle/pipeline/schedule.hpp>
@@ -40,13 +41,7 @@ struct template_statistics {
     std::size_t states = 0, intervals = 0, cells = 0;
     double seconds = 0;
 
-    template_statistics& operator+=(template_statistics const& other) {
-        states += other.states;
-        intervals += other.intervals;
-        cells += other.cells;
-        seconds += other.seconds;
-        return *this;
-    }
+    template_statistics& operator+=(template_statistics const& other);
 };
 
 /// The bound is infinite where there is no template.
@@ -65,54 +60,13 @@ struct pipeline_template : search::outcome<seconds> {
 namespace detail {
 
 /// The problem that is left where the devices of each stage are known.
-inline layer_assignment_problem fixed_devices(template_problem const& p, std::span<template_stage const> stages) {
-    layer_assignment_problem q;
-    q.memory = p.memory;
-    q.micro_batches = p.micro_batches;
-    std::vector<stage_kind> kinds;
-    for (auto const& s : stages) {
-        auto const known = algorithm::find_if(kinds, [&](auto const& k) { return k.type == s.type && k.devices == s.devices; });
-        q.devices.push_back({static_cast<std::size_t>(known - kinds.begin()), p.types[s.type].memory_limit * static_cast<double>(s.devices)});
-        if (known != kinds.end()) continue;
-        kinds.push_back({s.type, s.devices});
-        auto const& on = p.types[s.type].times;
-        auto& times = q.times.emplace_back();
-        for (std::size_t l = 0; l < p.layer_count(); ++l) {
-            auto const all_reduce = p.all_reduce_time(s.type, l, s.devices);
-            times.forward.push_back(on.forward[l] / static_cast<double>(s.devices) + all_reduce);
-            times.backward.push_back(on.backward[l] / static_cast<double>(s.devices) + all_reduce);
-        }
-    }
-    return q;
-}
+layer_assignment_problem fixed_devices(template_problem const& p, std::span<template_stage const> stages);
 
 /// Numbers the machines, given that stages which share one follow each other.
-inline void number_machines(template_problem const& p, std::vector<template_stage>& stages) {
-    std::vector<std::size_t> taken(p.types.size());
-    for (auto& s : stages) {
-        s.machine = taken[s.type] / p.types[s.type].devices_per_machine;
-        taken[s.type] += s.devices;
-    }
-}
+void number_machines(template_problem const& p, std::vector<template_stage>& stages);
 
 /// Why no template holds the layers.
-inline void explain(template_problem const& p, stage_kinds const& kinds, std::int64_t in_flight, pipeline_template& out) {
-    stage_memory const memory(p.memory, false);
-    bytes most(-1);
-    stage_kind largest;
-    for (auto const& k : kinds.all())
-        if (auto const limit = p.types[k.type].memory_limit * static_cast<double>(k.devices); limit > most) { most = limit; largest = k; }
-    char text[160];
-    for (std::size_t l = 0; l < p.layer_count(); ++l) {
-        auto const needed = memory.of(l, l + 1, in_flight);
-        if (needed <= most) continue;
-        out.shortage = memory_shortage{0, l, l + 1, needed, most};
-        std::snprintf(text, sizeof text, "layer %zu needs %.4g GB even in a last stage, of the %.4g GB that the largest, %zu of ", l, needed.value / 1e9, most.value / 1e9, largest.devices);
-        out.reason = text + ("'" + p.types[largest.type].name + "', has");
-        return;
-    }
-    out.reason = "no order of the machines has memory for all layers in its stages";
-}
+void explain(template_problem const& p, stage_kinds const& kinds, std::int64_t in_flight, pipeline_template& out);
 
 /// What an iteration takes with stages of these times, by the schedule's formula.
 template <pipeline_schedule Schedule>
@@ -154,3 +108,70 @@ template <pipeline_schedule Schedule = one_f_one_b>
 }
 
 } // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle {
+
+HEDDLE_INLINE template_statistics& template_statistics::operator+=(template_statistics const& other) {
+    states += other.states;
+    intervals += other.intervals;
+    cells += other.cells;
+    seconds += other.seconds;
+    return *this;
+}
+
+} // namespace heddle
+
+namespace heddle::detail {
+
+HEDDLE_INLINE layer_assignment_problem fixed_devices(template_problem const& p, std::span<template_stage const> stages) {
+    layer_assignment_problem q;
+    q.memory = p.memory;
+    q.micro_batches = p.micro_batches;
+    std::vector<stage_kind> kinds;
+    for (auto const& s : stages) {
+        auto const known = algorithm::find_if(kinds, [&](auto const& k) { return k.type == s.type && k.devices == s.devices; });
+        q.devices.push_back({static_cast<std::size_t>(known - kinds.begin()), p.types[s.type].memory_limit * static_cast<double>(s.devices)});
+        if (known != kinds.end()) continue;
+        kinds.push_back({s.type, s.devices});
+        auto const& on = p.types[s.type].times;
+        auto& times = q.times.emplace_back();
+        for (std::size_t l = 0; l < p.layer_count(); ++l) {
+            auto const all_reduce = p.all_reduce_time(s.type, l, s.devices);
+            times.forward.push_back(on.forward[l] / static_cast<double>(s.devices) + all_reduce);
+            times.backward.push_back(on.backward[l] / static_cast<double>(s.devices) + all_reduce);
+        }
+    }
+    return q;
+}
+
+HEDDLE_INLINE void number_machines(template_problem const& p, std::vector<template_stage>& stages) {
+    std::vector<std::size_t> taken(p.types.size());
+    for (auto& s : stages) {
+        s.machine = taken[s.type] / p.types[s.type].devices_per_machine;
+        taken[s.type] += s.devices;
+    }
+}
+
+HEDDLE_INLINE void explain(template_problem const& p, stage_kinds const& kinds, std::int64_t in_flight, pipeline_template& out) {
+    stage_memory const memory(p.memory, false);
+    bytes most(-1);
+    stage_kind largest;
+    for (auto const& k : kinds.all())
+        if (auto const limit = p.types[k.type].memory_limit * static_cast<double>(k.devices); limit > most) { most = limit; largest = k; }
+    char text[160];
+    for (std::size_t l = 0; l < p.layer_count(); ++l) {
+        auto const needed = memory.of(l, l + 1, in_flight);
+        if (needed <= most) continue;
+        out.shortage = memory_shortage{0, l, l + 1, needed, most};
+        std::snprintf(text, sizeof text, "layer %zu needs %.4g GB even in a last stage, of the %.4g GB that the largest, %zu of ", l, needed.value / 1e9, most.value / 1e9, largest.devices);
+        out.reason = text + ("'" + p.types[largest.type].name + "', has");
+        return;
+    }
+    out.reason = "no order of the machines has memory for all layers in its stages";
+}
+
+} // namespace heddle::detail
+
+#endif

@@ -3,6 +3,7 @@
 /// @brief A profile of layers on several types of devices, and the machines to make a pipeline of.
 #pragma once
 
+#include <heddle/base/definitions.hpp>
 #include <heddle/base/error.hpp>
 #include <heddle/base/quantity.hpp>
 #include <heddle/pipeline/layer_assignment_problem.hpp>
@@ -48,40 +49,19 @@ struct template_problem {
     std::vector<std::string> layer_names{};
 
     [[nodiscard]] std::size_t layer_count() const { return memory.size(); }
-    [[nodiscard]] std::size_t machine_count() const {
-        std::size_t n = 0;
-        for (auto const& t : types) n += t.device_count() > 0 ? t.machines : 0;
-        return n;
-    }
+    [[nodiscard]] std::size_t machine_count() const;
     /// Whether templates leave machines out.
     [[nodiscard]] bool leaves_out() const { return machine_count() > layer_count(); }
-    [[nodiscard]] std::size_t device_count() const {
-        std::size_t n = 0;
-        for (auto const& t : types) n += t.device_count();
-        return n;
-    }
+    [[nodiscard]] std::size_t device_count() const;
     /// Whether a stage may have the next `group` devices of a machine, `taken` of which are in other stages already.
-    [[nodiscard]] bool may_take(std::size_t type, std::size_t taken, std::size_t group) const {
-        std::size_t block = types[type].devices_per_machine;
-        if (group == 0 || taken + group > block) return false;
-        if (split == machine_split::free) return true;
-        while (block > group && block % 2 == 0) block /= 2;
-        return block == group && taken % group == 0;
-    }
+    [[nodiscard]] bool may_take(std::size_t type, std::size_t taken, std::size_t group) const;
     [[nodiscard]] seconds all_reduce_time(std::size_t type, std::size_t layer, std::size_t group) const {
         return group == 1 ? seconds(0) : types[type].all_reduce.at(group)[layer];
     }
     /// Forward and backward pass of a layer on a group of devices of one machine.
-    [[nodiscard]] seconds time_on(std::size_t type, std::size_t layer, std::size_t group) const {
-        auto const& on = types[type].times;
-        return (on.forward[layer] + on.backward[layer]) / static_cast<double>(group) + 2 * all_reduce_time(type, layer, group);
-    }
+    [[nodiscard]] seconds time_on(std::size_t type, std::size_t layer, std::size_t group) const;
     /// Of all layers, one after the other, on one device.
-    [[nodiscard]] seconds time_on(std::size_t type) const {
-        seconds sum;
-        for (std::size_t l = 0; l < layer_count(); ++l) sum += time_on(type, l, 1);
-        return sum;
-    }
+    [[nodiscard]] seconds time_on(std::size_t type) const;
 };
 
 /// A stage: the layers [first, end) on a group of devices of one machine, of which each type numbers its own.
@@ -94,7 +74,51 @@ struct template_stage {
 namespace detail {
 
 /// *Throws* `input_error` naming the place. Types without machines need no profile.
-inline void check(template_problem const& p) {
+void check(template_problem const& p);
+
+} // namespace detail
+} // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle {
+
+HEDDLE_INLINE std::size_t template_problem::machine_count() const {
+    std::size_t n = 0;
+    for (auto const& t : types) n += t.device_count() > 0 ? t.machines : 0;
+    return n;
+}
+
+HEDDLE_INLINE std::size_t template_problem::device_count() const {
+    std::size_t n = 0;
+    for (auto const& t : types) n += t.device_count();
+    return n;
+}
+
+HEDDLE_INLINE bool template_problem::may_take(std::size_t type, std::size_t taken, std::size_t group) const {
+    std::size_t block = types[type].devices_per_machine;
+    if (group == 0 || taken + group > block) return false;
+    if (split == machine_split::free) return true;
+    while (block > group && block % 2 == 0) block /= 2;
+    return block == group && taken % group == 0;
+}
+
+HEDDLE_INLINE seconds template_problem::time_on(std::size_t type, std::size_t layer, std::size_t group) const {
+    auto const& on = types[type].times;
+    return (on.forward[layer] + on.backward[layer]) / static_cast<double>(group) + 2 * all_reduce_time(type, layer, group);
+}
+
+HEDDLE_INLINE seconds template_problem::time_on(std::size_t type) const {
+    seconds sum;
+    for (std::size_t l = 0; l < layer_count(); ++l) sum += time_on(type, l, 1);
+    return sum;
+}
+
+} // namespace heddle
+
+namespace heddle::detail {
+
+HEDDLE_INLINE void check(template_problem const& p) {
     auto const fail = [](std::string const& place, std::string const& problem) { throw input_error("template, " + place, problem); };
     auto const layers = p.layer_count();
     auto const check_row = [&](std::vector<seconds> const& row, std::string const& place) {
@@ -126,5 +150,6 @@ inline void check(template_problem const& p) {
     }
 }
 
-} // namespace detail
-} // namespace heddle
+} // namespace heddle::detail
+
+#endif

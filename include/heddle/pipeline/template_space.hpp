@@ -3,6 +3,7 @@
 /// @brief Pipeline templates as a search problem, built from the last stage to the first.
 #pragma once
 
+#include <heddle/base/definitions.hpp>
 #include <heddle/pipeline/device_walk.hpp>
 #include <heddle/pipeline/schedule.hpp>
 #include <heddle/pipeline/stage_kinds.hpp>
@@ -34,12 +35,7 @@ struct template_cuts {
     std::vector<std::pair<std::size_t, std::size_t>> spans;
 
     /// Every layer a position, stages as long as they like.
-    static template_cuts all(std::size_t layers, stage_kinds const& kinds) {
-        template_cuts cuts;
-        for (std::size_t l = 0; l <= layers; ++l) cuts.layers.push_back(l);
-        cuts.spans.assign(kinds.all().size(), {1, layers});
-        return cuts;
-    }
+    static template_cuts all(std::size_t layers, stage_kinds const& kinds);
 };
 
 /// A levelled problem whose goals are the templates that use all devices, but for machines that may be left out, and end at the given cuts.
@@ -137,3 +133,18 @@ struct std::hash<heddle::template_search_state> {
         return (s.devices * 0x9e3779b97f4a7c15u) ^ (s.position * 0xbf58476d1ce4e5b9u);
     }
 };
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle {
+
+HEDDLE_INLINE template_cuts template_cuts::all(std::size_t layers, stage_kinds const& kinds) {
+    template_cuts cuts;
+    for (std::size_t l = 0; l <= layers; ++l) cuts.layers.push_back(l);
+    cuts.spans.assign(kinds.all().size(), {1, layers});
+    return cuts;
+}
+
+} // namespace heddle
+
+#endif

@@ -3,6 +3,7 @@
 /// @brief The program that a plan is of, from its model's.
 #pragma once
 
+#include <heddle/base/definitions.hpp>
 #include <heddle/plan/plan.hpp>
 #include <heddle/theory/rescale.hpp>
 
@@ -11,10 +12,20 @@
 namespace heddle {
 
 /// A model's program with the batch and the element type that were planned. *Throws* `input_error` as `with_batch_size`.
-[[nodiscard]] inline program as_planned(program p, provenance const& from) {
+[[nodiscard]] program as_planned(program p, provenance const& from);
+
+} // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle {
+
+HEDDLE_INLINE program as_planned(program p, provenance const& from) {
     if (from.batch) p = with_batch_size(p, *from.batch);
     if (from.type) p = p.retyped(*from.type);
     return p;
 }
 
 } // namespace heddle
+
+#endif

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
 #include <heddle/cost/alike_devices.hpp>
 #include <heddle/cost/atoms.hpp>
 #include <heddle/cost/duplex.hpp>
@@ -23,20 +24,10 @@
 namespace heddle {
 
 /// A model with a class of its own for every device, in the cluster's order.
-[[nodiscard]] inline cost_model per_device_model(cluster const& c, element_type main, bytes bucket = {}) {
-    std::vector<device_class> classes;
-    auto const types = c.devices();
-    auto const sizes = c.group_sizes();
-    for (std::size_t d = 0; d < types.size(); ++d) classes.push_back({types[d], 1, sizes[d]});
-    return cost_model(c, std::move(classes), main, bucket);
-}
+[[nodiscard]] cost_model per_device_model(cluster const& c, element_type main, bytes bucket = {});
 
 /// The element type that most of a plan's work is done in.
-[[nodiscard]] inline element_type main_type(plan const& p) {
-    std::array<double, element_type_count> work{};
-    for (auto const& s : p.steps) work[static_cast<std::size_t>(s.step.type)] += s.step.forward.operations.value;
-    return static_cast<element_type>(algorithm::max_element(work) - work.begin());
-}
+[[nodiscard]] element_type main_type(plan const& p);
 
 /// The model that a plan is priced with.
 [[nodiscard]] inline cost_model per_device_model(cluster const& c, plan const& p) { return per_device_model(c, main_type(p), p.provenance.training.bucket); }
@@ -52,43 +43,10 @@ struct charged_bytes {
 };
 
 /// What `evaluate` takes the plan's transfers to carry, by kind of collective, in the unit of `traffic`.
-[[nodiscard]] inline std::array<charged_bytes, collective_count> charged_traffic(plan const& p) {
-    std::array<charged_bytes, collective_count> charged{};
-    auto const shares = shares_of(p);
-    double times = 1;
-    auto const add = [&](transfer_list const& transfers, bytes charged_bytes::*direction) {
-        for (auto const& t : transfers) charged[static_cast<std::size_t>(t.kind)].*direction += payload(t, static_cast<int>(p.devices.size()), shares) * times;
-    };
-    for (auto const& s : p.steps) {
-        times = s.step.once ? 1 : p.provenance.training.micro_batches;
-        add(s.step.forward_transfers, &charged_bytes::forward);
-        add(s.step.backward_transfers, &charged_bytes::backward);
-        times = 1;
-        add(s.step.deferred_transfers, &charged_bytes::gradient);
-        add(s.step.update_transfers, &charged_bytes::gradient);
-    }
-    return charged;
-}
+[[nodiscard]] std::array<charged_bytes, collective_count> charged_traffic(plan const& p);
 
 /// What a plan's cost charges for each step inside its device groups, summed over them, in bytes of the group's tensors.
-[[nodiscard]] inline std::array<bytes, inside_step_count> charged_inside(plan const& p) {
-    std::array<bytes, inside_step_count> charged{};
-    auto const shares = shares_of(p);
-    for (std::size_t d = 0; d < p.devices.size(); ++d) {
-        if (p.devices[d].group_size == 1) continue;
-        auto const share = [&](share_ref ref) { return ref.is_split() ? shares(ref)[d] : 1; };
-        for (auto const& s : p.steps) {
-            for_each_transfer(s.step, [&](transfer const& t) {
-                charged[static_cast<std::size_t>(t.before)] += t.size * share(t.from);
-                charged[static_cast<std::size_t>(t.after)] += t.size * share(t.to);
-            });
-            for (auto const* list : {&s.step.inside_forward, &s.step.inside_backward, &s.step.inside_update})
-                for (auto const& t : *list) charged[static_cast<std::size_t>(t.kind)] += t.whole + t.split * share(s.step.share);
-        }
-    }
-    charged[static_cast<std::size_t>(inside_step::none)] = {};
-    return charged;
-}
+[[nodiscard]] std::array<bytes, inside_step_count> charged_inside(plan const& p);
 
 namespace detail {
 
@@ -115,7 +73,101 @@ template <class Accumulator>
 }
 
 /// Of micro-batches in turn: computation as if nothing were communicated, then what collectives add to it, forward ones first.
-[[nodiscard]] inline time_terms time_of(duplex const& clock, std::span<step_cost const> steps, std::span<std::size_t const> stages) {
+[[nodiscard]] time_terms time_of(duplex const& clock, std::span<step_cost const> steps, std::span<std::size_t const> stages);
+
+} // namespace detail
+
+struct plan_cost {
+    time_terms time;
+    std::vector<memory_terms> memory;
+    /// Whether every device holds what it must.
+    bool fits = true;
+};
+
+/// A plan's devices on a cluster, those that are alike as one class: their prices and the shares of one of each.
+/// *Precondition:* the plan is for as many devices.
+struct plan_devices {
+    alike_devices alike;
+    cost_model model;
+    integral_shares shares;
+
+    plan_devices(plan const& p, cluster const& c)
+        : alike(parted(p, c)), model(c, alike.classes, main_type(p), p.provenance.training.bucket), shares({}, cuts_of(p, alike.first_devices())) {}
+
+private:
+    static alike_devices parted(plan const& p, cluster const& c);
+    static std::vector<atom_class> cuts_of(plan const& p, std::vector<std::size_t> const& devices);
+};
+
+/// Prices a plan, on the cluster it was made for or on another one with as many devices.
+/// Throws `input_error` if the numbers of devices differ, or the cluster has device groups and the plan is not made for any.
+[[nodiscard]] plan_cost evaluate(plan const& p, cluster const& c);
+
+/// The events of one iteration of a plan.
+[[nodiscard]] timeline run_serial(plan const& p, cluster const& c);
+
+} // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle {
+
+HEDDLE_INLINE cost_model per_device_model(cluster const& c, element_type main, bytes bucket) {
+    std::vector<device_class> classes;
+    auto const types = c.devices();
+    auto const sizes = c.group_sizes();
+    for (std::size_t d = 0; d < types.size(); ++d) classes.push_back({types[d], 1, sizes[d]});
+    return cost_model(c, std::move(classes), main, bucket);
+}
+
+HEDDLE_INLINE element_type main_type(plan const& p) {
+    std::array<double, element_type_count> work{};
+    for (auto const& s : p.steps) work[static_cast<std::size_t>(s.step.type)] += s.step.forward.operations.value;
+    return static_cast<element_type>(algorithm::max_element(work) - work.begin());
+}
+
+HEDDLE_INLINE std::array<charged_bytes, collective_count> charged_traffic(plan const& p) {
+    std::array<charged_bytes, collective_count> charged{};
+    auto const shares = shares_of(p);
+    double times = 1;
+    auto const add = [&](transfer_list const& transfers, bytes charged_bytes::*direction) {
+        for (auto const& t : transfers) charged[static_cast<std::size_t>(t.kind)].*direction += payload(t, static_cast<int>(p.devices.size()), shares) * times;
+    };
+    for (auto const& s : p.steps) {
+        times = s.step.once ? 1 : p.provenance.training.micro_batches;
+        add(s.step.forward_transfers, &charged_bytes::forward);
+        add(s.step.backward_transfers, &charged_bytes::backward);
+        times = 1;
+        add(s.step.deferred_transfers, &charged_bytes::gradient);
+        add(s.step.update_transfers, &charged_bytes::gradient);
+    }
+    return charged;
+}
+
+HEDDLE_INLINE std::array<bytes, inside_step_count> charged_inside(plan const& p) {
+    std::array<bytes, inside_step_count> charged{};
+    auto const shares = shares_of(p);
+    for (std::size_t d = 0; d < p.devices.size(); ++d) {
+        if (p.devices[d].group_size == 1) continue;
+        auto const share = [&](share_ref ref) { return ref.is_split() ? shares(ref)[d] : 1; };
+        for (auto const& s : p.steps) {
+            for_each_transfer(s.step, [&](transfer const& t) {
+                charged[static_cast<std::size_t>(t.before)] += t.size * share(t.from);
+                charged[static_cast<std::size_t>(t.after)] += t.size * share(t.to);
+            });
+            for (auto const* list : {&s.step.inside_forward, &s.step.inside_backward, &s.step.inside_update})
+                for (auto const& t : *list) charged[static_cast<std::size_t>(t.kind)] += t.whole + t.split * share(s.step.share);
+        }
+    }
+    charged[static_cast<std::size_t>(inside_step::none)] = {};
+    return charged;
+}
+
+} // namespace heddle
+
+namespace heddle::detail {
+
+HEDDLE_INLINE time_terms time_of(duplex const& clock, std::span<step_cost const> steps, std::span<std::size_t const> stages) {
     enum { nothing, forward, backward, all };
     duplex::label ends[4];
     for (int which = nothing; which <= all; ++which) {
@@ -143,44 +195,26 @@ template <class Accumulator>
     return time;
 }
 
-} // namespace detail
+} // namespace heddle::detail
 
-struct plan_cost {
-    time_terms time;
-    std::vector<memory_terms> memory;
-    /// Whether every device holds what it must.
-    bool fits = true;
-};
+namespace heddle {
 
-/// A plan's devices on a cluster, those that are alike as one class: their prices and the shares of one of each.
-/// *Precondition:* the plan is for as many devices.
-struct plan_devices {
-    alike_devices alike;
-    cost_model model;
-    integral_shares shares;
+HEDDLE_INLINE alike_devices plan_devices::parted(plan const& p, cluster const& c) {
+    alike_devices result(c);
+    for (auto const& cut : p.cuts) result.refine(cut.counts);
+    return result;
+}
 
-    plan_devices(plan const& p, cluster const& c)
-        : alike(parted(p, c)), model(c, alike.classes, main_type(p), p.provenance.training.bucket), shares({}, cuts_of(p, alike.first_devices())) {}
-
-private:
-    static alike_devices parted(plan const& p, cluster const& c) {
-        alike_devices result(c);
-        for (auto const& cut : p.cuts) result.refine(cut.counts);
-        return result;
+HEDDLE_INLINE std::vector<atom_class> plan_devices::cuts_of(plan const& p, std::vector<std::size_t> const& devices) {
+    std::vector<atom_class> cuts;
+    for (auto const& cut : p.cuts) {
+        auto& mine = cuts.emplace_back(atom_class{cut.atoms, cut.members, {}, cut.segment});
+        for (auto d : devices) mine.counts.push_back(cut.counts[d]);
     }
-    static std::vector<atom_class> cuts_of(plan const& p, std::vector<std::size_t> const& devices) {
-        std::vector<atom_class> cuts;
-        for (auto const& cut : p.cuts) {
-            auto& mine = cuts.emplace_back(atom_class{cut.atoms, cut.members, {}, cut.segment});
-            for (auto d : devices) mine.counts.push_back(cut.counts[d]);
-        }
-        return cuts;
-    }
-};
+    return cuts;
+}
 
-/// Prices a plan, on the cluster it was made for or on another one with as many devices.
-/// Throws `input_error` if the numbers of devices differ, or the cluster has device groups and the plan is not made for any.
-[[nodiscard]] inline plan_cost evaluate(plan const& p, cluster const& c) {
+HEDDLE_INLINE plan_cost evaluate(plan const& p, cluster const& c) {
     if (auto const count = c.devices().size(); count != p.devices.size())
         throw input_error("cluster '" + c.name + "'", "has " + std::to_string(count) + " devices, the plan is for " +
                           std::to_string(p.devices.size()) + ", expected as many");
@@ -237,8 +271,7 @@ private:
     return cost;
 }
 
-/// The events of one iteration of a plan.
-[[nodiscard]] inline timeline run_serial(plan const& p, cluster const& c) {
+HEDDLE_INLINE timeline run_serial(plan const& p, cluster const& c) {
     std::vector<step> steps;
     for (auto const& s : p.steps) steps.push_back(s.step);
     auto const model = per_device_model(c, p);
@@ -249,3 +282,5 @@ private:
 }
 
 } // namespace heddle
+
+#endif

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
 #include <heddle/base/error.hpp>
 #include <heddle/cluster/cluster.hpp>
 #include <heddle/cost/atoms.hpp>
@@ -32,11 +33,7 @@ struct wrong_figure { std::string text; };
 inline void require_figure(bool good, std::string const& problem) {
     if (!good) throw wrong_figure{problem};
 }
-[[nodiscard]] inline std::string in_words(double v, char const* unit) {
-    char text[48];
-    std::snprintf(text, sizeof text, "%.9g%s", v, unit);
-    return text;
-}
+[[nodiscard]] std::string in_words(double v, char const* unit);
 /// To rounding, that of a difference of terms up to `of`.
 [[nodiscard]] inline bool is_near(double a, double b, double of = 0) {
     return a == b || std::abs(a - b) <= std::max(1e-9 * std::max(std::abs(a), std::abs(b)), 1e-12 * of);
@@ -76,12 +73,7 @@ void check_status(Plan const& p) {
 /// Devices of one type have one limit.
 class one_limit_per_type {
 public:
-    void check(std::string const& type, bytes limit, std::string const& device) {
-        require_figure(limit.value > 0, device + ": its memory limit is no positive number");
-        auto const [known, is_new] = limits_.try_emplace(type, limit);
-        require_figure(is_new || known->second == limit, device + ": its memory limit is " + in_words(limit.value, " bytes") + ", that of another " + type + " " +
-                                                              in_words(known->second.value, " bytes"));
-    }
+    void check(std::string const& type, bytes limit, std::string const& device);
 
 private:
     std::map<std::string, bytes> limits_;
@@ -90,16 +82,8 @@ private:
 /// A limit is the cluster's, or lower, as asked for: then it is one for all.
 class limits_of_cluster {
 public:
-    void add(std::string const& device, bytes said, bytes theirs) {
-        devices_.push_back({device, said, theirs});
-        if (said < theirs && (!asked_ || said < *asked_)) asked_ = said;
-    }
-    void check() const {
-        for (auto const& [device, said, theirs] : devices_) {
-            bytes const expected = asked_ ? std::min(*asked_, theirs) : theirs;
-            require_near(said.value, expected.value, 0, device + ": its memory limit", " bytes");
-        }
-    }
+    void add(std::string const& device, bytes said, bytes theirs);
+    void check() const;
 
 private:
     struct limit { std::string device; bytes said, theirs; };
@@ -108,7 +92,82 @@ private:
 };
 
 /// Devices like a plan's, all as fast as each other: what they hold does not depend on that.
-[[nodiscard]] inline cluster stand_in_for(plan const& p) {
+[[nodiscard]] cluster stand_in_for(plan const& p);
+
+/// Whether each count is its ratio's part of the atoms, or next to it: rounding moves less than an atom, and carries what is owed to the next class.
+[[nodiscard]] bool follow_ratios(plan const& p);
+
+/// The plan with shares as its ratios have them, and collectives in whichever way is best there.
+[[nodiscard]] plan as_rounded(plan rounded);
+
+/// The pair that was kept is one of those that were priced.
+[[nodiscard]] inline bool is_in_trajectory(plan const& p) {
+    return algorithm::any_of(p.trajectory, [&](trajectory_point const& t) { return t.cost && is_near(*t.cost, p.cost()) && t.ratios == p.ratios; });
+}
+
+/// Where more is moved, for memory or for time, shares as the ratios have them do not fit, or were priced too and are dearer, which takes a cluster to see.
+void check_ratios(plan const& p, cluster const& like);
+void check_moved(plan const& p, cluster const& c);
+
+/// The terms of a step's price that have collectives to come from; no term is negative.
+void check_signs(plan const& p);
+
+/// Whether each gather says how its shards move, as they do in every plan that was made for a cluster. Buffers depend on that.
+[[nodiscard]] bool is_decided(plan const& p);
+
+void check_memory(plan const& p, std::vector<memory_terms> const& found, bool with_buffers);
+
+void check_own_figures(plan const& p);
+
+} // namespace detail
+
+/// Whether the figures of a plan agree with its steps and with each other: memory by term and device, within its limits; counts with ratios; bounds
+/// and status with the cost; no time of collectives that are not there. Seconds need a cluster.
+/// *Precondition.* `verify` of the plan's program, or a reader, has passed it. *Complexity.* That of `evaluate`.
+[[nodiscard]] inline verification verify_figures(plan const& p) {
+    return detail::verified([&] { detail::check_own_figures(p); });
+}
+
+/// The same, and whether the plan is for the devices of the cluster, in their order and within their memory, and each of its times and bytes is
+/// what the cluster's prices give.
+[[nodiscard]] verification verify_figures(plan const& p, cluster const& c);
+
+/// The fields of a plan's file that nobody can derive from the plan, its model and its cluster: what a search says of all that it did not choose, and, where
+/// no cluster is given, what it costs.
+[[nodiscard]] std::vector<std::string> claims_of(plan const& p, bool has_cluster);
+
+} // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle::detail {
+
+HEDDLE_INLINE std::string in_words(double v, char const* unit) {
+    char text[48];
+    std::snprintf(text, sizeof text, "%.9g%s", v, unit);
+    return text;
+}
+
+HEDDLE_INLINE void one_limit_per_type::check(std::string const& type, bytes limit, std::string const& device) {
+    require_figure(limit.value > 0, device + ": its memory limit is no positive number");
+    auto const [known, is_new] = limits_.try_emplace(type, limit);
+    require_figure(is_new || known->second == limit, device + ": its memory limit is " + in_words(limit.value, " bytes") + ", that of another " + type + " " +
+                                                          in_words(known->second.value, " bytes"));
+}
+
+HEDDLE_INLINE void limits_of_cluster::add(std::string const& device, bytes said, bytes theirs) {
+    devices_.push_back({device, said, theirs});
+    if (said < theirs && (!asked_ || said < *asked_)) asked_ = said;
+}
+
+HEDDLE_INLINE void limits_of_cluster::check() const {
+    for (auto const& [device, said, theirs] : devices_) {
+        bytes const expected = asked_ ? std::min(*asked_, theirs) : theirs;
+        require_near(said.value, expected.value, 0, device + ": its memory limit", " bytes");
+    }
+}
+
+HEDDLE_INLINE cluster stand_in_for(plan const& p) {
     cluster c;
     c.name = "the plan's devices";
     for (auto const& d : p.devices) {
@@ -123,8 +182,7 @@ private:
     return c;
 }
 
-/// Whether each count is its ratio's part of the atoms, or next to it: rounding moves less than an atom, and carries what is owed to the next class.
-[[nodiscard]] inline bool follow_ratios(plan const& p) {
+HEDDLE_INLINE bool follow_ratios(plan const& p) {
     return algorithm::all_of(p.cuts, [&](atom_class const& cut) {
         auto const& ratios = p.ratios.at(cut.segment);
         for (std::size_t d = 0; d < ratios.size(); ++d)
@@ -133,8 +191,7 @@ private:
     });
 }
 
-/// The plan with shares as its ratios have them, and collectives in whichever way is best there.
-[[nodiscard]] inline plan as_rounded(plan rounded) {
+HEDDLE_INLINE plan as_rounded(plan rounded) {
     for (auto& row : rounded.ratios) { // to one, however many atoms there are
         double const total = std::accumulate(row.begin(), row.end(), 0.0);
         for (double& ratio : row) ratio /= total;
@@ -144,26 +201,20 @@ private:
     return rounded;
 }
 
-/// The pair that was kept is one of those that were priced.
-[[nodiscard]] inline bool is_in_trajectory(plan const& p) {
-    return algorithm::any_of(p.trajectory, [&](trajectory_point const& t) { return t.cost && is_near(*t.cost, p.cost()) && t.ratios == p.ratios; });
-}
-
-/// Where more is moved, for memory or for time, shares as the ratios have them do not fit, or were priced too and are dearer, which takes a cluster to see.
-inline void check_ratios(plan const& p, cluster const& like) {
+HEDDLE_INLINE void check_ratios(plan const& p, cluster const& like) {
     bool const was_priced = is_in_trajectory(p);
     if (!follow_ratios(p) && !was_priced)
         require_figure(!evaluate(as_rounded(p), like).fits, "the counts of a cut are not what the ratios give, rounded, though that would fit into memory");
     require_figure(p.trajectory.empty() || was_priced, "no point of the trajectory has the plan's ratios and cost");
 }
-inline void check_moved(plan const& p, cluster const& c) {
+
+HEDDLE_INLINE void check_moved(plan const& p, cluster const& c) {
     if (follow_ratios(p)) return;
     auto const rounded = evaluate(as_rounded(p), c);
     require_figure(!rounded.fits || rounded.time.total() >= p.cost() * (1 - 1e-9), "the counts of a cut are not what the ratios give, rounded, though that would fit and be cheaper");
 }
 
-/// The terms of a step's price that have collectives to come from; no term is negative.
-inline void check_signs(plan const& p) {
+HEDDLE_INLINE void check_signs(plan const& p) {
     auto const has = [&](transfer_list step::*direction) { return algorithm::any_of(p.steps, [&](plan_step const& s) { return !(s.step.*direction).empty(); }); };
     double const cost = p.cost();
     auto const check = [&](char const* name, double term, bool may_be) {
@@ -177,14 +228,13 @@ inline void check_signs(plan const& p) {
     check("the update", p.time.update, true);
 }
 
-/// Whether each gather says how its shards move, as they do in every plan that was made for a cluster. Buffers depend on that.
-[[nodiscard]] inline bool is_decided(plan const& p) {
+HEDDLE_INLINE bool is_decided(plan const& p) {
     bool result = true;
     for (auto const& s : p.steps) for_each_transfer(s.step, [&](transfer const& t) { result = result && (t.how || !has_grouped_kind(t.kind)); });
     return result;
 }
 
-inline void check_memory(plan const& p, std::vector<memory_terms> const& found, bool with_buffers) {
+HEDDLE_INLINE void check_memory(plan const& p, std::vector<memory_terms> const& found, bool with_buffers) {
     require_figure(p.memory.size() == p.devices.size(), "there is not one entry of memory per device");
     for (std::size_t d = 0; d < p.devices.size(); ++d) {
         auto const &mine = p.memory[d], &theirs = found[d];
@@ -203,7 +253,7 @@ inline void check_memory(plan const& p, std::vector<memory_terms> const& found, 
     }
 }
 
-inline void check_own_figures(plan const& p) {
+HEDDLE_INLINE void check_own_figures(plan const& p) {
     require_figure(p.exists(), "the plan has no program");
     check_status(p);
     require_figure(!p.global_lower_bound || (*p.global_lower_bound >= 0 && *p.global_lower_bound <= p.lower_bound * (1 + 1e-9)),
@@ -216,18 +266,11 @@ inline void check_own_figures(plan const& p) {
     check_ratios(p, like);
 }
 
-} // namespace detail
+} // namespace heddle::detail
 
-/// Whether the figures of a plan agree with its steps and with each other: memory by term and device, within its limits; counts with ratios; bounds
-/// and status with the cost; no time of collectives that are not there. Seconds need a cluster.
-/// *Precondition.* `verify` of the plan's program, or a reader, has passed it. *Complexity.* That of `evaluate`.
-[[nodiscard]] inline verification verify_figures(plan const& p) {
-    return detail::verified([&] { detail::check_own_figures(p); });
-}
+namespace heddle {
 
-/// The same, and whether the plan is for the devices of the cluster, in their order and within their memory, and each of its times and bytes is
-/// what the cluster's prices give.
-[[nodiscard]] inline verification verify_figures(plan const& p, cluster const& c) {
+HEDDLE_INLINE verification verify_figures(plan const& p, cluster const& c) {
     return detail::verified([&] {
         detail::check_own_figures(p);
         auto const found = evaluate(p, c);
@@ -254,9 +297,7 @@ inline void check_own_figures(plan const& p) {
     });
 }
 
-/// The fields of a plan's file that nobody can derive from the plan, its model and its cluster: what a search says of all that it did not choose, and, where
-/// no cluster is given, what it costs.
-[[nodiscard]] inline std::vector<std::string> claims_of(plan const& p, bool has_cluster) {
+HEDDLE_INLINE std::vector<std::string> claims_of(plan const& p, bool has_cluster) {
     std::vector<std::string> claims{"status", "lower_bound", "space"};
     if (p.global_lower_bound) claims.push_back("global_lower_bound");
     if (!p.baselines.empty()) claims.push_back("baselines");
@@ -271,3 +312,5 @@ inline void check_own_figures(plan const& p) {
 }
 
 } // namespace heddle
+
+#endif

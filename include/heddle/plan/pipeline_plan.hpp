@@ -3,6 +3,7 @@
 /// @brief A pipeline plan: where every layer is, whoever planned it. Plain data that stands on its own.
 #pragma once
 
+#include <heddle/base/definitions.hpp>
 #include <heddle/base/error.hpp>
 #include <heddle/base/quantity.hpp>
 #include <heddle/plan/plan.hpp>
@@ -87,16 +88,26 @@ struct pipeline_plan : search::outcome<> {
     [[nodiscard]] double cost() const { return time.total(); }
     /// Relative distance between cost and bound.
     [[nodiscard]] double gap() const { return cost() > 0 ? 1 - lower_bound / cost() : 0; }
-    [[nodiscard]] std::size_t operator_count() const {
-        std::size_t count = 0;
-        for (auto const& l : layers) count += l.operators;
-        return count;
-    }
+    [[nodiscard]] std::size_t operator_count() const;
 };
 
 /// *Throws* `input_error` naming the first thing that no plan has: stages that do not hold each layer once and in order, groups of a
 /// stage that are not equally large in every copy, a device that two of them have, is not there or holds more than its limit.
-inline void validate(pipeline_plan const& p) {
+void validate(pipeline_plan const& p);
+
+} // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle {
+
+HEDDLE_INLINE std::size_t pipeline_plan::operator_count() const {
+    std::size_t count = 0;
+    for (auto const& l : layers) count += l.operators;
+    return count;
+}
+
+HEDDLE_INLINE void validate(pipeline_plan const& p) {
     auto const fail = [](std::string const& place, std::string const& problem) { throw input_error(place, problem); };
     if (!p.exists()) return;
     if (p.micro_batches < 1) fail("micro-batches", std::to_string(p.micro_batches) + ", expected one at least");
@@ -125,3 +136,5 @@ inline void validate(pipeline_plan const& p) {
 }
 
 } // namespace heddle
+
+#endif

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
 #include <heddle/base/version.hpp>
 #include <heddle/cost/atoms.hpp>
 #include <heddle/cost/step.hpp>
@@ -136,7 +137,15 @@ struct plan : search::outcome<> {
 };
 
 /// A plan without steps that describes the program: tensors, operators, segments.
-[[nodiscard]] inline plan blank_plan(indexed_program const& program) {
+[[nodiscard]] plan blank_plan(indexed_program const& program);
+
+} // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle {
+
+HEDDLE_INLINE plan blank_plan(indexed_program const& program) {
     plan p;
     for (auto const& t : program.tensors) p.tensors.push_back({t.info.name, t.info.shape, t.info.type, t.info.role, t.info.trainable, t.factors, t.inside});
     for (auto const& o : program.operators) p.operators.push_back(o.name);
@@ -146,3 +155,5 @@ struct plan : search::outcome<> {
 }
 
 } // namespace heddle
+
+#endif

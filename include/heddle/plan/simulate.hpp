@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
 #include <heddle/cost/duplex.hpp>
 #include <heddle/cost/timeline.hpp>
 #include <heddle/plan/evaluate.hpp>
@@ -68,23 +69,7 @@ public:
         stage_side forward, backward;
     };
 
-    timeline run(std::vector<stage> const& stages, std::vector<piece> const& updates, std::vector<piece> const& refreshes) {
-        lay_out(stages);
-        while (step()) {}
-        double& now = result_.total = now_;
-        for (auto const& p : updates) // all devices at once, each on its own
-            for (std::size_t d = 0; d < queues_.size(); ++d) {
-                if (p.seconds[d] <= 0) continue;
-                result_.events.push_back({p.step, d, phase::update, {}, now + updated_[d], p.seconds[d]});
-                updated_[d] += p.seconds[d];
-            }
-        now += updated_.empty() ? 0 : algorithm::max(updated_);
-        for (auto const& p : refreshes) {
-            for (std::size_t d = 0; d < queues_.size(); ++d) result_.events.push_back({p.step, d, phase::update, p.transfer, now, p.seconds[0]});
-            now += p.seconds[0];
-        }
-        return std::move(result_);
-    }
+    timeline run(std::vector<stage> const& stages, std::vector<piece> const& updates, std::vector<piece> const& refreshes);
 
 private:
     static constexpr std::size_t none = ~std::size_t{0};
@@ -106,177 +91,26 @@ private:
         std::size_t next = 0;
     };
 
-    std::size_t new_counter() {
-        counters_.push_back(0);
-        return counters_.size() - 1;
-    }
-    void add_work(std::vector<piece> const& pieces, phase when, std::size_t micro_batch, std::size_t slot, std::array<std::size_t, 2> needs, std::size_t counter) {
-        for (auto const& p : pieces)
-            for (std::size_t d = 0; d < queues_.size(); ++d)
-                if (p.seconds[d] > 0) add(queues_[d].jobs, {&p, when, micro_batch, slot, needs, counter, false, p.seconds[d], p.seconds[d] / p.kernels});
-    }
-    void add_transfers(std::vector<job>& into, std::vector<piece> const& pieces, phase when, std::size_t micro_batch, std::size_t slot, std::size_t need, std::size_t counter, bool may_wait = false) {
-        for (auto const& p : pieces)
-            if (p.seconds[0] > 0) add(into, {&p, when, micro_batch, slot, {need, none}, counter, may_wait, p.seconds[0] + options_.wait.value});
-    }
-    void add(std::vector<job>& into, job j) {
-        if (j.counter != none) ++counters_[j.counter];
-        if (j.when != phase::gradient) ++slots_[j.slot].left; // a slot does not wait for gradients
-        into.push_back(j);
-    }
+    std::size_t new_counter();
+    void add_work(std::vector<piece> const& pieces, phase when, std::size_t micro_batch, std::size_t slot, std::array<std::size_t, 2> needs, std::size_t counter);
+    void add_transfers(std::vector<job>& into, std::vector<piece> const& pieces, phase when, std::size_t micro_batch, std::size_t slot, std::size_t need, std::size_t counter, bool may_wait = false);
+    void add(std::vector<job>& into, job j);
     /// Slots in their order, each with the time that turning takes before the next.
-    std::size_t new_slot(double turns) {
-        slots_.push_back({0, turns * turn_});
-        return slots_.size() - 1;
-    }
+    std::size_t new_slot(double turns);
 
-    void lay_out(std::vector<stage> const& stages) {
-        std::size_t const last = stages.size() - 1, k = count_;
-        updated_.assign(queues_.size(), 0.0);
-        std::vector<std::size_t> computed(k, none), arrived(k, none);
-        auto const new_counters = [&](std::vector<std::size_t>& list) {
-            for (auto& c : list) c = new_counter();
-        };
-        // What of a stage's computation is still to be placed: the last micro-batch's, in the first slot of the next.
-        std::array<std::size_t, 2> open_needs{none, none};
-        std::size_t open_counter = none;
-        for (std::size_t i = 0; i <= last; ++i) {
-            auto const& s = stages[i].forward;
-            std::size_t slot = new_slot(0), parameters = new_counter();
-            if (i > 0) add_work(stages[i - 1].forward.work, phase::forward, k - 1, slot, open_needs, open_counter);
-            auto const before = computed;
-            new_counters(computed);
-            new_counters(arrived);
-            for (std::size_t j = 0; j < k; ++j) {
-                if (j > 0) {
-                    slot = new_slot(j == 1 ? 2 : 1);
-                    add_work(s.work, phase::forward, j - 1, slot, {arrived[j - 1], parameters}, computed[j - 1]);
-                }
-                add_transfers(network_.jobs, s.transfers, phase::forward, j, slot, before[j], arrived[j]);
-                if (j > 0) continue;
-                auto const need = options_.in_place ? before[0] : none;
-                add_transfers(network_.jobs, s.urgent, phase::forward, 0, slot, need, parameters);
-                add_transfers(network_.jobs, s.patient, phase::forward, 0, slot, need, parameters, !options_.in_place);
-            }
-            open_needs = {arrived[k - 1], parameters};
-            open_counter = computed[k - 1];
-        }
-        std::size_t slot = new_slot(0), again = new_counter();
-        add_work(stages[last].forward.work, phase::forward, k - 1, slot, open_needs, open_counter);
-        add_transfers(network_.jobs, stages[last].backward.again, phase::backward, 0, slot, none, again);
-        std::vector<std::size_t> const whole = computed;
-        arrived = whole; // the first collectives of the backward pass were the forward pass
-        for (std::size_t i = last + 1; i-- > 0;) {
-            auto const& s = stages[i].backward;
-            new_counters(computed);
-            std::size_t const next_again = new_counter();
-            add_work(s.work, phase::backward, 0, slot, {arrived[0], again}, computed[0]);
-            auto const to_arrive = arrived;
-            new_counters(arrived);
-            for (std::size_t j = 1; j < k; ++j) {
-                slot = new_slot(j == 1 ? 2 : 1);
-                add_work(s.work, phase::backward, j, slot, {to_arrive[j], again}, computed[j]);
-                add_transfers(network_.jobs, s.transfers, phase::backward, j - 1, slot, computed[j - 1], arrived[j - 1]);
-                if (j == k - 1 && i > 0) add_transfers(network_.jobs, stages[i - 1].backward.again, phase::backward, 0, slot, none, next_again);
-            }
-            slot = new_slot(0);
-            auto const counter = options_.in_place ? arrived[k - 1] : none;
-            add_transfers(options_.in_place ? network_.jobs : gradients_.jobs, s.patient, phase::gradient, 0, slot, computed[k - 1], counter);
-            add_transfers(network_.jobs, s.transfers, phase::backward, k - 1, slot, computed[k - 1], arrived[k - 1]);
-            add_transfers(network_.jobs, s.urgent, phase::backward, 0, slot, computed[k - 1], counter);
-            again = next_again;
-        }
-    }
+    void lay_out(std::vector<stage> const& stages);
 
-    [[nodiscard]] bool is_ready(job const& j) const {
-        if (options_.barriers && j.slot > slot_) return false;
-        return algorithm::all_of(j.needs, [&](std::size_t c) { return c == none || counters_[c] == 0; });
-    }
+    [[nodiscard]] bool is_ready(job const& j) const;
     /// What the network does now: the next in its order, else what may wait.
-    job* network_job() {
-        auto& [jobs, next] = network_;
-        while (next < jobs.size() && jobs[next].left <= 0) ++next;
-        if (next < jobs.size() && (jobs[next].may_wait || is_ready(jobs[next]))) return &jobs[next];
-        for (auto n = std::max(next, waiting_); n < jobs.size(); ++n) {
-            waiting_ = n;
-            if (jobs[n].may_wait && jobs[n].left > 0) return &jobs[n];
-        }
-        waiting_ = jobs.size();
-        auto& g = gradients_;
-        while (g.next < g.jobs.size() && g.jobs[g.next].left <= 0) ++g.next;
-        return g.next < g.jobs.size() && is_ready(g.jobs[g.next]) ? &g.jobs[g.next] : nullptr;
-    }
+    job* network_job();
 
-    void record(job const& j, std::size_t device, double start, double end) {
-        if (end <= start) return;
-        auto& events = result_.events;
-        auto& last = last_event_[device * 2 + (j.what->transfer ? 1 : 0)];
-        if (last != none && events[last].step == j.what->step && events[last].when == j.when && events[last].transfer == j.what->transfer &&
-            events[last].micro_batch == static_cast<int>(j.micro_batch) && events[last].start + events[last].duration == start) {
-            events[last].duration = end - events[last].start;
-            return;
-        }
-        last = events.size();
-        events.push_back({j.what->step, device, j.when, j.what->transfer, start, end - start, static_cast<int>(j.micro_batch)});
-    }
-    void finish(job& j) {
-        j.left = 0;
-        if (j.counter != none) --counters_[j.counter];
-        if (j.when != phase::gradient) --slots_[j.slot].left;
-    }
+    void record(job const& j, std::size_t device, double start, double end);
+    void finish(job& j);
 
     /// When the kernels have ended that the devices are in.
-    [[nodiscard]] double after_kernels(std::vector<job*> const& running) const {
-        double last = now_;
-        for (auto const* j : running) {
-            if (!j) continue;
-            double const rest = std::fmod(j->left, j->kernel);
-            last = std::max(last, now_ + (rest < j->kernel * 1e-9 ? j->kernel : rest));
-        }
-        return last;
-    }
+    [[nodiscard]] double after_kernels(std::vector<job*> const& running) const;
     /// Goes on to the next moment at which something ends; false if nothing is left.
-    bool step() {
-        if (last_event_.empty()) last_event_.assign(2 * queues_.size(), none);
-        if (options_.barriers && slot_ < slots_.size() && slots_[slot_].left == 0 && !opens_at_) opens_at_ = now_ + slots_[slot_].turn;
-        if (opens_at_ && *opens_at_ <= now_) {
-            ++slot_;
-            opens_at_.reset();
-            return true;
-        }
-        std::vector<job*> running(queues_.size(), nullptr);
-        bool works = false;
-        for (std::size_t d = 0; d < queues_.size(); ++d) {
-            auto& q = queues_[d];
-            while (q.next < q.jobs.size() && q.jobs[q.next].left <= 0) ++q.next;
-            if (q.next < q.jobs.size() && is_ready(q.jobs[q.next])) running[d] = &q.jobs[q.next], works = true;
-        }
-        job* carried = network_job();
-        if (!works && !carried && !opens_at_) return false;
-        if (carried && options_.between_kernels && !carried->starts_at) carried->starts_at = after_kernels(running);
-        double const wait = carried && carried->starts_at && *carried->starts_at > now_ ? *carried->starts_at - now_ : 0;
-        if (wait > 0) carried = nullptr;
-        double const work_rate = carried ? 1 / options_.slower_work : 1, network_rate = works ? 1 / options_.slower_collectives : 1;
-        double length = opens_at_ ? *opens_at_ - now_ : std::numeric_limits<double>::infinity();
-        for (auto* j : running)
-            if (j) length = std::min(length, j->left / work_rate);
-        if (carried) length = std::min(length, carried->left / network_rate);
-        if (wait > 0) length = std::min(length, wait);
-        double const end = opens_at_ && length >= *opens_at_ - now_ ? *opens_at_ : now_ + length;
-        auto const advance = [&](job& j, double rate) {
-            j.left = j.left / rate <= length * (1 + 1e-12) ? 0 : j.left - length * rate;
-            if (j.left <= 0) finish(j);
-        };
-        for (std::size_t d = 0; d < queues_.size(); ++d) {
-            if (carried) record(*carried, d, now_, end);
-            if (!running[d]) continue;
-            record(*running[d], d, now_, end);
-            advance(*running[d], work_rate);
-        }
-        if (carried) advance(*carried, network_rate);
-        now_ = end;
-        return true;
-    }
+    bool step();
 
     struct slot_state {
         std::size_t left;
@@ -304,7 +138,212 @@ private:
 /// With barriers alone the total is that of `duplex` up to rounding; with no option at all, no more.
 /// *Precondition:* `p.provenance.training.interleaves()`. *Throws* as `evaluate`.
 /// *Complexity.* Linear in the steps, times micro-batches and the square of the devices.
-[[nodiscard]] inline timeline simulate(plan const& p, cluster const& c, simulation_options const& options = {}) {
+[[nodiscard]] timeline simulate(plan const& p, cluster const& c, simulation_options const& options = {});
+
+} // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle::detail {
+
+HEDDLE_INLINE timeline interleaved_run::run(std::vector<stage> const& stages, std::vector<piece> const& updates, std::vector<piece> const& refreshes) {
+    lay_out(stages);
+    while (step()) {}
+    double& now = result_.total = now_;
+    for (auto const& p : updates) // all devices at once, each on its own
+        for (std::size_t d = 0; d < queues_.size(); ++d) {
+            if (p.seconds[d] <= 0) continue;
+            result_.events.push_back({p.step, d, phase::update, {}, now + updated_[d], p.seconds[d]});
+            updated_[d] += p.seconds[d];
+        }
+    now += updated_.empty() ? 0 : algorithm::max(updated_);
+    for (auto const& p : refreshes) {
+        for (std::size_t d = 0; d < queues_.size(); ++d) result_.events.push_back({p.step, d, phase::update, p.transfer, now, p.seconds[0]});
+        now += p.seconds[0];
+    }
+    return std::move(result_);
+}
+
+HEDDLE_INLINE std::size_t interleaved_run::new_counter() {
+    counters_.push_back(0);
+    return counters_.size() - 1;
+}
+
+HEDDLE_INLINE void interleaved_run::add_work(std::vector<piece> const& pieces, phase when, std::size_t micro_batch, std::size_t slot, std::array<std::size_t, 2> needs, std::size_t counter) {
+    for (auto const& p : pieces)
+        for (std::size_t d = 0; d < queues_.size(); ++d)
+            if (p.seconds[d] > 0) add(queues_[d].jobs, {&p, when, micro_batch, slot, needs, counter, false, p.seconds[d], p.seconds[d] / p.kernels});
+}
+
+HEDDLE_INLINE void interleaved_run::add_transfers(std::vector<job>& into, std::vector<piece> const& pieces, phase when, std::size_t micro_batch, std::size_t slot, std::size_t need, std::size_t counter, bool may_wait) {
+    for (auto const& p : pieces)
+        if (p.seconds[0] > 0) add(into, {&p, when, micro_batch, slot, {need, none}, counter, may_wait, p.seconds[0] + options_.wait.value});
+}
+
+HEDDLE_INLINE void interleaved_run::add(std::vector<job>& into, job j) {
+    if (j.counter != none) ++counters_[j.counter];
+    if (j.when != phase::gradient) ++slots_[j.slot].left; // a slot does not wait for gradients
+    into.push_back(j);
+}
+
+HEDDLE_INLINE std::size_t interleaved_run::new_slot(double turns) {
+    slots_.push_back({0, turns * turn_});
+    return slots_.size() - 1;
+}
+
+HEDDLE_INLINE void interleaved_run::lay_out(std::vector<stage> const& stages) {
+    std::size_t const last = stages.size() - 1, k = count_;
+    updated_.assign(queues_.size(), 0.0);
+    std::vector<std::size_t> computed(k, none), arrived(k, none);
+    auto const new_counters = [&](std::vector<std::size_t>& list) {
+        for (auto& c : list) c = new_counter();
+    };
+    // What of a stage's computation is still to be placed: the last micro-batch's, in the first slot of the next.
+    std::array<std::size_t, 2> open_needs{none, none};
+    std::size_t open_counter = none;
+    for (std::size_t i = 0; i <= last; ++i) {
+        auto const& s = stages[i].forward;
+        std::size_t slot = new_slot(0), parameters = new_counter();
+        if (i > 0) add_work(stages[i - 1].forward.work, phase::forward, k - 1, slot, open_needs, open_counter);
+        auto const before = computed;
+        new_counters(computed);
+        new_counters(arrived);
+        for (std::size_t j = 0; j < k; ++j) {
+            if (j > 0) {
+                slot = new_slot(j == 1 ? 2 : 1);
+                add_work(s.work, phase::forward, j - 1, slot, {arrived[j - 1], parameters}, computed[j - 1]);
+            }
+            add_transfers(network_.jobs, s.transfers, phase::forward, j, slot, before[j], arrived[j]);
+            if (j > 0) continue;
+            auto const need = options_.in_place ? before[0] : none;
+            add_transfers(network_.jobs, s.urgent, phase::forward, 0, slot, need, parameters);
+            add_transfers(network_.jobs, s.patient, phase::forward, 0, slot, need, parameters, !options_.in_place);
+        }
+        open_needs = {arrived[k - 1], parameters};
+        open_counter = computed[k - 1];
+    }
+    std::size_t slot = new_slot(0), again = new_counter();
+    add_work(stages[last].forward.work, phase::forward, k - 1, slot, open_needs, open_counter);
+    add_transfers(network_.jobs, stages[last].backward.again, phase::backward, 0, slot, none, again);
+    std::vector<std::size_t> const whole = computed;
+    arrived = whole; // the first collectives of the backward pass were the forward pass
+    for (std::size_t i = last + 1; i-- > 0;) {
+        auto const& s = stages[i].backward;
+        new_counters(computed);
+        std::size_t const next_again = new_counter();
+        add_work(s.work, phase::backward, 0, slot, {arrived[0], again}, computed[0]);
+        auto const to_arrive = arrived;
+        new_counters(arrived);
+        for (std::size_t j = 1; j < k; ++j) {
+            slot = new_slot(j == 1 ? 2 : 1);
+            add_work(s.work, phase::backward, j, slot, {to_arrive[j], again}, computed[j]);
+            add_transfers(network_.jobs, s.transfers, phase::backward, j - 1, slot, computed[j - 1], arrived[j - 1]);
+            if (j == k - 1 && i > 0) add_transfers(network_.jobs, stages[i - 1].backward.again, phase::backward, 0, slot, none, next_again);
+        }
+        slot = new_slot(0);
+        auto const counter = options_.in_place ? arrived[k - 1] : none;
+        add_transfers(options_.in_place ? network_.jobs : gradients_.jobs, s.patient, phase::gradient, 0, slot, computed[k - 1], counter);
+        add_transfers(network_.jobs, s.transfers, phase::backward, k - 1, slot, computed[k - 1], arrived[k - 1]);
+        add_transfers(network_.jobs, s.urgent, phase::backward, 0, slot, computed[k - 1], counter);
+        again = next_again;
+    }
+}
+
+HEDDLE_INLINE bool interleaved_run::is_ready(job const& j) const {
+    if (options_.barriers && j.slot > slot_) return false;
+    return algorithm::all_of(j.needs, [&](std::size_t c) { return c == none || counters_[c] == 0; });
+}
+
+HEDDLE_INLINE interleaved_run::job* interleaved_run::network_job() {
+    auto& [jobs, next] = network_;
+    while (next < jobs.size() && jobs[next].left <= 0) ++next;
+    if (next < jobs.size() && (jobs[next].may_wait || is_ready(jobs[next]))) return &jobs[next];
+    for (auto n = std::max(next, waiting_); n < jobs.size(); ++n) {
+        waiting_ = n;
+        if (jobs[n].may_wait && jobs[n].left > 0) return &jobs[n];
+    }
+    waiting_ = jobs.size();
+    auto& g = gradients_;
+    while (g.next < g.jobs.size() && g.jobs[g.next].left <= 0) ++g.next;
+    return g.next < g.jobs.size() && is_ready(g.jobs[g.next]) ? &g.jobs[g.next] : nullptr;
+}
+
+HEDDLE_INLINE void interleaved_run::record(job const& j, std::size_t device, double start, double end) {
+    if (end <= start) return;
+    auto& events = result_.events;
+    auto& last = last_event_[device * 2 + (j.what->transfer ? 1 : 0)];
+    if (last != none && events[last].step == j.what->step && events[last].when == j.when && events[last].transfer == j.what->transfer &&
+        events[last].micro_batch == static_cast<int>(j.micro_batch) && events[last].start + events[last].duration == start) {
+        events[last].duration = end - events[last].start;
+        return;
+    }
+    last = events.size();
+    events.push_back({j.what->step, device, j.when, j.what->transfer, start, end - start, static_cast<int>(j.micro_batch)});
+}
+
+HEDDLE_INLINE void interleaved_run::finish(job& j) {
+    j.left = 0;
+    if (j.counter != none) --counters_[j.counter];
+    if (j.when != phase::gradient) --slots_[j.slot].left;
+}
+
+HEDDLE_INLINE double interleaved_run::after_kernels(std::vector<job*> const& running) const {
+    double last = now_;
+    for (auto const* j : running) {
+        if (!j) continue;
+        double const rest = std::fmod(j->left, j->kernel);
+        last = std::max(last, now_ + (rest < j->kernel * 1e-9 ? j->kernel : rest));
+    }
+    return last;
+}
+
+HEDDLE_INLINE bool interleaved_run::step() {
+    if (last_event_.empty()) last_event_.assign(2 * queues_.size(), none);
+    if (options_.barriers && slot_ < slots_.size() && slots_[slot_].left == 0 && !opens_at_) opens_at_ = now_ + slots_[slot_].turn;
+    if (opens_at_ && *opens_at_ <= now_) {
+        ++slot_;
+        opens_at_.reset();
+        return true;
+    }
+    std::vector<job*> running(queues_.size(), nullptr);
+    bool works = false;
+    for (std::size_t d = 0; d < queues_.size(); ++d) {
+        auto& q = queues_[d];
+        while (q.next < q.jobs.size() && q.jobs[q.next].left <= 0) ++q.next;
+        if (q.next < q.jobs.size() && is_ready(q.jobs[q.next])) running[d] = &q.jobs[q.next], works = true;
+    }
+    job* carried = network_job();
+    if (!works && !carried && !opens_at_) return false;
+    if (carried && options_.between_kernels && !carried->starts_at) carried->starts_at = after_kernels(running);
+    double const wait = carried && carried->starts_at && *carried->starts_at > now_ ? *carried->starts_at - now_ : 0;
+    if (wait > 0) carried = nullptr;
+    double const work_rate = carried ? 1 / options_.slower_work : 1, network_rate = works ? 1 / options_.slower_collectives : 1;
+    double length = opens_at_ ? *opens_at_ - now_ : std::numeric_limits<double>::infinity();
+    for (auto* j : running)
+        if (j) length = std::min(length, j->left / work_rate);
+    if (carried) length = std::min(length, carried->left / network_rate);
+    if (wait > 0) length = std::min(length, wait);
+    double const end = opens_at_ && length >= *opens_at_ - now_ ? *opens_at_ : now_ + length;
+    auto const advance = [&](job& j, double rate) {
+        j.left = j.left / rate <= length * (1 + 1e-12) ? 0 : j.left - length * rate;
+        if (j.left <= 0) finish(j);
+    };
+    for (std::size_t d = 0; d < queues_.size(); ++d) {
+        if (carried) record(*carried, d, now_, end);
+        if (!running[d]) continue;
+        record(*running[d], d, now_, end);
+        advance(*running[d], work_rate);
+    }
+    if (carried) advance(*carried, network_rate);
+    now_ = end;
+    return true;
+}
+
+} // namespace heddle::detail
+
+namespace heddle {
+
+HEDDLE_INLINE timeline simulate(plan const& p, cluster const& c, simulation_options const& options) {
     auto const model = per_device_model(c, p);
     if (model.class_count() != p.devices.size()) throw input_error("cluster '" + c.name + "'", "has " + std::to_string(model.class_count()) + " devices, the plan is for " + std::to_string(p.devices.size()) + ", expected as many");
     auto const shares = shares_of(p);
@@ -356,3 +395,5 @@ private:
 }
 
 } // namespace heddle
+
+#endif

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
 #include <heddle/plan/detail/report_text.hpp>
 #include <heddle/plan/plan.hpp>
 
@@ -40,23 +41,7 @@ class plan_report {
 public:
     plan_report(plan const& p, table_options const& options) : plan_(p), options_(options), decimals_(decimals_for(p.cost())) {}
 
-    std::string text() {
-        add_header();
-        if (plan_.exists()) {
-            add_times();
-            add_devices();
-            add_segments();
-        }
-        add_baselines();
-        if (plan_.exists()) {
-            add_parameters();
-            if (options_.program) add_program();
-        }
-        add_search();
-        add_trajectory();
-        add_warnings();
-        return std::move(text_);
-    }
+    std::string text();
 
 private:
     void section(std::string const& title) { text_ += '\n' + title + '\n'; }
@@ -65,162 +50,26 @@ private:
 
     [[nodiscard]] std::string in_seconds(double value) const { return fixed(value, decimals_); }
 
-    void add_header() {
-        auto const field = [&](std::string label, std::string const& value) {
-            label.resize(23, ' ');
-            if (!value.empty()) paragraph(label, value);
-        };
-        auto const& from = plan_.provenance;
-        field("model", from.model);
-        field("cluster", from.cluster + (plan_.devices.empty() ? "" : (from.cluster.empty() ? "" : ", ") + count(plan_.devices.size(), "device")));
-        if (from.training.interleaves()) field("schedule", std::to_string(from.training.micro_batches) + " micro-batches in turn, one's collectives beside another's computation");
-        field("planner", from.planner.empty() ? "" : from.planner + " (heddle " + from.version + ")");
-        field("status", status_text(plan_.status, plan_.which_limit, plan_.exists(), plan_.space));
-        field("reason", plan_.reason);
-        if (!plan_.exists()) return;
-        field("seconds per iteration", in_seconds(plan_.cost()));
-        field("lower bound", plan_.lower_bound > 0 ? in_seconds(plan_.lower_bound) : "none");
-        if (plan_.lower_bound > 0) field("gap", fixed(100 * plan_.gap(), 2) + " %" + among(plan_.space));
-        if (plan_.global_lower_bound) field("bound at any ratios", in_seconds(*plan_.global_lower_bound));
-    }
+    void add_header();
 
-    void add_times() {
-        section("Time by term");
-        text_columns table("lrr");
-        table.add({"", "seconds", "%"});
-        double const total = plan_.cost();
-        auto const row = [&](std::string name, double value) {
-            table.add({std::move(name), in_seconds(value), fixed(total > 0 ? 100 * value / total : 0, 1)});
-        };
-        row("compute", plan_.time.compute);
-        row("forward communication", plan_.time.forward_communication);
-        row("backward communication", plan_.time.backward_communication);
-        row(plan_.provenance.training.overlaps_gradients || plan_.provenance.training.interleaves() ? "exposed gradient communication" : "gradient communication", plan_.time.gradient_communication);
-        row("update", plan_.time.update);
-        row("total", total);
-        text_ += table.print(2, 0);
-    }
+    void add_times();
 
-    void add_devices() {
-        section(plan_.has_groups() ? "Devices and device groups (memory of each in GB)" : "Devices (memory in GB)");
-        text_columns table("llrrrrrrrrrr");
-        table.add({"device", "type", "ratio", "param", "grad", "optim", "input", "activ", "comm", "total", "limit", "used %"});
-        auto const cells = [&](std::size_t d) {
-            auto const gigabytes = [](double value) { return fixed(value / 1e9, value < 1e12 ? 3 : 0); };
-            auto const& m = plan_.memory[d];
-            double const limit = plan_.devices[d].memory_limit.value;
-            return std::vector<std::string>{plan_.devices[d].name(), ratio(d),   gigabytes(m.parameters),
-                                            gigabytes(m.gradients),  gigabytes(m.optimizer),      gigabytes(m.inputs),
-                                            gigabytes(m.activations), gigabytes(m.communication), gigabytes(m.total()),
-                                            gigabytes(limit),        fixed(limit > 0 ? 100 * m.total() / limit : 0, 1)};
-        };
-        std::size_t const known = plan_.ratios.empty() ? 0 : std::min({plan_.devices.size(), plan_.memory.size(), plan_.ratios[0].size()});
-        for (std::size_t first = 0; first < known;) {
-            auto row = cells(first);
-            std::size_t end = first + 1;
-            while (end < known && cells(end) == row) ++end;
-            row.insert(row.begin(), std::to_string(first) + (end > first + 1 ? "-" + std::to_string(end - 1) : ""));
-            table.add(std::move(row));
-            first = end;
-        }
-        text_ += table.print(2, 1);
-    }
+    void add_devices();
 
     /// Of all segments.
-    [[nodiscard]] std::string ratio(std::size_t d) const {
-        auto const [least, most] = std::ranges::minmax(plan_.ratios, {}, [d](auto const& row) { return row[d]; });
-        return fixed(least[d], 4) + (least[d] == most[d] ? "" : "-" + fixed(most[d], 4));
-    }
+    [[nodiscard]] std::string ratio(std::size_t d) const;
 
-    void add_segments() {
-        if (plan_.ratios.size() < 2) return;
-        section("Segments (ratios by device)");
-        text_columns table("rlrl");
-        table.add({"segment", "first operator", "operators", "ratios"});
-        for (std::size_t s = 0; s < plan_.ratios.size(); ++s) {
-            auto const first = algorithm::find(plan_.segments, s);
-            if (first == plan_.segments.end()) continue;
-            std::string ratios;
-            for (double r : plan_.ratios[s]) ratios += (ratios.empty() ? "" : " ") + fixed(r, 4);
-            table.add({std::to_string(s), clip(plan_.operators[static_cast<std::size_t>(first - plan_.segments.begin())], 24),
-                       std::to_string(algorithm::count(plan_.segments, s)), clip(ratios, 72)});
-        }
-        text_ += table.print(2, 2);
-    }
+    void add_segments();
 
-    void add_baselines() {
-        if (plan_.baselines.empty()) return;
-        section("Baselines");
-        text_ += baseline_table(plan_.baselines, plan_.cost(), decimals_);
-        if (plan_.other_baselines.empty()) return;
-        section("Under other options than the plan's, which may be dearer");
-        text_ += baseline_table(plan_.other_baselines, plan_.cost(), decimals_);
-    }
+    void add_baselines();
 
     /// How parameters are stored, and whether they are brought together for use.
-    void add_parameters() {
-        constexpr std::array names{"replicated", "mirrored", "replicated, masked for use", "replicated, optimizer sharded", "mirrored, optimizer sharded",
-                                   "sharded", "sharded, gathered for use", "sharded, gathered once", "sharded, gathered twice"};
-        std::vector<std::size_t> gathered(plan_.tensors.size(), 5);
-        for (auto const& s : plan_.steps) {
-            auto const& i = s.instruction;
-            if (i.what == instruction::kind::convert && i.from.is_shard() && !i.to.is_shard()) gathered[i.tensor] = 6;
-            if (i.what == instruction::kind::unshard) gathered[i.tensor] = i.is_resharded ? 8 : 7;
-        }
-        std::array<std::size_t, names.size()> tensors{};
-        std::array<double, names.size()> sizes{};
-        for (auto const& s : plan_.steps) {
-            auto const& i = s.instruction;
-            if (i.what != instruction::kind::read || plan_.tensors[i.tensor].role != tensor_role::parameter) continue;
-            std::size_t kind = 0;
-            if (i.to == form::mirrored()) kind = 1;
-            if (i.to == form::partial()) kind = 2;
-            if (i.from.is_shard() && i.to.is_whole()) kind += 3;
-            if (i.to.is_shard()) kind = gathered[i.tensor];
-            ++tensors[kind];
-            sizes[kind] += plan_.tensors[i.tensor].size().value;
-        }
-        text_columns table("lrr");
-        table.add({"stored", "tensors", "GB"});
-        for (std::size_t k = 0; k < names.size(); ++k)
-            if (tensors[k] > 0) table.add({names[k], std::to_string(tensors[k]), fixed(sizes[k] / 1e9, 3)});
-        section("Parameters");
-        text_ += table.print(2, 0);
-    }
+    void add_parameters();
 
-    void add_program() {
-        section("Program (split: dimension and extent, or those of an operand that is summed over)");
-        text_columns table("llll");
-        table.add({"operator", "split", "operands -> results", "converted before"});
-        list(lines(), 0, table);
-        text_ += table.print(2, 2);
-    }
+    void add_program();
 
     /// Lists operators; consecutive repetitions of one group are written once.
-    void list(std::span<report_line const> lines, std::size_t depth, text_columns& table) const {
-        for (std::size_t at = 0; at < lines.size();) {
-            std::size_t period = 1, repeats = 1;
-            for (std::size_t p = 1; 2 * p <= lines.size() - at; ++p) {
-                std::size_t r = 1;
-                while (at + (r + 1) * p <= lines.size() &&
-                       algorithm::equal(lines.subspan(at, p), lines.subspan(at + r * p, p), {}, &report_line::key, &report_line::key))
-                    ++r;
-                if (r > 1 && r * p > (repeats > 1 ? repeats * period : 1)) { period = p; repeats = r; }
-            }
-            std::string const indent(2 * depth, ' ');
-            if (period > 1) {
-                table.add({indent + "x" + std::to_string(repeats) + ":"});
-                list(lines.subspan(at, period), depth + 1, table);
-            } else {
-                auto const& line = lines[at];
-                std::string const suffix = repeats > 1 ? " x" + std::to_string(repeats) : "";
-                table.add({indent + clip(line.name, 24 - std::min<std::size_t>(14, indent.size() + suffix.size())) + suffix, line.split, line.forms,
-                           line.before.empty() ? "" : line.before[0]});
-                for (std::size_t k = 1; k < line.before.size(); ++k) table.add({"", "", "", line.before[k]});
-            }
-            at += period * repeats;
-        }
-    }
+    void list(std::span<report_line const> lines, std::size_t depth, text_columns& table) const;
 
     /// Conversions before an operator, those of one kind together.
     struct conversions {
@@ -229,109 +78,24 @@ private:
         double size = 0;
     };
 
-    [[nodiscard]] std::vector<report_line> lines() const {
-        std::vector<report_line> result;
-        std::vector<conversions> before;
-        auto const add = [&](report_line line) {
-            line.key = without_digits(line.name) + '\n' + line.split + '\n' + line.forms;
-            for (auto const& c : before) {
-                std::string const size = ", " + megabytes(c.size);
-                std::size_t const used = c.what.size() + 1 + size.size(), room = used < 28 ? 28 - used : 0;
-                std::string const tensors = c.count > 1 ? " x" + std::to_string(c.count) : room < 6 ? "" : " " + clip(c.tensors, room);
-                line.before.push_back(c.what + tensors + size);
-                line.key += '\n' + c.what + without_digits(c.tensors) + size;
-            }
-            before.clear();
-            result.push_back(std::move(line));
-        };
-        for (auto const& s : plan_.steps) {
-            auto const& i = s.instruction;
-            if (i.what == instruction::kind::convert || i.what == instruction::kind::unshard) {
-                auto const& tensor = plan_.tensors[i.tensor];
-                std::string what = conversion_name(i);
-                auto found = algorithm::find(before, what, &conversions::what);
-                if (found == before.end()) found = before.insert(found, {std::move(what), {}, 0, 0});
-                found->tensors += (found->count++ ? " " : "") + tensor.name;
-                found->size += tensor.size().value;
-            } else if (i.what == instruction::kind::compute) {
-                if (auto const& rows = s.step.forward_transfers; !rows.empty()) before.push_back({"row statistics", "", rows.size(), rows[0].size.value * static_cast<double>(rows.size())});
-                add({plan_.operators[i.op], split_of(s), clip(list_forms(i.operands) + " -> " + list_forms(i.results), 28), {}, {}});
-            }
-        }
-        if (!before.empty()) add({"(end)", "", "", {}, {}});
-        return result;
-    }
+    [[nodiscard]] std::vector<report_line> lines() const;
 
     static std::string megabytes(double size) { return fixed(size / 1e6, size < 1e6 ? 3 : size < 1e7 ? 2 : size < 1e8 ? 1 : 0) + " MB"; }
 
-    static std::string conversion_name(instruction const& i) {
-        if (i.what == instruction::kind::unshard) return i.is_resharded ? "gather twice" : "unshard";
-        auto const how = find_conversion(i.from, i.to);
-        if (!how) return "convert";
-        if (how->forward.collective) return name(*how->forward.collective);
-        if (how->backward.collective) return std::string("backward ") + name(*how->backward.collective);
-        return how->forward.local == conversion_half::work::cut ? "slice" : how->forward.local == conversion_half::work::scale ? "mask" : "mirror";
-    }
+    static std::string conversion_name(instruction const& i);
 
-    [[nodiscard]] std::string split_of(plan_step const& s) const {
-        auto const& i = s.instruction;
-        auto const holds = [&](form f) { return algorithm::find(i.results, f) != i.results.end(); };
-        if (i.loop < 0) return holds(form::partial()) ? "partial" : holds(form::mirrored()) ? "mirrored" : "whole";
-        bool const sums = algorithm::none_of(i.results, &form::is_shard);
-        if (!s.step.share.is_split()) return sums ? "sum" : "split";
-        auto const& tensor = plan_.tensors[s.step.share.tensor];
-        auto const& cut = tensor.factors[static_cast<std::size_t>(s.step.share.factor)];
-        bool const contiguous = cut.extent * cut.stride == tensor.shape[cut.dimension];
-        return (sums ? "sum " : gathers_factors(i) ? "factors " : "") + std::to_string(cut.dimension) + " of " + std::to_string(cut.extent) + (contiguous ? "" : " strided");
-    }
+    [[nodiscard]] std::string split_of(plan_step const& s) const;
 
-    static std::string list_forms(form_list const& forms) {
-        std::string text;
-        for (std::size_t first = 0; first < forms.size();) {
-            auto const word = [&](std::size_t k) -> std::string {
-                if (forms[k].is_shard()) return "split";
-                return forms[k] == form::replicated() ? "whole" : to_string(forms[k]);
-            };
-            std::size_t end = first + 1;
-            while (end < forms.size() && word(end) == word(first)) ++end;
-            text += (first ? ", " : "") + word(first) + (end > first + 1 ? " x" + std::to_string(end - first) : "");
-            first = end;
-        }
-        return text;
-    }
+    static std::string list_forms(form_list const& forms);
 
     /// Numbers go, and what sets them off: `relu_1` and `relu` are alike.
-    static std::string without_digits(std::string const& text) {
-        std::string result;
-        for (char c : text) {
-            if (c < '0' || c > '9') result += c;
-            else if (result.ends_with('_') || result.ends_with('.')) result.pop_back();
-        }
-        return result;
-    }
+    static std::string without_digits(std::string const& text);
 
-    void add_search() {
-        auto const& s = plan_.statistics;
-        section("Search");
-        paragraph("  ", "expanded " + std::to_string(s.expanded) + ", generated " + std::to_string(s.generated) + ", dominated " +
-                            std::to_string(s.dominated) + ", bounded " + std::to_string(s.bounded) + ", kept " + std::to_string(s.kept));
-        if (options_.times) paragraph("  ", fixed(s.seconds, 3) + " seconds");
-    }
+    void add_search();
 
-    void add_trajectory() {
-        if (plan_.trajectory.empty()) return;
-        section("Trajectory");
-        text_columns table("lr");
-        table.add({"origin", "seconds"});
-        for (auto const& point : plan_.trajectory) table.add({point.origin, point.cost ? in_seconds(*point.cost) : "does not fit"});
-        text_ += table.print(2, 0);
-    }
+    void add_trajectory();
 
-    void add_warnings() {
-        if (plan_.warnings.empty()) return;
-        section("Warnings");
-        for (auto const& w : plan_.warnings) paragraph("  - ", w);
-    }
+    void add_warnings();
 
     plan const& plan_;
     table_options const& options_;
@@ -343,9 +107,296 @@ private:
 
 /// Prints a plan as a report of at most 100 columns, the same in every locale.
 /// *Preconditions.* Steps name tensors and operators of the plan.
-inline void print(std::ostream& out, plan const& p, table_options const& options = {}) {
+void print(std::ostream& out, plan const& p, table_options const& options = {});
+
+} // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle::detail {
+
+HEDDLE_INLINE std::string plan_report::text() {
+    add_header();
+    if (plan_.exists()) {
+        add_times();
+        add_devices();
+        add_segments();
+    }
+    add_baselines();
+    if (plan_.exists()) {
+        add_parameters();
+        if (options_.program) add_program();
+    }
+    add_search();
+    add_trajectory();
+    add_warnings();
+    return std::move(text_);
+}
+
+HEDDLE_INLINE void plan_report::add_header() {
+    auto const field = [&](std::string label, std::string const& value) {
+        label.resize(23, ' ');
+        if (!value.empty()) paragraph(label, value);
+    };
+    auto const& from = plan_.provenance;
+    field("model", from.model);
+    field("cluster", from.cluster + (plan_.devices.empty() ? "" : (from.cluster.empty() ? "" : ", ") + count(plan_.devices.size(), "device")));
+    if (from.training.interleaves()) field("schedule", std::to_string(from.training.micro_batches) + " micro-batches in turn, one's collectives beside another's computation");
+    field("planner", from.planner.empty() ? "" : from.planner + " (heddle " + from.version + ")");
+    field("status", status_text(plan_.status, plan_.which_limit, plan_.exists(), plan_.space));
+    field("reason", plan_.reason);
+    if (!plan_.exists()) return;
+    field("seconds per iteration", in_seconds(plan_.cost()));
+    field("lower bound", plan_.lower_bound > 0 ? in_seconds(plan_.lower_bound) : "none");
+    if (plan_.lower_bound > 0) field("gap", fixed(100 * plan_.gap(), 2) + " %" + among(plan_.space));
+    if (plan_.global_lower_bound) field("bound at any ratios", in_seconds(*plan_.global_lower_bound));
+}
+
+HEDDLE_INLINE void plan_report::add_times() {
+    section("Time by term");
+    text_columns table("lrr");
+    table.add({"", "seconds", "%"});
+    double const total = plan_.cost();
+    auto const row = [&](std::string name, double value) {
+        table.add({std::move(name), in_seconds(value), fixed(total > 0 ? 100 * value / total : 0, 1)});
+    };
+    row("compute", plan_.time.compute);
+    row("forward communication", plan_.time.forward_communication);
+    row("backward communication", plan_.time.backward_communication);
+    row(plan_.provenance.training.overlaps_gradients || plan_.provenance.training.interleaves() ? "exposed gradient communication" : "gradient communication", plan_.time.gradient_communication);
+    row("update", plan_.time.update);
+    row("total", total);
+    text_ += table.print(2, 0);
+}
+
+HEDDLE_INLINE void plan_report::add_devices() {
+    section(plan_.has_groups() ? "Devices and device groups (memory of each in GB)" : "Devices (memory in GB)");
+    text_columns table("llrrrrrrrrrr");
+    table.add({"device", "type", "ratio", "param", "grad", "optim", "input", "activ", "comm", "total", "limit", "used %"});
+    auto const cells = [&](std::size_t d) {
+        auto const gigabytes = [](double value) { return fixed(value / 1e9, value < 1e12 ? 3 : 0); };
+        auto const& m = plan_.memory[d];
+        double const limit = plan_.devices[d].memory_limit.value;
+        return std::vector<std::string>{plan_.devices[d].name(), ratio(d),   gigabytes(m.parameters),
+                                        gigabytes(m.gradients),  gigabytes(m.optimizer),      gigabytes(m.inputs),
+                                        gigabytes(m.activations), gigabytes(m.communication), gigabytes(m.total()),
+                                        gigabytes(limit),        fixed(limit > 0 ? 100 * m.total() / limit : 0, 1)};
+    };
+    std::size_t const known = plan_.ratios.empty() ? 0 : std::min({plan_.devices.size(), plan_.memory.size(), plan_.ratios[0].size()});
+    for (std::size_t first = 0; first < known;) {
+        auto row = cells(first);
+        std::size_t end = first + 1;
+        while (end < known && cells(end) == row) ++end;
+        row.insert(row.begin(), std::to_string(first) + (end > first + 1 ? "-" + std::to_string(end - 1) : ""));
+        table.add(std::move(row));
+        first = end;
+    }
+    text_ += table.print(2, 1);
+}
+
+HEDDLE_INLINE std::string plan_report::ratio(std::size_t d) const {
+    auto const [least, most] = std::ranges::minmax(plan_.ratios, {}, [d](auto const& row) { return row[d]; });
+    return fixed(least[d], 4) + (least[d] == most[d] ? "" : "-" + fixed(most[d], 4));
+}
+
+HEDDLE_INLINE void plan_report::add_segments() {
+    if (plan_.ratios.size() < 2) return;
+    section("Segments (ratios by device)");
+    text_columns table("rlrl");
+    table.add({"segment", "first operator", "operators", "ratios"});
+    for (std::size_t s = 0; s < plan_.ratios.size(); ++s) {
+        auto const first = algorithm::find(plan_.segments, s);
+        if (first == plan_.segments.end()) continue;
+        std::string ratios;
+        for (double r : plan_.ratios[s]) ratios += (ratios.empty() ? "" : " ") + fixed(r, 4);
+        table.add({std::to_string(s), clip(plan_.operators[static_cast<std::size_t>(first - plan_.segments.begin())], 24),
+                   std::to_string(algorithm::count(plan_.segments, s)), clip(ratios, 72)});
+    }
+    text_ += table.print(2, 2);
+}
+
+HEDDLE_INLINE void plan_report::add_baselines() {
+    if (plan_.baselines.empty()) return;
+    section("Baselines");
+    text_ += baseline_table(plan_.baselines, plan_.cost(), decimals_);
+    if (plan_.other_baselines.empty()) return;
+    section("Under other options than the plan's, which may be dearer");
+    text_ += baseline_table(plan_.other_baselines, plan_.cost(), decimals_);
+}
+
+HEDDLE_INLINE void plan_report::add_parameters() {
+    constexpr std::array names{"replicated", "mirrored", "replicated, masked for use", "replicated, optimizer sharded", "mirrored, optimizer sharded",
+                               "sharded", "sharded, gathered for use", "sharded, gathered once", "sharded, gathered twice"};
+    std::vector<std::size_t> gathered(plan_.tensors.size(), 5);
+    for (auto const& s : plan_.steps) {
+        auto const& i = s.instruction;
+        if (i.what == instruction::kind::convert && i.from.is_shard() && !i.to.is_shard()) gathered[i.tensor] = 6;
+        if (i.what == instruction::kind::unshard) gathered[i.tensor] = i.is_resharded ? 8 : 7;
+    }
+    std::array<std::size_t, names.size()> tensors{};
+    std::array<double, names.size()> sizes{};
+    for (auto const& s : plan_.steps) {
+        auto const& i = s.instruction;
+        if (i.what != instruction::kind::read || plan_.tensors[i.tensor].role != tensor_role::parameter) continue;
+        std::size_t kind = 0;
+        if (i.to == form::mirrored()) kind = 1;
+        if (i.to == form::partial()) kind = 2;
+        if (i.from.is_shard() && i.to.is_whole()) kind += 3;
+        if (i.to.is_shard()) kind = gathered[i.tensor];
+        ++tensors[kind];
+        sizes[kind] += plan_.tensors[i.tensor].size().value;
+    }
+    text_columns table("lrr");
+    table.add({"stored", "tensors", "GB"});
+    for (std::size_t k = 0; k < names.size(); ++k)
+        if (tensors[k] > 0) table.add({names[k], std::to_string(tensors[k]), fixed(sizes[k] / 1e9, 3)});
+    section("Parameters");
+    text_ += table.print(2, 0);
+}
+
+HEDDLE_INLINE void plan_report::add_program() {
+    section("Program (split: dimension and extent, or those of an operand that is summed over)");
+    text_columns table("llll");
+    table.add({"operator", "split", "operands -> results", "converted before"});
+    list(lines(), 0, table);
+    text_ += table.print(2, 2);
+}
+
+HEDDLE_INLINE void plan_report::list(std::span<report_line const> lines, std::size_t depth, text_columns& table) const {
+    for (std::size_t at = 0; at < lines.size();) {
+        std::size_t period = 1, repeats = 1;
+        for (std::size_t p = 1; 2 * p <= lines.size() - at; ++p) {
+            std::size_t r = 1;
+            while (at + (r + 1) * p <= lines.size() &&
+                   algorithm::equal(lines.subspan(at, p), lines.subspan(at + r * p, p), {}, &report_line::key, &report_line::key))
+                ++r;
+            if (r > 1 && r * p > (repeats > 1 ? repeats * period : 1)) { period = p; repeats = r; }
+        }
+        std::string const indent(2 * depth, ' ');
+        if (period > 1) {
+            table.add({indent + "x" + std::to_string(repeats) + ":"});
+            list(lines.subspan(at, period), depth + 1, table);
+        } else {
+            auto const& line = lines[at];
+            std::string const suffix = repeats > 1 ? " x" + std::to_string(repeats) : "";
+            table.add({indent + clip(line.name, 24 - std::min<std::size_t>(14, indent.size() + suffix.size())) + suffix, line.split, line.forms,
+                       line.before.empty() ? "" : line.before[0]});
+            for (std::size_t k = 1; k < line.before.size(); ++k) table.add({"", "", "", line.before[k]});
+        }
+        at += period * repeats;
+    }
+}
+
+HEDDLE_INLINE std::vector<report_line> plan_report::lines() const {
+    std::vector<report_line> result;
+    std::vector<conversions> before;
+    auto const add = [&](report_line line) {
+        line.key = without_digits(line.name) + '\n' + line.split + '\n' + line.forms;
+        for (auto const& c : before) {
+            std::string const size = ", " + megabytes(c.size);
+            std::size_t const used = c.what.size() + 1 + size.size(), room = used < 28 ? 28 - used : 0;
+            std::string const tensors = c.count > 1 ? " x" + std::to_string(c.count) : room < 6 ? "" : " " + clip(c.tensors, room);
+            line.before.push_back(c.what + tensors + size);
+            line.key += '\n' + c.what + without_digits(c.tensors) + size;
+        }
+        before.clear();
+        result.push_back(std::move(line));
+    };
+    for (auto const& s : plan_.steps) {
+        auto const& i = s.instruction;
+        if (i.what == instruction::kind::convert || i.what == instruction::kind::unshard) {
+            auto const& tensor = plan_.tensors[i.tensor];
+            std::string what = conversion_name(i);
+            auto found = algorithm::find(before, what, &conversions::what);
+            if (found == before.end()) found = before.insert(found, {std::move(what), {}, 0, 0});
+            found->tensors += (found->count++ ? " " : "") + tensor.name;
+            found->size += tensor.size().value;
+        } else if (i.what == instruction::kind::compute) {
+            if (auto const& rows = s.step.forward_transfers; !rows.empty()) before.push_back({"row statistics", "", rows.size(), rows[0].size.value * static_cast<double>(rows.size())});
+            add({plan_.operators[i.op], split_of(s), clip(list_forms(i.operands) + " -> " + list_forms(i.results), 28), {}, {}});
+        }
+    }
+    if (!before.empty()) add({"(end)", "", "", {}, {}});
+    return result;
+}
+
+HEDDLE_INLINE std::string plan_report::conversion_name(instruction const& i) {
+    if (i.what == instruction::kind::unshard) return i.is_resharded ? "gather twice" : "unshard";
+    auto const how = find_conversion(i.from, i.to);
+    if (!how) return "convert";
+    if (how->forward.collective) return name(*how->forward.collective);
+    if (how->backward.collective) return std::string("backward ") + name(*how->backward.collective);
+    return how->forward.local == conversion_half::work::cut ? "slice" : how->forward.local == conversion_half::work::scale ? "mask" : "mirror";
+}
+
+HEDDLE_INLINE std::string plan_report::split_of(plan_step const& s) const {
+    auto const& i = s.instruction;
+    auto const holds = [&](form f) { return algorithm::find(i.results, f) != i.results.end(); };
+    if (i.loop < 0) return holds(form::partial()) ? "partial" : holds(form::mirrored()) ? "mirrored" : "whole";
+    bool const sums = algorithm::none_of(i.results, &form::is_shard);
+    if (!s.step.share.is_split()) return sums ? "sum" : "split";
+    auto const& tensor = plan_.tensors[s.step.share.tensor];
+    auto const& cut = tensor.factors[static_cast<std::size_t>(s.step.share.factor)];
+    bool const contiguous = cut.extent * cut.stride == tensor.shape[cut.dimension];
+    return (sums ? "sum " : gathers_factors(i) ? "factors " : "") + std::to_string(cut.dimension) + " of " + std::to_string(cut.extent) + (contiguous ? "" : " strided");
+}
+
+HEDDLE_INLINE std::string plan_report::list_forms(form_list const& forms) {
+    std::string text;
+    for (std::size_t first = 0; first < forms.size();) {
+        auto const word = [&](std::size_t k) -> std::string {
+            if (forms[k].is_shard()) return "split";
+            return forms[k] == form::replicated() ? "whole" : to_string(forms[k]);
+        };
+        std::size_t end = first + 1;
+        while (end < forms.size() && word(end) == word(first)) ++end;
+        text += (first ? ", " : "") + word(first) + (end > first + 1 ? " x" + std::to_string(end - first) : "");
+        first = end;
+    }
+    return text;
+}
+
+HEDDLE_INLINE std::string plan_report::without_digits(std::string const& text) {
+    std::string result;
+    for (char c : text) {
+        if (c < '0' || c > '9') result += c;
+        else if (result.ends_with('_') || result.ends_with('.')) result.pop_back();
+    }
+    return result;
+}
+
+HEDDLE_INLINE void plan_report::add_search() {
+    auto const& s = plan_.statistics;
+    section("Search");
+    paragraph("  ", "expanded " + std::to_string(s.expanded) + ", generated " + std::to_string(s.generated) + ", dominated " +
+                        std::to_string(s.dominated) + ", bounded " + std::to_string(s.bounded) + ", kept " + std::to_string(s.kept));
+    if (options_.times) paragraph("  ", fixed(s.seconds, 3) + " seconds");
+}
+
+HEDDLE_INLINE void plan_report::add_trajectory() {
+    if (plan_.trajectory.empty()) return;
+    section("Trajectory");
+    text_columns table("lr");
+    table.add({"origin", "seconds"});
+    for (auto const& point : plan_.trajectory) table.add({point.origin, point.cost ? in_seconds(*point.cost) : "does not fit"});
+    text_ += table.print(2, 0);
+}
+
+HEDDLE_INLINE void plan_report::add_warnings() {
+    if (plan_.warnings.empty()) return;
+    section("Warnings");
+    for (auto const& w : plan_.warnings) paragraph("  - ", w);
+}
+
+} // namespace heddle::detail
+
+namespace heddle {
+
+HEDDLE_INLINE void print(std::ostream& out, plan const& p, table_options const& options) {
     auto const text = detail::plan_report(p, options).text();
     out.write(text.data(), static_cast<std::streamsize>(text.size()));
 }
 
 } // namespace heddle
+
+#endif

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
 #include <heddle/cost/step.hpp>
 #include <heddle/plan/plan.hpp>
 #include <heddle/program/indexed_program.hpp>
@@ -38,123 +39,25 @@ public:
 
     plan_verifier(indexed_program const& program, plan const& p) : program_(program), plan_(p) {}
 
-    void check() {
-        check_tables();
-        check_cuts();
-        for (number_ = 0; number_ < plan_.steps.size(); ++number_) {
-            auto const& i = plan_.steps[number_].instruction;
-            switch (i.what) {
-            case instruction::kind::read: check_read(i); break;
-            case instruction::kind::convert: check_convert(i); break;
-            case instruction::kind::compute: check_compute(i); break;
-            case instruction::kind::unshard: check_unshard(i); break;
-            case instruction::kind::reshard: check_reshard(i); break;
-            }
-            check_step();
-            bool const goes_on = number_ + 1 < plan_.steps.size() && plan_.steps[number_ + 1].instruction.what == instruction::kind::reshard;
-            require(resharding_.empty() || goes_on, "what is to be resharded stays after its operator");
-        }
-        require(unsharded_.empty(), "at the end a parameter is unsharded for no operator");
-        require(held_.contains({program_.loss, form::partial().code()}) || held_.contains({program_.loss, form::mirrored().code()}),
-                "at the end the loss is neither partial nor mirrored");
-    }
+    void check();
 
 private:
     void require(bool good, std::string const& problem) const {
         if (!good) throw violation{number_ < plan_.steps.size() ? "step " + std::to_string(number_) + ": " + problem : problem};
     }
 
-    void check_tables() {
-        number_ = plan_.steps.size();
-        require(plan_.exists(), "the plan has no program");
-        require(plan_.tensors.size() == program_.tensors.size() && plan_.operators.size() == program_.operators.size(),
-                "the plan is of a model with another number of tensors or operators");
-        for (std::size_t t = 0; t < plan_.tensors.size(); ++t) {
-            auto const& mine = plan_.tensors[t];
-            auto const& theirs = program_.tensors[t];
-            require(mine.name == theirs.info.name && mine.shape == theirs.info.shape && mine.type == theirs.info.type &&
-                        mine.role == theirs.info.role && mine.trainable == theirs.info.trainable && mine.factors == theirs.factors && mine.inside == theirs.inside,
-                    "tensor " + std::to_string(t) + " is '" + mine.name + "' in the plan and '" + theirs.info.name + "' in the model, or of another shape");
-        }
-        for (auto const& t : plan_.tensors) require(t.inside == no_factor || t.role != tensor_role::parameter, "parameter '" + t.name + "' is cut inside device groups");
-        for (auto const& op : program_.operators)
-            if (op.inside_loop >= 0) check_inside(op, op.loops[static_cast<std::size_t>(op.inside_loop)]);
-        require(!plan_.has_groups() || segment_count(program_) == 1, "device groups with several segments");
-        auto const& training = plan_.provenance.training;
-        require(training.micro_batches >= 1 && (training.micro_batches == 1 || !plan_.has_groups()), "device groups whose micro-batches take turns");
-        require(training.interleaves() || plan_.stages.empty(), "stages, but no micro-batches that take turns");
-        require(std::ranges::adjacent_find(plan_.stages, std::ranges::greater_equal{}) == plan_.stages.end(), "stages that do not ascend");
-        require(plan_.stages.empty() || plan_.stages.back() < plan_.steps.size(), "a stage that begins after the last step");
-        if (training.interleaves())
-            for (std::size_t n = 0; n < plan_.steps.size(); ++n)
-                require(plan_.steps[n].instruction.what != instruction::kind::unshard || unshards_in_time(n), "step " + std::to_string(n) + ": a parameter is unsharded within a stage");
-        require(plan_.segments.empty() || plan_.segments.size() == plan_.operators.size(), "there is not one segment per operator");
-        for (std::size_t o = 0; o < plan_.operators.size(); ++o) {
-            require(program_.operators[o].segment == (plan_.segments.empty() ? 0 : plan_.segments[o]), "operator " + std::to_string(o) + " is in another segment");
-            require(plan_.operators[o] == program_.operators[o].name, "operator " + std::to_string(o) + " is '" + plan_.operators[o] +
-                    "' in the plan and '" + program_.operators[o].name + "' in the model");
-        }
-    }
+    void check_tables();
 
     /// What is unsharded is there for a stage, so one must begin after the computation before.
-    [[nodiscard]] bool unshards_in_time(std::size_t n) const {
-        std::size_t first = n;
-        while (first > 0 && plan_.steps[first - 1].instruction.what != instruction::kind::compute && plan_.steps[first - 1].instruction.what != instruction::kind::reshard) --first;
-        auto const stage = algorithm::lower_bound(plan_.stages, first);
-        return stage != plan_.stages.end() && *stage <= n;
-    }
+    [[nodiscard]] bool unshards_in_time(std::size_t n) const;
 
     /// A group splits an operator along a loop of all that is cut, and its devices' results are parts or add up.
-    void check_inside(indexed_operator const& op, split_loop const& loop) const {
-        std::string const what = "inside device groups '" + op.name + "' is split, but ";
-        for (std::size_t k = 0; k < op.operands.size(); ++k)
-            require(plan_.tensors[op.operands[k]].inside == loop.operands[k], what + "operand " + std::to_string(k) + " is not cut along its loop");
-        for (std::size_t k = 0; k < op.results.size(); ++k) {
-            require(plan_.tensors[op.results[k]].inside == loop.results[k], what + "result " + std::to_string(k) + " is not cut along its loop");
-            require(loop.results[k] != no_factor || loop.is_reduction, what + "its devices compute result " + std::to_string(k) + " more than once");
-        }
-        if (loop.is_reduction) check_terms(op, std::vector<bool>(op.operands.size()), &loop);
-    }
+    void check_inside(indexed_operator const& op, split_loop const& loop) const;
 
     /// Ratios are shares of one. Shards are whole, of one class per factor, and cover the factor.
-    void check_cuts() {
-        require(plan_.ratios.size() == segment_count(program_), "there are not ratios for each segment");
-        for (auto const& ratios : plan_.ratios) {
-            require(ratios.size() == plan_.devices.size(), "there is not one ratio per device");
-            double total = 0;
-            for (double ratio : ratios) {
-                require(ratio >= 0, "a ratio is negative or no number");
-                total += ratio;
-            }
-            require(std::abs(total - 1) <= 1e-6, "the ratios add up to " + std::to_string(total) + ", not to one");
-        }
-        for (std::size_t c = 0; c < plan_.cuts.size(); ++c) {
-            auto const& cut = plan_.cuts[c];
-            std::string const place = "cut " + std::to_string(c);
-            require(cut.atoms > 0 && cut.counts.size() == plan_.devices.size(), place + " does not have one count per device");
-            extent sum = 0;
-            for (extent count : cut.counts) {
-                require(count >= 0, place + " has a negative count");
-                sum += count;
-            }
-            require(sum == cut.atoms, place + " distributes " + std::to_string(sum) + " of " + std::to_string(cut.atoms) + " atoms");
-            for (auto const& m : cut.members) {
-                require(m.tensor < program_.tensors.size() && m.factor >= 0 &&
-                            m.factor < static_cast<factor_number>(program_.tensors[m.tensor].factors.size()), place + " names a factor that is not there");
-                auto const& member = program_.tensors[m.tensor].factors[static_cast<std::size_t>(m.factor)];
-                require(member.extent % cut.atoms == 0, place + " does not divide the extent of a member");
-                require(member.segment == cut.segment, place + " is not of the segment of a member");
-                require(class_of_.try_emplace({m.tensor, m.factor}, c).second, place + " has a member that another cut has too");
-            }
-        }
-    }
+    void check_cuts();
 
-    void check_form(tensor_id t, form f) const {
-        require(t < program_.tensors.size(), "names a tensor that is not there");
-        auto const& tensor = program_.tensors[t];
-        require(is_possible(f, tensor), "'" + tensor.info.name + "' cannot be " + to_string(f));
-        if (f.is_shard()) require(class_of_.contains({t, f.factor()}), "no cut says how '" + tensor.info.name + "' is sharded");
-    }
+    void check_form(tensor_id t, form f) const;
     [[nodiscard]] bool holds(tensor_id t, form f) const { return held_.contains({t, f.code()}); }
     void require_held(tensor_id t, form f) const {
         require(holds(t, f), "'" + program_.tensors[t].info.name + "' is not held " + to_string(f));
@@ -165,193 +68,39 @@ private:
         require(held_.insert({t, f.code()}).second, "'" + program_.tensors[t].info.name + "' is held " + to_string(f) + " already");
     }
 
-    void check_read(instruction const& i) {
-        check_form(i.tensor, i.to);
-        auto const& tensor = program_.tensors[i.tensor];
-        require(tensor.is_source(), "reads '" + tensor.info.name + "', which is computed");
-        bool const cuts_state = i.from != i.to && i.from.is_shard() && (i.to == form::replicated() || i.to == form::mirrored());
-        check_form(i.tensor, i.from);
-        require(i.from == i.to || (cuts_state && tensor.is_parameter() && tensor.has_cotangent),
-                "only whole copies of a trained parameter can have their optimiser state in another form, a shard");
-        bool const mask = i.to == form::partial();
-        require(!mask || (tensor.is_parameter() && tensor.has_cotangent), "only a trained parameter can be read partial");
-        if (tensor.is_parameter()) require(stored_.emplace(i.tensor, i.to).second, "reads parameter '" + tensor.info.name + "' a second time");
-        hold(i.tensor, i.to);
-    }
+    void check_read(instruction const& i);
 
-    void check_convert(instruction const& i) {
-        check_form(i.tensor, i.from);
-        check_form(i.tensor, i.to);
-        require_held(i.tensor, i.from);
-        bool const same = i.from == i.to, unreachable = i.from.is_shard() && i.to == form::partial();
-        require(!same && !unreachable, "nothing turns " + to_string(i.from) + " into " + to_string(i.to));
-        require(!unsharded_.contains(i.tensor), "converts '" + program_.tensors[i.tensor].info.name + "', which is unsharded for the next operator");
-        hold(i.tensor, i.to);
-    }
+    void check_convert(instruction const& i);
 
     /// A parameter is unsharded between the operator before and the one that uses it, the only one.
-    void check_unshard(instruction const& i) {
-        check_form(i.tensor, i.from);
-        check_form(i.tensor, i.to);
-        require_held(i.tensor, i.from);
-        auto const& tensor = program_.tensors[i.tensor];
-        std::size_t uses = 0;
-        for (auto const& op : program_.operators) uses += static_cast<std::size_t>(algorithm::count(op.operands, i.tensor));
-        require(tensor.is_parameter() && uses == 1, "unshards '" + tensor.info.name + "', which is not a parameter used once");
-        require(i.from.is_shard() && (i.to == form::replicated() || i.to == form::mirrored()), "unshards what is not a shard, or not to whole copies");
-        hold(i.tensor, i.to);
-        unsharded_.emplace(i.tensor, number_);
-    }
+    void check_unshard(instruction const& i);
 
     /// The instruction that made the copies, of those before the computation that was just done.
-    void check_reshard(instruction const& i) {
-        auto const made = resharding_.find(i.tensor);
-        require(made != resharding_.end(), "reshards what was not unsharded for the operator before, or is to stay");
-        auto const& unshard = plan_.steps[made->second].instruction;
-        require(i.from == unshard.to && i.to == unshard.from, "reshards other forms than were unsharded");
-        resharding_.erase(made);
-        held_.erase({i.tensor, i.from.code()});
-    }
+    void check_reshard(instruction const& i);
 
-    void check_compute(instruction const& i) {
-        require(i.op < program_.operators.size(), "names an operator that is not there");
-        auto const& op = program_.operators[i.op];
-        require(computed_.insert(i.op).second, "computes '" + op.name + "' a second time");
-        require(i.operands.size() == op.operands.size() && i.results.size() == op.results.size(), "does not fit '" + op.name + "'");
-        for (std::size_t k = 0; k < i.operands.size(); ++k) {
-            check_form(op.operands[k], i.operands[k]);
-            require_held(op.operands[k], i.operands[k]);
-        }
-        for (std::size_t k = 0; k < i.results.size(); ++k) check_form(op.results[k], i.results[k]);
-        if (i.loop >= 0) check_split(i, op);
-        else check_whole(i, op);
-        for (std::size_t k = 0; k < i.results.size(); ++k) hold(op.results[k], i.results[k]);
-        for (auto const& [t, step] : unsharded_) {
-            auto const k = static_cast<std::size_t>(algorithm::find(op.operands, t) - op.operands.begin());
-            auto const& unshard = plan_.steps[step].instruction;
-            require(k < i.operands.size() && i.operands[k] == unshard.to, "'" + program_.tensors[t].info.name + "' is unsharded, but not for '" + op.name + "'");
-            require(!gathers_factors(i) || unshard.to == form::replicated(), "'" + program_.tensors[t].info.name + "' is unsharded, but its gradient waits for the factors of '" + op.name + "'");
-            if (unshard.is_resharded) resharding_.emplace(t, step);
-        }
-        unsharded_.clear();
-    }
+    void check_compute(instruction const& i);
 
     /// Whole copies: of replicated operands when that is what an undivided operand is.
     [[nodiscard]] bool is_whole(tensor_id t, form f, form wanted) const {
         return f == wanted || (f == form::replicated() && wanted == form::mirrored() && !program_.tensors[t].has_cotangent);
     }
 
-    void check_split(instruction const& i, indexed_operator const& op) const {
-        require(i.loop < static_cast<int>(op.loops.size()), "'" + op.name + "' has no such loop");
-        auto const& loop = op.loops[static_cast<std::size_t>(i.loop)];
-        std::set<std::size_t> classes;
-        auto const check = [&](tensor_id t, form f, factor_number expected) {
-            if (expected == no_factor) return f == form::replicated();
-            if (!f.is_shard() || f.factor() != expected) return false;
-            classes.insert(class_of_.at({t, expected}));
-            return true;
-        };
-        std::vector<bool> partial(op.operands.size());
-        bool const factors = gathers_factors(i);
-        if (factors) check_factors(op, loop);
-        for (std::size_t k = 0; k < i.operands.size(); ++k) {
-            partial[k] = i.operands[k] == form::partial();
-            bool const mirrored = factors && loop.operands[k] == no_factor && i.operands[k] == form::mirrored();
-            if (mirrored) require(program_.tensors[op.operands[k]].is_parameter(), "operand " + std::to_string(k) + " of '" + op.name +
-                                  "' is mirrored where the operator is split, but is no parameter");
-            require(partial[k] || mirrored || check(op.operands[k], i.operands[k], loop.operands[k]),
-                    "operand " + std::to_string(k) + " of '" + op.name + "' does not have the form that the loop asks for");
-        }
-        if (loop.is_reduction) {
-            for (form f : i.results) require(f == form::partial(), "'" + op.name + "' sums over the loop, but its result is not partial");
-            check_terms(op, partial, &loop);
-        } else {
-            require(algorithm::find(partial, true) == partial.end(), "'" + op.name + "' has a partial operand and a loop that is no reduction");
-            for (std::size_t k = 0; k < i.results.size(); ++k)
-                require(loop.results[k] != no_factor && check(op.results[k], i.results[k], loop.results[k]),
-                        "result " + std::to_string(k) + " of '" + op.name + "' does not have the form that the loop gives");
-        }
-        require(classes.size() <= 1, "'" + op.name + "' is split along factors that are cut at different points");
-    }
+    void check_split(instruction const& i, indexed_operator const& op) const;
 
     /// Whole gradients follow from what has the loop, gathered after the backward pass: that is all the backward reads beside
     /// whole operands.
-    void check_factors(indexed_operator const& op, split_loop const& loop) const {
-        std::string const what = "'" + op.name + "' has mirrored parameters and is split, but ";
-        require(!loop.is_reduction, what + "its result is a sum over the loop");
-        require(op.work.saved_results.empty() && op.work.extra_saved == bytes(0), what + "its backward reads more than operands and cotangents");
-        for (std::size_t k = 0; k < op.operands.size(); ++k) {
-            bool const saved = algorithm::find(op.work.saved_operands, k) != op.work.saved_operands.end();
-            require(loop.operands[k] == no_factor || saved, what + "operand " + std::to_string(k) + " has the loop and is not saved");
-        }
-    }
+    void check_factors(indexed_operator const& op, split_loop const& loop) const;
 
-    void check_whole(instruction const& i, indexed_operator const& op) const {
-        if (algorithm::find(i.operands, form::partial()) != i.operands.end()) {
-            std::vector<bool> partial;
-            for (form f : i.operands) {
-                partial.push_back(f == form::partial());
-                require(partial.back() || f == form::replicated(), "'" + op.name + "' has operands that are neither partial nor replicated");
-            }
-            check_terms(op, partial, nullptr);
-            for (form f : i.results) require(f == form::partial(), "'" + op.name + "' has partial operands, but its result is not partial");
-            return;
-        }
-        for (form wanted : {form::replicated(), form::mirrored()}) {
-            bool all = true;
-            for (std::size_t k = 0; k < i.operands.size(); ++k) all &= is_whole(op.operands[k], i.operands[k], wanted);
-            for (std::size_t k = 0; k < i.results.size(); ++k) all &= is_whole(op.results[k], i.results[k], wanted);
-            if (all) return;
-        }
-        require(false, "'" + op.name + "' is computed whole, but its operands and results are not all replicated or all mirrored");
-    }
+    void check_whole(instruction const& i, indexed_operator const& op) const;
 
     /// Each term's summands add up over the devices: exactly one operand is partial, or the term
     /// itself is cut along the loop and none is.
-    void check_terms(indexed_operator const& op, std::vector<bool> const& partial, split_loop const* loop) const {
-        std::vector<bool> named(partial.size());
-        for (auto const& term : op.terms)
-            for (auto k : term) named[k] = true;
-        for (std::size_t k = 0; k < partial.size(); ++k)
-            require(named[k] || !partial[k], "operand " + std::to_string(k) + " of '" + op.name + "' enters non-linearly, but is partial");
-        auto const has_loop = [&](auto const& term) { return loop && cuts_term(op, *loop, term); };
-        // An index that only operands outside the terms have is one of every term.
-        bool const of_every_term = loop && algorithm::none_of(op.terms, has_loop);
-        if (!loop) require(!op.terms.empty(), "'" + op.name + "' is linear in no operand");
-        for (auto const& term : op.terms) {
-            auto const count = algorithm::count_if(term, [&](auto k) { return static_cast<bool>(partial[k]); });
-            bool const cut = of_every_term || has_loop(term);
-            require(count == (cut ? 0 : 1), cut ? "a term of '" + op.name + "' is cut and partial at once"
-                                                : "a term of '" + op.name + "' would be added once per device: exactly one of its operands must be partial");
-        }
-    }
+    void check_terms(indexed_operator const& op, std::vector<bool> const& partial, split_loop const* loop) const;
 
     /// The costs the plan carries are those of its instruction, and what it saves is saved once.
-    void check_step() {
-        auto const& s = plan_.steps[number_];
-        auto const expected = make_step(program_, s.instruction, plan_.provenance.training);
-        auto stated_work = s.step;
-        for_each_transfer(stated_work, [](transfer& t) {
-            if (has_grouped_kind(t.kind)) t.how.reset(); // the planner's choice
-        });
-        require(stated_work == expected, "the work it carries is not that of its instruction");
-        std::set<std::pair<tensor_id, std::uint16_t>> wanted;
-        for_each_saved(program_, s.instruction, [&](tensor_id t, form f) {
-            if (program_.tensors[t].is_parameter() && (is_stored(t, f) || resharding_.contains(t))) return;
-            if (!saved_.contains({t, f.code()})) wanted.insert({t, f.code()});
-        });
-        std::set<std::pair<tensor_id, std::uint16_t>> stated;
-        for (auto const& [t, f] : s.saved) stated.insert({t, f.code()});
-        require(stated.size() == s.saved.size() && stated == wanted, "what it saves for the backward pass is not what its rule says");
-        saved_.insert(wanted.begin(), wanted.end());
-    }
+    void check_step();
 
-    [[nodiscard]] bool is_stored(tensor_id t, form f) const {
-        auto const found = stored_.find(t);
-        if (found == stored_.end()) return false;
-        form const stored = found->second;
-        return stored == f || (!stored.is_shard() && stored != form::partial() && !f.is_shard() && f != form::partial());
-    }
+    [[nodiscard]] bool is_stored(tensor_id t, form f) const;
 
     indexed_program const& program_;
     plan const& plan_;
@@ -372,20 +121,7 @@ private:
 /// ends partial or mirrored, and the work the plan carries is that of its instructions. What it says of time, memory and bounds is for
 /// `verify_figures` (plan/figures.hpp).
 /// *Complexity.* Linear in the plan, times a logarithm.
-[[nodiscard]] inline verification verify(indexed_program const& program, plan const& p) {
-    try {
-        if (p.has_groups() && !program.is_split_inside) {
-            indexed_program grouped = program;
-            split_inside(grouped);
-            detail::plan_verifier(grouped, p).check();
-        } else {
-            detail::plan_verifier(program, p).check();
-        }
-        return {};
-    } catch (detail::plan_verifier::violation const& v) {
-        return {false, v.text};
-    }
-}
+[[nodiscard]] verification verify(indexed_program const& program, plan const& p);
 
 /// Of a plan whose micro-batches take turns the program is that of the whole batch.
 template <single_device_program Program>
@@ -404,3 +140,322 @@ template <single_device_program Program>
 }
 
 } // namespace heddle
+
+#ifdef HEDDLE_COMPILED
+namespace heddle {
+HEDDLE_TEMPLATE verification verify(program const&, plan const&);
+}
+#endif
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle::detail {
+
+HEDDLE_INLINE void plan_verifier::check() {
+    check_tables();
+    check_cuts();
+    for (number_ = 0; number_ < plan_.steps.size(); ++number_) {
+        auto const& i = plan_.steps[number_].instruction;
+        switch (i.what) {
+        case instruction::kind::read: check_read(i); break;
+        case instruction::kind::convert: check_convert(i); break;
+        case instruction::kind::compute: check_compute(i); break;
+        case instruction::kind::unshard: check_unshard(i); break;
+        case instruction::kind::reshard: check_reshard(i); break;
+        }
+        check_step();
+        bool const goes_on = number_ + 1 < plan_.steps.size() && plan_.steps[number_ + 1].instruction.what == instruction::kind::reshard;
+        require(resharding_.empty() || goes_on, "what is to be resharded stays after its operator");
+    }
+    require(unsharded_.empty(), "at the end a parameter is unsharded for no operator");
+    require(held_.contains({program_.loss, form::partial().code()}) || held_.contains({program_.loss, form::mirrored().code()}),
+            "at the end the loss is neither partial nor mirrored");
+}
+
+HEDDLE_INLINE void plan_verifier::check_tables() {
+    number_ = plan_.steps.size();
+    require(plan_.exists(), "the plan has no program");
+    require(plan_.tensors.size() == program_.tensors.size() && plan_.operators.size() == program_.operators.size(),
+            "the plan is of a model with another number of tensors or operators");
+    for (std::size_t t = 0; t < plan_.tensors.size(); ++t) {
+        auto const& mine = plan_.tensors[t];
+        auto const& theirs = program_.tensors[t];
+        require(mine.name == theirs.info.name && mine.shape == theirs.info.shape && mine.type == theirs.info.type &&
+                    mine.role == theirs.info.role && mine.trainable == theirs.info.trainable && mine.factors == theirs.factors && mine.inside == theirs.inside,
+                "tensor " + std::to_string(t) + " is '" + mine.name + "' in the plan and '" + theirs.info.name + "' in the model, or of another shape");
+    }
+    for (auto const& t : plan_.tensors) require(t.inside == no_factor || t.role != tensor_role::parameter, "parameter '" + t.name + "' is cut inside device groups");
+    for (auto const& op : program_.operators)
+        if (op.inside_loop >= 0) check_inside(op, op.loops[static_cast<std::size_t>(op.inside_loop)]);
+    require(!plan_.has_groups() || segment_count(program_) == 1, "device groups with several segments");
+    auto const& training = plan_.provenance.training;
+    require(training.micro_batches >= 1 && (training.micro_batches == 1 || !plan_.has_groups()), "device groups whose micro-batches take turns");
+    require(training.interleaves() || plan_.stages.empty(), "stages, but no micro-batches that take turns");
+    require(std::ranges::adjacent_find(plan_.stages, std::ranges::greater_equal{}) == plan_.stages.end(), "stages that do not ascend");
+    require(plan_.stages.empty() || plan_.stages.back() < plan_.steps.size(), "a stage that begins after the last step");
+    if (training.interleaves())
+        for (std::size_t n = 0; n < plan_.steps.size(); ++n)
+            require(plan_.steps[n].instruction.what != instruction::kind::unshard || unshards_in_time(n), "step " + std::to_string(n) + ": a parameter is unsharded within a stage");
+    require(plan_.segments.empty() || plan_.segments.size() == plan_.operators.size(), "there is not one segment per operator");
+    for (std::size_t o = 0; o < plan_.operators.size(); ++o) {
+        require(program_.operators[o].segment == (plan_.segments.empty() ? 0 : plan_.segments[o]), "operator " + std::to_string(o) + " is in another segment");
+        require(plan_.operators[o] == program_.operators[o].name, "operator " + std::to_string(o) + " is '" + plan_.operators[o] +
+                "' in the plan and '" + program_.operators[o].name + "' in the model");
+    }
+}
+
+HEDDLE_INLINE bool plan_verifier::unshards_in_time(std::size_t n) const {
+    std::size_t first = n;
+    while (first > 0 && plan_.steps[first - 1].instruction.what != instruction::kind::compute && plan_.steps[first - 1].instruction.what != instruction::kind::reshard) --first;
+    auto const stage = algorithm::lower_bound(plan_.stages, first);
+    return stage != plan_.stages.end() && *stage <= n;
+}
+
+HEDDLE_INLINE void plan_verifier::check_inside(indexed_operator const& op, split_loop const& loop) const {
+    std::string const what = "inside device groups '" + op.name + "' is split, but ";
+    for (std::size_t k = 0; k < op.operands.size(); ++k)
+        require(plan_.tensors[op.operands[k]].inside == loop.operands[k], what + "operand " + std::to_string(k) + " is not cut along its loop");
+    for (std::size_t k = 0; k < op.results.size(); ++k) {
+        require(plan_.tensors[op.results[k]].inside == loop.results[k], what + "result " + std::to_string(k) + " is not cut along its loop");
+        require(loop.results[k] != no_factor || loop.is_reduction, what + "its devices compute result " + std::to_string(k) + " more than once");
+    }
+    if (loop.is_reduction) check_terms(op, std::vector<bool>(op.operands.size()), &loop);
+}
+
+HEDDLE_INLINE void plan_verifier::check_cuts() {
+    require(plan_.ratios.size() == segment_count(program_), "there are not ratios for each segment");
+    for (auto const& ratios : plan_.ratios) {
+        require(ratios.size() == plan_.devices.size(), "there is not one ratio per device");
+        double total = 0;
+        for (double ratio : ratios) {
+            require(ratio >= 0, "a ratio is negative or no number");
+            total += ratio;
+        }
+        require(std::abs(total - 1) <= 1e-6, "the ratios add up to " + std::to_string(total) + ", not to one");
+    }
+    for (std::size_t c = 0; c < plan_.cuts.size(); ++c) {
+        auto const& cut = plan_.cuts[c];
+        std::string const place = "cut " + std::to_string(c);
+        require(cut.atoms > 0 && cut.counts.size() == plan_.devices.size(), place + " does not have one count per device");
+        extent sum = 0;
+        for (extent count : cut.counts) {
+            require(count >= 0, place + " has a negative count");
+            sum += count;
+        }
+        require(sum == cut.atoms, place + " distributes " + std::to_string(sum) + " of " + std::to_string(cut.atoms) + " atoms");
+        for (auto const& m : cut.members) {
+            require(m.tensor < program_.tensors.size() && m.factor >= 0 &&
+                        m.factor < static_cast<factor_number>(program_.tensors[m.tensor].factors.size()), place + " names a factor that is not there");
+            auto const& member = program_.tensors[m.tensor].factors[static_cast<std::size_t>(m.factor)];
+            require(member.extent % cut.atoms == 0, place + " does not divide the extent of a member");
+            require(member.segment == cut.segment, place + " is not of the segment of a member");
+            require(class_of_.try_emplace({m.tensor, m.factor}, c).second, place + " has a member that another cut has too");
+        }
+    }
+}
+
+HEDDLE_INLINE void plan_verifier::check_form(tensor_id t, form f) const {
+    require(t < program_.tensors.size(), "names a tensor that is not there");
+    auto const& tensor = program_.tensors[t];
+    require(is_possible(f, tensor), "'" + tensor.info.name + "' cannot be " + to_string(f));
+    if (f.is_shard()) require(class_of_.contains({t, f.factor()}), "no cut says how '" + tensor.info.name + "' is sharded");
+}
+
+HEDDLE_INLINE void plan_verifier::check_read(instruction const& i) {
+    check_form(i.tensor, i.to);
+    auto const& tensor = program_.tensors[i.tensor];
+    require(tensor.is_source(), "reads '" + tensor.info.name + "', which is computed");
+    bool const cuts_state = i.from != i.to && i.from.is_shard() && (i.to == form::replicated() || i.to == form::mirrored());
+    check_form(i.tensor, i.from);
+    require(i.from == i.to || (cuts_state && tensor.is_parameter() && tensor.has_cotangent),
+            "only whole copies of a trained parameter can have their optimiser state in another form, a shard");
+    bool const mask = i.to == form::partial();
+    require(!mask || (tensor.is_parameter() && tensor.has_cotangent), "only a trained parameter can be read partial");
+    if (tensor.is_parameter()) require(stored_.emplace(i.tensor, i.to).second, "reads parameter '" + tensor.info.name + "' a second time");
+    hold(i.tensor, i.to);
+}
+
+HEDDLE_INLINE void plan_verifier::check_convert(instruction const& i) {
+    check_form(i.tensor, i.from);
+    check_form(i.tensor, i.to);
+    require_held(i.tensor, i.from);
+    bool const same = i.from == i.to, unreachable = i.from.is_shard() && i.to == form::partial();
+    require(!same && !unreachable, "nothing turns " + to_string(i.from) + " into " + to_string(i.to));
+    require(!unsharded_.contains(i.tensor), "converts '" + program_.tensors[i.tensor].info.name + "', which is unsharded for the next operator");
+    hold(i.tensor, i.to);
+}
+
+HEDDLE_INLINE void plan_verifier::check_unshard(instruction const& i) {
+    check_form(i.tensor, i.from);
+    check_form(i.tensor, i.to);
+    require_held(i.tensor, i.from);
+    auto const& tensor = program_.tensors[i.tensor];
+    std::size_t uses = 0;
+    for (auto const& op : program_.operators) uses += static_cast<std::size_t>(algorithm::count(op.operands, i.tensor));
+    require(tensor.is_parameter() && uses == 1, "unshards '" + tensor.info.name + "', which is not a parameter used once");
+    require(i.from.is_shard() && (i.to == form::replicated() || i.to == form::mirrored()), "unshards what is not a shard, or not to whole copies");
+    hold(i.tensor, i.to);
+    unsharded_.emplace(i.tensor, number_);
+}
+
+HEDDLE_INLINE void plan_verifier::check_reshard(instruction const& i) {
+    auto const made = resharding_.find(i.tensor);
+    require(made != resharding_.end(), "reshards what was not unsharded for the operator before, or is to stay");
+    auto const& unshard = plan_.steps[made->second].instruction;
+    require(i.from == unshard.to && i.to == unshard.from, "reshards other forms than were unsharded");
+    resharding_.erase(made);
+    held_.erase({i.tensor, i.from.code()});
+}
+
+HEDDLE_INLINE void plan_verifier::check_compute(instruction const& i) {
+    require(i.op < program_.operators.size(), "names an operator that is not there");
+    auto const& op = program_.operators[i.op];
+    require(computed_.insert(i.op).second, "computes '" + op.name + "' a second time");
+    require(i.operands.size() == op.operands.size() && i.results.size() == op.results.size(), "does not fit '" + op.name + "'");
+    for (std::size_t k = 0; k < i.operands.size(); ++k) {
+        check_form(op.operands[k], i.operands[k]);
+        require_held(op.operands[k], i.operands[k]);
+    }
+    for (std::size_t k = 0; k < i.results.size(); ++k) check_form(op.results[k], i.results[k]);
+    if (i.loop >= 0) check_split(i, op);
+    else check_whole(i, op);
+    for (std::size_t k = 0; k < i.results.size(); ++k) hold(op.results[k], i.results[k]);
+    for (auto const& [t, step] : unsharded_) {
+        auto const k = static_cast<std::size_t>(algorithm::find(op.operands, t) - op.operands.begin());
+        auto const& unshard = plan_.steps[step].instruction;
+        require(k < i.operands.size() && i.operands[k] == unshard.to, "'" + program_.tensors[t].info.name + "' is unsharded, but not for '" + op.name + "'");
+        require(!gathers_factors(i) || unshard.to == form::replicated(), "'" + program_.tensors[t].info.name + "' is unsharded, but its gradient waits for the factors of '" + op.name + "'");
+        if (unshard.is_resharded) resharding_.emplace(t, step);
+    }
+    unsharded_.clear();
+}
+
+HEDDLE_INLINE void plan_verifier::check_split(instruction const& i, indexed_operator const& op) const {
+    require(i.loop < static_cast<int>(op.loops.size()), "'" + op.name + "' has no such loop");
+    auto const& loop = op.loops[static_cast<std::size_t>(i.loop)];
+    std::set<std::size_t> classes;
+    auto const check = [&](tensor_id t, form f, factor_number expected) {
+        if (expected == no_factor) return f == form::replicated();
+        if (!f.is_shard() || f.factor() != expected) return false;
+        classes.insert(class_of_.at({t, expected}));
+        return true;
+    };
+    std::vector<bool> partial(op.operands.size());
+    bool const factors = gathers_factors(i);
+    if (factors) check_factors(op, loop);
+    for (std::size_t k = 0; k < i.operands.size(); ++k) {
+        partial[k] = i.operands[k] == form::partial();
+        bool const mirrored = factors && loop.operands[k] == no_factor && i.operands[k] == form::mirrored();
+        if (mirrored) require(program_.tensors[op.operands[k]].is_parameter(), "operand " + std::to_string(k) + " of '" + op.name +
+                              "' is mirrored where the operator is split, but is no parameter");
+        require(partial[k] || mirrored || check(op.operands[k], i.operands[k], loop.operands[k]),
+                "operand " + std::to_string(k) + " of '" + op.name + "' does not have the form that the loop asks for");
+    }
+    if (loop.is_reduction) {
+        for (form f : i.results) require(f == form::partial(), "'" + op.name + "' sums over the loop, but its result is not partial");
+        check_terms(op, partial, &loop);
+    } else {
+        require(algorithm::find(partial, true) == partial.end(), "'" + op.name + "' has a partial operand and a loop that is no reduction");
+        for (std::size_t k = 0; k < i.results.size(); ++k)
+            require(loop.results[k] != no_factor && check(op.results[k], i.results[k], loop.results[k]),
+                    "result " + std::to_string(k) + " of '" + op.name + "' does not have the form that the loop gives");
+    }
+    require(classes.size() <= 1, "'" + op.name + "' is split along factors that are cut at different points");
+}
+
+HEDDLE_INLINE void plan_verifier::check_factors(indexed_operator const& op, split_loop const& loop) const {
+    std::string const what = "'" + op.name + "' has mirrored parameters and is split, but ";
+    require(!loop.is_reduction, what + "its result is a sum over the loop");
+    require(op.work.saved_results.empty() && op.work.extra_saved == bytes(0), what + "its backward reads more than operands and cotangents");
+    for (std::size_t k = 0; k < op.operands.size(); ++k) {
+        bool const saved = algorithm::find(op.work.saved_operands, k) != op.work.saved_operands.end();
+        require(loop.operands[k] == no_factor || saved, what + "operand " + std::to_string(k) + " has the loop and is not saved");
+    }
+}
+
+HEDDLE_INLINE void plan_verifier::check_whole(instruction const& i, indexed_operator const& op) const {
+    if (algorithm::find(i.operands, form::partial()) != i.operands.end()) {
+        std::vector<bool> partial;
+        for (form f : i.operands) {
+            partial.push_back(f == form::partial());
+            require(partial.back() || f == form::replicated(), "'" + op.name + "' has operands that are neither partial nor replicated");
+        }
+        check_terms(op, partial, nullptr);
+        for (form f : i.results) require(f == form::partial(), "'" + op.name + "' has partial operands, but its result is not partial");
+        return;
+    }
+    for (form wanted : {form::replicated(), form::mirrored()}) {
+        bool all = true;
+        for (std::size_t k = 0; k < i.operands.size(); ++k) all &= is_whole(op.operands[k], i.operands[k], wanted);
+        for (std::size_t k = 0; k < i.results.size(); ++k) all &= is_whole(op.results[k], i.results[k], wanted);
+        if (all) return;
+    }
+    require(false, "'" + op.name + "' is computed whole, but its operands and results are not all replicated or all mirrored");
+}
+
+HEDDLE_INLINE void plan_verifier::check_terms(indexed_operator const& op, std::vector<bool> const& partial, split_loop const* loop) const {
+    std::vector<bool> named(partial.size());
+    for (auto const& term : op.terms)
+        for (auto k : term) named[k] = true;
+    for (std::size_t k = 0; k < partial.size(); ++k)
+        require(named[k] || !partial[k], "operand " + std::to_string(k) + " of '" + op.name + "' enters non-linearly, but is partial");
+    auto const has_loop = [&](auto const& term) { return loop && cuts_term(op, *loop, term); };
+    // An index that only operands outside the terms have is one of every term.
+    bool const of_every_term = loop && algorithm::none_of(op.terms, has_loop);
+    if (!loop) require(!op.terms.empty(), "'" + op.name + "' is linear in no operand");
+    for (auto const& term : op.terms) {
+        auto const count = algorithm::count_if(term, [&](auto k) { return static_cast<bool>(partial[k]); });
+        bool const cut = of_every_term || has_loop(term);
+        require(count == (cut ? 0 : 1), cut ? "a term of '" + op.name + "' is cut and partial at once"
+                                            : "a term of '" + op.name + "' would be added once per device: exactly one of its operands must be partial");
+    }
+}
+
+HEDDLE_INLINE void plan_verifier::check_step() {
+    auto const& s = plan_.steps[number_];
+    auto const expected = make_step(program_, s.instruction, plan_.provenance.training);
+    auto stated_work = s.step;
+    for_each_transfer(stated_work, [](transfer& t) {
+        if (has_grouped_kind(t.kind)) t.how.reset(); // the planner's choice
+    });
+    require(stated_work == expected, "the work it carries is not that of its instruction");
+    std::set<std::pair<tensor_id, std::uint16_t>> wanted;
+    for_each_saved(program_, s.instruction, [&](tensor_id t, form f) {
+        if (program_.tensors[t].is_parameter() && (is_stored(t, f) || resharding_.contains(t))) return;
+        if (!saved_.contains({t, f.code()})) wanted.insert({t, f.code()});
+    });
+    std::set<std::pair<tensor_id, std::uint16_t>> stated;
+    for (auto const& [t, f] : s.saved) stated.insert({t, f.code()});
+    require(stated.size() == s.saved.size() && stated == wanted, "what it saves for the backward pass is not what its rule says");
+    saved_.insert(wanted.begin(), wanted.end());
+}
+
+HEDDLE_INLINE bool plan_verifier::is_stored(tensor_id t, form f) const {
+    auto const found = stored_.find(t);
+    if (found == stored_.end()) return false;
+    form const stored = found->second;
+    return stored == f || (!stored.is_shard() && stored != form::partial() && !f.is_shard() && f != form::partial());
+}
+
+} // namespace heddle::detail
+
+namespace heddle {
+
+HEDDLE_INLINE verification verify(indexed_program const& program, plan const& p) {
+    try {
+        if (p.has_groups() && !program.is_split_inside) {
+            indexed_program grouped = program;
+            split_inside(grouped);
+            detail::plan_verifier(grouped, p).check();
+        } else {
+            detail::plan_verifier(program, p).check();
+        }
+        return {};
+    } catch (detail::plan_verifier::violation const& v) {
+        return {false, v.text};
+    }
+}
+
+} // namespace heddle
+
+#endif

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
 #include <heddle/pipeline/layer_assignment.hpp>
 #include <heddle/pipeline/placement.hpp>
 #include <heddle/pipeline/strategy.hpp>
@@ -84,10 +85,7 @@ namespace detail {
 
 class amp_run {
 public:
-    amp_run(strategy_problem const& p, amp_options const& o) : problem_(p), options_(o), until_(o.time_limit_seconds, o.stop), model_(p) {
-        collect_degrees();
-        collect_shapes();
-    }
+    amp_run(strategy_problem const& p, amp_options const& o);
 
     template <class Visitor>
     amp_result run(Visitor& visitor) {
@@ -114,174 +112,32 @@ private:
         seconds bound;
     };
 
-    void tell(std::string const& phase) const {
-        if (!options_.progress) return;
-        auto const best = out_.record.empty() ? std::nullopt : std::optional(out_.record.front().cost.total.value);
-        options_.progress({phase, best, shapes_.empty() ? std::nullopt : std::optional(shapes_.front().bound.value)});
-    }
+    void tell(std::string const& phase) const;
 
-    void collect_degrees() {
-        auto const usable = problem_.usable_degrees();
-        degrees_ = options_.tensor_degrees.empty() ? usable : options_.tensor_degrees;
-        std::size_t common = 0;
-        for (std::size_t m = 0; m < problem_.machines.size(); ++m) {
-            auto const& machine = problem_.machines[m];
-            common = std::gcd(common, machine.devices);
-            for (auto const degree : degrees_) {
-                if (degree == 0 || machine.devices % degree != 0)
-                    throw input_error("tensor degree " + std::to_string(degree), "does not divide the " + std::to_string(machine.devices) + " devices of machine " + std::to_string(m));
-                if (auto const& type = problem_.types[machine.type]; !type.profiles.contains(degree))
-                    throw input_error("tensor degree " + std::to_string(degree), "no profile on device type '" + type.name + "'");
-            }
-        }
-        for (auto const degree : divisors(static_cast<std::int64_t>(common)))
-            if (auto const d = static_cast<std::size_t>(degree); !algorithm::binary_search(usable, d)) out_.unprofiled_degrees.push_back(d);
-        if (degrees_.empty()) throw input_error("tensor degrees", "none divides every machine and is profiled on every type");
-    }
+    void collect_degrees();
 
-    void collect_shapes() {
-        auto const devices = problem_.device_count();
-        bool multiplies = false;
-        for (auto const& grid : options_.spread_unevenly ? spread_shapes(devices, problem_.global_batch) : all_shapes(devices, problem_.global_batch)) {
-            auto const& d = grid.degrees;
-            if (algorithm::find(degrees_, d.tensor) == degrees_.end()) continue;
-            if (d.pipeline != options_.pipeline.value_or(d.pipeline) || d.data != options_.data.value_or(d.data)) continue;
-            multiplies = true;
-            if (d.pipeline <= problem_.layer_count()) shapes_.push_back({grid, seconds(0)});
-        }
-        if (!multiplies)
-            throw input_error("degrees", "none of those asked for multiply to " + std::to_string(devices) + " devices with a batch of " +
-                                             std::to_string(problem_.global_batch) + " samples");
-        if (shapes_.empty()) out_.reason = "more stages than the " + std::to_string(problem_.layer_count()) + " layers: every stage needs one";
-        out_.statistics.shapes = shapes_.size();
-    }
+    void collect_shapes();
 
-    void bound_shapes() {
-        std::vector<candidate> kept;
-        double least_excess = std::numeric_limits<double>::infinity();
-        for (auto c : shapes_) {
-            if (is_stopped()) {
-                c.bound = quick_bound(c.grid);
-                kept.push_back(c);
-                continue;
-            }
-            auto const found = bound_shape(model_, c.grid);
-            out_.statistics.assignment += found.assignment.statistics;
-            if (found.assignment.cost) {
-                c.bound = found.bound;
-                kept.push_back(c);
-                continue;
-            }
-            ++out_.statistics.infeasible;
-            auto const& shortage = found.assignment.shortage;
-            double const excess = shortage ? shortage->needed / shortage->limit : std::numeric_limits<double>::max();
-            if (excess >= least_excess) continue;
-            least_excess = excess;
-            auto const& [d, size, passes] = c.grid;
-            out_.reason = "the least that exceeds memory: pipeline, data, tensor degree " + std::to_string(d.pipeline) + ", " + std::to_string(d.data) + ", " +
-                          std::to_string(d.tensor) + " with micro-batches of " + std::to_string(size) + ": " + found.assignment.reason;
-        }
-        shapes_ = std::move(kept);
-        algorithm::sort(shapes_, {}, [](candidate const& c) { return std::tuple(c.bound, c.grid.degrees, c.grid.micro_batch_size); });
-    }
+    void bound_shapes();
 
     /// What no strategy of a shape beats: its layers in equal parts on the fastest type.
-    [[nodiscard]] seconds quick_bound(parallel_shape const& grid) const {
-        std::set<std::size_t> types;
-        for (auto const& m : problem_.machines) types.insert(m.type);
-        seconds sum;
-        for (std::size_t l = 0; l < problem_.layer_count(); ++l) {
-            seconds least(std::numeric_limits<double>::infinity());
-            for (auto const t : types) least = std::min(least, problem_.time_on(t, grid.degrees.tensor, l, grid.micro_batch_size));
-            sum += least;
-        }
-        return sum * ((1 + static_cast<double>(grid.micro_batches - 1) / static_cast<double>(grid.degrees.pipeline)) * (1 - 1e-12));
-    }
+    [[nodiscard]] seconds quick_bound(parallel_shape const& grid) const;
 
-    void search_placements(parallel_shape const& grid) {
-        for (auto const& placement : placements(grid.degrees)) {
-            if (is_stopped()) return;
-            ++out_.statistics.placements;
-            layer_assignment_options o;
-            o.cutoff = cutoff();
-            o.time_limit_seconds = until_.left();
-            o.stop = until_.stop();
-            if (auto s = assign_strategy(model_, grid, placement, o)) keep(*std::move(s));
-        }
-    }
+    void search_placements(parallel_shape const& grid);
 
     /// Of a grid of these degrees, all or Megatron's and those of other orders.
-    std::vector<device_placement> const& placements(parallel_degrees d) {
-        auto const [at, is_new] = placements_.try_emplace(d);
-        if (!is_new) return at->second;
-        placement_space const space(problem_, d.tensor);
-        if (auto all = space.all(d, options_.all_placements)) return at->second = *std::move(all);
-        std::set<std::vector<std::size_t>> seen;
-        for (auto const& machines : space.machine_orders(options_.machine_orders))
-            for (auto const order : {placement_order::copies_first, placement_order::stages_first})
-                if (auto p = space.in_order(d, machines, order); seen.insert(p.devices).second) at->second.push_back(std::move(p));
-        return at->second;
-    }
+    std::vector<device_placement> const& placements(parallel_degrees d);
 
     /// The time at which a strategy no longer enters the record.
     [[nodiscard]] seconds cutoff() const {
         return out_.record.size() < std::max<std::size_t>(options_.record, 1) ? seconds(std::numeric_limits<double>::infinity()) : out_.record.back().cost.total;
     }
 
-    void keep(strategy s) {
-        auto const key = [](strategy const& x) { return std::pair(x.degrees(), x.micro_batch_size); };
-        auto cost = model_.cost(s);
-        if (!(cost.total < cutoff())) return;
-        auto const same = algorithm::find_if(out_.record, [&](auto const& r) { return key(r.plan) == key(s); });
-        if (same != out_.record.end()) {
-            if (!(cost.total < same->cost.total)) return;
-            out_.record.erase(same);
-        }
-        auto const less = [&](ranked_strategy const& a, ranked_strategy const& b) {
-            return a.cost.total != b.cost.total ? a.cost.total < b.cost.total : key(a.plan) < key(b.plan);
-        };
-        ranked_strategy entry{std::move(s), std::move(cost)};
-        out_.record.insert(algorithm::upper_bound(out_.record, entry, less), std::move(entry));
-        if (out_.record.size() > std::max<std::size_t>(options_.record, 1)) out_.record.pop_back();
-    }
+    void keep(strategy s);
 
-    void anneal() {
-        tell("annealing");
-        std::vector<parallel_shape> shapes;
-        for (auto const& c : shapes_) shapes.push_back(c.grid);
-        auto const& best = out_.record.front().plan;
-        auto const first = algorithm::find_if(shapes, [&](auto const& s) { return s.degrees == best.degrees() && s.micro_batch_size == best.micro_batch_size; });
-        strategy_walk const walk(model_, shapes, static_cast<std::size_t>(first - shapes.begin()));
-        auto o = options_.annealing;
-        o.lower_bound = std::max(o.lower_bound, shapes_.front().bound.value);
-        o.stop = options_.stop;
-        o.time_limit_seconds = until_.left();
-        auto const found = search::anneal(walk, o);
-        out_.statistics.annealing = found.statistics;
-        if (!found.state || !found.cost) return;
-        if (auto s = walk.decode(*found.state)) keep(*std::move(s));
-    }
+    void anneal();
 
-    void conclude() {
-        (void)is_stopped();
-        bool const restricts = options_.pipeline || options_.data || !options_.tensor_degrees.empty() || !options_.spread_unevenly;
-        out_.space = std::string("pipelines of equal tensor groups and copies in these layers") + (restricts ? " of the degrees asked for" : "");
-        if (!shapes_.empty()) out_.lower_bound = shapes_.front().bound;
-        if (out_.record.empty()) {
-            if (shapes_.empty()) { // proven before any limit was looked at
-                out_.which_limit = search::limit_kind::none;
-                return;
-            }
-            out_.status = search::status::limit;
-            if (out_.which_limit != search::limit_kind::none) return;
-            out_.which_limit = search::limit_kind::labels;
-            out_.reason = "no placement tried fits memory";
-            return;
-        }
-        out_.reason.clear();
-        out_.best = 0;
-        search::conclude(out_, out_.record.front().cost.total, out_.lower_bound);
-    }
+    void conclude();
 
     template <class Visitor>
     void try_for_real(Visitor& visitor) {
@@ -297,10 +153,7 @@ private:
         else if (tried > 0) out_.best = tried < out_.record.size() ? std::optional(tried) : std::nullopt;
     }
 
-    bool is_stopped() {
-        if (out_.which_limit == search::limit_kind::none) out_.which_limit = until_.reached();
-        return out_.which_limit != search::limit_kind::none;
-    }
+    bool is_stopped();
 
     strategy_problem const& problem_;
     amp_options const& options_;
@@ -329,3 +182,183 @@ template <class Visitor = no_amp_visitor>
 }
 
 } // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle::detail {
+
+HEDDLE_INLINE amp_run::amp_run(strategy_problem const& p, amp_options const& o) : problem_(p), options_(o), until_(o.time_limit_seconds, o.stop), model_(p) {
+    collect_degrees();
+    collect_shapes();
+}
+
+HEDDLE_INLINE void amp_run::tell(std::string const& phase) const {
+    if (!options_.progress) return;
+    auto const best = out_.record.empty() ? std::nullopt : std::optional(out_.record.front().cost.total.value);
+    options_.progress({phase, best, shapes_.empty() ? std::nullopt : std::optional(shapes_.front().bound.value)});
+}
+
+HEDDLE_INLINE void amp_run::collect_degrees() {
+    auto const usable = problem_.usable_degrees();
+    degrees_ = options_.tensor_degrees.empty() ? usable : options_.tensor_degrees;
+    std::size_t common = 0;
+    for (std::size_t m = 0; m < problem_.machines.size(); ++m) {
+        auto const& machine = problem_.machines[m];
+        common = std::gcd(common, machine.devices);
+        for (auto const degree : degrees_) {
+            if (degree == 0 || machine.devices % degree != 0)
+                throw input_error("tensor degree " + std::to_string(degree), "does not divide the " + std::to_string(machine.devices) + " devices of machine " + std::to_string(m));
+            if (auto const& type = problem_.types[machine.type]; !type.profiles.contains(degree))
+                throw input_error("tensor degree " + std::to_string(degree), "no profile on device type '" + type.name + "'");
+        }
+    }
+    for (auto const degree : divisors(static_cast<std::int64_t>(common)))
+        if (auto const d = static_cast<std::size_t>(degree); !algorithm::binary_search(usable, d)) out_.unprofiled_degrees.push_back(d);
+    if (degrees_.empty()) throw input_error("tensor degrees", "none divides every machine and is profiled on every type");
+}
+
+HEDDLE_INLINE void amp_run::collect_shapes() {
+    auto const devices = problem_.device_count();
+    bool multiplies = false;
+    for (auto const& grid : options_.spread_unevenly ? spread_shapes(devices, problem_.global_batch) : all_shapes(devices, problem_.global_batch)) {
+        auto const& d = grid.degrees;
+        if (algorithm::find(degrees_, d.tensor) == degrees_.end()) continue;
+        if (d.pipeline != options_.pipeline.value_or(d.pipeline) || d.data != options_.data.value_or(d.data)) continue;
+        multiplies = true;
+        if (d.pipeline <= problem_.layer_count()) shapes_.push_back({grid, seconds(0)});
+    }
+    if (!multiplies)
+        throw input_error("degrees", "none of those asked for multiply to " + std::to_string(devices) + " devices with a batch of " +
+                                         std::to_string(problem_.global_batch) + " samples");
+    if (shapes_.empty()) out_.reason = "more stages than the " + std::to_string(problem_.layer_count()) + " layers: every stage needs one";
+    out_.statistics.shapes = shapes_.size();
+}
+
+HEDDLE_INLINE void amp_run::bound_shapes() {
+    std::vector<candidate> kept;
+    double least_excess = std::numeric_limits<double>::infinity();
+    for (auto c : shapes_) {
+        if (is_stopped()) {
+            c.bound = quick_bound(c.grid);
+            kept.push_back(c);
+            continue;
+        }
+        auto const found = bound_shape(model_, c.grid);
+        out_.statistics.assignment += found.assignment.statistics;
+        if (found.assignment.cost) {
+            c.bound = found.bound;
+            kept.push_back(c);
+            continue;
+        }
+        ++out_.statistics.infeasible;
+        auto const& shortage = found.assignment.shortage;
+        double const excess = shortage ? shortage->needed / shortage->limit : std::numeric_limits<double>::max();
+        if (excess >= least_excess) continue;
+        least_excess = excess;
+        auto const& [d, size, passes] = c.grid;
+        out_.reason = "the least that exceeds memory: pipeline, data, tensor degree " + std::to_string(d.pipeline) + ", " + std::to_string(d.data) + ", " +
+                      std::to_string(d.tensor) + " with micro-batches of " + std::to_string(size) + ": " + found.assignment.reason;
+    }
+    shapes_ = std::move(kept);
+    algorithm::sort(shapes_, {}, [](candidate const& c) { return std::tuple(c.bound, c.grid.degrees, c.grid.micro_batch_size); });
+}
+
+HEDDLE_INLINE seconds amp_run::quick_bound(parallel_shape const& grid) const {
+    std::set<std::size_t> types;
+    for (auto const& m : problem_.machines) types.insert(m.type);
+    seconds sum;
+    for (std::size_t l = 0; l < problem_.layer_count(); ++l) {
+        seconds least(std::numeric_limits<double>::infinity());
+        for (auto const t : types) least = std::min(least, problem_.time_on(t, grid.degrees.tensor, l, grid.micro_batch_size));
+        sum += least;
+    }
+    return sum * ((1 + static_cast<double>(grid.micro_batches - 1) / static_cast<double>(grid.degrees.pipeline)) * (1 - 1e-12));
+}
+
+HEDDLE_INLINE void amp_run::search_placements(parallel_shape const& grid) {
+    for (auto const& placement : placements(grid.degrees)) {
+        if (is_stopped()) return;
+        ++out_.statistics.placements;
+        layer_assignment_options o;
+        o.cutoff = cutoff();
+        o.time_limit_seconds = until_.left();
+        o.stop = until_.stop();
+        if (auto s = assign_strategy(model_, grid, placement, o)) keep(*std::move(s));
+    }
+}
+
+HEDDLE_INLINE std::vector<device_placement> const& amp_run::placements(parallel_degrees d) {
+    auto const [at, is_new] = placements_.try_emplace(d);
+    if (!is_new) return at->second;
+    placement_space const space(problem_, d.tensor);
+    if (auto all = space.all(d, options_.all_placements)) return at->second = *std::move(all);
+    std::set<std::vector<std::size_t>> seen;
+    for (auto const& machines : space.machine_orders(options_.machine_orders))
+        for (auto const order : {placement_order::copies_first, placement_order::stages_first})
+            if (auto p = space.in_order(d, machines, order); seen.insert(p.devices).second) at->second.push_back(std::move(p));
+    return at->second;
+}
+
+HEDDLE_INLINE void amp_run::keep(strategy s) {
+    auto const key = [](strategy const& x) { return std::pair(x.degrees(), x.micro_batch_size); };
+    auto cost = model_.cost(s);
+    if (!(cost.total < cutoff())) return;
+    auto const same = algorithm::find_if(out_.record, [&](auto const& r) { return key(r.plan) == key(s); });
+    if (same != out_.record.end()) {
+        if (!(cost.total < same->cost.total)) return;
+        out_.record.erase(same);
+    }
+    auto const less = [&](ranked_strategy const& a, ranked_strategy const& b) {
+        return a.cost.total != b.cost.total ? a.cost.total < b.cost.total : key(a.plan) < key(b.plan);
+    };
+    ranked_strategy entry{std::move(s), std::move(cost)};
+    out_.record.insert(algorithm::upper_bound(out_.record, entry, less), std::move(entry));
+    if (out_.record.size() > std::max<std::size_t>(options_.record, 1)) out_.record.pop_back();
+}
+
+HEDDLE_INLINE void amp_run::anneal() {
+    tell("annealing");
+    std::vector<parallel_shape> shapes;
+    for (auto const& c : shapes_) shapes.push_back(c.grid);
+    auto const& best = out_.record.front().plan;
+    auto const first = algorithm::find_if(shapes, [&](auto const& s) { return s.degrees == best.degrees() && s.micro_batch_size == best.micro_batch_size; });
+    strategy_walk const walk(model_, shapes, static_cast<std::size_t>(first - shapes.begin()));
+    auto o = options_.annealing;
+    o.lower_bound = std::max(o.lower_bound, shapes_.front().bound.value);
+    o.stop = options_.stop;
+    o.time_limit_seconds = until_.left();
+    auto const found = search::anneal(walk, o);
+    out_.statistics.annealing = found.statistics;
+    if (!found.state || !found.cost) return;
+    if (auto s = walk.decode(*found.state)) keep(*std::move(s));
+}
+
+HEDDLE_INLINE void amp_run::conclude() {
+    (void)is_stopped();
+    bool const restricts = options_.pipeline || options_.data || !options_.tensor_degrees.empty() || !options_.spread_unevenly;
+    out_.space = std::string("pipelines of equal tensor groups and copies in these layers") + (restricts ? " of the degrees asked for" : "");
+    if (!shapes_.empty()) out_.lower_bound = shapes_.front().bound;
+    if (out_.record.empty()) {
+        if (shapes_.empty()) { // proven before any limit was looked at
+            out_.which_limit = search::limit_kind::none;
+            return;
+        }
+        out_.status = search::status::limit;
+        if (out_.which_limit != search::limit_kind::none) return;
+        out_.which_limit = search::limit_kind::labels;
+        out_.reason = "no placement tried fits memory";
+        return;
+    }
+    out_.reason.clear();
+    out_.best = 0;
+    search::conclude(out_, out_.record.front().cost.total, out_.lower_bound);
+}
+
+HEDDLE_INLINE bool amp_run::is_stopped() {
+    if (out_.which_limit == search::limit_kind::none) out_.which_limit = until_.reached();
+    return out_.which_limit != search::limit_kind::none;
+}
+
+} // namespace heddle::detail
+
+#endif

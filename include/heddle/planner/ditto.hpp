@@ -3,6 +3,7 @@
 /// @brief Ditto's planner: fold, plan, recover; the exact optimum as far as time allows; copies of a template for large clusters.
 #pragma once
 
+#include <heddle/base/definitions.hpp>
 #include <heddle/base/quantity.hpp>
 #include <heddle/pipeline/folding.hpp>
 #include <heddle/pipeline/recovery.hpp>
@@ -38,17 +39,9 @@ struct ditto_options {
     progress_function progress{};
 
     /// When all of it ends.
-    [[nodiscard]] search::deadline until() const {
-        auto const& last = method == template_method::recover ? recovery.limits : exact;
-        return search::deadline(last.time_limit_seconds, last.stop);
-    }
+    [[nodiscard]] search::deadline until() const;
     /// The same in no more time. Nothing: in any.
-    [[nodiscard]] ditto_options within(std::optional<double> time_limit) const {
-        auto o = *this;
-        for (auto* limit : {&o.recovery.limits.time_limit_seconds, &o.exact.time_limit_seconds})
-            if (time_limit) limit->emplace(std::min(limit->value_or(*time_limit), *time_limit));
-        return o;
-    }
+    [[nodiscard]] ditto_options within(std::optional<double> time_limit) const;
 };
 
 struct ditto_plan {
@@ -157,3 +150,23 @@ template <pipeline_schedule Schedule = one_f_one_b>
 }
 
 } // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle {
+
+HEDDLE_INLINE search::deadline ditto_options::until() const {
+    auto const& last = method == template_method::recover ? recovery.limits : exact;
+    return search::deadline(last.time_limit_seconds, last.stop);
+}
+
+HEDDLE_INLINE ditto_options ditto_options::within(std::optional<double> time_limit) const {
+    auto o = *this;
+    for (auto* limit : {&o.recovery.limits.time_limit_seconds, &o.exact.time_limit_seconds})
+        if (time_limit) limit->emplace(std::min(limit->value_or(*time_limit), *time_limit));
+    return o;
+}
+
+} // namespace heddle
+
+#endif

@@ -5,6 +5,7 @@
 /// HAP (EuroSys '24), sections 3 to 5.
 #pragma once
 
+#include <heddle/base/definitions.hpp>
 #include <heddle/cost/overlapped.hpp>
 #include <heddle/cost/serial.hpp>
 #include <heddle/synthesis/alternation.hpp>
@@ -17,7 +18,6 @@
 
 #include <optional>
 #include <string>
-#include <type_traits>
 #include <utility>
 
 namespace heddle {
@@ -49,10 +49,8 @@ template <class Accumulator>
     return result;
 }
 
-#ifdef HEDDLE_COMPILED
-extern template plan run_hap<serial>(indexed_program const&, cluster const&, ratio_balancer const&, planning_options const&, std::optional<ratio_table> const&);
-extern template plan run_hap<overlapped>(indexed_program const&, cluster const&, ratio_balancer const&, planning_options const&, std::optional<ratio_table> const&);
-#endif
+/// `plan_hap` of a program of any type, by any solver.
+[[nodiscard]] plan plan_hap(program_indexer const& index, cluster const& c, ratio_balancer const& balance, hap_options const& options);
 
 } // namespace detail
 
@@ -66,13 +64,7 @@ extern template plan run_hap<overlapped>(indexed_program const&, cluster const&,
 /// *Complexity.* Linear in the operators for a bounded number of tensors in use at a cut.
 template <single_device_program Program, ratio_solver Solver>
 [[nodiscard]] plan plan_hap(Program const& program, cluster const& c, Solver&& solver, hap_options const& options = {}) {
-    using solver_type = std::remove_reference_t<Solver>;
-    if (options.training.interleaves())
-        throw input_error("training, micro_batches", "are " + std::to_string(options.training.micro_batches) + " in turn, expected 1; plan_hidup plans more");
-    ratio_balancer const balance(solver);
-    return plan_in_segments<solver_type>(program, c, options, [&](indexed_program const& indexed, planning_options const& asked, std::optional<ratio_table> const& start) {
-        return options.training.overlaps_gradients ? detail::run_hap<overlapped>(indexed, c, balance, asked, start) : detail::run_hap<serial>(indexed, c, balance, asked, start);
-    });
+    return detail::plan_hap(indexer_of(program), c, ratio_balancer(solver), options);
 }
 
 /// The one call for the common case.
@@ -90,3 +82,19 @@ plan find_plan(Program const&, cluster const&, Solver&&, hap_options const& = {}
 }
 
 } // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle::detail {
+
+HEDDLE_INLINE plan plan_hap(program_indexer const& index, cluster const& c, ratio_balancer const& balance, hap_options const& options) {
+    if (options.training.interleaves())
+        throw input_error("training, micro_batches", "are " + std::to_string(options.training.micro_batches) + " in turn, expected 1; plan_hidup plans more");
+    return plan_in_segments(index, c, options, balance, [&](indexed_program const& program, planning_options const& asked, std::optional<ratio_table> const& start) {
+        return options.training.overlaps_gradients ? run_hap<overlapped>(program, c, balance, asked, start) : run_hap<serial>(program, c, balance, asked, start);
+    });
+}
+
+} // namespace heddle::detail
+
+#endif

@@ -5,6 +5,7 @@
 /// HiDup (SoCC '22), sections 3 and 4.
 #pragma once
 
+#include <heddle/base/definitions.hpp>
 #include <heddle/cost/duplex.hpp>
 #include <heddle/planner/hap.hpp>
 #include <heddle/synthesis/alternation.hpp>
@@ -17,7 +18,6 @@
 
 #include <optional>
 #include <string>
-#include <type_traits>
 #include <utility>
 
 namespace heddle {
@@ -55,9 +55,8 @@ template <class Accumulator>
     return result;
 }
 
-#ifdef HEDDLE_COMPILED
-extern template plan run_hidup<duplex>(indexed_program const&, cluster const&, ratio_balancer const&, planning_options const&, std::optional<ratio_table> const&);
-#endif
+/// `plan_hidup` of a program of any type, by any solver.
+[[nodiscard]] plan plan_hidup(program_indexer const& index, program const& whole_program, cluster const& c, ratio_balancer const& balance, hidup_options const& options);
 
 } // namespace detail
 
@@ -71,8 +70,18 @@ extern template plan run_hidup<duplex>(indexed_program const&, cluster const&, r
 /// *Throws* `input_error` for a batch that cannot be divided so, device groups, and an operator with statistics of the batch.
 template <single_device_program Program, ratio_solver Solver>
 [[nodiscard]] plan plan_hidup(Program const& program, cluster const& c, Solver&& solver, hidup_options const& options = {}) {
-    auto const indexed = index_program(program);
-    auto const part = micro_batch_of(program_of(program), options.micro_batches);
+    return detail::plan_hidup(indexer_of(program), program_of(program), c, ratio_balancer(solver), options);
+}
+
+} // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle::detail {
+
+HEDDLE_INLINE plan plan_hidup(program_indexer const& index, program const& whole_program, cluster const& c, ratio_balancer const& balance, hidup_options const& options) {
+    auto const indexed = index({});
+    auto const part = micro_batch_of(whole_program, options.micro_batches);
     auto const [statistic, operation] = obstacles_to_micro_batches(indexed);
     auto const fail = [&](operator_id o, char const* problem) { throw input_error("micro-batches, operator '" + indexed.operators[o].name + "'", problem); };
     if (operation) fail(*operation, "does not add up over parts of the batch that run one after the other, expected a loss that is a sum or mean over the batch");
@@ -81,10 +90,8 @@ template <single_device_program Program, ratio_solver Solver>
     planning.training.micro_batches = options.micro_batches;
     planning.training.turn = options.turn;
     if (has_groups(c)) throw input_error("cluster '" + c.name + "'", "has device groups, whose micro-batches do not take turns, expected single devices");
-    using solver_type = std::remove_reference_t<Solver>;
-    ratio_balancer const balance(solver);
-    auto result = plan_in_segments<solver_type>(part, c, planning, [&](indexed_program const& one, planning_options const& asked, std::optional<ratio_table> const& start) {
-        return detail::run_hidup<duplex>(one, c, balance, asked, start);
+    auto result = plan_in_segments(indexer_of(part), c, planning, balance, [&](indexed_program const& one, planning_options const& asked, std::optional<ratio_table> const& start) {
+        return run_hidup<duplex>(one, c, balance, asked, start);
     });
     if (statistic) result.warnings.push_back("the statistics of operator '" + indexed.operators[*statistic].name + "' are those of each micro-batch");
     if (!options.compares) return result;
@@ -98,7 +105,7 @@ template <single_device_program Program, ratio_solver Solver>
     planning.training.overlaps_gradients = true;
     planning.synthesis.engine = search_engine::best_first;
     planning.cuts = 1;
-    auto const whole = plan_hap(program, c, solver, planning);
+    auto const whole = plan_hap(index, c, balance, planning);
     result.statistics += whole.statistics;
     result.baselines = whole.baselines;
     result.other_baselines = whole.other_baselines;
@@ -106,4 +113,6 @@ template <single_device_program Program, ratio_solver Solver>
     return result;
 }
 
-} // namespace heddle
+} // namespace heddle::detail
+
+#endif

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
 #include <heddle/pipeline/strategy_baselines.hpp>
 #include <heddle/plan/pipeline_plan.hpp>
 #include <heddle/planner/amp.hpp>
@@ -24,7 +25,77 @@ namespace heddle {
 
 /// The least seconds of what people do without a planner, by name: data parallelism alone, and Megatron's heuristics.
 /// None of them where time is over before all are known. *Throws* `input_error`.
-[[nodiscard]] inline std::map<std::string, std::optional<double>> baselines_of(strategy_problem const& p, search::deadline const& until = search::deadline()) {
+[[nodiscard]] std::map<std::string, std::optional<double>> baselines_of(strategy_problem const& p, search::deadline const& until = search::deadline());
+
+namespace detail {
+
+/// A plan of a problem without stages.
+[[nodiscard]] pipeline_plan blank_pipeline_plan(strategy_problem const& p);
+
+} // namespace detail
+
+/// A strategy of a problem as a plan, without status, bound and baselines. *Throws* `input_error` for a strategy that is none of it.
+[[nodiscard]] pipeline_plan make_pipeline_plan(strategy_problem const& p, strategy const& s);
+
+/// AMP's result as a plan: the strategy to use, with the result's status and bound; without one, why there is none.
+/// *Precondition:* the result is `plan_amp`'s for the problem. *Throws* `input_error`.
+[[nodiscard]] pipeline_plan make_pipeline_plan(strategy_problem const& p, amp_result const& r, std::map<std::string, std::optional<double>> baselines);
+
+[[nodiscard]] pipeline_plan make_pipeline_plan(strategy_problem const& p, amp_result const& r);
+
+/// How the machines of a template's types are numbered in a plan: by type, then as the problem has them.
+using machine_numbers = std::vector<std::vector<std::size_t>>;
+
+/// Type by type.
+[[nodiscard]] machine_numbers numbered_by_type(template_problem const& p);
+
+namespace detail {
+
+/// Copies of one template side by side; copy c of a stage is on the type's machine `c * machines per copy + machine`.
+[[nodiscard]] pipeline_plan lay_out(template_problem const& p, pipeline_template const& t, std::vector<std::size_t> const& machines_per_copy, std::size_t copies,
+                                           machine_numbers const& numbers);
+
+} // namespace detail
+
+/// Ditto's result as a plan: its template, with status and bound; without one, why there is none. Baselines are what folding recovers, and equal
+/// numbers of layers for the devices of the plan's stages. *Precondition:* the result is `plan_ditto`'s for the problem.
+/// *Throws* `input_error`.
+template <pipeline_schedule Schedule = one_f_one_b>
+[[nodiscard]] pipeline_plan make_pipeline_plan(template_problem const& p, ditto_plan const& d, machine_numbers const& numbers, Schedule const& schedule = {}) {
+    std::vector<std::size_t> machines;
+    for (auto const& t : p.types) machines.push_back(t.machines);
+    auto plan = detail::lay_out(p, d.best, machines, 1, numbers);
+    if constexpr (requires { Schedule::name; }) plan.schedule = Schedule::name;
+    else plan.schedule = "other";
+    if constexpr (requires { schedule.more_slots; }) plan.more_slots = schedule.more_slots;
+    if (d.recovered) plan.baselines["folded and recovered"] = d.recovered->value;
+    if (!d.best.cost) return plan;
+    auto stages = d.best.stages;
+    auto const even = uniform_cuts(p.layer_count(), stages.size());
+    for (std::size_t s = 0; s < stages.size(); ++s) {
+        stages[s].first = even[s];
+        stages[s].end = even[s + 1];
+    }
+    auto const cost = cost_of(p, std::span<template_stage const>(stages), schedule);
+    bool fits = true;
+    for (std::size_t s = 0; s < stages.size(); ++s) fits = fits && cost.memory[s] <= p.types[stages[s].type].memory_limit * static_cast<double>(stages[s].devices);
+    plan.baselines["equal layers"] = fits ? std::optional(cost.total.value) : std::nullopt;
+    return plan;
+}
+[[nodiscard]] pipeline_plan make_pipeline_plan(template_problem const& p, ditto_plan const& d);
+
+/// Copies of a template as a plan; what they have to tell each other is not counted, which a warning says.
+/// *Precondition:* the result is `plan_copies`'s for the problem.
+[[nodiscard]] pipeline_plan make_pipeline_plan(template_problem const& p, replicated_template const& r, machine_numbers const& numbers);
+[[nodiscard]] pipeline_plan make_pipeline_plan(template_problem const& p, replicated_template const& r);
+
+} // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle {
+
+HEDDLE_INLINE std::map<std::string, std::optional<double>> baselines_of(strategy_problem const& p, search::deadline const& until) {
     strategy_model const model(p);
     std::map<std::string, std::optional<double>> best;
     auto const keep = [&](std::string const& name, strategy const& s) {
@@ -43,10 +114,11 @@ namespace heddle {
     return best;
 }
 
-namespace detail {
+} // namespace heddle
 
-/// A plan of a problem without stages.
-[[nodiscard]] inline pipeline_plan blank_pipeline_plan(strategy_problem const& p) {
+namespace heddle::detail {
+
+HEDDLE_INLINE pipeline_plan blank_pipeline_plan(strategy_problem const& p) {
     strategy_model const model(p);
     pipeline_plan plan;
     plan.provenance.planner = "amp";
@@ -59,10 +131,11 @@ namespace detail {
     return plan;
 }
 
-} // namespace detail
+} // namespace heddle::detail
 
-/// A strategy of a problem as a plan, without status, bound and baselines. *Throws* `input_error` for a strategy that is none of it.
-[[nodiscard]] inline pipeline_plan make_pipeline_plan(strategy_problem const& p, strategy const& s) {
+namespace heddle {
+
+HEDDLE_INLINE pipeline_plan make_pipeline_plan(strategy_problem const& p, strategy const& s) {
     auto const cost = evaluate(p, s);
     auto plan = detail::blank_pipeline_plan(p);
     auto const [pipeline, data, tensor] = s.degrees();
@@ -81,9 +154,7 @@ namespace detail {
     return plan;
 }
 
-/// AMP's result as a plan: the strategy to use, with the result's status and bound; without one, why there is none.
-/// *Precondition:* the result is `plan_amp`'s for the problem. *Throws* `input_error`.
-[[nodiscard]] inline pipeline_plan make_pipeline_plan(strategy_problem const& p, amp_result const& r, std::map<std::string, std::optional<double>> baselines) {
+HEDDLE_INLINE pipeline_plan make_pipeline_plan(strategy_problem const& p, amp_result const& r, std::map<std::string, std::optional<double>> baselines) {
     auto plan = r.best ? make_pipeline_plan(p, r.record[*r.best].plan) : detail::blank_pipeline_plan(p);
     static_cast<search::outcome<>&>(plan) = r.plain();
     plan.space = r.space;
@@ -99,13 +170,7 @@ namespace detail {
     return plan;
 }
 
-[[nodiscard]] inline pipeline_plan make_pipeline_plan(strategy_problem const& p, amp_result const& r) { return make_pipeline_plan(p, r, baselines_of(p)); }
-
-/// How the machines of a template's types are numbered in a plan: by type, then as the problem has them.
-using machine_numbers = std::vector<std::vector<std::size_t>>;
-
-/// Type by type.
-[[nodiscard]] inline machine_numbers numbered_by_type(template_problem const& p) {
+HEDDLE_INLINE machine_numbers numbered_by_type(template_problem const& p) {
     machine_numbers numbers;
     std::size_t next = 0;
     for (auto const& t : p.types) {
@@ -115,10 +180,11 @@ using machine_numbers = std::vector<std::vector<std::size_t>>;
     return numbers;
 }
 
-namespace detail {
+} // namespace heddle
 
-/// Copies of one template side by side; copy c of a stage is on the type's machine `c * machines per copy + machine`.
-[[nodiscard]] inline pipeline_plan lay_out(template_problem const& p, pipeline_template const& t, std::vector<std::size_t> const& machines_per_copy, std::size_t copies,
+namespace heddle::detail {
+
+HEDDLE_INLINE pipeline_plan lay_out(template_problem const& p, pipeline_template const& t, std::vector<std::size_t> const& machines_per_copy, std::size_t copies,
                                            machine_numbers const& numbers) {
     auto const among = static_cast<std::int64_t>(std::max<std::size_t>(copies, 1));
     pipeline_plan plan;
@@ -161,38 +227,11 @@ namespace detail {
     return plan;
 }
 
-} // namespace detail
+} // namespace heddle::detail
 
-/// Ditto's result as a plan: its template, with status and bound; without one, why there is none. Baselines are what folding recovers, and equal
-/// numbers of layers for the devices of the plan's stages. *Precondition:* the result is `plan_ditto`'s for the problem.
-/// *Throws* `input_error`.
-template <pipeline_schedule Schedule = one_f_one_b>
-[[nodiscard]] pipeline_plan make_pipeline_plan(template_problem const& p, ditto_plan const& d, machine_numbers const& numbers, Schedule const& schedule = {}) {
-    std::vector<std::size_t> machines;
-    for (auto const& t : p.types) machines.push_back(t.machines);
-    auto plan = detail::lay_out(p, d.best, machines, 1, numbers);
-    if constexpr (requires { Schedule::name; }) plan.schedule = Schedule::name;
-    else plan.schedule = "other";
-    if constexpr (requires { schedule.more_slots; }) plan.more_slots = schedule.more_slots;
-    if (d.recovered) plan.baselines["folded and recovered"] = d.recovered->value;
-    if (!d.best.cost) return plan;
-    auto stages = d.best.stages;
-    auto const even = uniform_cuts(p.layer_count(), stages.size());
-    for (std::size_t s = 0; s < stages.size(); ++s) {
-        stages[s].first = even[s];
-        stages[s].end = even[s + 1];
-    }
-    auto const cost = cost_of(p, std::span<template_stage const>(stages), schedule);
-    bool fits = true;
-    for (std::size_t s = 0; s < stages.size(); ++s) fits = fits && cost.memory[s] <= p.types[stages[s].type].memory_limit * static_cast<double>(stages[s].devices);
-    plan.baselines["equal layers"] = fits ? std::optional(cost.total.value) : std::nullopt;
-    return plan;
-}
-[[nodiscard]] inline pipeline_plan make_pipeline_plan(template_problem const& p, ditto_plan const& d) { return make_pipeline_plan(p, d, numbered_by_type(p)); }
+namespace heddle {
 
-/// Copies of a template as a plan; what they have to tell each other is not counted, which a warning says.
-/// *Precondition:* the result is `plan_copies`'s for the problem.
-[[nodiscard]] inline pipeline_plan make_pipeline_plan(template_problem const& p, replicated_template const& r, machine_numbers const& numbers) {
+HEDDLE_INLINE pipeline_plan make_pipeline_plan(template_problem const& p, replicated_template const& r, machine_numbers const& numbers) {
     auto plan = detail::lay_out(p, r.each, r.machines, r.copies, numbers);
     plan.lower_bound = r.lower_bound.value;
     plan.space = "all uses of these machines";
@@ -202,6 +241,13 @@ template <pipeline_schedule Schedule = one_f_one_b>
     if (r.copies > 1) plan.warnings.push_back("the reduction of gradients between the " + std::to_string(r.copies) + " copies is not counted");
     return plan;
 }
-[[nodiscard]] inline pipeline_plan make_pipeline_plan(template_problem const& p, replicated_template const& r) { return make_pipeline_plan(p, r, numbered_by_type(p)); }
+
+HEDDLE_INLINE pipeline_plan make_pipeline_plan(strategy_problem const& p, amp_result const& r) { return make_pipeline_plan(p, r, baselines_of(p)); }
+
+HEDDLE_INLINE pipeline_plan make_pipeline_plan(template_problem const& p, ditto_plan const& d) { return make_pipeline_plan(p, d, numbered_by_type(p)); }
+
+HEDDLE_INLINE pipeline_plan make_pipeline_plan(template_problem const& p, replicated_template const& r) { return make_pipeline_plan(p, r, numbered_by_type(p)); }
 
 } // namespace heddle
+
+#endif

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
 #include <heddle/planner/pipeline_plans.hpp>
 #include <heddle/search/deadline.hpp>
 #include <heddle/synthesis/program_profile.hpp>
@@ -59,14 +60,7 @@ template <single_device_program Program>
 }
 
 /// The machines of a cluster by type, in the order of `types_in_use`.
-[[nodiscard]] inline machine_numbers numbered_in_cluster(cluster const& c) {
-    auto const types = types_in_use(c);
-    machine_numbers numbers(types.size());
-    std::size_t next = 0;
-    for (auto const& m : c.machines)
-        for (int n = 0; n < m.count; ++n) numbers[static_cast<std::size_t>(algorithm::find(types, m.type) - types.begin())].push_back(next++);
-    return numbers;
-}
+[[nodiscard]] machine_numbers numbered_in_cluster(cluster const& c);
 
 } // namespace detail
 
@@ -155,3 +149,20 @@ template <single_device_program Program, pipeline_schedule Schedule = one_f_one_
 }
 
 } // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle::detail {
+
+HEDDLE_INLINE machine_numbers numbered_in_cluster(cluster const& c) {
+    auto const types = types_in_use(c);
+    machine_numbers numbers(types.size());
+    std::size_t next = 0;
+    for (auto const& m : c.machines)
+        for (int n = 0; n < m.count; ++n) numbers[static_cast<std::size_t>(algorithm::find(types, m.type) - types.begin())].push_back(next++);
+    return numbers;
+}
+
+} // namespace heddle::detail
+
+#endif

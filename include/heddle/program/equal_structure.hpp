@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
 #include <heddle/program/indexed_program.hpp>
 
 #include <algorithm>
@@ -11,7 +12,15 @@
 namespace heddle {
 
 /// Whether two programs differ in extents alone: factors, loops and derivatives are the same by number.
-[[nodiscard]] inline bool have_equal_structure(indexed_program const& a, indexed_program const& b) {
+[[nodiscard]] bool have_equal_structure(indexed_program const& a, indexed_program const& b);
+
+} // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle {
+
+HEDDLE_INLINE bool have_equal_structure(indexed_program const& a, indexed_program const& b) {
     auto const same = [](auto const& left, auto const& right, auto&& equal) { return algorithm::equal(left, right, equal); };
     return same(a.tensors, b.tensors, [&](auto const& x, auto const& y) {
                return x.has_cotangent == y.has_cotangent && x.inside == y.inside &&
@@ -25,3 +34,5 @@ namespace heddle {
 }
 
 } // namespace heddle
+
+#endif

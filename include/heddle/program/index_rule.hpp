@@ -20,6 +20,7 @@
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
 #include <heddle/base/error.hpp>
 #include <heddle/program/tensor.hpp>
 
@@ -77,122 +78,28 @@ class rule_parser {
 public:
     explicit rule_parser(std::string_view text) : text_(text) {}
 
-    index_rule parse() {
-        read_side(rule_.operands, "->", &loop_index::forward_statistics);
-        expect("->");
-        read_side(rule_.results, ";", &loop_index::backward_statistics);
-        if (accept(";")) read_terms();
-        skip();
-        if (at_ != text_.size()) fail("nothing more");
-        classify();
-        return std::move(rule_);
-    }
+    index_rule parse();
 
 private:
-    [[noreturn]] void fail(std::string const& expected) const {
-        throw input_error("index rule '" + std::string(text_) + "', character " + std::to_string(at_ + 1),
-                          "expected " + expected);
-    }
+    [[noreturn]] void fail(std::string const& expected) const;
     void skip() { while (at_ < text_.size() && text_[at_] == ' ') ++at_; }
-    bool accept(std::string_view token) {
-        skip();
-        if (text_.substr(at_, token.size()) != token) return false;
-        at_ += token.size();
-        return true;
-    }
+    bool accept(std::string_view token);
     void expect(std::string_view token) { if (!accept(token)) fail("'" + std::string(token) + "'"); }
-    bool at_end_or(std::string_view token) {
-        skip();
-        return at_ == text_.size() || text_.substr(at_, token.size()) == token;
-    }
+    bool at_end_or(std::string_view token);
 
     using statistics = std::uint8_t loop_index::*;
 
-    void read_side(std::vector<indexed_access>& side, std::string_view stop, statistics marked) {
-        if (at_end_or(stop)) return;
-        do {
-            expect("(");
-            indexed_access access;
-            while (!accept(")")) access.push_back(read_dimension(marked));
-            side.push_back(std::move(access));
-        } while (accept(","));
-    }
+    void read_side(std::vector<indexed_access>& side, std::string_view stop, statistics marked);
 
-    indexed_dimension read_dimension(statistics marked) {
-        if (accept("1")) return {};
-        if (accept("_")) {
-            return {add_index("_" + std::to_string(rule_.indices.size()), index_kind::blocked)};
-        }
-        if (!accept("(")) return {read_index(marked)};
-        indexed_dimension factors;
-        while (!accept(")")) factors.push_back(read_index(marked));
-        if (factors.empty()) fail("an index name");
-        return factors;
-    }
+    indexed_dimension read_dimension(statistics marked);
 
-    std::uint16_t read_index(statistics marked) {
-        constexpr std::uint8_t most_statistics = 8;
-        bool const blocked = accept("!");
-        std::uint8_t count = 0;
-        while (count < most_statistics && accept("~")) ++count;
-        skip();
-        std::size_t const begin = at_;
-        while (at_ < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[at_])) || text_[at_] == '_')) ++at_;
-        std::string const name(text_.substr(begin, at_ - begin));
-        if (name.empty() || name[0] == '_' || std::isdigit(static_cast<unsigned char>(name[0]))) {
-            at_ = begin;
-            fail("an index name, '1', '_' or '('");
-        }
-        auto const found = algorithm::find(rule_.indices, name, &loop_index::name);
-        auto const number = found == rule_.indices.end() ? add_index(name, index_kind::reduction)
-                                                         : static_cast<std::uint16_t>(found - rule_.indices.begin());
-        if (blocked) rule_.indices[number].kind = index_kind::blocked;
-        auto& most = rule_.indices[number].*marked;
-        most = std::max(most, count);
-        return number;
-    }
+    std::uint16_t read_index(statistics marked);
 
-    std::uint16_t add_index(std::string name, index_kind kind) {
-        constexpr std::size_t most = 4096; // numbers are of 16 bits, and names are searched one by one
-        if (rule_.indices.size() == most) fail("at most " + std::to_string(most) + " indices");
-        rule_.indices.push_back({.name = std::move(name), .kind = kind});
-        return static_cast<std::uint16_t>(rule_.indices.size() - 1);
-    }
+    std::uint16_t add_index(std::string name, index_kind kind);
 
-    void read_terms() {
-        std::vector<bool> seen(rule_.operands.size());
-        do {
-            auto& term = rule_.terms.emplace_back();
-            if (accept("_")) {
-                bool const is_second = algorithm::count_if(rule_.terms, [](auto const& t) { return t.empty(); }) > 1;
-                if (is_second) fail("one term '_' at most");
-                continue;
-            }
-            do {
-                skip();
-                std::size_t number = 0;
-                std::size_t const begin = at_;
-                while (at_ < text_.size() && std::isdigit(static_cast<unsigned char>(text_[at_])) && at_ - begin < 3)
-                    number = number * 10 + static_cast<std::size_t>(text_[at_++] - '0');
-                if (begin == at_ || number >= rule_.operands.size() || seen[number]) {
-                    at_ = begin;
-                    fail("the number of an operand that is in no term yet");
-                }
-                seen[number] = true;
-                term.push_back(static_cast<std::uint8_t>(number));
-            } while (accept("*"));
-        } while (accept("+"));
-        bool const all_named = algorithm::find(seen, false) == seen.end();
-        if (all_named && algorithm::any_of(rule_.terms, [](auto const& t) { return t.empty(); })) fail("an operand in no term, which '_' is made of");
-    }
+    void read_terms();
 
-    void classify() {
-        for (auto const& access : rule_.results)
-            for (auto const& dimension : access)
-                for (auto i : dimension)
-                    if (rule_.indices[i].kind == index_kind::reduction) rule_.indices[i].kind = index_kind::parallel;
-        if (rule_.results.empty()) fail("a result");
-    }
+    void classify();
 
     std::string_view text_;
     std::size_t at_ = 0;
@@ -212,8 +119,138 @@ using index_extents = std::map<std::string, extent, std::less<>>;
 /// Solves for every extent from the operands' shapes, the results' shapes where known (else pass
 /// none) and given extents, and returns the results' shapes.
 /// Throws `input_error` if shapes contradict the rule or leave an extent open.
-inline std::vector<shape> bind_extents(index_rule& rule, std::span<shape const> operands,
-                                       std::span<shape const> results = {}, index_extents const& given = {}) {
+std::vector<shape> bind_extents(index_rule& rule, std::span<shape const> operands,
+                                       std::span<shape const> results = {}, index_extents const& given = {});
+
+/// The rule under which nothing may be split: the operator is replicated.
+[[nodiscard]] index_rule blocked_rule(std::span<shape const> operands, std::span<shape const> results);
+
+} // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle::detail {
+
+HEDDLE_INLINE index_rule rule_parser::parse() {
+    read_side(rule_.operands, "->", &loop_index::forward_statistics);
+    expect("->");
+    read_side(rule_.results, ";", &loop_index::backward_statistics);
+    if (accept(";")) read_terms();
+    skip();
+    if (at_ != text_.size()) fail("nothing more");
+    classify();
+    return std::move(rule_);
+}
+
+HEDDLE_INLINE void rule_parser::fail(std::string const& expected) const {
+    throw input_error("index rule '" + std::string(text_) + "', character " + std::to_string(at_ + 1),
+                      "expected " + expected);
+}
+
+HEDDLE_INLINE bool rule_parser::accept(std::string_view token) {
+    skip();
+    if (text_.substr(at_, token.size()) != token) return false;
+    at_ += token.size();
+    return true;
+}
+
+HEDDLE_INLINE bool rule_parser::at_end_or(std::string_view token) {
+    skip();
+    return at_ == text_.size() || text_.substr(at_, token.size()) == token;
+}
+
+HEDDLE_INLINE void rule_parser::read_side(std::vector<indexed_access>& side, std::string_view stop, statistics marked) {
+    if (at_end_or(stop)) return;
+    do {
+        expect("(");
+        indexed_access access;
+        while (!accept(")")) access.push_back(read_dimension(marked));
+        side.push_back(std::move(access));
+    } while (accept(","));
+}
+
+HEDDLE_INLINE indexed_dimension rule_parser::read_dimension(statistics marked) {
+    if (accept("1")) return {};
+    if (accept("_")) {
+        return {add_index("_" + std::to_string(rule_.indices.size()), index_kind::blocked)};
+    }
+    if (!accept("(")) return {read_index(marked)};
+    indexed_dimension factors;
+    while (!accept(")")) factors.push_back(read_index(marked));
+    if (factors.empty()) fail("an index name");
+    return factors;
+}
+
+HEDDLE_INLINE std::uint16_t rule_parser::read_index(statistics marked) {
+    constexpr std::uint8_t most_statistics = 8;
+    bool const blocked = accept("!");
+    std::uint8_t count = 0;
+    while (count < most_statistics && accept("~")) ++count;
+    skip();
+    std::size_t const begin = at_;
+    while (at_ < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[at_])) || text_[at_] == '_')) ++at_;
+    std::string const name(text_.substr(begin, at_ - begin));
+    if (name.empty() || name[0] == '_' || std::isdigit(static_cast<unsigned char>(name[0]))) {
+        at_ = begin;
+        fail("an index name, '1', '_' or '('");
+    }
+    auto const found = algorithm::find(rule_.indices, name, &loop_index::name);
+    auto const number = found == rule_.indices.end() ? add_index(name, index_kind::reduction)
+                                                     : static_cast<std::uint16_t>(found - rule_.indices.begin());
+    if (blocked) rule_.indices[number].kind = index_kind::blocked;
+    auto& most = rule_.indices[number].*marked;
+    most = std::max(most, count);
+    return number;
+}
+
+HEDDLE_INLINE std::uint16_t rule_parser::add_index(std::string name, index_kind kind) {
+    constexpr std::size_t most = 4096; // numbers are of 16 bits, and names are searched one by one
+    if (rule_.indices.size() == most) fail("at most " + std::to_string(most) + " indices");
+    rule_.indices.push_back({.name = std::move(name), .kind = kind});
+    return static_cast<std::uint16_t>(rule_.indices.size() - 1);
+}
+
+HEDDLE_INLINE void rule_parser::read_terms() {
+    std::vector<bool> seen(rule_.operands.size());
+    do {
+        auto& term = rule_.terms.emplace_back();
+        if (accept("_")) {
+            bool const is_second = algorithm::count_if(rule_.terms, [](auto const& t) { return t.empty(); }) > 1;
+            if (is_second) fail("one term '_' at most");
+            continue;
+        }
+        do {
+            skip();
+            std::size_t number = 0;
+            std::size_t const begin = at_;
+            while (at_ < text_.size() && std::isdigit(static_cast<unsigned char>(text_[at_])) && at_ - begin < 3)
+                number = number * 10 + static_cast<std::size_t>(text_[at_++] - '0');
+            if (begin == at_ || number >= rule_.operands.size() || seen[number]) {
+                at_ = begin;
+                fail("the number of an operand that is in no term yet");
+            }
+            seen[number] = true;
+            term.push_back(static_cast<std::uint8_t>(number));
+        } while (accept("*"));
+    } while (accept("+"));
+    bool const all_named = algorithm::find(seen, false) == seen.end();
+    if (all_named && algorithm::any_of(rule_.terms, [](auto const& t) { return t.empty(); })) fail("an operand in no term, which '_' is made of");
+}
+
+HEDDLE_INLINE void rule_parser::classify() {
+    for (auto const& access : rule_.results)
+        for (auto const& dimension : access)
+            for (auto i : dimension)
+                if (rule_.indices[i].kind == index_kind::reduction) rule_.indices[i].kind = index_kind::parallel;
+    if (rule_.results.empty()) fail("a result");
+}
+
+} // namespace heddle::detail
+
+namespace heddle {
+
+HEDDLE_INLINE std::vector<shape> bind_extents(index_rule& rule, std::span<shape const> operands,
+                                       std::span<shape const> results, index_extents const& given) {
     auto const describe = [](std::string const& what, std::size_t n, std::size_t d) {
         return what + " " + std::to_string(n) + ", dimension " + std::to_string(d);
     };
@@ -278,8 +315,7 @@ inline std::vector<shape> bind_extents(index_rule& rule, std::span<shape const> 
     return solved;
 }
 
-/// The rule under which nothing may be split: the operator is replicated.
-[[nodiscard]] inline index_rule blocked_rule(std::span<shape const> operands, std::span<shape const> results) {
+HEDDLE_INLINE index_rule blocked_rule(std::span<shape const> operands, std::span<shape const> results) {
     index_rule rule;
     auto const block = [&](std::span<shape const> shapes, std::vector<indexed_access>& side) {
         for (auto const& s : shapes) {
@@ -296,3 +332,5 @@ inline std::vector<shape> bind_extents(index_rule& rule, std::span<shape const> 
 }
 
 } // namespace heddle
+
+#endif

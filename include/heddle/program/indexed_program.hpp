@@ -7,7 +7,9 @@
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
 #include <heddle/program/concepts.hpp>
+#include <heddle/program/program.hpp>
 
 #include <boost/container/flat_set.hpp>
 #include <boost/container/small_vector.hpp>
@@ -89,15 +91,7 @@ struct indexed_operator {
 };
 
 /// Whether a loop cuts a term of an operator's result: an operand that it lists has the loop or, where it lists none, one that no term lists.
-[[nodiscard]] inline bool cuts_term(indexed_operator const& op, split_loop const& loop, std::vector<std::uint8_t> const& term) {
-    auto const has_loop = [&](std::size_t k) { return loop.operands[k] != no_factor; };
-    if (!term.empty()) return algorithm::any_of(term, has_loop);
-    for (std::size_t k = 0; k < op.operands.size(); ++k) {
-        bool const is_listed = algorithm::any_of(op.terms, [&](auto const& other) { return algorithm::find(other, k) != other.end(); });
-        if (!is_listed && has_loop(k)) return true;
-    }
-    return false;
-}
+[[nodiscard]] bool cuts_term(indexed_operator const& op, split_loop const& loop, std::vector<std::uint8_t> const& term);
 
 /// Refined view of a program; owns copies of names and numbers, not of the program.
 struct indexed_program {
@@ -109,11 +103,7 @@ struct indexed_program {
 };
 
 /// One more than the highest segment of an operator.
-[[nodiscard]] inline std::size_t segment_count(indexed_program const& p) {
-    std::size_t count = 1;
-    for (auto const& op : p.operators) count = std::max<std::size_t>(count, op.segment + std::size_t{1});
-    return count;
-}
+[[nodiscard]] std::size_t segment_count(indexed_program const& p);
 
 namespace detail {
 
@@ -222,22 +212,8 @@ inline std::vector<factor> factors_of(shape const& dims, auto&& strides_of) {
 
 /// The factor that the piece [low, high) of an index is in an access; `no_factor` if the access lacks
 /// the index. Clears `whole` if the piece is there but no factor, or occurs twice.
-inline factor_number find_factor(index_rule const& rule, indexed_access const& access, std::vector<factor> const& factors,
-                                 segment_number segment, std::size_t index, extent low, extent high, bool& whole) {
-    factor_number found = no_factor;
-    for (std::size_t d = 0; d < access.size(); ++d) {
-        extent base = 1;
-        for (auto i = access[d].rbegin(); i != access[d].rend(); ++i) {
-            if (*i == index) {
-                auto const match = algorithm::find(factors, factor{static_cast<std::uint16_t>(d), high / low, base * low, segment});
-                if (match == factors.end() || found != no_factor) whole = false;
-                else found = static_cast<factor_number>(match - factors.begin());
-            }
-            base *= rule.indices[*i].extent;
-        }
-    }
-    return found;
-}
+factor_number find_factor(index_rule const& rule, indexed_access const& access, std::vector<factor> const& factors,
+                                 segment_number segment, std::size_t index, extent low, extent high, bool& whole);
 
 /// The segments that make or use each tensor, ascending; one at least.
 template <class Program>
@@ -260,19 +236,7 @@ template <class Program>
 }
 
 /// Whether an access of a rule describes a tensor of this shape.
-inline bool fits(index_rule const& rule, indexed_access const& access, shape const& dims) {
-    if (access.size() != dims.size()) return false;
-    for (std::size_t d = 0; d < dims.size(); ++d) {
-        extent product = 1;
-        for (auto i : access[d]) {
-            if (i >= rule.indices.size() || rule.indices[i].extent < 1 || rule.indices[i].extent > dims[d]) return false;
-            product *= rule.indices[i].extent;
-            if (product > dims[d]) return false;
-        }
-        if (product != dims[d]) return false;
-    }
-    return true;
-}
+bool fits(index_rule const& rule, indexed_access const& access, shape const& dims);
 
 /// Throws `input_error` unless every rule describes the operands and results of its operator.
 template <class Program>
@@ -299,13 +263,7 @@ void check_rules(Program const& p) {
 }
 
 /// Places of an operand's indices that have no statistics.
-[[nodiscard]] inline extent row_count(index_rule const& rule, indexed_access const& access) {
-    extent rows = 1;
-    for (auto const& dimension : access)
-        for (auto i : dimension)
-            if (auto const& index = rule.indices[i]; index.forward_statistics + index.backward_statistics == 0) rows *= index.extent;
-    return rows;
-}
+[[nodiscard]] extent row_count(index_rule const& rule, indexed_access const& access);
 
 /// Whether a factor is the major one of the first dimension that is not of extent one.
 [[nodiscard]] inline bool is_outermost(shape const& dims, factor const& f) {
@@ -313,35 +271,10 @@ void check_rules(Program const& p) {
 }
 
 /// Lays what a view makes where its operand lies.
-inline void place_results(indexed_operator const& op, std::vector<indexed_tensor>& tensors) {
-    if (!op.work.is_view || op.operands.size() != 1) return;
-    auto const& from = tensors[op.operands[0]];
-    for (auto const& loop : op.loops)
-        for (std::size_t k = 0; k < op.results.size(); ++k) {
-            if (loop.operands[0] == no_factor || loop.results[k] == no_factor) continue;
-            auto& to = tensors[op.results[k]];
-            auto const& factor = to.factors[static_cast<std::size_t>(loop.results[k])];
-            for (std::size_t f = 0; f < to.factors.size(); ++f) // in every segment
-                if (is_same_place(factor, to.factors[f])) to.is_contiguous[f] = from.is_contiguous[static_cast<std::size_t>(loop.operands[0])];
-        }
-}
+void place_results(indexed_operator const& op, std::vector<indexed_tensor>& tensors);
 
 /// Leaves no backward pass to what the loss does not depend on, but perhaps by operators that are not differentiated.
-inline void keep_backward_of_loss(indexed_program& p) {
-    std::vector<bool> reaches(p.tensors.size());
-    reaches[p.loss] = true;
-    for (auto& op : p.operators | std::views::reverse) {
-        if (algorithm::any_of(op.results, [&](tensor_id t) { return reaches[t] && p.tensors[t].has_cotangent; })) {
-            for (tensor_id t : op.operands) reaches[t] = true;
-            continue;
-        }
-        op.work.backward = {};
-        op.work.extra_saved = {};
-        op.work.saved_operands.clear();
-        op.work.saved_results.clear();
-    }
-    for (tensor_id t = 0; t < p.tensors.size(); ++t) p.tensors[t].has_cotangent = p.tensors[t].has_cotangent && reaches[t];
-}
+void keep_backward_of_loss(indexed_program& p);
 
 } // namespace detail
 
@@ -436,3 +369,105 @@ indexed_program index_program(Program const&, std::span<segment_number const> = 
 }
 
 } // namespace heddle
+
+#ifdef HEDDLE_COMPILED
+namespace heddle {
+HEDDLE_TEMPLATE indexed_program index_program(program const&, std::span<segment_number const>);
+}
+#endif
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle {
+
+HEDDLE_INLINE bool cuts_term(indexed_operator const& op, split_loop const& loop, std::vector<std::uint8_t> const& term) {
+    auto const has_loop = [&](std::size_t k) { return loop.operands[k] != no_factor; };
+    if (!term.empty()) return algorithm::any_of(term, has_loop);
+    for (std::size_t k = 0; k < op.operands.size(); ++k) {
+        bool const is_listed = algorithm::any_of(op.terms, [&](auto const& other) { return algorithm::find(other, k) != other.end(); });
+        if (!is_listed && has_loop(k)) return true;
+    }
+    return false;
+}
+
+HEDDLE_INLINE std::size_t segment_count(indexed_program const& p) {
+    std::size_t count = 1;
+    for (auto const& op : p.operators) count = std::max<std::size_t>(count, op.segment + std::size_t{1});
+    return count;
+}
+
+} // namespace heddle
+
+namespace heddle::detail {
+
+HEDDLE_INLINE factor_number find_factor(index_rule const& rule, indexed_access const& access, std::vector<factor> const& factors,
+                                 segment_number segment, std::size_t index, extent low, extent high, bool& whole) {
+    factor_number found = no_factor;
+    for (std::size_t d = 0; d < access.size(); ++d) {
+        extent base = 1;
+        for (auto i = access[d].rbegin(); i != access[d].rend(); ++i) {
+            if (*i == index) {
+                auto const match = algorithm::find(factors, factor{static_cast<std::uint16_t>(d), high / low, base * low, segment});
+                if (match == factors.end() || found != no_factor) whole = false;
+                else found = static_cast<factor_number>(match - factors.begin());
+            }
+            base *= rule.indices[*i].extent;
+        }
+    }
+    return found;
+}
+
+HEDDLE_INLINE bool fits(index_rule const& rule, indexed_access const& access, shape const& dims) {
+    if (access.size() != dims.size()) return false;
+    for (std::size_t d = 0; d < dims.size(); ++d) {
+        extent product = 1;
+        for (auto i : access[d]) {
+            if (i >= rule.indices.size() || rule.indices[i].extent < 1 || rule.indices[i].extent > dims[d]) return false;
+            product *= rule.indices[i].extent;
+            if (product > dims[d]) return false;
+        }
+        if (product != dims[d]) return false;
+    }
+    return true;
+}
+
+HEDDLE_INLINE extent row_count(index_rule const& rule, indexed_access const& access) {
+    extent rows = 1;
+    for (auto const& dimension : access)
+        for (auto i : dimension)
+            if (auto const& index = rule.indices[i]; index.forward_statistics + index.backward_statistics == 0) rows *= index.extent;
+    return rows;
+}
+
+HEDDLE_INLINE void place_results(indexed_operator const& op, std::vector<indexed_tensor>& tensors) {
+    if (!op.work.is_view || op.operands.size() != 1) return;
+    auto const& from = tensors[op.operands[0]];
+    for (auto const& loop : op.loops)
+        for (std::size_t k = 0; k < op.results.size(); ++k) {
+            if (loop.operands[0] == no_factor || loop.results[k] == no_factor) continue;
+            auto& to = tensors[op.results[k]];
+            auto const& factor = to.factors[static_cast<std::size_t>(loop.results[k])];
+            for (std::size_t f = 0; f < to.factors.size(); ++f) // in every segment
+                if (is_same_place(factor, to.factors[f])) to.is_contiguous[f] = from.is_contiguous[static_cast<std::size_t>(loop.operands[0])];
+        }
+}
+
+HEDDLE_INLINE void keep_backward_of_loss(indexed_program& p) {
+    std::vector<bool> reaches(p.tensors.size());
+    reaches[p.loss] = true;
+    for (auto& op : p.operators | std::views::reverse) {
+        if (algorithm::any_of(op.results, [&](tensor_id t) { return reaches[t] && p.tensors[t].has_cotangent; })) {
+            for (tensor_id t : op.operands) reaches[t] = true;
+            continue;
+        }
+        op.work.backward = {};
+        op.work.extra_saved = {};
+        op.work.saved_operands.clear();
+        op.work.saved_results.clear();
+    }
+    for (tensor_id t = 0; t < p.tensors.size(); ++t) p.tensors[t].has_cotangent = p.tensors[t].has_cotangent && reaches[t];
+}
+
+} // namespace heddle::detail
+
+#endif

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
 #include <heddle/base/requirements.hpp>
 
 #include <algorithm>
@@ -16,7 +17,20 @@ namespace heddle {
 
 /// The module of a name up to its first part with a digit: `encoder.layers.3` of `encoder.layers.3.linear1.weight`. Nothing where
 /// no part but the last has one.
-[[nodiscard]] inline std::optional<std::string> numbered_module(std::string_view name) {
+[[nodiscard]] std::optional<std::string> numbered_module(std::string_view name);
+
+/// The numbered module; where there is none, the name up to its last dot, or all of it.
+[[nodiscard]] inline std::string module_of(std::string_view name) {
+    return numbered_module(name).value_or(std::string(name.substr(0, name.rfind('.'))));
+}
+
+} // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle {
+
+HEDDLE_INLINE std::optional<std::string> numbered_module(std::string_view name) {
     for (std::size_t begin = 0, end = 0; end != std::string_view::npos; begin = end + 1) {
         end = name.find('.', begin);
         auto const part = name.substr(begin, end == std::string_view::npos ? end : end - begin);
@@ -26,9 +40,6 @@ namespace heddle {
     return std::nullopt;
 }
 
-/// The numbered module; where there is none, the name up to its last dot, or all of it.
-[[nodiscard]] inline std::string module_of(std::string_view name) {
-    return numbered_module(name).value_or(std::string(name.substr(0, name.rfind('.'))));
-}
-
 } // namespace heddle
+
+#endif

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
 #include <heddle/base/error.hpp>
 #include <heddle/program/concepts.hpp>
 #include <heddle/program/index_rule.hpp>
@@ -58,48 +59,11 @@ public:
 
     /// The same operators on tensors of other sizes, from the extents of every operator's indices. Work is taken to grow with
     /// the points of an operator's loop nest. Throws `input_error` if rules disagree about the shape of a tensor.
-    [[nodiscard]] program resized(std::vector<std::vector<extent>> const& extents) const {
-        program result = *this;
-        std::vector<bool> known(tensors_.size());
-        for (operator_id o = 0; o < operators_.size(); ++o) {
-            auto& op = result.operators_[o];
-            double growth = 1;
-            for (std::size_t i = 0; i < op.rule.indices.size(); ++i) {
-                growth *= static_cast<double>(extents[o][i]) / static_cast<double>(op.rule.indices[i].extent);
-                op.rule.indices[i].extent = extents[o][i];
-            }
-            op.work.forward *= growth;
-            op.work.backward *= growth;
-            op.work.extra_saved *= growth;
-            auto const resize = [&](tensor_id t, indexed_access const& access) {
-                shape dims;
-                for (auto const& dimension : access) {
-                    extent& size = dims.emplace_back(1);
-                    for (auto i : dimension) size *= op.rule.indices[i].extent;
-                }
-                if (known[t] && result.tensors_[t].shape != dims)
-                    throw input_error("operator '" + op.name + "'", "its rule gives tensor '" + tensors_[t].name + "' another shape than the ones before");
-                known[t] = true;
-                result.tensors_[t].shape = std::move(dims);
-            };
-            for (std::size_t k = 0; k < op.operands.size(); ++k) resize(op.operands[k], op.rule.operands[k]);
-            for (std::size_t k = 0; k < op.results.size(); ++k) resize(op.results[k], op.rule.results[k]);
-        }
-        return result;
-    }
+    [[nodiscard]] program resized(std::vector<std::vector<extent>> const& extents) const;
 
     /// The same operators on floating-point tensors of another type. What operators save beside tensors grows with their first
     /// result's elements.
-    [[nodiscard]] program retyped(element_type type) const {
-        program result = *this;
-        for (auto& op : result.operators_) {
-            auto const before = tensors_[op.results.front()].type;
-            if (is_floating(before)) op.work.extra_saved *= element_size(type) / static_cast<double>(element_size(before));
-        }
-        for (auto& t : result.tensors_)
-            if (is_floating(t.type)) t.type = type;
-        return result;
-    }
+    [[nodiscard]] program retyped(element_type type) const;
 
 private:
     friend class program_builder;
@@ -158,38 +122,7 @@ public:
 
     /// Adds an operator by its rule and returns its results.
     std::vector<tensor_id> apply_multi(std::string_view kind, index_rule rule, std::vector<tensor_id> operands,
-                                       operator_options options = {}) {
-        operator_info op;
-        op.kind = kind;
-        op.name = options.name.empty() ? std::string(kind) + "_" + std::to_string(program_.operators_.size()) : options.name;
-        std::vector<shape> shapes;
-        bool differentiated = false;
-        for (auto t : operands) {
-            if (t >= program_.tensors_.size()) throw input_error(op.name, "operand " + std::to_string(t) + " is no tensor of this program");
-            shapes.push_back(program_.tensors_[t].shape);
-            differentiated |= differentiable_[t];
-        }
-        std::vector<shape> results;
-        try {
-            results = bind_extents(rule, shapes, options.results, options.extents);
-        } catch (input_error const& e) {
-            throw input_error("operator '" + op.name + "'", e.what());
-        }
-        element_type const type = options.result_type ? *options.result_type
-                                  : operands.empty() ? element_type::float32 : operand_type(operands);
-        op.operands = std::move(operands);
-        op.rule = std::move(rule);
-        op.work = derive_work(op, options);
-        op.attributes = std::move(options.attributes);
-        for (std::size_t r = 0; r < results.size(); ++r) {
-            auto const result_type = r < options.result_types.size() ? options.result_types[r] : type;
-            op.results.push_back(add_tensor({results.size() == 1 ? op.name : op.name + "." + std::to_string(r),
-                                             std::move(results[r]), result_type, tensor_role::value, false}));
-            differentiable_.back() = differentiated && is_floating(result_type) && !options.stops_gradient;
-        }
-        program_.operators_.push_back(op);
-        return std::move(op.results);
-    }
+                                       operator_options options = {});
 
     [[nodiscard]] tensor_info const& tensor(tensor_id t) const { return program_.tensors_.at(t); }
     /// Those added so far.
@@ -199,97 +132,20 @@ public:
 
     /// The program with this loss. Operators the loss does not depend on are left out.
     /// Throws `input_error` if the loss is not a scalar that an operator computes and that depends on a trained parameter.
-    [[nodiscard]] program finish(tensor_id loss) const& {
-        check_loss(loss);
-        return without_dead_code(program_, loss);
-    }
+    [[nodiscard]] program finish(tensor_id loss) const&;
     /// The same, without a copy: the builder is not used afterwards.
-    [[nodiscard]] program finish(tensor_id loss) && {
-        check_loss(loss);
-        return without_dead_code(std::move(program_), loss);
-    }
+    [[nodiscard]] program finish(tensor_id loss) &&;
 
 private:
-    void check_loss(tensor_id loss) const {
-        auto const& info = program_.tensors_.at(loss);
-        if (info.elements() != 1)
-            throw input_error("loss '" + info.name + "'", "has " + std::to_string(info.elements()) + " elements, expected one");
-        if (info.role != tensor_role::value) throw input_error("loss '" + info.name + "'", "is an input or parameter, expected the result of an operator");
-        if (!differentiable_[loss])
-            throw input_error("loss '" + info.name + "'", "depends on no trained parameter");
-    }
-    tensor_id add_tensor(tensor_info info) {
-        for (extent e : info.shape)
-            if (e < 1) throw input_error("tensor '" + info.name + "'", "extent " + std::to_string(e) + ", expected at least 1");
-        if (info.trainable && !is_floating(info.type))
-            throw input_error("parameter '" + info.name + "'", "is trained but not of a floating-point type");
-        differentiable_.push_back(info.trainable);
-        program_.tensors_.push_back(std::move(info));
-        return static_cast<tensor_id>(program_.tensors_.size() - 1);
-    }
+    void check_loss(tensor_id loss) const;
+    tensor_id add_tensor(tensor_info info);
 
-    [[nodiscard]] element_type operand_type(std::vector<tensor_id> const& operands) const {
-        for (auto t : operands)
-            if (is_floating(program_.tensors_[t].type)) return program_.tensors_[t].type;
-        return program_.tensors_[operands.front()].type;
-    }
+    [[nodiscard]] element_type operand_type(std::vector<tensor_id> const& operands) const;
 
-    [[nodiscard]] operator_work derive_work(operator_info const& op, operator_options const& options) const {
-        operator_work work;
-        work.category = options.category;
-        work.is_view = options.is_view;
-        work.stops_gradient = options.stops_gradient;
-        work.extra_saved = options.extra_saved;
-        work.sparse_operands = options.sparse_operands;
-        work.saved_results = options.saved_results;
-        double points = 1;
-        for (auto const& index : op.rule.indices) points *= static_cast<double>(index.extent);
-        auto const is_differentiable = [&](std::uint8_t k) { return static_cast<bool>(differentiable_[op.operands[k]]); };
-        bool product = false;
-        std::ptrdiff_t derivatives = 0;
-        std::vector<std::uint8_t> factors;
-        for (auto const& term : op.rule.terms) {
-            if (term.size() < 2) continue;
-            product = true;
-            derivatives += algorithm::count_if(term, is_differentiable);
-            for (auto k : term)
-                if (algorithm::any_of(term, [&](auto other) { return other != k && is_differentiable(other); })) factors.push_back(k);
-        }
-        algorithm::sort(factors);
-        bool const differentiated = !options.stops_gradient && algorithm::any_of(op.operands, [&](tensor_id t) { return static_cast<bool>(differentiable_[t]); });
-        work.forward = options.is_view ? flops(0) : options.forward.value_or(flops((product ? 2 : 1) * points));
-        work.backward = !differentiated || options.is_view ? flops(0)
-                        : options.backward ? *options.backward
-                        : product ? work.forward * static_cast<double>(derivatives) : work.forward;
-        if (differentiated) work.saved_operands = options.saved_operands.value_or(factors);
-        else { work.saved_results.clear(); work.extra_saved = bytes(0); }
-        return work;
-    }
+    [[nodiscard]] operator_work derive_work(operator_info const& op, operator_options const& options) const;
 
     /// In place.
-    [[nodiscard]] static program without_dead_code(program p, tensor_id loss) {
-        std::vector<bool> used(p.tensors_.size()), kept(p.operators_.size());
-        used[loss] = true;
-        for (std::size_t o = p.operators_.size(); o-- > 0;) {
-            auto const& op = p.operators_[o];
-            kept[o] = algorithm::any_of(op.results, [&](tensor_id t) { return static_cast<bool>(used[t]); });
-            if (!kept[o]) continue;
-            for (auto t : op.operands) used[t] = true;
-            for (auto t : op.results) used[t] = true;
-        }
-        std::vector<tensor_id> number(used.size());
-        tensor_id tensors = 0;
-        for (tensor_id t = 0; t < used.size(); ++t)
-            if (used[t]) number[t] = tensors++;
-        keep(p.tensors_, used);
-        keep(p.operators_, kept);
-        for (auto& op : p.operators_) {
-            for (auto& t : op.operands) t = number[t];
-            for (auto& t : op.results) t = number[t];
-        }
-        p.loss_ = number[loss];
-        return p;
-    }
+    [[nodiscard]] static program without_dead_code(program p, tensor_id loss);
     template <class T>
     static void keep(std::vector<T>& items, std::vector<bool> const& wanted) {
         std::size_t i = 0;
@@ -339,3 +195,177 @@ template <single_device_program Program>
 [[nodiscard]] inline program const& program_of(program const& p) { return p; }
 
 } // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle {
+
+HEDDLE_INLINE program program::resized(std::vector<std::vector<extent>> const& extents) const {
+    program result = *this;
+    std::vector<bool> known(tensors_.size());
+    for (operator_id o = 0; o < operators_.size(); ++o) {
+        auto& op = result.operators_[o];
+        double growth = 1;
+        for (std::size_t i = 0; i < op.rule.indices.size(); ++i) {
+            growth *= static_cast<double>(extents[o][i]) / static_cast<double>(op.rule.indices[i].extent);
+            op.rule.indices[i].extent = extents[o][i];
+        }
+        op.work.forward *= growth;
+        op.work.backward *= growth;
+        op.work.extra_saved *= growth;
+        auto const resize = [&](tensor_id t, indexed_access const& access) {
+            shape dims;
+            for (auto const& dimension : access) {
+                extent& size = dims.emplace_back(1);
+                for (auto i : dimension) size *= op.rule.indices[i].extent;
+            }
+            if (known[t] && result.tensors_[t].shape != dims)
+                throw input_error("operator '" + op.name + "'", "its rule gives tensor '" + tensors_[t].name + "' another shape than the ones before");
+            known[t] = true;
+            result.tensors_[t].shape = std::move(dims);
+        };
+        for (std::size_t k = 0; k < op.operands.size(); ++k) resize(op.operands[k], op.rule.operands[k]);
+        for (std::size_t k = 0; k < op.results.size(); ++k) resize(op.results[k], op.rule.results[k]);
+    }
+    return result;
+}
+
+HEDDLE_INLINE program program::retyped(element_type type) const {
+    program result = *this;
+    for (auto& op : result.operators_) {
+        auto const before = tensors_[op.results.front()].type;
+        if (is_floating(before)) op.work.extra_saved *= element_size(type) / static_cast<double>(element_size(before));
+    }
+    for (auto& t : result.tensors_)
+        if (is_floating(t.type)) t.type = type;
+    return result;
+}
+
+HEDDLE_INLINE std::vector<tensor_id> program_builder::apply_multi(std::string_view kind, index_rule rule, std::vector<tensor_id> operands,
+                                   operator_options options) {
+    operator_info op;
+    op.kind = kind;
+    op.name = options.name.empty() ? std::string(kind) + "_" + std::to_string(program_.operators_.size()) : options.name;
+    std::vector<shape> shapes;
+    bool differentiated = false;
+    for (auto t : operands) {
+        if (t >= program_.tensors_.size()) throw input_error(op.name, "operand " + std::to_string(t) + " is no tensor of this program");
+        shapes.push_back(program_.tensors_[t].shape);
+        differentiated |= differentiable_[t];
+    }
+    std::vector<shape> results;
+    try {
+        results = bind_extents(rule, shapes, options.results, options.extents);
+    } catch (input_error const& e) {
+        throw input_error("operator '" + op.name + "'", e.what());
+    }
+    element_type const type = options.result_type ? *options.result_type
+                              : operands.empty() ? element_type::float32 : operand_type(operands);
+    op.operands = std::move(operands);
+    op.rule = std::move(rule);
+    op.work = derive_work(op, options);
+    op.attributes = std::move(options.attributes);
+    for (std::size_t r = 0; r < results.size(); ++r) {
+        auto const result_type = r < options.result_types.size() ? options.result_types[r] : type;
+        op.results.push_back(add_tensor({results.size() == 1 ? op.name : op.name + "." + std::to_string(r),
+                                         std::move(results[r]), result_type, tensor_role::value, false}));
+        differentiable_.back() = differentiated && is_floating(result_type) && !options.stops_gradient;
+    }
+    program_.operators_.push_back(op);
+    return std::move(op.results);
+}
+
+HEDDLE_INLINE program program_builder::finish(tensor_id loss) const& {
+    check_loss(loss);
+    return without_dead_code(program_, loss);
+}
+
+HEDDLE_INLINE program program_builder::finish(tensor_id loss) && {
+    check_loss(loss);
+    return without_dead_code(std::move(program_), loss);
+}
+
+HEDDLE_INLINE void program_builder::check_loss(tensor_id loss) const {
+    auto const& info = program_.tensors_.at(loss);
+    if (info.elements() != 1)
+        throw input_error("loss '" + info.name + "'", "has " + std::to_string(info.elements()) + " elements, expected one");
+    if (info.role != tensor_role::value) throw input_error("loss '" + info.name + "'", "is an input or parameter, expected the result of an operator");
+    if (!differentiable_[loss])
+        throw input_error("loss '" + info.name + "'", "depends on no trained parameter");
+}
+
+HEDDLE_INLINE tensor_id program_builder::add_tensor(tensor_info info) {
+    for (extent e : info.shape)
+        if (e < 1) throw input_error("tensor '" + info.name + "'", "extent " + std::to_string(e) + ", expected at least 1");
+    if (info.trainable && !is_floating(info.type))
+        throw input_error("parameter '" + info.name + "'", "is trained but not of a floating-point type");
+    differentiable_.push_back(info.trainable);
+    program_.tensors_.push_back(std::move(info));
+    return static_cast<tensor_id>(program_.tensors_.size() - 1);
+}
+
+HEDDLE_INLINE element_type program_builder::operand_type(std::vector<tensor_id> const& operands) const {
+    for (auto t : operands)
+        if (is_floating(program_.tensors_[t].type)) return program_.tensors_[t].type;
+    return program_.tensors_[operands.front()].type;
+}
+
+HEDDLE_INLINE operator_work program_builder::derive_work(operator_info const& op, operator_options const& options) const {
+    operator_work work;
+    work.category = options.category;
+    work.is_view = options.is_view;
+    work.stops_gradient = options.stops_gradient;
+    work.extra_saved = options.extra_saved;
+    work.sparse_operands = options.sparse_operands;
+    work.saved_results = options.saved_results;
+    double points = 1;
+    for (auto const& index : op.rule.indices) points *= static_cast<double>(index.extent);
+    auto const is_differentiable = [&](std::uint8_t k) { return static_cast<bool>(differentiable_[op.operands[k]]); };
+    bool product = false;
+    std::ptrdiff_t derivatives = 0;
+    std::vector<std::uint8_t> factors;
+    for (auto const& term : op.rule.terms) {
+        if (term.size() < 2) continue;
+        product = true;
+        derivatives += algorithm::count_if(term, is_differentiable);
+        for (auto k : term)
+            if (algorithm::any_of(term, [&](auto other) { return other != k && is_differentiable(other); })) factors.push_back(k);
+    }
+    algorithm::sort(factors);
+    bool const differentiated = !options.stops_gradient && algorithm::any_of(op.operands, [&](tensor_id t) { return static_cast<bool>(differentiable_[t]); });
+    work.forward = options.is_view ? flops(0) : options.forward.value_or(flops((product ? 2 : 1) * points));
+    work.backward = !differentiated || options.is_view ? flops(0)
+                    : options.backward ? *options.backward
+                    : product ? work.forward * static_cast<double>(derivatives) : work.forward;
+    if (differentiated) work.saved_operands = options.saved_operands.value_or(factors);
+    else { work.saved_results.clear(); work.extra_saved = bytes(0); }
+    return work;
+}
+
+HEDDLE_INLINE program program_builder::without_dead_code(program p, tensor_id loss) {
+    std::vector<bool> used(p.tensors_.size()), kept(p.operators_.size());
+    used[loss] = true;
+    for (std::size_t o = p.operators_.size(); o-- > 0;) {
+        auto const& op = p.operators_[o];
+        kept[o] = algorithm::any_of(op.results, [&](tensor_id t) { return static_cast<bool>(used[t]); });
+        if (!kept[o]) continue;
+        for (auto t : op.operands) used[t] = true;
+        for (auto t : op.results) used[t] = true;
+    }
+    std::vector<tensor_id> number(used.size());
+    tensor_id tensors = 0;
+    for (tensor_id t = 0; t < used.size(); ++t)
+        if (used[t]) number[t] = tensors++;
+    keep(p.tensors_, used);
+    keep(p.operators_, kept);
+    for (auto& op : p.operators_) {
+        for (auto& t : op.operands) t = number[t];
+        for (auto& t : op.results) t = number[t];
+    }
+    p.loss_ = number[loss];
+    return p;
+}
+
+} // namespace heddle
+
+#endif

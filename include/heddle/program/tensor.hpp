@@ -3,6 +3,7 @@
 /// @brief Tensors and operators of a single-device program: identifiers, element types, roles.
 #pragma once
 
+#include <heddle/base/definitions.hpp>
 #include <heddle/base/quantity.hpp>
 
 #include <cstddef>
@@ -70,11 +71,7 @@ struct tensor_info {
     /// Only for parameters: whether the optimiser changes it.
     bool trainable = false;
 
-    [[nodiscard]] extent elements() const {
-        extent product = 1;
-        for (extent e : shape) product *= e;
-        return product;
-    }
+    [[nodiscard]] extent elements() const;
     [[nodiscard]] bytes size() const {
         return bytes(static_cast<double>(elements()) * element_size(type));
     }
@@ -107,3 +104,17 @@ struct operator_work {
 };
 
 } // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle {
+
+HEDDLE_INLINE extent tensor_info::elements() const {
+    extent product = 1;
+    for (extent e : shape) product *= e;
+    return product;
+}
+
+} // namespace heddle
+
+#endif

@@ -3,6 +3,7 @@
 /// @brief Simulated annealing: random steps between states, worse ones accepted ever more rarely.
 #pragma once
 
+#include <heddle/base/definitions.hpp>
 #include <heddle/search/budget.hpp>
 #include <heddle/search/mix_bits.hpp>
 #include <heddle/search/outcome.hpp>
@@ -26,12 +27,7 @@ public:
     /// A number of [0, 1).
     double unit() { return static_cast<double>(bits() >> 11) * 0x1p-53; }
     /// One of 0 .. count - 1, all equally likely. *Precondition:* count > 0.
-    std::size_t below(std::size_t count) {
-        std::uint64_t const n = count, uneven = (0 - n) % n;
-        std::uint64_t x = bits();
-        while (x < uneven) x = bits();
-        return static_cast<std::size_t>(x % n);
-    }
+    std::size_t below(std::size_t count);
 
 private:
     std::uint64_t state_;
@@ -152,3 +148,18 @@ template <annealing_problem Problem, class Visitor = no_annealing_visitor>
 }
 
 } // namespace heddle::search
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle::search {
+
+HEDDLE_INLINE std::size_t random_stream::below(std::size_t count) {
+    std::uint64_t const n = count, uneven = (0 - n) % n;
+    std::uint64_t x = bits();
+    while (x < uneven) x = bits();
+    return static_cast<std::size_t>(x % n);
+}
+
+} // namespace heddle::search
+
+#endif

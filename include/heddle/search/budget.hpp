@@ -3,6 +3,7 @@
 /// @brief What a search may spend: time, and what it counts.
 #pragma once
 
+#include <heddle/base/definitions.hpp>
 #include <heddle/search/deadline.hpp>
 #include <heddle/search/outcome.hpp>
 
@@ -29,14 +30,7 @@ public:
     }
 
     /// Whether to end, with so much kept and done so far. Asked before every step.
-    [[nodiscard]] bool is_spent(std::size_t labels, std::size_t comparisons = 0, std::size_t bytes = 0) {
-        if (reached_ != limit_kind::none) return true;
-        if (labels >= labels_) reached_ = limit_kind::labels;
-        else if (comparisons >= comparisons_) reached_ = limit_kind::comparisons;
-        else if (bytes >= bytes_) reached_ = limit_kind::memory;
-        else reached_ = until_.reached();
-        return reached_ != limit_kind::none;
-    }
+    [[nodiscard]] bool is_spent(std::size_t labels, std::size_t comparisons = 0, std::size_t bytes = 0);
     /// Ends the search, as its visitor wants.
     void stop() { reached_ = limit_kind::stopped; }
     /// What ended it; none where nothing did.
@@ -52,3 +46,20 @@ private:
 };
 
 } // namespace heddle::search
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle::search {
+
+HEDDLE_INLINE bool budget::is_spent(std::size_t labels, std::size_t comparisons, std::size_t bytes) {
+    if (reached_ != limit_kind::none) return true;
+    if (labels >= labels_) reached_ = limit_kind::labels;
+    else if (comparisons >= comparisons_) reached_ = limit_kind::comparisons;
+    else if (bytes >= bytes_) reached_ = limit_kind::memory;
+    else reached_ = until_.reached();
+    return reached_ != limit_kind::none;
+}
+
+} // namespace heddle::search
+
+#endif

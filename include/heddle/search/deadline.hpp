@@ -3,6 +3,7 @@
 /// @brief When work has to end: after some time or on request, for all parts of it together.
 #pragma once
 
+#include <heddle/base/definitions.hpp>
 #include <heddle/search/outcome.hpp>
 
 #include <algorithm>
@@ -22,10 +23,7 @@ public:
     /// Not below zero; nothing where there is no end.
     [[nodiscard]] std::optional<double> left() const { return time_limit_ ? std::optional(std::max(0.0, *time_limit_ - elapsed())) : std::nullopt; }
     /// `stopped`, `time`, or none as long as there is time.
-    [[nodiscard]] limit_kind reached() const {
-        if (stop_.stop_requested()) return limit_kind::stopped;
-        return time_limit_ && elapsed() >= *time_limit_ ? limit_kind::time : limit_kind::none;
-    }
+    [[nodiscard]] limit_kind reached() const;
     [[nodiscard]] bool is_over() const { return reached() != limit_kind::none; }
     [[nodiscard]] std::stop_token const& stop() const { return stop_; }
 
@@ -38,3 +36,16 @@ private:
 };
 
 } // namespace heddle::search
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle::search {
+
+HEDDLE_INLINE limit_kind deadline::reached() const {
+    if (stop_.stop_requested()) return limit_kind::stopped;
+    return time_limit_ && elapsed() >= *time_limit_ ? limit_kind::time : limit_kind::none;
+}
+
+} // namespace heddle::search
+
+#endif

@@ -3,6 +3,7 @@
 /// @brief What label searches take and return: limits, solutions, statistics.
 #pragma once
 
+#include <heddle/base/definitions.hpp>
 #include <heddle/search/outcome.hpp>
 
 #include <algorithm>
@@ -50,18 +51,7 @@ struct statistics {
     double successor_seconds = 0, insertion_seconds = 0;
 
     /// Adds another search's counts; `kept` is the larger.
-    statistics& operator+=(statistics const& other) {
-        expanded += other.expanded;
-        generated += other.generated;
-        dominated += other.dominated;
-        bounded += other.bounded;
-        kept = std::max(kept, other.kept);
-        compared += other.compared;
-        seconds += other.seconds;
-        successor_seconds += other.successor_seconds;
-        insertion_seconds += other.insertion_seconds;
-        return *this;
-    }
+    statistics& operator+=(statistics const& other);
 };
 
 /// How far a search has come.
@@ -71,10 +61,7 @@ struct progress {
     /// Cost of the best solution so far.
     std::optional<double> incumbent;
     /// Distance between incumbent and bound in parts of the incumbent's size, if there is an incumbent.
-    [[nodiscard]] std::optional<double> gap() const {
-        if (!incumbent) return {};
-        return *incumbent <= lower_bound ? 0.0 : (*incumbent - lower_bound) / std::abs(*incumbent);
-    }
+    [[nodiscard]] std::optional<double> gap() const;
 };
 
 template <class Action>
@@ -97,3 +84,29 @@ struct result : outcome<> {
 };
 
 } // namespace heddle::search
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle::search {
+
+HEDDLE_INLINE statistics& statistics::operator+=(statistics const& other) {
+    expanded += other.expanded;
+    generated += other.generated;
+    dominated += other.dominated;
+    bounded += other.bounded;
+    kept = std::max(kept, other.kept);
+    compared += other.compared;
+    seconds += other.seconds;
+    successor_seconds += other.successor_seconds;
+    insertion_seconds += other.insertion_seconds;
+    return *this;
+}
+
+HEDDLE_INLINE std::optional<double> progress::gap() const {
+    if (!incumbent) return {};
+    return *incumbent <= lower_bound ? 0.0 : (*incumbent - lower_bound) / std::abs(*incumbent);
+}
+
+} // namespace heddle::search
+
+#endif

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
 #include <heddle/synthesis/balance_program.hpp>
 #include <heddle/synthesis/relaxation_bounds.hpp>
 #include <heddle/synthesis/stage_run.hpp>
@@ -209,7 +210,15 @@ private:
 };
 
 /// Moves atoms of the best plan of every program between devices, cheapest first, as long as that makes it cheaper.
-inline void move_atoms_of_candidates(plan_record& record, stage_programs const& programs, search::deadline const& until) {
+void move_atoms_of_candidates(plan_record& record, stage_programs const& programs, search::deadline const& until);
+
+} // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle {
+
+HEDDLE_INLINE void move_atoms_of_candidates(plan_record& record, stage_programs const& programs, search::deadline const& until) {
     std::size_t work = 40'000;
     auto const candidates = record.candidates();
     for (auto const& [path, ratios, cost] : candidates) {
@@ -221,3 +230,5 @@ inline void move_atoms_of_candidates(plan_record& record, stage_programs const& 
 }
 
 } // namespace heddle
+
+#endif

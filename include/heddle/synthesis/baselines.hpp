@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
 #include <heddle/theory/cut_space.hpp>
 #include <heddle/theory/factor_set.hpp>
 
@@ -18,7 +19,53 @@
 namespace heddle {
 
 /// Factors of parameters that number experts: each index of a product that a parameter, another operand and the result have.
-[[nodiscard]] inline factor_set expert_factors(indexed_program const& p) {
+[[nodiscard]] factor_set expert_factors(indexed_program const& p);
+
+/// Whether a computation is split along a loop of some factors.
+[[nodiscard]] bool is_along(indexed_program const& p, instruction const& i, factor_set const& factors);
+
+/// How a data-parallel program keeps its parameters; ZeRO (Rajbhandari et al. 2020) cuts one more of optimiser state, gradients
+/// and values at each stage.
+enum class parameter_storage : std::uint8_t {
+    replicated,
+    sharded_state,     ///< ZeRO-1: the optimiser state
+    sharded_gradients, ///< ZeRO-2: gradients are scattered as soon as they are there; the values gathered for the forward pass stay for the backward pass
+    sharded            ///< ZeRO-3, fully sharded: values are gathered for each use
+};
+
+/// What data parallelism may do: inputs and values cut along the batch alone, parameters stored in one way. From ZeRO-2 on, what
+/// several operators use is gathered once and kept, and its gradient waits.
+[[nodiscard]] instruction_filter data_parallel(indexed_program const& p, parameter_storage storage);
+
+/// Expert parallelism (Lepikhin et al. 2021, Rajbhandari et al. 2022): parameters of experts cut by expert, everything else
+/// data-parallel; activations change between the two by all-to-all.
+[[nodiscard]] instruction_filter expert_parallel(indexed_program const& p, parameter_storage storage);
+
+/// Tensor parallelism as Megatron-LM has it (Shoeybi et al. 2019): products split along heads, hidden units and vocabulary; nothing
+/// split along what inputs have; activations between them equal on all devices, with an all-reduce forward or backward at each side.
+[[nodiscard]] instruction_filter tensor_parallel(indexed_program const& p);
+
+/// A well-known strategy as a restriction of the theory.
+struct baseline {
+    /// What it is called at even and at compute-proportional ratios; of one name the better counts.
+    std::string at_even, at_proportional;
+    instruction_filter allowed;
+    /// It is reported both with gradients reduced beside the backward pass and with gradients reduced after it.
+    bool in_both_overlaps = false;
+    /// What a program must have to count as this strategy.
+    std::function<bool(instruction const&)> witness = [](instruction const&) { return true; };
+};
+
+/// The strategies that fit a program. They keep a reference to it.
+[[nodiscard]] std::vector<baseline> baselines_of(indexed_program const& p);
+
+} // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle {
+
+HEDDLE_INLINE factor_set expert_factors(indexed_program const& p) {
     factor_set experts(p);
     for (auto const& op : p.operators) {
         if (op.work.category != operator_class::matmul) continue;
@@ -36,24 +83,12 @@ namespace heddle {
     return experts;
 }
 
-/// Whether a computation is split along a loop of some factors.
-[[nodiscard]] inline bool is_along(indexed_program const& p, instruction const& i, factor_set const& factors) {
+HEDDLE_INLINE bool is_along(indexed_program const& p, instruction const& i, factor_set const& factors) {
     auto const& op = p.operators[i.op];
     return i.loop >= 0 && is_of(op, op.loops[static_cast<std::size_t>(i.loop)], factors);
 }
 
-/// How a data-parallel program keeps its parameters; ZeRO (Rajbhandari et al. 2020) cuts one more of optimiser state, gradients
-/// and values at each stage.
-enum class parameter_storage : std::uint8_t {
-    replicated,
-    sharded_state,     ///< ZeRO-1: the optimiser state
-    sharded_gradients, ///< ZeRO-2: gradients are scattered as soon as they are there; the values gathered for the forward pass stay for the backward pass
-    sharded            ///< ZeRO-3, fully sharded: values are gathered for each use
-};
-
-/// What data parallelism may do: inputs and values cut along the batch alone, parameters stored in one way. From ZeRO-2 on, what
-/// several operators use is gathered once and kept, and its gradient waits.
-[[nodiscard]] inline instruction_filter data_parallel(indexed_program const& p, parameter_storage storage) {
+HEDDLE_INLINE instruction_filter data_parallel(indexed_program const& p, parameter_storage storage) {
     using enum parameter_storage;
     auto const batch = batch_factors(p);
     auto const allows = [&p, storage, batch](instruction const& i) {
@@ -86,9 +121,7 @@ enum class parameter_storage : std::uint8_t {
     return {allows, [batch](tensor_id t) { return factor_set::mark({&batch}, t); }};
 }
 
-/// Expert parallelism (Lepikhin et al. 2021, Rajbhandari et al. 2022): parameters of experts cut by expert, everything else
-/// data-parallel; activations change between the two by all-to-all.
-[[nodiscard]] inline instruction_filter expert_parallel(indexed_program const& p, parameter_storage storage) {
+HEDDLE_INLINE instruction_filter expert_parallel(indexed_program const& p, parameter_storage storage) {
     auto const batch = batch_factors(p), experts = expert_factors(p), tied = tied_factors(p, experts);
     auto const allows = [&p, dense = data_parallel(p, storage), batch, experts, tied](instruction const& i) {
         if (i.what == instruction::kind::compute) return is_along(p, i, tied) || dense(i);
@@ -102,9 +135,7 @@ enum class parameter_storage : std::uint8_t {
     return {allows, [batch, experts, tied](tensor_id t) { return factor_set::mark({&batch, &experts, &tied}, t); }};
 }
 
-/// Tensor parallelism as Megatron-LM has it (Shoeybi et al. 2019): products split along heads, hidden units and vocabulary; nothing
-/// split along what inputs have; activations between them equal on all devices, with an all-reduce forward or backward at each side.
-[[nodiscard]] inline instruction_filter tensor_parallel(indexed_program const& p) {
+HEDDLE_INLINE instruction_filter tensor_parallel(indexed_program const& p) {
     factor_set inputs(p);
     for (tensor_id t = 0; t < p.tensors.size(); ++t)
         if (p.tensors[t].info.role == tensor_role::input)
@@ -126,19 +157,7 @@ enum class parameter_storage : std::uint8_t {
     return {allows, [data](tensor_id t) { return factor_set::mark({&data}, t); }};
 }
 
-/// A well-known strategy as a restriction of the theory.
-struct baseline {
-    /// What it is called at even and at compute-proportional ratios; of one name the better counts.
-    std::string at_even, at_proportional;
-    instruction_filter allowed;
-    /// It is reported both with gradients reduced beside the backward pass and with gradients reduced after it.
-    bool in_both_overlaps = false;
-    /// What a program must have to count as this strategy.
-    std::function<bool(instruction const&)> witness = [](instruction const&) { return true; };
-};
-
-/// The strategies that fit a program. They keep a reference to it.
-[[nodiscard]] inline std::vector<baseline> baselines_of(indexed_program const& p) {
+HEDDLE_INLINE std::vector<baseline> baselines_of(indexed_program const& p) {
     using enum parameter_storage;
     auto const splits = [](instruction const& i) { return i.what == instruction::kind::compute && i.loop >= 0; };
     std::vector<baseline> all{{"DP-EV", "DP-CP", data_parallel(p, replicated), true},
@@ -157,3 +176,5 @@ struct baseline {
 }
 
 } // namespace heddle
+
+#endif

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
 #include <heddle/cost/alike_devices.hpp>
 #include <heddle/cost/atoms.hpp>
 #include <heddle/cost/cost_model.hpp>
@@ -20,35 +21,49 @@ struct device_types : alike_devices {
     using alike_devices::alike_devices;
 
     /// From a ratio per type to one per device, segment by segment.
-    [[nodiscard]] ratio_table per_device(ratio_table const& per_type) const {
-        ratio_table result;
-        for (auto const& row : per_type) {
-            auto& mine = result.emplace_back();
-            for (auto k : of_device) mine.push_back(row[k]);
-        }
-        return result;
-    }
+    [[nodiscard]] ratio_table per_device(ratio_table const& per_type) const;
     /// The reverse, where devices of one type have equal ratios.
-    [[nodiscard]] ratio_table per_type(ratio_table const& per_device) const {
-        ratio_table result;
-        for (auto const& row : per_device) {
-            auto& mine = result.emplace_back(classes.size());
-            for (std::size_t d = 0; d < row.size(); ++d) mine[of_device[d]] = row[d];
-        }
-        return result;
-    }
+    [[nodiscard]] ratio_table per_type(ratio_table const& per_device) const;
 };
 
 /// The element type that most of the work is done in.
-[[nodiscard]] inline element_type main_type(indexed_program const& p) {
+[[nodiscard]] element_type main_type(indexed_program const& p);
+
+/// Ratios proportional to memory.
+[[nodiscard]] std::vector<double> memory_proportional(cost_model const& model);
+
+} // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle {
+
+HEDDLE_INLINE ratio_table device_types::per_device(ratio_table const& per_type) const {
+    ratio_table result;
+    for (auto const& row : per_type) {
+        auto& mine = result.emplace_back();
+        for (auto k : of_device) mine.push_back(row[k]);
+    }
+    return result;
+}
+
+HEDDLE_INLINE ratio_table device_types::per_type(ratio_table const& per_device) const {
+    ratio_table result;
+    for (auto const& row : per_device) {
+        auto& mine = result.emplace_back(classes.size());
+        for (std::size_t d = 0; d < row.size(); ++d) mine[of_device[d]] = row[d];
+    }
+    return result;
+}
+
+HEDDLE_INLINE element_type main_type(indexed_program const& p) {
     std::array<double, element_type_count> work{};
     for (auto const& op : p.operators) work[static_cast<std::size_t>(p.tensors[op.results.front()].info.type)] += op.work.forward.value;
     auto const most = algorithm::max_element(work);
     return *most > 0 ? static_cast<element_type>(most - work.begin()) : p.tensors[p.loss].info.type;
 }
 
-/// Ratios proportional to memory.
-[[nodiscard]] inline std::vector<double> memory_proportional(cost_model const& model) {
+HEDDLE_INLINE std::vector<double> memory_proportional(cost_model const& model) {
     std::vector<double> ratios;
     double sum = 0;
     for (std::size_t k = 0; k < model.class_count(); ++k) {
@@ -60,3 +75,5 @@ struct device_types : alike_devices {
 }
 
 } // namespace heddle
+
+#endif

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
 #include <heddle/cost/priced_graph.hpp>
 
 #include <algorithm>
@@ -61,97 +62,22 @@ public:
         : space_(space), steps_(steps), model_(model), weights_(weights), even_(share_vector(model.class_count(), 1.0 / model.ranks())),
           none_(share_vector(model.class_count(), 0.0)), moves_(weights.time.part_count()), instructions_(weights.time.part_count()) {}
 
-    [[nodiscard]] double operator()(std::size_t level, cut_space::action a) const {
-        auto const part = alike(level);
-        double& known = moves_[part].at(a, space_.moves().size());
-        if (std::isnan(known)) {
-            known = 0;
-            auto const [side, is_usual] = side_of(a, weights_.time.of_part(part));
-            for (auto i : space_.moves()[a].instructions) {
-                double& usual = instructions_[part].at(i, steps_.size());
-                if (is_usual && std::isnan(usual)) usual = of(steps_[i], side).first;
-                known += is_usual ? usual : of(steps_[i], side).first;
-            }
-            for (auto const& [t, f] : space_.moves()[a].saved) known += of(held_bytes(space_.program().tensors[t], f), f.is_shard());
-        }
-        return known;
-    }
+    [[nodiscard]] double operator()(std::size_t level, cut_space::action a) const;
     [[nodiscard]] std::uint64_t alike(std::size_t level) const { return weights_.time.part_of(level); }
 
     /// Seconds of each class's work in a path, each instruction at its own best shares.
-    [[nodiscard]] std::vector<double> loads(move_list const& path) const {
-        std::vector<double> sum(model_.class_count());
-        for (std::size_t level = 0; level < path.size(); ++level) {
-            auto const side = side_of(path[level], weights_.time.at(level)).first;
-            for (auto i : space_.moves()[path[level]].instructions) {
-                auto const shares = of(steps_[i], side).second;
-                for (std::size_t k = 0; k < sum.size(); ++k) sum[k] += seconds_of(steps_[i], side, k, steps_[i].share.is_split() ? shares[k] : 1);
-            }
-        }
-        return sum;
-    }
+    [[nodiscard]] std::vector<double> loads(move_list const& path) const;
 
 private:
     /// The weights of a move, and whether they are those of the level.
-    [[nodiscard]] std::pair<side_weights, bool> side_of(cut_space::action a, side_weights side) const {
-        bool const waits = gradients_follow_work(space_.moves()[a].instructions, steps_);
-        if (!waits) side.backward = side.beside;
-        return {side, waits};
-    }
+    [[nodiscard]] std::pair<side_weights, bool> side_of(cut_space::action a, side_weights side) const;
     /// Seconds of one device's work, as the weights count its directions; or less where efficiency depends on the size, so that they are convex in the share.
-    [[nodiscard]] double seconds_of(step const& s, side_weights side, std::size_t k, double share) const {
-        auto const least = [&](kernel const& work) { return model_.least_time(work, k, s.type, s.category, s.share.is_split(), share); };
-        return least(s.forward) + model_.time(s.inside_forward, k, share) +
-               side.backward * (least(s.backward) + model_.time(s.inside_backward, k, share)) +
-               model_.time(s.deferred, k, s.type, s.category, false, 1) + cost_model::at(s.update, share) / model_.bandwidth(k) + model_.time(s.inside_update, k, share);
-    }
-    [[nodiscard]] std::pair<double, share_vector> of(step const& s, side_weights side) const {
-        double const transfers = least(s.forward_transfers) + least(s.backward_transfers) + least(s.update_transfers) + side.gradients * least(s.deferred_transfers, s.reduces_gradients());
-        auto const at = [&](std::size_t k, double share) {
-            double const held = cost_model::at(model_.on_member(s.stored, k), share) + cost_model::at(model_.on_member(s.saved, k), share);
-            return weights_.time.clock[k] * seconds_of(s, side, k, share) + weights_.memory[k] * held;
-        };
-        if (!s.share.is_split()) {
-            double sum = transfers;
-            for (std::size_t k = 0; k < model_.class_count(); ++k) sum += at(k, 1);
-            return {sum, {}};
-        }
-        std::vector<std::vector<double>> bends(model_.class_count());
-        for (std::size_t k = 0; k < bends.size(); ++k)
-            for (auto const* all : {&s.forward, &s.backward}) {
-                if (!all->launches) continue;
-                auto const lines = model_.lines_below(*all, k, s.type, s.category);
-                for (auto a = lines.begin(); a != lines.end(); ++a)
-                    for (auto b = lines.begin(); b != a; ++b)
-                        if (a->slope != b->slope) bends[k].push_back((b->constant - a->constant) / (a->slope - b->slope));
-            }
-        auto result = least_over_shares(model_.classes(), at, std::move(bends));
-        result.first += transfers;
-        return result;
-    }
+    [[nodiscard]] double seconds_of(step const& s, side_weights side, std::size_t k, double share) const;
+    [[nodiscard]] std::pair<double, share_vector> of(step const& s, side_weights side) const;
     /// Of memory that is kept.
-    [[nodiscard]] double of(holding const& h, bool split) const {
-        auto const at = [&](std::size_t k, double share) { return weights_.memory[k] * cost_model::at(model_.on_member(h, k), share); };
-        if (split) return least_over_shares(model_.classes(), at, std::vector<std::vector<double>>(model_.class_count())).first;
-        double sum = 0;
-        for (std::size_t k = 0; k < model_.class_count(); ++k) sum += at(k, 1);
-        return sum;
-    }
+    [[nodiscard]] double of(holding const& h, bool split) const;
     /// Padded and grouped shards alike move fastest when they are equal; what equal shares do not move at all may be nothing.
-    [[nodiscard]] double least(transfer_list const& transfers, bool are_gradients = false) const {
-        double sum = 0;
-        for (transfer t : transfers) {
-            if (t.redistributes) continue;
-            auto const time_across = [&] { return are_gradients && fits_bucket(t, model_.bucket()) ? model_.time_in_bucket(t, even_) : model_.time_across(t, even_); };
-            double across = time_across();
-            if (!t.how && has_grouped_kind(t.kind)) {
-                t.how = uneven::grouped;
-                across = std::min(across, time_across());
-            }
-            sum += across + model_.time_inside_groups(t.before, t.size, t.from, none_) + model_.time_inside_groups(t.after, t.size, t.to, none_);
-        }
-        return sum;
-    }
+    [[nodiscard]] double least(transfer_list const& transfers, bool are_gradients = false) const;
 
     cut_space const& space_;
     std::span<step const> steps_;
@@ -161,10 +87,7 @@ private:
     /// Numbers made as they are asked for.
     struct number_list {
         std::vector<double> numbers;
-        double& at(std::size_t n, std::size_t size) {
-            if (numbers.empty()) numbers.assign(size, std::numeric_limits<double>::quiet_NaN());
-            return numbers[n];
-        }
+        double& at(std::size_t n, std::size_t size);
     };
     /// By part of the program.
     mutable std::vector<number_list> moves_, instructions_;
@@ -177,7 +100,114 @@ private:
 /// shares make little difference to it. Starts from them and takes subgradient steps.
 /// `model` has a class per type; `steps`, of the space's instructions; `weights`, of turns and memory, by those classes.
 /// *Complexity.* Linear in the graph, per round.
-[[nodiscard]] inline double global_lower_bound(cut_space const& space, cut_graph const& graph, std::span<step const> steps, cost_model const& model,
+[[nodiscard]] double global_lower_bound(cut_space const& space, cut_graph const& graph, std::span<step const> steps, cost_model const& model,
+                                               multipliers weights, std::vector<double> const& speeds, int rounds);
+
+} // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle::detail {
+
+HEDDLE_INLINE double least_prices::operator()(std::size_t level, cut_space::action a) const {
+    auto const part = alike(level);
+    double& known = moves_[part].at(a, space_.moves().size());
+    if (std::isnan(known)) {
+        known = 0;
+        auto const [side, is_usual] = side_of(a, weights_.time.of_part(part));
+        for (auto i : space_.moves()[a].instructions) {
+            double& usual = instructions_[part].at(i, steps_.size());
+            if (is_usual && std::isnan(usual)) usual = of(steps_[i], side).first;
+            known += is_usual ? usual : of(steps_[i], side).first;
+        }
+        for (auto const& [t, f] : space_.moves()[a].saved) known += of(held_bytes(space_.program().tensors[t], f), f.is_shard());
+    }
+    return known;
+}
+
+HEDDLE_INLINE std::vector<double> least_prices::loads(move_list const& path) const {
+    std::vector<double> sum(model_.class_count());
+    for (std::size_t level = 0; level < path.size(); ++level) {
+        auto const side = side_of(path[level], weights_.time.at(level)).first;
+        for (auto i : space_.moves()[path[level]].instructions) {
+            auto const shares = of(steps_[i], side).second;
+            for (std::size_t k = 0; k < sum.size(); ++k) sum[k] += seconds_of(steps_[i], side, k, steps_[i].share.is_split() ? shares[k] : 1);
+        }
+    }
+    return sum;
+}
+
+HEDDLE_INLINE std::pair<side_weights, bool> least_prices::side_of(cut_space::action a, side_weights side) const {
+    bool const waits = gradients_follow_work(space_.moves()[a].instructions, steps_);
+    if (!waits) side.backward = side.beside;
+    return {side, waits};
+}
+
+HEDDLE_INLINE double least_prices::seconds_of(step const& s, side_weights side, std::size_t k, double share) const {
+    auto const least = [&](kernel const& work) { return model_.least_time(work, k, s.type, s.category, s.share.is_split(), share); };
+    return least(s.forward) + model_.time(s.inside_forward, k, share) +
+           side.backward * (least(s.backward) + model_.time(s.inside_backward, k, share)) +
+           model_.time(s.deferred, k, s.type, s.category, false, 1) + cost_model::at(s.update, share) / model_.bandwidth(k) + model_.time(s.inside_update, k, share);
+}
+
+HEDDLE_INLINE std::pair<double, share_vector> least_prices::of(step const& s, side_weights side) const {
+    double const transfers = least(s.forward_transfers) + least(s.backward_transfers) + least(s.update_transfers) + side.gradients * least(s.deferred_transfers, s.reduces_gradients());
+    auto const at = [&](std::size_t k, double share) {
+        double const held = cost_model::at(model_.on_member(s.stored, k), share) + cost_model::at(model_.on_member(s.saved, k), share);
+        return weights_.time.clock[k] * seconds_of(s, side, k, share) + weights_.memory[k] * held;
+    };
+    if (!s.share.is_split()) {
+        double sum = transfers;
+        for (std::size_t k = 0; k < model_.class_count(); ++k) sum += at(k, 1);
+        return {sum, {}};
+    }
+    std::vector<std::vector<double>> bends(model_.class_count());
+    for (std::size_t k = 0; k < bends.size(); ++k)
+        for (auto const* all : {&s.forward, &s.backward}) {
+            if (!all->launches) continue;
+            auto const lines = model_.lines_below(*all, k, s.type, s.category);
+            for (auto a = lines.begin(); a != lines.end(); ++a)
+                for (auto b = lines.begin(); b != a; ++b)
+                    if (a->slope != b->slope) bends[k].push_back((b->constant - a->constant) / (a->slope - b->slope));
+        }
+    auto result = least_over_shares(model_.classes(), at, std::move(bends));
+    result.first += transfers;
+    return result;
+}
+
+HEDDLE_INLINE double least_prices::of(holding const& h, bool split) const {
+    auto const at = [&](std::size_t k, double share) { return weights_.memory[k] * cost_model::at(model_.on_member(h, k), share); };
+    if (split) return least_over_shares(model_.classes(), at, std::vector<std::vector<double>>(model_.class_count())).first;
+    double sum = 0;
+    for (std::size_t k = 0; k < model_.class_count(); ++k) sum += at(k, 1);
+    return sum;
+}
+
+HEDDLE_INLINE double least_prices::least(transfer_list const& transfers, bool are_gradients) const {
+    double sum = 0;
+    for (transfer t : transfers) {
+        if (t.redistributes) continue;
+        auto const time_across = [&] { return are_gradients && fits_bucket(t, model_.bucket()) ? model_.time_in_bucket(t, even_) : model_.time_across(t, even_); };
+        double across = time_across();
+        if (!t.how && has_grouped_kind(t.kind)) {
+            t.how = uneven::grouped;
+            across = std::min(across, time_across());
+        }
+        sum += across + model_.time_inside_groups(t.before, t.size, t.from, none_) + model_.time_inside_groups(t.after, t.size, t.to, none_);
+    }
+    return sum;
+}
+
+HEDDLE_INLINE double& least_prices::number_list::at(std::size_t n, std::size_t size) {
+    if (numbers.empty()) numbers.assign(size, std::numeric_limits<double>::quiet_NaN());
+    return numbers[n];
+}
+
+} // namespace heddle::detail
+
+namespace heddle {
+
+HEDDLE_INLINE double global_lower_bound(cut_space const& space, cut_graph const& graph, std::span<step const> steps, cost_model const& model,
                                                multipliers weights, std::vector<double> const& speeds, int rounds) {
     double best = 0, credit = 0;
     auto& clock = weights.time.clock;
@@ -199,3 +229,5 @@ private:
 }
 
 } // namespace heddle
+
+#endif

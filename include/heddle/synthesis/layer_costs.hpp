@@ -3,6 +3,7 @@
 /// @brief What a program's layers cost on a tensor group: Megatron's forms under the cost model.
 #pragma once
 
+#include <heddle/base/definitions.hpp>
 #include <heddle/cost/atoms.hpp>
 #include <heddle/pipeline/layers.hpp>
 #include <heddle/synthesis/baselines.hpp>
@@ -33,15 +34,7 @@ struct layer_cost {
 };
 
 /// A cluster of one machine with so many devices of one type of `c`, with links as in its machines and memory without end.
-[[nodiscard]] inline cluster tensor_group_of(cluster const& c, std::size_t type, std::size_t devices) {
-    cluster group;
-    group.name = c.name;
-    group.types = {c.types[type]};
-    group.types.front().memory = bytes(1e30);
-    group.machines = {{.type = 0, .devices = static_cast<int>(devices)}};
-    group.intra = c.intra;
-    return group;
-}
+[[nodiscard]] cluster tensor_group_of(cluster const& c, std::size_t type, std::size_t devices);
 
 /// Prices the layers of one program under tensor parallelism on groups of devices.
 ///
@@ -51,21 +44,13 @@ struct layer_cost {
 class layer_pricer {
 public:
     /// *Precondition:* the layers are those of `p`, or of the same program with another batch.
-    layer_pricer(indexed_program p, program_layers layers, training_options const& training)
-        : program_(std::move(p)), layers_(std::move(layers)), space_(program_, operator_kinds(program_)) {
-        space_.restrict_to(tensor_parallel(program_));
-        graph_ = search::explore(space_);
-        for (auto const& i : space_.instructions()) steps_.push_back(make_step(program_, i, training));
-    }
+    layer_pricer(indexed_program p, program_layers layers, training_options const& training);
     layer_pricer(layer_pricer const&) = delete;
 
     /// Per layer. *Preconditions:* the group is of one machine, as of `tensor_group_of`.
     /// *Throws* `input_error` if the device type has no rate for the program's element type.
     /// *Complexity.* Linear in the operators for a bounded number of values in use at a time.
-    [[nodiscard]] std::vector<layer_cost> price(cluster const& group) const {
-        even_shares const at(program_, group);
-        return add_up(fastest(at), at.model, at.shares);
-    }
+    [[nodiscard]] std::vector<layer_cost> price(cluster const& group) const;
     /// The program that is priced. *Precondition, Throws, Complexity.* As of `price`.
     [[nodiscard]] std::vector<plan_step> program_on(cluster const& group) const {
         return fastest(even_shares(program_, group));
@@ -80,56 +65,9 @@ private:
         cost_model model;
         most_even_shares shares;
     };
-    [[nodiscard]] std::vector<plan_step> fastest(even_shares const& at) const {
-        auto const path = improve_bounds<serial>({space_, graph_, steps_, at.model, at.shares}, 1).path; // of one class the first relaxation is exact
-        return steps_of(path.value(), space_, steps_);
-    }
-    [[nodiscard]] std::vector<layer_cost> add_up(std::vector<plan_step> const& steps, cost_model const& model, most_even_shares const& shares) const {
-        std::vector<layer_cost> costs(layers_.size());
-        std::vector<std::set<std::pair<tensor_id, form>>> held(layers_.size());
-        auto const share_of = [&](share_ref ref) { return ref.is_split() ? shares(ref)[0] : 1; };
-        auto const part_of = [&](tensor_id t, form f) { return program_.tensors[t].info.size() * (f.is_shard() ? share_of({t, f.factor()}) : 1); };
-        operator_id next = 0; // instructions stand before their operator
-        for (auto const& s : steps) {
-            auto const& i = s.instruction;
-            bool const computes = i.what == instruction::kind::compute;
-            std::size_t const layer = std::min(layers_.layer_of(next), layers_.size() - 1);
-            auto const price = model.price(s.step, shares);
-            costs[layer].forward += seconds(price.forward[0] + price.forward_transfer);
-            costs[layer].backward += seconds(price.backward[0] + price.backward_transfer);
-            momentary_memory momentary;
-            momentary.add(i.what, price);
-            costs[layer].buffer = std::max(costs[layer].buffer, bytes(momentary.most()));
-            if (i.what == instruction::kind::read) {
-                auto const& tensor = program_.tensors[i.tensor];
-                bool const is_input = tensor.info.role == tensor_role::input;
-                bytes const stored(cost_model::at(s.step.stored, share_of(s.step.share)));
-                auto const users = layers_that_use(i.tensor);
-                for (auto l : users) {
-                    if (is_input) held[l].insert({i.tensor, i.to});
-                    else costs[l].kept += stored, costs[l].update += seconds(price.update[0]);
-                    if (!tensor.has_cotangent) continue;
-                    auto const gradient = part_of(i.tensor, i.to);
-                    costs[l].gradients += gradient;
-                    if (users.size() > 1) costs[l].shared[i.tensor] += gradient;
-                }
-            }
-            if (!computes) continue;
-            costs[layer].saved += bytes(cost_model::at(s.step.saved, share_of(s.step.share)));
-            for_each_saved(program_, i, [&](tensor_id t, form f) {
-                if (program_.tensors[t].info.role == tensor_role::value) held[layer].insert({t, f});
-            });
-            next = i.op + 1;
-        }
-        for (std::size_t l = 0; l < layers_.size(); ++l)
-            for (auto const& [t, f] : held[l]) costs[l].saved += part_of(t, f);
-        return costs;
-    }
-    [[nodiscard]] std::set<std::size_t> layers_that_use(tensor_id t) const {
-        std::set<std::size_t> users;
-        for (auto o : program_.tensors[t].consumers) users.insert(layers_.layer_of(o));
-        return users;
-    }
+    [[nodiscard]] std::vector<plan_step> fastest(even_shares const& at) const;
+    [[nodiscard]] std::vector<layer_cost> add_up(std::vector<plan_step> const& steps, cost_model const& model, most_even_shares const& shares) const;
+    [[nodiscard]] std::set<std::size_t> layers_that_use(tensor_id t) const;
 
     indexed_program program_;
     program_layers layers_;
@@ -139,7 +77,90 @@ private:
 };
 
 /// Seconds of each operator on one device of a type, forward and backward. *Throws* as `layer_pricer::price`.
-[[nodiscard]] inline std::vector<seconds> operator_times(indexed_program const& p, cluster const& c, std::size_t type) {
+[[nodiscard]] std::vector<seconds> operator_times(indexed_program const& p, cluster const& c, std::size_t type);
+
+} // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle {
+
+HEDDLE_INLINE cluster tensor_group_of(cluster const& c, std::size_t type, std::size_t devices) {
+    cluster group;
+    group.name = c.name;
+    group.types = {c.types[type]};
+    group.types.front().memory = bytes(1e30);
+    group.machines = {{.type = 0, .devices = static_cast<int>(devices)}};
+    group.intra = c.intra;
+    return group;
+}
+
+HEDDLE_INLINE layer_pricer::layer_pricer(indexed_program p, program_layers layers, training_options const& training)
+    : program_(std::move(p)), layers_(std::move(layers)), space_(program_, operator_kinds(program_)) {
+    space_.restrict_to(tensor_parallel(program_));
+    graph_ = search::explore(space_);
+    for (auto const& i : space_.instructions()) steps_.push_back(make_step(program_, i, training));
+}
+
+HEDDLE_INLINE std::vector<layer_cost> layer_pricer::price(cluster const& group) const {
+    even_shares const at(program_, group);
+    return add_up(fastest(at), at.model, at.shares);
+}
+
+HEDDLE_INLINE std::vector<plan_step> layer_pricer::fastest(even_shares const& at) const {
+    auto const path = improve_bounds<serial>({space_, graph_, steps_, at.model, at.shares}, 1).path; // of one class the first relaxation is exact
+    return steps_of(path.value(), space_, steps_);
+}
+
+HEDDLE_INLINE std::vector<layer_cost> layer_pricer::add_up(std::vector<plan_step> const& steps, cost_model const& model, most_even_shares const& shares) const {
+    std::vector<layer_cost> costs(layers_.size());
+    std::vector<std::set<std::pair<tensor_id, form>>> held(layers_.size());
+    auto const share_of = [&](share_ref ref) { return ref.is_split() ? shares(ref)[0] : 1; };
+    auto const part_of = [&](tensor_id t, form f) { return program_.tensors[t].info.size() * (f.is_shard() ? share_of({t, f.factor()}) : 1); };
+    operator_id next = 0; // instructions stand before their operator
+    for (auto const& s : steps) {
+        auto const& i = s.instruction;
+        bool const computes = i.what == instruction::kind::compute;
+        std::size_t const layer = std::min(layers_.layer_of(next), layers_.size() - 1);
+        auto const price = model.price(s.step, shares);
+        costs[layer].forward += seconds(price.forward[0] + price.forward_transfer);
+        costs[layer].backward += seconds(price.backward[0] + price.backward_transfer);
+        momentary_memory momentary;
+        momentary.add(i.what, price);
+        costs[layer].buffer = std::max(costs[layer].buffer, bytes(momentary.most()));
+        if (i.what == instruction::kind::read) {
+            auto const& tensor = program_.tensors[i.tensor];
+            bool const is_input = tensor.info.role == tensor_role::input;
+            bytes const stored(cost_model::at(s.step.stored, share_of(s.step.share)));
+            auto const users = layers_that_use(i.tensor);
+            for (auto l : users) {
+                if (is_input) held[l].insert({i.tensor, i.to});
+                else costs[l].kept += stored, costs[l].update += seconds(price.update[0]);
+                if (!tensor.has_cotangent) continue;
+                auto const gradient = part_of(i.tensor, i.to);
+                costs[l].gradients += gradient;
+                if (users.size() > 1) costs[l].shared[i.tensor] += gradient;
+            }
+        }
+        if (!computes) continue;
+        costs[layer].saved += bytes(cost_model::at(s.step.saved, share_of(s.step.share)));
+        for_each_saved(program_, i, [&](tensor_id t, form f) {
+            if (program_.tensors[t].info.role == tensor_role::value) held[layer].insert({t, f});
+        });
+        next = i.op + 1;
+    }
+    for (std::size_t l = 0; l < layers_.size(); ++l)
+        for (auto const& [t, f] : held[l]) costs[l].saved += part_of(t, f);
+    return costs;
+}
+
+HEDDLE_INLINE std::set<std::size_t> layer_pricer::layers_that_use(tensor_id t) const {
+    std::set<std::size_t> users;
+    for (auto o : program_.tensors[t].consumers) users.insert(layers_.layer_of(o));
+    return users;
+}
+
+HEDDLE_INLINE std::vector<seconds> operator_times(indexed_program const& p, cluster const& c, std::size_t type) {
     std::vector<operator_id> each(p.operators.size() + 1);
     std::iota(each.begin(), each.end(), operator_id{0});
     std::vector<seconds> times;
@@ -148,3 +169,5 @@ private:
 }
 
 } // namespace heddle
+
+#endif

@@ -3,6 +3,7 @@
 /// @brief Why a program does not fit, in words.
 #pragma once
 
+#include <heddle/base/definitions.hpp>
 #include <heddle/plan/plan.hpp>
 
 #include <cstdio>
@@ -11,7 +12,15 @@
 namespace heddle {
 
 /// What the device that a program overfills most would need, by term.
-[[nodiscard]] inline std::string memory_reason(plan const& p) {
+[[nodiscard]] std::string memory_reason(plan const& p);
+
+} // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle {
+
+HEDDLE_INLINE std::string memory_reason(plan const& p) {
     std::size_t worst = 0;
     auto const use = [&](std::size_t d) { return p.memory[d].total() / p.devices[d].memory_limit.value; };
     for (std::size_t d = 1; d < p.devices.size(); ++d)
@@ -27,3 +36,5 @@ namespace heddle {
 }
 
 } // namespace heddle
+
+#endif

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
 #include <heddle/program/indexed_program.hpp>
 #include <heddle/theory/instruction_filter.hpp>
 
@@ -26,13 +27,26 @@ struct pinned_tensor {
 };
 
 /// Looks up the factors of pinned shards. *Precondition:* forms are of the program, `p`, in one segment.
-inline void find_cuts(indexed_program const& p, std::vector<pinned_tensor>& pinned) {
+void find_cuts(indexed_program const& p, std::vector<pinned_tensor>& pinned);
+
+/// Whether an instruction leaves what is pinned in the forms wanted. *Precondition:* `find_cuts` was called.
+[[nodiscard]] bool keeps_pins(indexed_program const& p, std::vector<pinned_tensor> const& pinned, instruction const& i);
+
+/// The filter, but what is pinned. Keeps a reference to the program.
+[[nodiscard]] instruction_filter with_pins(indexed_program const& p, std::vector<pinned_tensor> const& pinned, instruction_filter filter);
+
+} // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle {
+
+HEDDLE_INLINE void find_cuts(indexed_program const& p, std::vector<pinned_tensor>& pinned) {
     for (auto& pin : pinned)
         if (pin.form.is_shard()) pin.cut = p.tensors[pin.tensor].factors[static_cast<std::size_t>(pin.form.factor())];
 }
 
-/// Whether an instruction leaves what is pinned in the forms wanted. *Precondition:* `find_cuts` was called.
-[[nodiscard]] inline bool keeps_pins(indexed_program const& p, std::vector<pinned_tensor> const& pinned, instruction const& i) {
+HEDDLE_INLINE bool keeps_pins(indexed_program const& p, std::vector<pinned_tensor> const& pinned, instruction const& i) {
     auto const keeps = [&](tensor_id t, form f) {
         return algorithm::all_of(pinned, [&](pinned_tensor const& pin) {
             if (pin.tensor != t) return true;
@@ -47,8 +61,7 @@ inline void find_cuts(indexed_program const& p, std::vector<pinned_tensor>& pinn
     return true;
 }
 
-/// The filter, but what is pinned. Keeps a reference to the program.
-[[nodiscard]] inline instruction_filter with_pins(indexed_program const& p, std::vector<pinned_tensor> const& pinned, instruction_filter filter) {
+HEDDLE_INLINE instruction_filter with_pins(indexed_program const& p, std::vector<pinned_tensor> const& pinned, instruction_filter filter) {
     if (pinned.empty()) return filter;
     auto const mark = [pinned, filter](tensor_id t) {
         bool const is_pinned = algorithm::find(pinned, t, &pinned_tensor::tensor) != pinned.end();
@@ -58,3 +71,5 @@ inline void find_cuts(indexed_program const& p, std::vector<pinned_tensor>& pinn
 }
 
 } // namespace heddle
+
+#endif

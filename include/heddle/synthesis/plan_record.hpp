@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
 #include <heddle/plan/plan.hpp>
 #include <heddle/synthesis/planning_progress.hpp>
 #include <heddle/synthesis/stage_programs.hpp>
@@ -28,22 +29,9 @@ public:
     plan_record(stage_programs const& programs, progress_function const& progress) : programs_(programs), progress_(progress) {}
 
     /// Prices a program at ratios on integral shares, and keeps it if it is the best so far. Returns its seconds if it fits.
-    std::optional<double> consider(std::string origin, move_list const& path, ratio_table const& ratios) {
-        auto [p, cost] = programs_.realise(path, ratios);
-        auto const price = cost.fits ? std::optional(p.cost()) : std::nullopt;
-        trajectory_.push_back({std::move(origin), p.ratios, price});
-        if (price && programs_.keeps_pins(p)) {
-            keep(path, ratios, *price);
-            if (!best_ || *price < best_->cost()) set_best(std::move(p), path, ratios);
-        }
-        tell(trajectory_.back().origin);
-        return price;
-    }
+    std::optional<double> consider(std::string origin, move_list const& path, ratio_table const& ratios);
     /// Takes a plan that fits and is cheaper.
-    void take(std::string origin, plan&& p, move_list path, ratio_table ratios) {
-        trajectory_.push_back({std::move(origin), p.ratios, p.cost()});
-        set_best(std::move(p), std::move(path), std::move(ratios));
-    }
+    void take(std::string origin, plan&& p, move_list path, ratio_table ratios);
 
     [[nodiscard]] bool is_empty() const { return !best_; }
     /// *Precondition* of what follows: something was found.
@@ -56,31 +44,12 @@ public:
     [[nodiscard]] std::vector<trajectory_point> trajectory() && { return std::move(trajectory_); }
 
     /// A bound for all programs at some ratios, for whoever watches.
-    void note_bound(ratio_table const& ratios, double bound) {
-        bound_ratios_ = ratios;
-        bound_ = bound;
-    }
-    void tell(std::string const& phase) const {
-        if (!progress_) return;
-        planning_progress now{phase};
-        if (best_) now.cost = best_->cost();
-        if (best_ && bound_ratios_ == ratios_) now.lower_bound = bound_;
-        progress_(now);
-    }
+    void note_bound(ratio_table const& ratios, double bound);
+    void tell(std::string const& phase) const;
 
 private:
-    void set_best(plan&& p, move_list path, ratio_table ratios) {
-        best_ = std::move(p);
-        path_ = std::move(path);
-        ratios_ = std::move(ratios);
-    }
-    void keep(move_list const& path, ratio_table const& ratios, double cost) {
-        if (auto const known = algorithm::find(candidates_, path, &candidate::path); known != candidates_.end()) {
-            if (known->cost <= cost) return;
-            candidates_.erase(known);
-        }
-        candidates_.insert(algorithm::upper_bound(candidates_, cost, {}, &candidate::cost), {path, ratios, cost});
-    }
+    void set_best(plan&& p, move_list path, ratio_table ratios);
+    void keep(move_list const& path, ratio_table const& ratios, double cost);
 
     stage_programs const& programs_;
     progress_function const& progress_;
@@ -94,3 +63,55 @@ private:
 };
 
 } // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle {
+
+HEDDLE_INLINE std::optional<double> plan_record::consider(std::string origin, move_list const& path, ratio_table const& ratios) {
+    auto [p, cost] = programs_.realise(path, ratios);
+    auto const price = cost.fits ? std::optional(p.cost()) : std::nullopt;
+    trajectory_.push_back({std::move(origin), p.ratios, price});
+    if (price && programs_.keeps_pins(p)) {
+        keep(path, ratios, *price);
+        if (!best_ || *price < best_->cost()) set_best(std::move(p), path, ratios);
+    }
+    tell(trajectory_.back().origin);
+    return price;
+}
+
+HEDDLE_INLINE void plan_record::take(std::string origin, plan&& p, move_list path, ratio_table ratios) {
+    trajectory_.push_back({std::move(origin), p.ratios, p.cost()});
+    set_best(std::move(p), std::move(path), std::move(ratios));
+}
+
+HEDDLE_INLINE void plan_record::note_bound(ratio_table const& ratios, double bound) {
+    bound_ratios_ = ratios;
+    bound_ = bound;
+}
+
+HEDDLE_INLINE void plan_record::tell(std::string const& phase) const {
+    if (!progress_) return;
+    planning_progress now{phase};
+    if (best_) now.cost = best_->cost();
+    if (best_ && bound_ratios_ == ratios_) now.lower_bound = bound_;
+    progress_(now);
+}
+
+HEDDLE_INLINE void plan_record::set_best(plan&& p, move_list path, ratio_table ratios) {
+    best_ = std::move(p);
+    path_ = std::move(path);
+    ratios_ = std::move(ratios);
+}
+
+HEDDLE_INLINE void plan_record::keep(move_list const& path, ratio_table const& ratios, double cost) {
+    if (auto const known = algorithm::find(candidates_, path, &candidate::path); known != candidates_.end()) {
+        if (known->cost <= cost) return;
+        candidates_.erase(known);
+    }
+    candidates_.insert(algorithm::upper_bound(candidates_, cost, {}, &candidate::cost), {path, ratios, cost});
+}
+
+} // namespace heddle
+
+#endif

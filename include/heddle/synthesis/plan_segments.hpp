@@ -3,7 +3,7 @@
 /// @brief Programs in one segment, and with ratios for each of several.
 #pragma once
 
-#include <heddle/balance/segmented_ratio_problem.hpp>
+#include <heddle/base/definitions.hpp>
 #include <heddle/base/error.hpp>
 #include <heddle/cluster/cluster.hpp>
 #include <heddle/plan/plan.hpp>
@@ -11,24 +11,57 @@
 #include <heddle/program/indexed_program.hpp>
 #include <heddle/search/deadline.hpp>
 #include <heddle/search/outcome.hpp>
+#include <heddle/synthesis/balance_program.hpp>
 #include <heddle/synthesis/pins.hpp>
 #include <heddle/synthesis/planning_options.hpp>
 #include <heddle/synthesis/segments.hpp>
 
 #include <cmath>
 #include <cstddef>
+#include <functional>
 #include <limits>
 #include <optional>
 #include <string>
-#include <type_traits>
 #include <utility>
+#include <vector>
 
 namespace heddle {
+
+/// A program of any type, with factors and sizes of its own by segment of operators. No segments: all are one.
+using program_indexer = std::function<indexed_program(std::vector<segment_number> const&)>;
+
+/// Indexes a program whenever it is asked to. Refers to the program.
+template <single_device_program Program>
+[[nodiscard]] program_indexer indexer_of(Program const& program) {
+    return [&program](std::vector<segment_number> const& segments) { return segments.empty() ? index_program(program) : index_program(program, segments); };
+}
+
+/// Plans an indexed program, from ratios per device by segment or, without any, from ratios of its own.
+using indexed_planner = std::function<plan(indexed_program const&, planning_options const&, std::optional<ratio_table> const&)>;
 
 namespace detail {
 
 /// The two segments whose ratios differ least over all devices. *Precondition:* there are two at least.
-[[nodiscard]] inline std::pair<segment_number, segment_number> nearest_segments(ratio_table const& ratios) {
+[[nodiscard]] std::pair<segment_number, segment_number> nearest_segments(ratio_table const& ratios);
+
+/// Goes on from a plan in one segment: all segments with ratios of their own, then, one pair after the other, segments whose ratios
+/// are nearest get the same again; keeps the cheapest. Ends when `until` says so.
+[[nodiscard]] plan refine_by_segments(program_indexer const& index, planning_options options, plan best, search::deadline const& until, indexed_planner const& plan_from);
+
+} // namespace detail
+
+/// Plans a program in one segment, and where segments are asked for goes on in those. `plan_from` plans one indexed program.
+/// *Throws* `input_error` for a cluster that `validate` refuses, a program that is not well formed, or segments that do not fit it or the solver.
+[[nodiscard]] plan plan_in_segments(program_indexer const& index, cluster const& c, planning_options options, ratio_balancer const& balance,
+                                    indexed_planner const& plan_from);
+
+} // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle::detail {
+
+HEDDLE_INLINE std::pair<segment_number, segment_number> nearest_segments(ratio_table const& ratios) {
     std::pair<segment_number, segment_number> nearest{0, 1};
     double least = std::numeric_limits<double>::infinity();
     for (std::size_t a = 0; a < ratios.size(); ++a)
@@ -43,14 +76,11 @@ namespace detail {
     return nearest;
 }
 
-/// Goes on from a plan in one segment: all segments with ratios of their own, then, one pair after the other, segments whose ratios
-/// are nearest get the same again; keeps the cheapest. Ends when `until` says so.
-template <single_device_program Program, class PlanFrom>
-[[nodiscard]] plan refine_by_segments(Program const& program, planning_options options, plan best, search::deadline const& until, PlanFrom const& plan_from) {
+HEDDLE_INLINE plan refine_by_segments(program_indexer const& index, planning_options options, plan best, search::deadline const& until, indexed_planner const& plan_from) {
     auto segments = numbered_in_order(options.segments);
     auto const start = best.ratios.front();
     for (;;) {
-        auto const indexed = index_program(program, segments);
+        auto const indexed = index(segments);
         std::size_t const count = segment_count(indexed);
         if (count == 1) return best;
         if (auto const reached = until.reached(); reached != search::limit_kind::none) {
@@ -79,26 +109,27 @@ template <single_device_program Program, class PlanFrom>
     }
 }
 
-} // namespace detail
+} // namespace heddle::detail
 
-/// Plans a program in one segment, and where segments are asked for goes on in those. `plan_from(indexed, options, start)` plans one indexed program, from
-/// ratios per device or, without any, from ratios of its own.
-/// *Throws* `input_error` for a cluster that `validate` refuses, a program that is not well formed, or segments that do not fit it or the solver.
-template <ratio_solver Solver, single_device_program Program, class PlanFrom>
-[[nodiscard]] plan plan_in_segments(Program const& program, cluster const& c, planning_options options, PlanFrom const& plan_from) {
+namespace heddle {
+
+HEDDLE_INLINE plan plan_in_segments(program_indexer const& index, cluster const& c, planning_options options, ratio_balancer const& balance,
+                                    indexed_planner const& plan_from) {
     validate(c);
+    auto indexed = index({});
     if (!options.segments.empty()) {
-        if (options.segments.size() != static_cast<std::size_t>(program_access<Program>::operator_count(program)))
+        if (options.segments.size() != indexed.operators.size())
             throw input_error("segments", "there are " + std::to_string(options.segments.size()) + ", expected one per operator");
         if (has_groups(c)) throw input_error("segments", "device groups are planned in one segment only");
-        if (!segmented_ratio_solver<Solver>) throw input_error("segments", "the ratio solver solves for one segment only");
+        if (!balance.can_take_segments()) throw input_error("segments", "the ratio solver solves for one segment only");
     }
-    indexed_program indexed = index_program(program);
     if (has_groups(c)) split_inside(indexed);
     find_cuts(indexed, options.pinned);
     search::deadline const until(options.time_limit_seconds, options.stop);
     plan one = plan_from(indexed, options, std::nullopt);
-    return options.segments.empty() || !one.exists() ? one : detail::refine_by_segments(program, std::move(options), std::move(one), until, plan_from);
+    return options.segments.empty() || !one.exists() ? one : detail::refine_by_segments(index, std::move(options), std::move(one), until, plan_from);
 }
 
 } // namespace heddle
+
+#endif

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
 #include <heddle/cost/alike_devices.hpp>
 #include <heddle/cost/cost_model.hpp>
 #include <heddle/cost/priced_graph.hpp>
@@ -24,29 +25,12 @@ namespace heddle {
 /// would not bound them. Where rounding makes many classes, those with most to do in the plan have clocks; that is a bound for all.
 class planned_prices {
 public:
-    planned_prices(stage_programs const& programs, plan const& p)
-        : shares(programs.program(), p.ratios, p.cuts), devices(parted(programs, p)),
-          model(programs.cluster(), devices.classes, main_type(programs.program()), programs.training().bucket, most_clocks),
-          priced(programs.space(), programs.graph(), programs.steps(), model, largest_shares(shares, devices.of_device), programs.training()) {}
+    planned_prices(stage_programs const& programs, plan const& p);
     planned_prices(planned_prices const&) = delete;
     planned_prices& operator=(planned_prices const&) = delete;
 
     /// From weights per type, shared evenly by its devices, to classes of devices; those of a class without a clock go to the first class of its type, or of all.
-    [[nodiscard]] multipliers spread(multipliers const& per_type, device_types const& types) const {
-        auto result = per_type;
-        std::size_t const clocks = std::min(most_clocks, devices.classes.size());
-        result.time.clock.assign(clocks, 0.0);
-        result.memory.assign(clocks, 0.0);
-        for (std::size_t d = 0; d < devices.of_device.size(); ++d) {
-            auto const from = types.of_device[d];
-            auto to = devices.of_device[d];
-            if (to >= clocks) to = static_cast<std::size_t>(algorithm::find(devices.classes, devices.classes[to].type, &device_class::type) - devices.classes.begin());
-            if (to >= clocks) to = 0;
-            result.time.clock[to] += per_type.time.clock[from] / types.classes[from].count;
-            result.memory[to] += per_type.memory[from] / types.classes[from].count;
-        }
-        return result;
-    }
+    [[nodiscard]] multipliers spread(multipliers const& per_type, device_types const& types) const;
 
     integral_shares shares;
     alike_devices devices;
@@ -56,37 +40,70 @@ public:
 private:
     static constexpr std::size_t most_clocks = 16;
 
-    [[nodiscard]] alike_devices parted(stage_programs const& programs, plan const& p) const {
-        alike_devices result(programs.cluster());
-        std::set<share_vector const*> seen;
-        auto const& tensors = programs.program().tensors;
-        for (tensor_id t = 0; t < tensors.size(); ++t)
-            for (std::size_t f = 0; f < tensors[t].factors.size(); ++f)
-                if (auto const& share = shares(share_ref{t, static_cast<factor_number>(f)}); seen.insert(&share).second) result.refine(share);
-        if (result.classes.size() <= most_clocks) return result;
-        auto const loads = loads_of(p, programs.cluster());
-        auto const first = result.first_devices();
-        std::vector<std::size_t> order(result.classes.size());
-        std::iota(order.begin(), order.end(), std::size_t{0});
-        algorithm::sort(order, {}, [&](std::size_t k) { return std::pair(-loads[first[k]], k); });
-        result.renumber(order);
-        return result;
-    }
+    [[nodiscard]] alike_devices parted(stage_programs const& programs, plan const& p) const;
     /// Seconds of work by device.
-    [[nodiscard]] static std::vector<double> loads_of(plan const& p, cluster const& c) {
-        plan_devices const at(p, c);
-        std::vector<double> of_class(at.model.class_count()), result;
-        for (auto const& s : p.steps) {
-            auto const cost = at.model.price(s.step, at.shares);
-            for (std::size_t k = 0; k < of_class.size(); ++k) of_class[k] += cost.forward[k] + cost.backward[k] + cost.update[k];
-        }
-        for (auto k : at.alike.of_device) result.push_back(of_class[k]);
-        return result;
-    }
+    [[nodiscard]] static std::vector<double> loads_of(plan const& p, cluster const& c);
 };
 
 /// Whether all factors have the same shares.
-[[nodiscard]] inline bool are_equal(indexed_program const& p, integral_shares const& a, integral_shares const& b) {
+[[nodiscard]] bool are_equal(indexed_program const& p, integral_shares const& a, integral_shares const& b);
+
+} // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle {
+
+HEDDLE_INLINE planned_prices::planned_prices(stage_programs const& programs, plan const& p)
+    : shares(programs.program(), p.ratios, p.cuts), devices(parted(programs, p)),
+      model(programs.cluster(), devices.classes, main_type(programs.program()), programs.training().bucket, most_clocks),
+      priced(programs.space(), programs.graph(), programs.steps(), model, largest_shares(shares, devices.of_device), programs.training()) {}
+
+HEDDLE_INLINE multipliers planned_prices::spread(multipliers const& per_type, device_types const& types) const {
+    auto result = per_type;
+    std::size_t const clocks = std::min(most_clocks, devices.classes.size());
+    result.time.clock.assign(clocks, 0.0);
+    result.memory.assign(clocks, 0.0);
+    for (std::size_t d = 0; d < devices.of_device.size(); ++d) {
+        auto const from = types.of_device[d];
+        auto to = devices.of_device[d];
+        if (to >= clocks) to = static_cast<std::size_t>(algorithm::find(devices.classes, devices.classes[to].type, &device_class::type) - devices.classes.begin());
+        if (to >= clocks) to = 0;
+        result.time.clock[to] += per_type.time.clock[from] / types.classes[from].count;
+        result.memory[to] += per_type.memory[from] / types.classes[from].count;
+    }
+    return result;
+}
+
+HEDDLE_INLINE alike_devices planned_prices::parted(stage_programs const& programs, plan const& p) const {
+    alike_devices result(programs.cluster());
+    std::set<share_vector const*> seen;
+    auto const& tensors = programs.program().tensors;
+    for (tensor_id t = 0; t < tensors.size(); ++t)
+        for (std::size_t f = 0; f < tensors[t].factors.size(); ++f)
+            if (auto const& share = shares(share_ref{t, static_cast<factor_number>(f)}); seen.insert(&share).second) result.refine(share);
+    if (result.classes.size() <= most_clocks) return result;
+    auto const loads = loads_of(p, programs.cluster());
+    auto const first = result.first_devices();
+    std::vector<std::size_t> order(result.classes.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    algorithm::sort(order, {}, [&](std::size_t k) { return std::pair(-loads[first[k]], k); });
+    result.renumber(order);
+    return result;
+}
+
+HEDDLE_INLINE std::vector<double> planned_prices::loads_of(plan const& p, cluster const& c) {
+    plan_devices const at(p, c);
+    std::vector<double> of_class(at.model.class_count()), result;
+    for (auto const& s : p.steps) {
+        auto const cost = at.model.price(s.step, at.shares);
+        for (std::size_t k = 0; k < of_class.size(); ++k) of_class[k] += cost.forward[k] + cost.backward[k] + cost.update[k];
+    }
+    for (auto k : at.alike.of_device) result.push_back(of_class[k]);
+    return result;
+}
+
+HEDDLE_INLINE bool are_equal(indexed_program const& p, integral_shares const& a, integral_shares const& b) {
     for (tensor_id t = 0; t < p.tensors.size(); ++t)
         for (std::size_t f = 0; f < p.tensors[t].factors.size(); ++f)
             if (share_ref const ref{t, static_cast<factor_number>(f)}; a(ref) != b(ref)) return false;
@@ -94,3 +111,5 @@ private:
 }
 
 } // namespace heddle
+
+#endif

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
 #include <heddle/pipeline/degrees.hpp>
 #include <heddle/pipeline/strategy_problem.hpp>
 #include <heddle/pipeline/template_problem.hpp>
@@ -26,27 +27,13 @@ namespace heddle {
 namespace detail {
 
 /// *Throws* `input_error` for a cluster that pipelines are not planned on.
-inline void check_for_pipelines(cluster const& c) {
-    validate(c);
-    if (has_groups(c)) throw input_error("cluster '" + c.name + "'", "has device groups, expected single devices: pipelines tell the devices of a machine apart");
-}
+void check_for_pipelines(cluster const& c);
 
 /// Types that machines are of.
-[[nodiscard]] inline std::vector<std::size_t> types_in_use(cluster const& c) {
-    std::vector<std::size_t> types;
-    for (auto const& m : c.machines) types.push_back(m.type);
-    algorithm::sort(types);
-    types.erase(std::ranges::unique(types).begin(), types.end());
-    return types;
-}
+[[nodiscard]] std::vector<std::size_t> types_in_use(cluster const& c);
 
 /// Takes from the split part so much that a device of such a group holds no less than `grouped`; alone it holds what it held.
-inline void cover(group_bytes& held, bytes grouped, std::size_t degree) {
-    if (degree == 1) return;
-    bytes const alone = held.whole + held.split;
-    held.split = std::clamp((alone - grouped) / (1 - 1 / static_cast<double>(degree)), bytes(0), held.split);
-    held.whole = alone - held.split;
-}
+void cover(group_bytes& held, bytes grouped, std::size_t degree);
 
 } // namespace detail
 
@@ -206,3 +193,31 @@ template <single_device_program Program>
 }
 
 } // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle::detail {
+
+HEDDLE_INLINE void check_for_pipelines(cluster const& c) {
+    validate(c);
+    if (has_groups(c)) throw input_error("cluster '" + c.name + "'", "has device groups, expected single devices: pipelines tell the devices of a machine apart");
+}
+
+HEDDLE_INLINE std::vector<std::size_t> types_in_use(cluster const& c) {
+    std::vector<std::size_t> types;
+    for (auto const& m : c.machines) types.push_back(m.type);
+    algorithm::sort(types);
+    types.erase(std::ranges::unique(types).begin(), types.end());
+    return types;
+}
+
+HEDDLE_INLINE void cover(group_bytes& held, bytes grouped, std::size_t degree) {
+    if (degree == 1) return;
+    bytes const alone = held.whole + held.split;
+    held.split = std::clamp((alone - grouped) / (1 - 1 / static_cast<double>(degree)), bytes(0), held.split);
+    held.whole = alone - held.split;
+}
+
+} // namespace heddle::detail
+
+#endif

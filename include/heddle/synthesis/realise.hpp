@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
 #include <heddle/cost/atoms.hpp>
 #include <heddle/cost/priced_graph.hpp>
 #include <heddle/plan/evaluate.hpp>
@@ -20,7 +21,45 @@
 namespace heddle {
 
 /// The program of a path, as a plan's steps; `steps` of the space's instructions.
-[[nodiscard]] inline std::vector<plan_step> steps_of(move_list const& path, cut_space const& space, std::span<step const> steps) {
+[[nodiscard]] std::vector<plan_step> steps_of(move_list const& path, cut_space const& space, std::span<step const> steps);
+
+namespace detail {
+
+/// By cut, the bytes that one of its atoms holds on a device.
+std::vector<double> bytes_per_atom(plan const& p);
+
+/// Moves atoms off devices that are over their memory, to those with the most room, cuts that hold the
+/// most bytes first. Gives up when no cut helps; only an integer search could then say that none does.
+plan_cost relieve_memory(plan& p, cluster const& c);
+
+/// With remainders of classes on the same devices, where that is cheaper: what is then short waits for one device, not for two.
+void try_counts_together(plan& p, plan_cost& cost, cluster const& c);
+
+/// Decides the ways of collectives that are not decided yet, as is best at the plan's shares.
+void decide(plan& p, cluster const& c);
+
+/// The ways of all collectives anew, and what the plan then costs.
+plan_cost decide_again(plan& p, cluster const& c);
+
+/// Moves atoms of one class from the fullest devices of a type to the emptiest of another, or of the same, as long as the plan becomes cheaper and still
+/// fits: one, two, four ... or all of the type, or all that one device has. Returns whether it did. Every evaluation takes from `work` as many steps as
+/// there are on all devices; it ends when nothing is left.
+bool move_atoms(plan& p, cluster const& c, std::vector<std::size_t> const& type_of, std::size_t& work);
+
+} // namespace detail
+
+/// A plan for a path at ratios per device: atoms apportioned, memory relieved, cost re-evaluated device
+/// by device. Status and bound are left to the caller.
+[[nodiscard]] std::pair<plan, plan_cost> realise(move_list const& path, cut_space const& space, std::span<step const> steps,
+                                                        cluster const& c, ratio_table ratios, training_options const& training);
+
+} // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle {
+
+HEDDLE_INLINE std::vector<plan_step> steps_of(move_list const& path, cut_space const& space, std::span<step const> steps) {
     std::vector<plan_step> result;
     for (std::size_t level = 0; level < path.size(); ++level) {
         auto const& move = space.moves()[path[level]];
@@ -39,10 +78,11 @@ namespace heddle {
     return result;
 }
 
-namespace detail {
+} // namespace heddle
 
-/// By cut, the bytes that one of its atoms holds on a device.
-inline std::vector<double> bytes_per_atom(plan const& p) {
+namespace heddle::detail {
+
+HEDDLE_INLINE std::vector<double> bytes_per_atom(plan const& p) {
     std::map<cut_factor, std::size_t> cut_of;
     for (std::size_t k = 0; k < p.cuts.size(); ++k)
         for (auto const& m : p.cuts[k].members) cut_of[m] = k;
@@ -59,9 +99,7 @@ inline std::vector<double> bytes_per_atom(plan const& p) {
     return bytes;
 }
 
-/// Moves atoms off devices that are over their memory, to those with the most room, cuts that hold the
-/// most bytes first. Gives up when no cut helps; only an integer search could then say that none does.
-inline plan_cost relieve_memory(plan& p, cluster const& c) {
+HEDDLE_INLINE plan_cost relieve_memory(plan& p, cluster const& c) {
     auto cost = evaluate(p, c);
     if (cost.fits) return cost;
     std::vector<std::pair<double, std::size_t>> by_weight;
@@ -95,8 +133,7 @@ inline plan_cost relieve_memory(plan& p, cluster const& c) {
     return cost;
 }
 
-/// With remainders of classes on the same devices, where that is cheaper: what is then short waits for one device, not for two.
-inline void try_counts_together(plan& p, plan_cost& cost, cluster const& c) {
+HEDDLE_INLINE void try_counts_together(plan& p, plan_cost& cost, cluster const& c) {
     std::map<std::pair<segment_number, extent>, std::vector<extent>> alone;
     std::vector<std::vector<extent>> apart;
     for (auto& cut : p.cuts) {
@@ -113,23 +150,18 @@ inline void try_counts_together(plan& p, plan_cost& cost, cluster const& c) {
     for (std::size_t k = 0; k < p.cuts.size(); ++k) p.cuts[k].counts = std::move(apart[k]);
 }
 
-/// Decides the ways of collectives that are not decided yet, as is best at the plan's shares.
-inline void decide(plan& p, cluster const& c) {
+HEDDLE_INLINE void decide(plan& p, cluster const& c) {
     plan_devices const devices(p, c);
     for (auto& s : p.steps) s.step = devices.model.decided(std::move(s.step), devices.shares);
 }
 
-/// The ways of all collectives anew, and what the plan then costs.
-inline plan_cost decide_again(plan& p, cluster const& c) {
+HEDDLE_INLINE plan_cost decide_again(plan& p, cluster const& c) {
     for (auto& s : p.steps) for_each_transfer(s.step, [](transfer& t) { t.how = {}; });
     decide(p, c);
     return evaluate(p, c);
 }
 
-/// Moves atoms of one class from the fullest devices of a type to the emptiest of another, or of the same, as long as the plan becomes cheaper and still
-/// fits: one, two, four ... or all of the type, or all that one device has. Returns whether it did. Every evaluation takes from `work` as many steps as
-/// there are on all devices; it ends when nothing is left.
-inline bool move_atoms(plan& p, cluster const& c, std::vector<std::size_t> const& type_of, std::size_t& work) {
+HEDDLE_INLINE bool move_atoms(plan& p, cluster const& c, std::vector<std::size_t> const& type_of, std::size_t& work) {
     std::size_t const each = 1 + p.steps.size() * p.devices.size(), types = algorithm::max(type_of) + 1;
     bool improved = false;
     auto const attempt = [&](std::size_t k, std::vector<extent> const& counts) {
@@ -177,11 +209,11 @@ inline bool move_atoms(plan& p, cluster const& c, std::vector<std::size_t> const
     return improved;
 }
 
-} // namespace detail
+} // namespace heddle::detail
 
-/// A plan for a path at ratios per device: atoms apportioned, memory relieved, cost re-evaluated device
-/// by device. Status and bound are left to the caller.
-[[nodiscard]] inline std::pair<plan, plan_cost> realise(move_list const& path, cut_space const& space, std::span<step const> steps,
+namespace heddle {
+
+HEDDLE_INLINE std::pair<plan, plan_cost> realise(move_list const& path, cut_space const& space, std::span<step const> steps,
                                                         cluster const& c, ratio_table ratios, training_options const& training) {
     auto const& program = space.program();
     plan p = blank_plan(program);
@@ -206,3 +238,5 @@ inline bool move_atoms(plan& p, cluster const& c, std::vector<std::size_t> const
 }
 
 } // namespace heddle
+
+#endif

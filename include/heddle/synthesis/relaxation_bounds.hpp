@@ -243,10 +243,4 @@ template <class Accumulator = serial>
     return result;
 }
 
-#ifdef HEDDLE_COMPILED
-extern template relaxation_bounds improve_bounds<serial>(priced_graph const&, int, std::optional<multipliers> const&, search::deadline const&);
-extern template relaxation_bounds improve_bounds<overlapped>(priced_graph const&, int, std::optional<multipliers> const&, search::deadline const&);
-extern template relaxation_bounds improve_bounds<duplex>(priced_graph const&, int, std::optional<multipliers> const&, search::deadline const&);
-#endif
-
 } // namespace heddle

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
 #include <heddle/program/concepts.hpp>
 #include <heddle/program/indexed_program.hpp>
 #include <heddle/program/module_names.hpp>
@@ -16,11 +17,7 @@
 namespace heddle {
 
 /// Numbers segments from zero, in the order in which they are first met.
-[[nodiscard]] inline std::vector<segment_number> numbered_in_order(std::vector<segment_number> segments) {
-    std::map<segment_number, segment_number> numbers;
-    for (auto& s : segments) s = numbers.try_emplace(s, static_cast<segment_number>(numbers.size())).first->second;
-    return segments;
-}
+[[nodiscard]] std::vector<segment_number> numbered_in_order(std::vector<segment_number> segments);
 
 /// One segment per layer: an operator belongs to the layer that its parameters' names say, up to their first part with a digit
 /// (`encoder.layers.3.linear1.weight` to `encoder.layers.3`), one without parameters to that of the operator before.
@@ -68,3 +65,17 @@ template <single_device_program Program>
 }
 
 } // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle {
+
+HEDDLE_INLINE std::vector<segment_number> numbered_in_order(std::vector<segment_number> segments) {
+    std::map<segment_number, segment_number> numbers;
+    for (auto& s : segments) s = numbers.try_emplace(s, static_cast<segment_number>(numbers.size())).first->second;
+    return segments;
+}
+
+} // namespace heddle
+
+#endif

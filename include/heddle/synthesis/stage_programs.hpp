@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
 #include <heddle/cost/priced_graph.hpp>
 #include <heddle/search/deadline.hpp>
 #include <heddle/search/state_graph.hpp>
@@ -47,26 +48,11 @@ public:
     [[nodiscard]] cost_model const& model() const { return model_; }
 
     /// The programs of some instructions; where time is over, few of them.
-    [[nodiscard]] cut_graph explore(instruction_filter allowed) {
-        constexpr std::size_t width_in_haste = 20;
-        space_.restrict_to(std::move(allowed));
-        auto graph = search::explore(space_, [&] { return until_.is_over() ? std::min(options_.width, width_in_haste) : options_.width; });
-        while (steps_.size() < space_.instructions().size())
-            steps_.push_back(make_step(program(), space_.instructions()[steps_.size()], options_.training));
-        return graph;
-    }
+    [[nodiscard]] cut_graph explore(instruction_filter allowed);
     /// Takes those that may be the fastest where memory does not matter. Pins may forbid what is fastest without them: then it takes all.
-    void take_fastest() {
-        auto const gather = options_.training.interleaves() ? best_gather::before_use : options_.training.copies_gradients ? best_gather::either : best_gather::after_update;
-        if (options_.pinned.empty()) graph_ = explore(wanted(fastest_programs(program(), gather)));
-        else take_all();
-    }
+    void take_fastest();
     /// Takes those too that are never faster, only smaller. Returns whether they were missing.
-    bool take_all() {
-        if (std::exchange(has_all_, true)) return false;
-        graph_ = explore(wanted(instruction_filter::everything()));
-        return true;
-    }
+    bool take_all();
     [[nodiscard]] bool has_all() const { return has_all_; }
     /// Whether the graph has every program of the space.
     [[nodiscard]] bool is_complete() const { return graph_.is_complete && space_.is_complete(); }
@@ -80,10 +66,7 @@ public:
     [[nodiscard]] ratio_table memory_proportional_ratios() const { return everywhere(memory_proportional(model_)); }
 
     /// Prices of programs where each type is priced as its device with the largest share.
-    [[nodiscard]] priced_graph price(cut_graph const& graph, cost_model const& model, ratio_table const& ratios) const {
-        largest_shares const shares(integral_shares(program(), types_.per_device(ratios)), types_.of_device);
-        return {space_, graph, steps_, model, shares, options_.training};
-    }
+    [[nodiscard]] priced_graph price(cut_graph const& graph, cost_model const& model, ratio_table const& ratios) const;
     [[nodiscard]] priced_graph price(ratio_table const& ratios) const { return price(graph_, model_, ratios); }
     /// A model of devices of types, on the cluster or one that differs from it in its types' numbers.
     [[nodiscard]] cost_model model_on(heddle::cluster const& c) const { return {c, types_.classes, main_type(program()), options_.training.bucket}; }
@@ -96,30 +79,16 @@ public:
     [[nodiscard]] bool keeps_pins(plan const& p) const {
         return algorithm::all_of(p.steps, [&](plan_step const& s) { return heddle::keeps_pins(program(), options_.pinned, s.instruction); });
     }
-    [[nodiscard]] bool has_instruction(move_list const& path, std::function<bool(instruction const&)> const& sought) const {
-        return algorithm::any_of(path, [&](auto a) {
-            return algorithm::any_of(space_.moves()[a].instructions, [&](auto i) { return sought(space_.instructions()[i]); });
-        });
-    }
+    [[nodiscard]] bool has_instruction(move_list const& path, std::function<bool(instruction const&)> const& sought) const;
 
     /// The program of least memory, its communication buffers counted as if all were there at once, or not at all.
-    [[nodiscard]] std::optional<move_list> least_memory(priced_graph const& priced, bool count_buffers) const {
-        return path_of(priced.shortest_under([&](move_price const& move) {
-            double sum = 0;
-            for (std::size_t k = 0; k < move.memory.size(); ++k) sum += (move.memory[k] + (count_buffers ? move.buffer : 0)) / model_.memory_limit(k);
-            return sum;
-        }));
-    }
+    [[nodiscard]] std::optional<move_list> least_memory(priced_graph const& priced, bool count_buffers) const;
     [[nodiscard]] std::optional<move_list> path_of(search::shortest_paths const& paths) const {
         return std::isfinite(paths.to_goal()) ? std::optional(search::follow(graph_, paths)) : std::nullopt;
     }
 
     /// Of what status and bounds are.
-    [[nodiscard]] std::string space_name() const {
-        auto const& training = options_.training;
-        return std::string("one-axis programs") + (has_groups(cluster_) ? " of device groups" : "") +
-               (training.interleaves() ? " of " + std::to_string(training.micro_batches) + " micro-batches in turn" : "") + (options_.pinned.empty() ? "" : " that keep the pins");
-    }
+    [[nodiscard]] std::string space_name() const;
 
 private:
     /// What is planned with: programs that keep the pins, and convert before views.
@@ -139,3 +108,57 @@ private:
 };
 
 } // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle {
+
+HEDDLE_INLINE cut_graph stage_programs::explore(instruction_filter allowed) {
+    constexpr std::size_t width_in_haste = 20;
+    space_.restrict_to(std::move(allowed));
+    auto graph = search::explore(space_, [&] { return until_.is_over() ? std::min(options_.width, width_in_haste) : options_.width; });
+    while (steps_.size() < space_.instructions().size())
+        steps_.push_back(make_step(program(), space_.instructions()[steps_.size()], options_.training));
+    return graph;
+}
+
+HEDDLE_INLINE void stage_programs::take_fastest() {
+    auto const gather = options_.training.interleaves() ? best_gather::before_use : options_.training.copies_gradients ? best_gather::either : best_gather::after_update;
+    if (options_.pinned.empty()) graph_ = explore(wanted(fastest_programs(program(), gather)));
+    else take_all();
+}
+
+HEDDLE_INLINE bool stage_programs::take_all() {
+    if (std::exchange(has_all_, true)) return false;
+    graph_ = explore(wanted(instruction_filter::everything()));
+    return true;
+}
+
+HEDDLE_INLINE priced_graph stage_programs::price(cut_graph const& graph, cost_model const& model, ratio_table const& ratios) const {
+    largest_shares const shares(integral_shares(program(), types_.per_device(ratios)), types_.of_device);
+    return {space_, graph, steps_, model, shares, options_.training};
+}
+
+HEDDLE_INLINE bool stage_programs::has_instruction(move_list const& path, std::function<bool(instruction const&)> const& sought) const {
+    return algorithm::any_of(path, [&](auto a) {
+        return algorithm::any_of(space_.moves()[a].instructions, [&](auto i) { return sought(space_.instructions()[i]); });
+    });
+}
+
+HEDDLE_INLINE std::optional<move_list> stage_programs::least_memory(priced_graph const& priced, bool count_buffers) const {
+    return path_of(priced.shortest_under([&](move_price const& move) {
+        double sum = 0;
+        for (std::size_t k = 0; k < move.memory.size(); ++k) sum += (move.memory[k] + (count_buffers ? move.buffer : 0)) / model_.memory_limit(k);
+        return sum;
+    }));
+}
+
+HEDDLE_INLINE std::string stage_programs::space_name() const {
+    auto const& training = options_.training;
+    return std::string("one-axis programs") + (has_groups(cluster_) ? " of device groups" : "") +
+           (training.interleaves() ? " of " + std::to_string(training.micro_batches) + " micro-batches in turn" : "") + (options_.pinned.empty() ? "" : " that keep the pins");
+}
+
+} // namespace heddle
+
+#endif

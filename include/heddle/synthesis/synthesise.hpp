@@ -122,10 +122,4 @@ template <class Accumulator = serial>
     return result;
 }
 
-#ifdef HEDDLE_COMPILED
-extern template synthesis_result synthesise<serial>(priced_graph const&, synthesis_options const&);
-extern template synthesis_result synthesise<overlapped>(priced_graph const&, synthesis_options const&);
-extern template synthesis_result synthesise<duplex>(priced_graph const&, synthesis_options const&);
-#endif
-
 } // namespace heddle

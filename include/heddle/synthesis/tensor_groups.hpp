@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
 #include <heddle/plan/evaluate.hpp>
 #include <heddle/plan/pipeline_plan.hpp>
 #include <heddle/program/equal_structure.hpp>
@@ -21,7 +22,35 @@ namespace heddle {
 
 /// Steps of a program at some batch size, at even shares, as a plan for the batch of `p`.
 /// *Preconditions.* The steps are of `p` at another batch, numbered alike; the group's devices are of one type.
-[[nodiscard]] inline plan group_plan(indexed_program const& p, std::vector<plan_step> steps, cluster const& group, training_options const& training) {
+[[nodiscard]] plan group_plan(indexed_program const& p, std::vector<plan_step> steps, cluster const& group, training_options const& training);
+
+/// Adds to a plan how its tensor groups compute the program: of each size by the program that is the fastest on the devices of its first stage, at the plan's
+/// micro-batch, two samples at least: of one sample the batch is no factor. Where that changes the factors' numbers, at the whole batch.
+/// *Precondition:* the plan's devices are of types of the cluster. *Throws* `input_error` as `layer_pricer::price`.
+template <single_device_program Program>
+void add_groups(pipeline_plan& plan, Program const& program, program_layers const& layers, cluster const& c, training_options const& training) {
+    std::optional<layer_pricer> pricer;
+    auto const whole = index_program(program);
+    for (auto const& stage : plan.stages) {
+        auto const degree = stage.degree();
+        if (degree == 1 || plan.groups.contains(degree)) continue;
+        if (!pricer) {
+            auto micro = index_program(with_batch_size(program, std::max<extent>(2, plan.micro_batch_size)));
+            pricer.emplace(have_equal_structure(micro, whole) ? std::move(micro) : whole, layers, training);
+        }
+        auto const type = algorithm::find(c.types, plan.devices[stage.devices[0][0]].type, &device_type::name) - c.types.begin();
+        auto const group = tensor_group_of(c, static_cast<std::size_t>(type), degree);
+        plan.groups.emplace(degree, group_plan(whole, pricer->program_on(group), group, training));
+    }
+}
+
+} // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle {
+
+HEDDLE_INLINE plan group_plan(indexed_program const& p, std::vector<plan_step> steps, cluster const& group, training_options const& training) {
     plan made = blank_plan(p);
     made.provenance.planner = "tensor parallel";
     made.provenance.training = training;
@@ -46,24 +75,6 @@ namespace heddle {
     return made;
 }
 
-/// Adds to a plan how its tensor groups compute the program: of each size by the program that is the fastest on the devices of its first stage, at the plan's
-/// micro-batch, two samples at least: of one sample the batch is no factor. Where that changes the factors' numbers, at the whole batch.
-/// *Precondition:* the plan's devices are of types of the cluster. *Throws* `input_error` as `layer_pricer::price`.
-template <single_device_program Program>
-void add_groups(pipeline_plan& plan, Program const& program, program_layers const& layers, cluster const& c, training_options const& training) {
-    std::optional<layer_pricer> pricer;
-    auto const whole = index_program(program);
-    for (auto const& stage : plan.stages) {
-        auto const degree = stage.degree();
-        if (degree == 1 || plan.groups.contains(degree)) continue;
-        if (!pricer) {
-            auto micro = index_program(with_batch_size(program, std::max<extent>(2, plan.micro_batch_size)));
-            pricer.emplace(have_equal_structure(micro, whole) ? std::move(micro) : whole, layers, training);
-        }
-        auto const type = algorithm::find(c.types, plan.devices[stage.devices[0][0]].type, &device_type::name) - c.types.begin();
-        auto const group = tensor_group_of(c, static_cast<std::size_t>(type), degree);
-        plan.groups.emplace(degree, group_plan(whole, pricer->program_on(group), group, training));
-    }
-}
-
 } // namespace heddle
+
+#endif

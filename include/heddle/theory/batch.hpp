@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
 #include <heddle/program/indexed_program.hpp>
 #include <heddle/theory/factor_set.hpp>
 
@@ -16,7 +17,24 @@ namespace detail {
 
 /// Whether an operator can be split inside a group along a loop: everything it touches is cut as the loop asks, and summands of its
 /// results follow from its cut operands alone.
-[[nodiscard]] inline bool splits_inside(indexed_program const& p, indexed_operator const& op, split_loop const& loop) {
+[[nodiscard]] bool splits_inside(indexed_program const& p, indexed_operator const& op, split_loop const& loop);
+
+} // namespace detail
+
+/// Splits a program inside device groups: inputs and values along the batch, and each operator that has the batch as a loop of all
+/// of them; the others run whole on every device of a group, as do all where the first input has no batch.
+///
+/// *Precondition:* the program is one segment.
+/// Data parallelism inside a group (HAP section 3). Inside, a tensor is cut along its batch or copied, whatever form it has across.
+void split_inside(indexed_program& p);
+
+} // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle::detail {
+
+HEDDLE_INLINE bool splits_inside(indexed_program const& p, indexed_operator const& op, split_loop const& loop) {
     bool any = false;
     for (std::size_t k = 0; k < op.operands.size(); ++k) {
         if (loop.operands[k] != p.tensors[op.operands[k]].inside) return false;
@@ -43,14 +61,11 @@ namespace detail {
     return algorithm::all_of(op.operands, is_outermost) && algorithm::all_of(op.results, is_outermost);
 }
 
-} // namespace detail
+} // namespace heddle::detail
 
-/// Splits a program inside device groups: inputs and values along the batch, and each operator that has the batch as a loop of all
-/// of them; the others run whole on every device of a group, as do all where the first input has no batch.
-///
-/// *Precondition:* the program is one segment.
-/// Data parallelism inside a group (HAP section 3). Inside, a tensor is cut along its batch or copied, whatever form it has across.
-inline void split_inside(indexed_program& p) {
+namespace heddle {
+
+HEDDLE_INLINE void split_inside(indexed_program& p) {
     p.is_split_inside = true;
     auto const batch = batch_factors(p);
     for (tensor_id t = 0; t < p.tensors.size(); ++t)
@@ -61,3 +76,5 @@ inline void split_inside(indexed_program& p) {
 }
 
 } // namespace heddle
+
+#endif

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
 #include <heddle/base/error.hpp>
 #include <heddle/theory/factor_set.hpp>
 #include <heddle/theory/instruction.hpp>
@@ -41,16 +42,9 @@ namespace detail {
 
 class batch_splitter {
 public:
-    batch_splitter(indexed_program const& p, std::vector<cut_factor> const& divided) : program_(p), batch_(batch_factors(p)) {
-        if (!batch_of_inputs(p).empty()) out_.places = batch_size_of(p);
-        out_.forms.assign(p.tensors.size(), form::replicated());
-        for (auto const& [t, f] : divided) out_.forms[t] = form::shard(f);
-    }
+    batch_splitter(indexed_program const& p, std::vector<cut_factor> const& divided);
 
-    batch_split run() {
-        for (operator_id o = 0; o < program_.operators.size() && !out_.obstacle; ++o) split(o);
-        return std::move(out_);
-    }
+    batch_split run();
 
 private:
     [[nodiscard]] bool has_form(instruction const& i, form::kind kind) const {
@@ -60,75 +54,17 @@ private:
         if (!out_.obstacle) out_.obstacle.emplace(i.op, problem);
     }
 
-    void split(operator_id o) {
-        auto const& op = program_.operators[o];
-        instruction i;
-        i.op = o;
-        for (auto t : op.operands) i.operands.push_back(out_.forms[t]);
-        if (has_form(i, form::kind::partial)) {
-            pass_summands(op, i);
-        } else if (auto const loop = find_loop(op, i); loop >= 0) {
-            split_along(op, loop, i);
-        } else {
-            if (has_form(i, form::kind::shard)) fail(i, "needs the whole batch, so the program cannot run in micro-batches");
-            i.results.assign(op.results.size(), form::replicated());
-        }
-        for (std::size_t k = 0; k < op.results.size(); ++k) out_.forms[op.results[k]] = i.results[k];
-        out_.computations.push_back(std::move(i));
-    }
+    void split(operator_id o);
 
     /// An operator that is linear in the summands it gets: every term has one of them.
-    void pass_summands(indexed_operator const& op, instruction& i) {
-        auto outside = algorithm::count(i.operands, form::partial()); // of all terms
-        for (auto const& term : op.terms) {
-            auto const summands = algorithm::count_if(term, [&](auto k) { return i.operands[k] == form::partial(); });
-            if (summands > 1) fail(i, "multiplies sums over the batch, so the program cannot run in micro-batches");
-            outside -= summands;
-            if (summands == 0) share(i, term);
-        }
-        if (has_form(i, form::kind::shard) || outside > 0)
-            fail(i, "needs a sum over the whole batch, so the program cannot run in micro-batches");
-        i.results.assign(op.results.size(), form::partial());
-    }
+    void pass_summands(indexed_operator const& op, instruction& i);
     /// Of a term that every part has whole, each adds its share.
-    void share(instruction& i, std::vector<std::uint8_t> const& term) {
-        if (term.empty()) fail(i, "needs a sum over the whole batch, so the program cannot run in micro-batches");
-        else i.operands[term.front()] = form::partial();
-    }
+    void share(instruction& i, std::vector<std::uint8_t> const& term);
 
     /// The loop along which the batch is split here, or -1. One with statistics is a last resort.
-    [[nodiscard]] std::int16_t find_loop(indexed_operator const& op, instruction const& i) const {
-        std::int16_t last_resort = -1;
-        for (std::size_t l = 0; l < op.loops.size(); ++l) {
-            auto const& loop = op.loops[l];
-            if (!is_of(op, loop, batch_) || loop.extent != out_.places) continue;
-            bool fits = true, any_operand = false, wanted = false;
-            for (std::size_t k = 0; k < op.operands.size(); ++k) {
-                bool const has_loop = loop.operands[k] != no_factor;
-                fits = fits && (!i.operands[k].is_shard() || loop.operands[k] == i.operands[k].factor());
-                any_operand = any_operand || has_loop;
-                wanted = wanted || (has_loop && (i.operands[k].is_shard() || program_.tensors[op.operands[k]].info.role == tensor_role::input));
-            }
-            for (auto f : loop.results) fits = fits && (f == no_factor) == loop.is_reduction;
-            // What only parameters and buffers have is left whole; what none has yet is made in parts.
-            if (!fits || (any_operand && !wanted)) continue;
-            if (loop.forward_statistics + loop.backward_statistics == 0) return static_cast<std::int16_t>(l);
-            if (has_form(i, form::kind::shard)) last_resort = static_cast<std::int16_t>(l);
-        }
-        return last_resort;
-    }
+    [[nodiscard]] std::int16_t find_loop(indexed_operator const& op, instruction const& i) const;
 
-    void split_along(indexed_operator const& op, std::int16_t number, instruction& i) {
-        auto const& loop = op.loops[static_cast<std::size_t>(number)];
-        i.loop = number;
-        if (!out_.statistic && loop.forward_statistics + loop.backward_statistics > 0) out_.statistic = i.op;
-        for (std::size_t k = 0; k < op.operands.size(); ++k)
-            if (loop.operands[k] != no_factor) i.operands[k] = form::shard(loop.operands[k]);
-        for (auto f : loop.results) i.results.push_back(f == no_factor ? form::partial() : form::shard(f));
-        if (!loop.is_reduction) return;
-        for (auto const& term : op.terms)
-            if (!cuts_term(op, loop, term)) share(i, term);
-    }
+    void split_along(indexed_operator const& op, std::int16_t number, instruction& i);
 
     indexed_program const& program_;
     factor_set batch_;
@@ -143,7 +79,98 @@ private:
 [[nodiscard]] inline batch_split find_batch_split(indexed_program const& p, std::vector<cut_factor> const& divided = {}) { return detail::batch_splitter(p, divided).run(); }
 
 /// The same, of all of it. *Throws* `input_error` naming an operator that needs the whole batch at once, such as a norm over it.
-[[nodiscard]] inline batch_split split_along_batch(indexed_program const& p) {
+[[nodiscard]] batch_split split_along_batch(indexed_program const& p);
+
+} // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle::detail {
+
+HEDDLE_INLINE batch_splitter::batch_splitter(indexed_program const& p, std::vector<cut_factor> const& divided) : program_(p), batch_(batch_factors(p)) {
+    if (!batch_of_inputs(p).empty()) out_.places = batch_size_of(p);
+    out_.forms.assign(p.tensors.size(), form::replicated());
+    for (auto const& [t, f] : divided) out_.forms[t] = form::shard(f);
+}
+
+HEDDLE_INLINE batch_split batch_splitter::run() {
+    for (operator_id o = 0; o < program_.operators.size() && !out_.obstacle; ++o) split(o);
+    return std::move(out_);
+}
+
+HEDDLE_INLINE void batch_splitter::split(operator_id o) {
+    auto const& op = program_.operators[o];
+    instruction i;
+    i.op = o;
+    for (auto t : op.operands) i.operands.push_back(out_.forms[t]);
+    if (has_form(i, form::kind::partial)) {
+        pass_summands(op, i);
+    } else if (auto const loop = find_loop(op, i); loop >= 0) {
+        split_along(op, loop, i);
+    } else {
+        if (has_form(i, form::kind::shard)) fail(i, "needs the whole batch, so the program cannot run in micro-batches");
+        i.results.assign(op.results.size(), form::replicated());
+    }
+    for (std::size_t k = 0; k < op.results.size(); ++k) out_.forms[op.results[k]] = i.results[k];
+    out_.computations.push_back(std::move(i));
+}
+
+HEDDLE_INLINE void batch_splitter::pass_summands(indexed_operator const& op, instruction& i) {
+    auto outside = algorithm::count(i.operands, form::partial()); // of all terms
+    for (auto const& term : op.terms) {
+        auto const summands = algorithm::count_if(term, [&](auto k) { return i.operands[k] == form::partial(); });
+        if (summands > 1) fail(i, "multiplies sums over the batch, so the program cannot run in micro-batches");
+        outside -= summands;
+        if (summands == 0) share(i, term);
+    }
+    if (has_form(i, form::kind::shard) || outside > 0)
+        fail(i, "needs a sum over the whole batch, so the program cannot run in micro-batches");
+    i.results.assign(op.results.size(), form::partial());
+}
+
+HEDDLE_INLINE void batch_splitter::share(instruction& i, std::vector<std::uint8_t> const& term) {
+    if (term.empty()) fail(i, "needs a sum over the whole batch, so the program cannot run in micro-batches");
+    else i.operands[term.front()] = form::partial();
+}
+
+HEDDLE_INLINE std::int16_t batch_splitter::find_loop(indexed_operator const& op, instruction const& i) const {
+    std::int16_t last_resort = -1;
+    for (std::size_t l = 0; l < op.loops.size(); ++l) {
+        auto const& loop = op.loops[l];
+        if (!is_of(op, loop, batch_) || loop.extent != out_.places) continue;
+        bool fits = true, any_operand = false, wanted = false;
+        for (std::size_t k = 0; k < op.operands.size(); ++k) {
+            bool const has_loop = loop.operands[k] != no_factor;
+            fits = fits && (!i.operands[k].is_shard() || loop.operands[k] == i.operands[k].factor());
+            any_operand = any_operand || has_loop;
+            wanted = wanted || (has_loop && (i.operands[k].is_shard() || program_.tensors[op.operands[k]].info.role == tensor_role::input));
+        }
+        for (auto f : loop.results) fits = fits && (f == no_factor) == loop.is_reduction;
+        // What only parameters and buffers have is left whole; what none has yet is made in parts.
+        if (!fits || (any_operand && !wanted)) continue;
+        if (loop.forward_statistics + loop.backward_statistics == 0) return static_cast<std::int16_t>(l);
+        if (has_form(i, form::kind::shard)) last_resort = static_cast<std::int16_t>(l);
+    }
+    return last_resort;
+}
+
+HEDDLE_INLINE void batch_splitter::split_along(indexed_operator const& op, std::int16_t number, instruction& i) {
+    auto const& loop = op.loops[static_cast<std::size_t>(number)];
+    i.loop = number;
+    if (!out_.statistic && loop.forward_statistics + loop.backward_statistics > 0) out_.statistic = i.op;
+    for (std::size_t k = 0; k < op.operands.size(); ++k)
+        if (loop.operands[k] != no_factor) i.operands[k] = form::shard(loop.operands[k]);
+    for (auto f : loop.results) i.results.push_back(f == no_factor ? form::partial() : form::shard(f));
+    if (!loop.is_reduction) return;
+    for (auto const& term : op.terms)
+        if (!cuts_term(op, loop, term)) share(i, term);
+}
+
+} // namespace heddle::detail
+
+namespace heddle {
+
+HEDDLE_INLINE batch_split split_along_batch(indexed_program const& p) {
     auto split = find_batch_split(p);
     auto const fail = [&](operator_id o, char const* problem) { throw input_error("operator '" + p.operators[o].name + "'", problem); };
     if (split.statistic) fail(*split.statistic, "needs the whole batch, so the program cannot run in micro-batches");
@@ -152,3 +179,5 @@ private:
 }
 
 } // namespace heddle
+
+#endif

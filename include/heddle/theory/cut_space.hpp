@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
 #include <heddle/theory/instruction_filter.hpp>
 #include <heddle/theory/operator_cuts.hpp>
 #include <heddle/theory/operator_kinds.hpp>
@@ -81,54 +82,15 @@ public:
 
     /// `kinds` as of `operator_kinds`; without it every operator is of its own kind. At most `width` cuts of equally many operators are kept;
     /// one: those of the given order.
-    explicit cut_space(indexed_program const& p, std::vector<operator_id> kinds = {}, std::size_t width = 1) : program_(p), kinds_(std::move(kinds)), cuts_(p, width) {
-        auto const count = static_cast<operator_id>(p.operators.size());
-        for (auto n = static_cast<operator_id>(kinds_.size()); n <= count; ++n) kinds_.push_back(n);
-        computations_.resize(count);
-        for (operator_id o = 0; o < count; ++o)
-            if (kinds_[o] == o) computations_[o] = computations(p, o);
-        restrict_to(instruction_filter::everything());
-    }
+    explicit cut_space(indexed_program const& p, std::vector<operator_id> kinds = {}, std::size_t width = 1);
 
     /// From now on `for_each_successor` keeps to instructions for which this holds.
     /// *Complexity.* Linear in the operators.
-    void restrict_to(instruction_filter allowed) {
-        allowed_ = std::move(allowed);
-        ways_from_.clear();
-        search::numbering<std::vector<std::uint64_t>, search::list_hash<std::uint64_t>> steps, levels;
-        alike_.clear();
-        alike_steps_.clear();
-        std::vector<std::uint64_t> key, whole;
-        for (std::size_t level = 0; level + 1 < level_count(); ++level) {
-            auto& here = alike_steps_.emplace_back();
-            whole.clear();
-            for (auto const& cut : cuts_.of_level(level)) {
-                for (auto const& over : cut.advances) {
-                    describe(level, cut, over, key);
-                    if (!allowed_.mark) key.push_back(level);
-                    else
-                        for_each_position(over.op, [&](tensor_id t) { key.push_back(allowed_.mark(t)); });
-                    here.push_back(steps.insert(key).first);
-                    whole.insert(whole.end(), {here.back(), over.next});
-                }
-                whole.push_back(~std::uint64_t{0}); // the end of a cut
-            }
-            if (level == program_.operators.size()) {
-                key = {kinds_[level]};
-                here.push_back(steps.insert(key).first);
-                whole.push_back(here.back());
-            }
-            alike_.push_back(levels.insert(whole).first);
-        }
-        alike_.push_back(levels.size());
-    }
+    void restrict_to(instruction_filter allowed);
 
     /// From now on moves that read or gather a parameter come twice, the second time as the beginning of a stage; those that unshard one
     /// begin a stage in any case, for as long as the copies stay.
-    void divide_into_stages() {
-        has_stages_ = true;
-        ways_from_.clear();
-    }
+    void divide_into_stages();
 
     [[nodiscard]] std::size_t level_count() const { return program_.operators.size() + 2; }
     [[nodiscard]] state initial() const { return {}; }
@@ -196,40 +158,8 @@ private:
     };
 
     /// What can be done with what is held of the operator's tensors in `own_`, in the order in which it is found.
-    std::vector<way> const& ways_from_own(std::uint64_t alike) {
-        key_.assign({static_cast<std::uint32_t>(alike)});
-        key_.insert(key_.end(), own_.held.begin(), own_.held.end());
-        auto const [slot, is_new] = ways_from_.try_emplace(key_);
-        if (is_new) list_ways(op_, slot->second);
-        return slot->second;
-    }
-    void list_ways(operator_id op, std::vector<way>& ways) {
-        std::unordered_map<state, std::size_t> outcomes;
-        auto const add = [&](action move, state const& left) {
-            auto const [slot, is_new] = outcomes.try_emplace(left, ways.size());
-            if (is_new) {
-                ways.push_back({static_cast<std::uint32_t>(bundles_.size()), left});
-                bundles_.emplace_back();
-            }
-            bundles_[ways[slot->second].bundle].push_back(move);
-        };
-        if (op == program_.operators.size()) return finish(own_, add);
-        for (auto computation : computations_[kinds_[op]]) {
-            computation.op = op;
-            if (!allowed_(computation)) continue;
-            needs_.clear();
-            for (std::size_t k = 0; k < computation.operands.size(); ++k) {
-                std::pair const wanted{program_.operators[op].operands[k], computation.operands[k]};
-                if (algorithm::find(needs_, wanted) == needs_.end()) needs_.push_back(wanted);
-            }
-            gained_.clear();
-            path_.clear();
-            path_numbers_.clear();
-            computation_number_ = number(computation);
-            ways_ = 0;
-            fulfil(0, op, own_, computation, add);
-        }
-    }
+    std::vector<way> const& ways_from_own(std::uint64_t alike);
+    void list_ways(operator_id op, std::vector<way>& ways);
 
     /// Tries every way to hold the needs from number `at` on, then computes.
     template <class Visit>
@@ -341,35 +271,19 @@ private:
     }
 
     /// Of the factors along which a parameter may be read, that of most atoms; of all where it may be read along none.
-    [[nodiscard]] factor_number gathered_along(tensor_id t) const {
-        auto const& tensor = program_.tensors[t];
-        std::optional<factor_number> best;
-        for (factor_number f = 0; f < static_cast<factor_number>(tensor.factors.size()); ++f) {
-            auto const atoms = [&](factor_number g) { return tensor.factors[static_cast<std::size_t>(g)].extent; };
-            if (allowed_(instruction::read(t, form::shard(f))) && (!best || atoms(f) > atoms(*best))) best = f;
-        }
-        return best.value_or(finest_factor(tensor));
-    }
+    [[nodiscard]] factor_number gathered_along(tensor_id t) const;
 
     /// Whether a parameter read in form `read` takes no further memory in form `f`.
     static bool is_stored(form read, form f) { return read == f || (read.is_whole() && f.is_whole()); }
 
-    [[nodiscard]] bool holds(state const& s, tensor_id t, form f) const {
-        if (algorithm::find(gained_, need{t, f}) != gained_.end()) return true;
-        auto const place = place_in(*from_, t);
-        return place && algorithm::binary_search(s.held, code(*place, f));
-    }
+    [[nodiscard]] bool holds(state const& s, tensor_id t, form f) const;
 
     /// In a state, a tensor in use stands for itself by its place among them.
     static constexpr std::uint32_t place_shift = 15, form_mask = (1u << 14) - 1;
     static std::uint32_t code(std::uint32_t place, form f, bool saved = false) {
         return (place << place_shift) | (std::uint32_t{saved} << (place_shift - 1)) | f.code();
     }
-    static std::optional<std::uint32_t> place_in(std::vector<tensor_id> const& live, tensor_id t) {
-        auto const found = algorithm::find(live, t);
-        if (found == live.end()) return std::nullopt;
-        return static_cast<std::uint32_t>(found - live.begin());
-    }
+    static std::optional<std::uint32_t> place_in(std::vector<tensor_id> const& live, tensor_id t);
 
     template <class Visit>
     void for_each_position(operator_id o, Visit&& visit) const {
@@ -378,48 +292,18 @@ private:
     }
 
     /// All that the moves over an operator depend on, beside what is held and allowed.
-    void describe(std::size_t level, operator_cuts::cut const& cut, operator_cuts::advance const& over, std::vector<std::uint64_t>& key) const {
-        key = {kinds_[over.op], over.op - level, cut.live.size()};
-        key.insert(key.end(), over.place.begin(), over.place.end());
-        auto const& to = cuts_.of_level(level + 1)[over.next].live;
-        for_each_position(over.op, [&](tensor_id t) {
-            for (auto const* live : {&cut.live, &to}) key.push_back(place_in(*live, t).value_or(operator_cuts::gone));
-        });
-    }
+    void describe(std::size_t level, operator_cuts::cut const& cut, operator_cuts::advance const& over, std::vector<std::uint64_t>& key) const;
 
     /// The tensor of operator `to` in the position that another has in `from`, an operator of the same kind.
     [[nodiscard]] tensor_id in_place_of(tensor_id t, operator_id from, operator_id to) const {
         return from == to ? t : tensor_at(program_.operators[to], position_of(program_.operators[from], t));
     }
-    [[nodiscard]] instruction moved(instruction i, operator_id from, operator_id to) const {
-        if (from == to) return i;
-        if (i.what == instruction::kind::compute) i.op = to;
-        else i.tensor = in_place_of(i.tensor, from, to);
-        return i;
-    }
+    [[nodiscard]] instruction moved(instruction i, operator_id from, operator_id to) const;
 
     /// Of an instruction for operator `op_`, the number of the one of its kind.
-    std::uint32_t number(instruction const& there) {
-        operator_id const kind = kinds_[op_];
-        instruction i = moved(there, op_, kind);
-        key_.assign({static_cast<std::uint32_t>(i.what) | (std::uint32_t{i.is_resharded} << 8), kind});
-        if (i.what != instruction::kind::compute) for (std::uint32_t v : {i.tensor, std::uint32_t{i.from.code()}, std::uint32_t{i.to.code()}}) key_.push_back(v);
-        else key_.push_back(static_cast<std::uint32_t>(algorithm::find(computations_[kind], i) - computations_[kind].begin()));
-        auto const [slot, is_new] = instruction_number_.try_emplace(key_, static_cast<std::uint32_t>(instructions_.size()));
-        if (is_new) instructions_.push_back(std::move(i));
-        return slot->second;
-    }
+    std::uint32_t number(instruction const& there);
 
-    action number(cut_move const& move) {
-        key_.assign(move.instructions.begin(), move.instructions.end());
-        for (std::uint32_t v : {~0u, move.kind, static_cast<std::uint32_t>(move.ahead), std::uint32_t{move.begins_stage}}) key_.push_back(v);
-        for (auto const& [t, f] : move.saved)
-            for (std::uint32_t v : {t, std::uint32_t{f.code()}}) key_.push_back(v);
-        auto const found = move_number_.find(key_);
-        if (found != move_number_.end()) return found->second;
-        moves_.push_back(move);
-        return move_number_.emplace(key_, static_cast<action>(moves_.size() - 1)).first->second;
-    }
+    action number(cut_move const& move);
 
     using key_hash = search::list_hash<std::uint32_t>;
 
@@ -457,3 +341,152 @@ private:
 };
 
 } // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle {
+
+HEDDLE_INLINE cut_space::cut_space(indexed_program const& p, std::vector<operator_id> kinds, std::size_t width) : program_(p), kinds_(std::move(kinds)), cuts_(p, width) {
+    auto const count = static_cast<operator_id>(p.operators.size());
+    for (auto n = static_cast<operator_id>(kinds_.size()); n <= count; ++n) kinds_.push_back(n);
+    computations_.resize(count);
+    for (operator_id o = 0; o < count; ++o)
+        if (kinds_[o] == o) computations_[o] = computations(p, o);
+    restrict_to(instruction_filter::everything());
+}
+
+HEDDLE_INLINE void cut_space::restrict_to(instruction_filter allowed) {
+    allowed_ = std::move(allowed);
+    ways_from_.clear();
+    search::numbering<std::vector<std::uint64_t>, search::list_hash<std::uint64_t>> steps, levels;
+    alike_.clear();
+    alike_steps_.clear();
+    std::vector<std::uint64_t> key, whole;
+    for (std::size_t level = 0; level + 1 < level_count(); ++level) {
+        auto& here = alike_steps_.emplace_back();
+        whole.clear();
+        for (auto const& cut : cuts_.of_level(level)) {
+            for (auto const& over : cut.advances) {
+                describe(level, cut, over, key);
+                if (!allowed_.mark) key.push_back(level);
+                else
+                    for_each_position(over.op, [&](tensor_id t) { key.push_back(allowed_.mark(t)); });
+                here.push_back(steps.insert(key).first);
+                whole.insert(whole.end(), {here.back(), over.next});
+            }
+            whole.push_back(~std::uint64_t{0}); // the end of a cut
+        }
+        if (level == program_.operators.size()) {
+            key = {kinds_[level]};
+            here.push_back(steps.insert(key).first);
+            whole.push_back(here.back());
+        }
+        alike_.push_back(levels.insert(whole).first);
+    }
+    alike_.push_back(levels.size());
+}
+
+HEDDLE_INLINE void cut_space::divide_into_stages() {
+    has_stages_ = true;
+    ways_from_.clear();
+}
+
+HEDDLE_INLINE std::vector<cut_space::way> const& cut_space::ways_from_own(std::uint64_t alike) {
+    key_.assign({static_cast<std::uint32_t>(alike)});
+    key_.insert(key_.end(), own_.held.begin(), own_.held.end());
+    auto const [slot, is_new] = ways_from_.try_emplace(key_);
+    if (is_new) list_ways(op_, slot->second);
+    return slot->second;
+}
+
+HEDDLE_INLINE void cut_space::list_ways(operator_id op, std::vector<way>& ways) {
+    std::unordered_map<state, std::size_t> outcomes;
+    auto const add = [&](action move, state const& left) {
+        auto const [slot, is_new] = outcomes.try_emplace(left, ways.size());
+        if (is_new) {
+            ways.push_back({static_cast<std::uint32_t>(bundles_.size()), left});
+            bundles_.emplace_back();
+        }
+        bundles_[ways[slot->second].bundle].push_back(move);
+    };
+    if (op == program_.operators.size()) return finish(own_, add);
+    for (auto computation : computations_[kinds_[op]]) {
+        computation.op = op;
+        if (!allowed_(computation)) continue;
+        needs_.clear();
+        for (std::size_t k = 0; k < computation.operands.size(); ++k) {
+            std::pair const wanted{program_.operators[op].operands[k], computation.operands[k]};
+            if (algorithm::find(needs_, wanted) == needs_.end()) needs_.push_back(wanted);
+        }
+        gained_.clear();
+        path_.clear();
+        path_numbers_.clear();
+        computation_number_ = number(computation);
+        ways_ = 0;
+        fulfil(0, op, own_, computation, add);
+    }
+}
+
+HEDDLE_INLINE factor_number cut_space::gathered_along(tensor_id t) const {
+    auto const& tensor = program_.tensors[t];
+    std::optional<factor_number> best;
+    for (factor_number f = 0; f < static_cast<factor_number>(tensor.factors.size()); ++f) {
+        auto const atoms = [&](factor_number g) { return tensor.factors[static_cast<std::size_t>(g)].extent; };
+        if (allowed_(instruction::read(t, form::shard(f))) && (!best || atoms(f) > atoms(*best))) best = f;
+    }
+    return best.value_or(finest_factor(tensor));
+}
+
+HEDDLE_INLINE bool cut_space::holds(state const& s, tensor_id t, form f) const {
+    if (algorithm::find(gained_, need{t, f}) != gained_.end()) return true;
+    auto const place = place_in(*from_, t);
+    return place && algorithm::binary_search(s.held, code(*place, f));
+}
+
+HEDDLE_INLINE std::optional<std::uint32_t> cut_space::place_in(std::vector<tensor_id> const& live, tensor_id t) {
+    auto const found = algorithm::find(live, t);
+    if (found == live.end()) return std::nullopt;
+    return static_cast<std::uint32_t>(found - live.begin());
+}
+
+HEDDLE_INLINE void cut_space::describe(std::size_t level, operator_cuts::cut const& cut, operator_cuts::advance const& over, std::vector<std::uint64_t>& key) const {
+    key = {kinds_[over.op], over.op - level, cut.live.size()};
+    key.insert(key.end(), over.place.begin(), over.place.end());
+    auto const& to = cuts_.of_level(level + 1)[over.next].live;
+    for_each_position(over.op, [&](tensor_id t) {
+        for (auto const* live : {&cut.live, &to}) key.push_back(place_in(*live, t).value_or(operator_cuts::gone));
+    });
+}
+
+HEDDLE_INLINE instruction cut_space::moved(instruction i, operator_id from, operator_id to) const {
+    if (from == to) return i;
+    if (i.what == instruction::kind::compute) i.op = to;
+    else i.tensor = in_place_of(i.tensor, from, to);
+    return i;
+}
+
+HEDDLE_INLINE std::uint32_t cut_space::number(instruction const& there) {
+    operator_id const kind = kinds_[op_];
+    instruction i = moved(there, op_, kind);
+    key_.assign({static_cast<std::uint32_t>(i.what) | (std::uint32_t{i.is_resharded} << 8), kind});
+    if (i.what != instruction::kind::compute) for (std::uint32_t v : {i.tensor, std::uint32_t{i.from.code()}, std::uint32_t{i.to.code()}}) key_.push_back(v);
+    else key_.push_back(static_cast<std::uint32_t>(algorithm::find(computations_[kind], i) - computations_[kind].begin()));
+    auto const [slot, is_new] = instruction_number_.try_emplace(key_, static_cast<std::uint32_t>(instructions_.size()));
+    if (is_new) instructions_.push_back(std::move(i));
+    return slot->second;
+}
+
+HEDDLE_INLINE cut_space::action cut_space::number(cut_move const& move) {
+    key_.assign(move.instructions.begin(), move.instructions.end());
+    for (std::uint32_t v : {~0u, move.kind, static_cast<std::uint32_t>(move.ahead), std::uint32_t{move.begins_stage}}) key_.push_back(v);
+    for (auto const& [t, f] : move.saved)
+        for (std::uint32_t v : {t, std::uint32_t{f.code()}}) key_.push_back(v);
+    auto const found = move_number_.find(key_);
+    if (found != move_number_.end()) return found->second;
+    moves_.push_back(move);
+    return move_number_.emplace(key_, static_cast<action>(moves_.size() - 1)).first->second;
+}
+
+} // namespace heddle
+
+#endif

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
 #include <heddle/program/indexed_program.hpp>
 
 #include <algorithm>
@@ -27,32 +28,16 @@ struct cut_factor {
 /// Some of the factors of a program.
 class factor_set {
 public:
-    explicit factor_set(indexed_program const& p) {
-        first_.push_back(0);
-        for (auto const& t : p.tensors) first_.push_back(first_.back() + t.factors.size());
-        holds_.resize(first_.back());
-    }
+    explicit factor_set(indexed_program const& p);
     void insert(cut_factor f) { holds_[first_[f.tensor] + static_cast<std::size_t>(f.factor)] = true; }
     void insert(std::vector<cut_factor> const& factors) {
         for (auto const& f : factors) insert(f);
     }
     [[nodiscard]] bool contains(cut_factor f) const { return holds_[first_[f.tensor] + static_cast<std::size_t>(f.factor)]; }
     /// The first of a tensor's factors, or `no_factor`.
-    [[nodiscard]] factor_number first_of(tensor_id t) const {
-        for (std::size_t f = first_[t]; f < first_[t + 1]; ++f)
-            if (holds_[f]) return static_cast<factor_number>(f - first_[t]);
-        return no_factor;
-    }
+    [[nodiscard]] factor_number first_of(tensor_id t) const;
     /// Numbers that differ between tensors of which other factors are in the sets.
-    [[nodiscard]] static std::uint64_t mark(std::initializer_list<factor_set const*> sets, tensor_id t) {
-        std::uint64_t bits = 1;
-        for (auto const* set : sets)
-            for (auto f = set->first_[t]; f < set->first_[t + 1]; ++f) {
-                if (bits >> 62 != 0) return (std::uint64_t{1} << 63) | t;
-                bits = bits << 1 | std::uint64_t{set->holds_[f]};
-            }
-        return bits;
-    }
+    [[nodiscard]] static std::uint64_t mark(std::initializer_list<factor_set const*> sets, tensor_id t);
 
 private:
     std::vector<std::size_t> first_;
@@ -60,7 +45,54 @@ private:
 };
 
 /// The factors a loop is in.
-[[nodiscard]] inline std::vector<cut_factor> factors_of(indexed_operator const& op, split_loop const& loop) {
+[[nodiscard]] std::vector<cut_factor> factors_of(indexed_operator const& op, split_loop const& loop);
+
+/// Whether a loop is of some factors.
+[[nodiscard]] inline bool is_of(indexed_operator const& op, split_loop const& loop, factor_set const& factors) {
+    return algorithm::any_of(factors_of(op, loop), [&](auto const& f) { return factors.contains(f); });
+}
+
+/// These factors and all that loops tie to them.
+[[nodiscard]] factor_set tied_factors(indexed_program const& p, factor_set factors);
+
+/// The batch where a program gets it: the outermost factor of each input whose extent is that of the first input's.
+[[nodiscard]] std::vector<cut_factor> batch_of_inputs(indexed_program const& p);
+
+/// The samples of a program's batch. *Throws* `input_error` if no input has one of two or more.
+[[nodiscard]] extent batch_size_of(indexed_program const& p);
+
+/// The batch and all that loops tie to it.
+[[nodiscard]] factor_set batch_factors(indexed_program const& p);
+
+} // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle {
+
+HEDDLE_INLINE factor_set::factor_set(indexed_program const& p) {
+    first_.push_back(0);
+    for (auto const& t : p.tensors) first_.push_back(first_.back() + t.factors.size());
+    holds_.resize(first_.back());
+}
+
+HEDDLE_INLINE factor_number factor_set::first_of(tensor_id t) const {
+    for (std::size_t f = first_[t]; f < first_[t + 1]; ++f)
+        if (holds_[f]) return static_cast<factor_number>(f - first_[t]);
+    return no_factor;
+}
+
+HEDDLE_INLINE std::uint64_t factor_set::mark(std::initializer_list<factor_set const*> sets, tensor_id t) {
+    std::uint64_t bits = 1;
+    for (auto const* set : sets)
+        for (auto f = set->first_[t]; f < set->first_[t + 1]; ++f) {
+            if (bits >> 62 != 0) return (std::uint64_t{1} << 63) | t;
+            bits = bits << 1 | std::uint64_t{set->holds_[f]};
+        }
+    return bits;
+}
+
+HEDDLE_INLINE std::vector<cut_factor> factors_of(indexed_operator const& op, split_loop const& loop) {
     std::vector<cut_factor> factors;
     for (std::size_t k = 0; k < op.operands.size(); ++k)
         if (loop.operands[k] != no_factor) factors.push_back({op.operands[k], loop.operands[k]});
@@ -69,13 +101,7 @@ private:
     return factors;
 }
 
-/// Whether a loop is of some factors.
-[[nodiscard]] inline bool is_of(indexed_operator const& op, split_loop const& loop, factor_set const& factors) {
-    return algorithm::any_of(factors_of(op, loop), [&](auto const& f) { return factors.contains(f); });
-}
-
-/// These factors and all that loops tie to them.
-[[nodiscard]] inline factor_set tied_factors(indexed_program const& p, factor_set factors) {
+HEDDLE_INLINE factor_set tied_factors(indexed_program const& p, factor_set factors) {
     // Operators are in topological order, so one pass forward reaches everything but side branches; the second does.
     for (int pass = 0; pass < 2; ++pass)
         for (auto const& op : p.operators)
@@ -84,8 +110,7 @@ private:
     return factors;
 }
 
-/// The batch where a program gets it: the outermost factor of each input whose extent is that of the first input's.
-[[nodiscard]] inline std::vector<cut_factor> batch_of_inputs(indexed_program const& p) {
+HEDDLE_INLINE std::vector<cut_factor> batch_of_inputs(indexed_program const& p) {
     std::vector<cut_factor> batch;
     std::optional<extent> size;
     for (tensor_id t = 0; t < p.tensors.size(); ++t) {
@@ -98,18 +123,18 @@ private:
     return batch;
 }
 
-/// The samples of a program's batch. *Throws* `input_error` if no input has one of two or more.
-[[nodiscard]] inline extent batch_size_of(indexed_program const& p) {
+HEDDLE_INLINE extent batch_size_of(indexed_program const& p) {
     auto const batch = batch_of_inputs(p);
     if (batch.empty()) throw input_error("batch", "no input has one of two or more samples, expected inputs whose first dimension is the batch");
     return p.tensors[batch.front().tensor].factors[static_cast<std::size_t>(batch.front().factor)].extent;
 }
 
-/// The batch and all that loops tie to it.
-[[nodiscard]] inline factor_set batch_factors(indexed_program const& p) {
+HEDDLE_INLINE factor_set batch_factors(indexed_program const& p) {
     factor_set batch(p);
     batch.insert(batch_of_inputs(p));
     return tied_factors(p, std::move(batch));
 }
 
 } // namespace heddle
+
+#endif

@@ -3,6 +3,7 @@
 /// @brief The forms in which devices hold a tensor together, and how one form becomes another.
 #pragma once
 
+#include <heddle/base/definitions.hpp>
 #include <heddle/cluster/cluster.hpp>
 #include <heddle/program/indexed_program.hpp>
 
@@ -49,15 +50,7 @@ private:
 };
 
 /// `shard(2)` names the third factor; the other forms by their names.
-[[nodiscard]] inline std::string to_string(form f) {
-    switch (f.type()) {
-    case form::kind::replicated: return "replicated";
-    case form::kind::partial: return "partial";
-    case form::kind::mirrored: return "mirrored";
-    case form::kind::shard: break;
-    }
-    return "shard(" + std::to_string(f.factor()) + ")";
-}
+[[nodiscard]] std::string to_string(form f);
 
 /// The form in which a tensor's whole copies are held by whoever needs no backward pass: without a
 /// cotangent `mirrored` and `replicated` are the same.
@@ -66,15 +59,7 @@ private:
 }
 
 /// Whether devices can hold a tensor in this form at all.
-[[nodiscard]] inline bool is_possible(form f, indexed_tensor const& tensor) {
-    switch (f.type()) {
-    case form::kind::partial: return is_floating(tensor.info.type);
-    case form::kind::mirrored: return tensor.has_cotangent;
-    case form::kind::shard: return f.factor() < static_cast<factor_number>(tensor.factors.size());
-    case form::kind::replicated: break;
-    }
-    return true;
-}
+[[nodiscard]] bool is_possible(form f, indexed_tensor const& tensor);
 
 /// One direction of a conversion: a collective, local work over the tensor, or nothing.
 struct conversion_half {
@@ -95,7 +80,35 @@ struct conversion {
 
 /// The conversion from one form to another in one instruction; none where there is none
 /// (equal forms, and `shard` to `partial`).
-[[nodiscard]] inline std::optional<conversion> find_conversion(form from, form to) {
+[[nodiscard]] std::optional<conversion> find_conversion(form from, form to);
+
+} // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle {
+
+HEDDLE_INLINE std::string to_string(form f) {
+    switch (f.type()) {
+    case form::kind::replicated: return "replicated";
+    case form::kind::partial: return "partial";
+    case form::kind::mirrored: return "mirrored";
+    case form::kind::shard: break;
+    }
+    return "shard(" + std::to_string(f.factor()) + ")";
+}
+
+HEDDLE_INLINE bool is_possible(form f, indexed_tensor const& tensor) {
+    switch (f.type()) {
+    case form::kind::partial: return is_floating(tensor.info.type);
+    case form::kind::mirrored: return tensor.has_cotangent;
+    case form::kind::shard: return f.factor() < static_cast<factor_number>(tensor.factors.size());
+    case form::kind::replicated: break;
+    }
+    return true;
+}
+
+HEDDLE_INLINE std::optional<conversion> find_conversion(form from, form to) {
     using enum form::kind;
     using enum heddle::collective;
     using work = conversion_half::work;
@@ -140,3 +153,5 @@ struct conversion {
 }
 
 } // namespace heddle
+
+#endif

@@ -3,6 +3,7 @@
 /// @brief Restrictions of the theory, by instruction.
 #pragma once
 
+#include <heddle/base/definitions.hpp>
 #include <heddle/theory/instruction.hpp>
 #include <heddle/theory/operator_kinds.hpp>
 
@@ -42,7 +43,15 @@ enum class best_gather : std::uint8_t {
 /// The transfers are the same. After the update nothing hides them. Beside micro-batches in turn a gather before use delays the forward pass by no more
 /// than it takes, and a replicated parameter and its gradient cost no less whole than in shards; a mirrored one's gradient is cut into
 /// shards by a kernel of its own, so both ways are kept for it. What is unsharded must be gathered within its stage, and its gradient reduced there.
-[[nodiscard]] inline instruction_filter fastest_programs(indexed_program const& p, best_gather when = best_gather::after_update) {
+[[nodiscard]] instruction_filter fastest_programs(indexed_program const& p, best_gather when = best_gather::after_update);
+
+} // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle {
+
+HEDDLE_INLINE instruction_filter fastest_programs(indexed_program const& p, best_gather when) {
     auto const allows = [&p, when](instruction const& i) {
         using enum instruction::kind;
         if (i.what == unshard || i.what == reshard) return false;
@@ -54,3 +63,5 @@ enum class best_gather : std::uint8_t {
 }
 
 } // namespace heddle
+
+#endif

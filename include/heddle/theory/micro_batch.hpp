@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
 #include <heddle/theory/batch_split.hpp>
 #include <heddle/theory/rescale.hpp>
 
@@ -17,11 +18,7 @@
 namespace heddle {
 
 /// The loop along which an operator goes through the batch, or -1.
-[[nodiscard]] inline std::int16_t batch_loop(indexed_operator const& op, factor_set const& batch) {
-    for (std::size_t l = 0; l < op.loops.size(); ++l)
-        if (is_of(op, op.loops[l], batch)) return static_cast<std::int16_t>(l);
-    return -1;
-}
+[[nodiscard]] std::int16_t batch_loop(indexed_operator const& op, factor_set const& batch);
 
 /// What stands against running parts of a batch one after the other; nothing, if the parts' losses add up to the loss.
 struct batch_obstacles {
@@ -33,7 +30,25 @@ struct batch_obstacles {
 
 /// Micro-batches are to time what devices are to space: parts of the batch that know nothing of each other, one after the other. So the batch must split
 /// with every operand used in the form that it is held in, and the loss be a sum over the parts.
-[[nodiscard]] inline batch_obstacles obstacles_to_micro_batches(indexed_program const& p) {
+[[nodiscard]] batch_obstacles obstacles_to_micro_batches(indexed_program const& p);
+
+/// The program of one of `count` equal parts of the batch, in which everything can be cut as in the whole, along factors of the same numbers.
+/// *Throws* `input_error` if the batch is no multiple of it, if something cannot be cut so in a part, such as one of a single sample, and as `with_batch_size`.
+[[nodiscard]] program micro_batch_of(program const& p, int count);
+
+} // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle {
+
+HEDDLE_INLINE std::int16_t batch_loop(indexed_operator const& op, factor_set const& batch) {
+    for (std::size_t l = 0; l < op.loops.size(); ++l)
+        if (is_of(op, op.loops[l], batch)) return static_cast<std::int16_t>(l);
+    return -1;
+}
+
+HEDDLE_INLINE batch_obstacles obstacles_to_micro_batches(indexed_program const& p) {
     auto const split = find_batch_split(p, batch_of_inputs(p));
     batch_obstacles found{split.statistic, split.obstacle ? std::optional(split.obstacle->first) : std::nullopt};
     for (auto const& i : split.computations) {
@@ -46,9 +61,7 @@ struct batch_obstacles {
     return found;
 }
 
-/// The program of one of `count` equal parts of the batch, in which everything can be cut as in the whole, along factors of the same numbers.
-/// *Throws* `input_error` if the batch is no multiple of it, if something cannot be cut so in a part, such as one of a single sample, and as `with_batch_size`.
-[[nodiscard]] inline program micro_batch_of(program const& p, int count) {
+HEDDLE_INLINE program micro_batch_of(program const& p, int count) {
     auto const indexed = index_program(p);
     if (batch_of_inputs(indexed).empty()) throw input_error("micro-batches", "no input has a batch of two or more samples, expected one that can be divided");
     extent const size = batch_size_of(indexed);
@@ -68,3 +81,5 @@ struct batch_obstacles {
 }
 
 } // namespace heddle
+
+#endif

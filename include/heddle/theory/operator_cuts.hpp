@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
 #include <heddle/program/indexed_program.hpp>
 
 #include <algorithm>
@@ -41,43 +42,7 @@ public:
 
     /// Keeps at most `width` cuts of every size: the given order's, which comes first, and those met first. *Precondition:* `width > 0`.
     /// *Complexity.* Linear in the cuts kept, their operators that can be next, and the tensors in use there.
-    operator_cuts(indexed_program const& p, std::size_t width) : program_(p), levels_(p.operators.size() + 1), rank_(p.tensors.size(), gone) {
-        auto const count = static_cast<operator_id>(p.operators.size());
-        producer_.assign(p.tensors.size(), count);
-        std::uint32_t used = 0;
-        for (operator_id o = 0; o < count; ++o) {
-            for (auto t : p.operators[o].results) producer_[t] = o;
-            for_each_tensor(o, [&](tensor_id t) {
-                if (rank_[t] == gone) rank_[t] = used++;
-            });
-        }
-        std::vector<progress> here(1);
-        here[0].done.resize(count);
-        for (operator_id o = 0; o < count; ++o)
-            if (is_ready(o, here[0].done)) here[0].ready.push_back(o);
-        levels_[0].resize(1);
-        for (std::size_t level = 0; level < count; ++level) {
-            std::map<std::vector<operator_id>, std::uint32_t> number; // a set is told by what can be next
-            std::vector<progress> there;
-            auto& next_cuts = levels_[level + 1];
-            for (std::size_t n = 0; n < here.size(); ++n) {
-                auto& from = levels_[level][n];
-                auto const& ready = here[n].ready; // of the first cut, the given order's next is the least of them
-                for (auto const op : std::span(ready).first(width == 1 ? 1 : ready.size())) {
-                    auto next = after(here[n], op);
-                    auto found = number.find(next.ready);
-                    if (found == number.end() && there.size() < width) {
-                        found = number.emplace(next.ready, static_cast<std::uint32_t>(there.size())).first;
-                        next_cuts.push_back({live_after(from, op, next.done), {}});
-                        there.push_back(std::move(next));
-                    }
-                    if (found != number.end()) from.advances.push_back(make_advance(from, op, found->second, next_cuts[found->second]));
-                }
-                is_complete_ = is_complete_ && from.advances.size() == ready.size();
-            }
-            here = std::move(there);
-        }
-    }
+    operator_cuts(indexed_program const& p, std::size_t width);
 
     [[nodiscard]] std::vector<cut> const& of_level(std::size_t level) const { return levels_[level]; }
     /// Whether every order of operators is there.
@@ -98,39 +63,9 @@ private:
     [[nodiscard]] bool is_ready(operator_id o, std::vector<bool> const& done) const {
         return algorithm::all_of(program_.operators[o].operands, [&](tensor_id t) { return producer_[t] == done.size() || done[producer_[t]]; });
     }
-    [[nodiscard]] progress after(progress const& before, operator_id op) const {
-        progress next{before.done, {}};
-        next.done[op] = true;
-        std::ranges::copy_if(before.ready, std::back_inserter(next.ready), [&](auto o) { return o != op; });
-        for (auto t : program_.operators[op].results)
-            for (auto o : program_.tensors[t].consumers)
-                if (is_ready(o, next.done) && algorithm::find(next.ready, o) == next.ready.end()) next.ready.push_back(o);
-        algorithm::sort(next.ready);
-        return next;
-    }
-    [[nodiscard]] std::vector<tensor_id> live_after(cut const& from, operator_id op, std::vector<bool> const& done) const {
-        std::vector<tensor_id> live;
-        auto const add = [&](tensor_id t) {
-            auto const& users = program_.tensors[t].consumers;
-            bool const stays = t == program_.loss || std::any_of(users.rbegin(), users.rend(), [&](auto o) { return !done[o]; });
-            if (stays && algorithm::find(live, t) == live.end()) live.push_back(t);
-        };
-        std::ranges::for_each(from.live, add);
-        for_each_tensor(op, add);
-        algorithm::sort(live, {}, [&](tensor_id t) { return rank_[t]; });
-        return live;
-    }
-    [[nodiscard]] advance make_advance(cut const& from, operator_id op, std::uint32_t number, cut const& to) const {
-        advance over{op, number, {}, {}};
-        for (auto t : from.live) {
-            bool is_own = false;
-            for_each_tensor(op, [&](tensor_id own) { is_own = is_own || own == t; });
-            auto const found = algorithm::find(to.live, t);
-            over.is_own.push_back(is_own);
-            over.place.push_back(found == to.live.end() ? gone : static_cast<std::uint32_t>(found - to.live.begin()));
-        }
-        return over;
-    }
+    [[nodiscard]] progress after(progress const& before, operator_id op) const;
+    [[nodiscard]] std::vector<tensor_id> live_after(cut const& from, operator_id op, std::vector<bool> const& done) const;
+    [[nodiscard]] advance make_advance(cut const& from, operator_id op, std::uint32_t number, cut const& to) const;
 
     indexed_program const& program_;
     std::vector<std::vector<cut>> levels_;
@@ -141,3 +76,85 @@ private:
 };
 
 } // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle {
+
+HEDDLE_INLINE operator_cuts::operator_cuts(indexed_program const& p, std::size_t width) : program_(p), levels_(p.operators.size() + 1), rank_(p.tensors.size(), gone) {
+    auto const count = static_cast<operator_id>(p.operators.size());
+    producer_.assign(p.tensors.size(), count);
+    std::uint32_t used = 0;
+    for (operator_id o = 0; o < count; ++o) {
+        for (auto t : p.operators[o].results) producer_[t] = o;
+        for_each_tensor(o, [&](tensor_id t) {
+            if (rank_[t] == gone) rank_[t] = used++;
+        });
+    }
+    std::vector<progress> here(1);
+    here[0].done.resize(count);
+    for (operator_id o = 0; o < count; ++o)
+        if (is_ready(o, here[0].done)) here[0].ready.push_back(o);
+    levels_[0].resize(1);
+    for (std::size_t level = 0; level < count; ++level) {
+        std::map<std::vector<operator_id>, std::uint32_t> number; // a set is told by what can be next
+        std::vector<progress> there;
+        auto& next_cuts = levels_[level + 1];
+        for (std::size_t n = 0; n < here.size(); ++n) {
+            auto& from = levels_[level][n];
+            auto const& ready = here[n].ready; // of the first cut, the given order's next is the least of them
+            for (auto const op : std::span(ready).first(width == 1 ? 1 : ready.size())) {
+                auto next = after(here[n], op);
+                auto found = number.find(next.ready);
+                if (found == number.end() && there.size() < width) {
+                    found = number.emplace(next.ready, static_cast<std::uint32_t>(there.size())).first;
+                    next_cuts.push_back({live_after(from, op, next.done), {}});
+                    there.push_back(std::move(next));
+                }
+                if (found != number.end()) from.advances.push_back(make_advance(from, op, found->second, next_cuts[found->second]));
+            }
+            is_complete_ = is_complete_ && from.advances.size() == ready.size();
+        }
+        here = std::move(there);
+    }
+}
+
+HEDDLE_INLINE operator_cuts::progress operator_cuts::after(progress const& before, operator_id op) const {
+    progress next{before.done, {}};
+    next.done[op] = true;
+    std::ranges::copy_if(before.ready, std::back_inserter(next.ready), [&](auto o) { return o != op; });
+    for (auto t : program_.operators[op].results)
+        for (auto o : program_.tensors[t].consumers)
+            if (is_ready(o, next.done) && algorithm::find(next.ready, o) == next.ready.end()) next.ready.push_back(o);
+    algorithm::sort(next.ready);
+    return next;
+}
+
+HEDDLE_INLINE std::vector<tensor_id> operator_cuts::live_after(cut const& from, operator_id op, std::vector<bool> const& done) const {
+    std::vector<tensor_id> live;
+    auto const add = [&](tensor_id t) {
+        auto const& users = program_.tensors[t].consumers;
+        bool const stays = t == program_.loss || std::any_of(users.rbegin(), users.rend(), [&](auto o) { return !done[o]; });
+        if (stays && algorithm::find(live, t) == live.end()) live.push_back(t);
+    };
+    std::ranges::for_each(from.live, add);
+    for_each_tensor(op, add);
+    algorithm::sort(live, {}, [&](tensor_id t) { return rank_[t]; });
+    return live;
+}
+
+HEDDLE_INLINE operator_cuts::advance operator_cuts::make_advance(cut const& from, operator_id op, std::uint32_t number, cut const& to) const {
+    advance over{op, number, {}, {}};
+    for (auto t : from.live) {
+        bool is_own = false;
+        for_each_tensor(op, [&](tensor_id own) { is_own = is_own || own == t; });
+        auto const found = algorithm::find(to.live, t);
+        over.is_own.push_back(is_own);
+        over.place.push_back(found == to.live.end() ? gone : static_cast<std::uint32_t>(found - to.live.begin()));
+    }
+    return over;
+}
+
+} // namespace heddle
+
+#endif

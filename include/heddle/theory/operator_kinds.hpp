@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
 #include <heddle/program/indexed_program.hpp>
 #include <heddle/search/numbering.hpp>
 
@@ -16,16 +17,10 @@
 namespace heddle {
 
 /// Whether a tensor is one operand of one operator.
-[[nodiscard]] inline bool is_used_once(indexed_program const& p, tensor_id t) {
-    auto const& tensor = p.tensors[t];
-    return tensor.consumers.size() == 1 && algorithm::count(p.operators[tensor.consumers[0]].operands, t) == 1;
-}
+[[nodiscard]] bool is_used_once(indexed_program const& p, tensor_id t);
 
 /// Whether the backward pass of an operator that uses a tensor reads it. *Precondition:* `is_used_once(p, t)`.
-[[nodiscard]] inline bool is_read_again(indexed_program const& p, tensor_id t) {
-    auto const& op = p.operators[p.tensors[t].consumers[0]];
-    return algorithm::any_of(op.work.saved_operands, [&](auto k) { return op.operands[k] == t; });
-}
+[[nodiscard]] bool is_read_again(indexed_program const& p, tensor_id t);
 
 /// The tensor at a position of an operator: its operands in order, then its results.
 [[nodiscard]] inline tensor_id tensor_at(indexed_operator const& op, std::size_t position) {
@@ -33,17 +28,37 @@ namespace heddle {
 }
 
 /// The first position of a tensor in an operator. *Precondition:* it has one.
-[[nodiscard]] inline std::size_t position_of(indexed_operator const& op, tensor_id t) {
-    auto const operand = algorithm::find(op.operands, t);
-    if (operand != op.operands.end()) return static_cast<std::size_t>(operand - op.operands.begin());
-    return op.operands.size() + static_cast<std::size_t>(algorithm::find(op.results, t) - op.results.begin());
-}
+[[nodiscard]] std::size_t position_of(indexed_operator const& op, tensor_id t);
 
 /// By operator, the first operator of its kind: of equal work and loops, on tensors that are equal in role, type, extents and in
 /// whether they have a cotangent or another use, position by position. Programs and prices of one are those of the other, with
 /// other tensors. Without `by_use`, where a tensor comes from and what else it is used for does not matter, unless it is a parameter.
 /// *Complexity.* Linear in the program, expected.
-[[nodiscard]] inline std::vector<operator_id> operator_kinds(indexed_program const& p, bool by_use = true) {
+[[nodiscard]] std::vector<operator_id> operator_kinds(indexed_program const& p, bool by_use = true);
+
+} // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle {
+
+HEDDLE_INLINE bool is_used_once(indexed_program const& p, tensor_id t) {
+    auto const& tensor = p.tensors[t];
+    return tensor.consumers.size() == 1 && algorithm::count(p.operators[tensor.consumers[0]].operands, t) == 1;
+}
+
+HEDDLE_INLINE bool is_read_again(indexed_program const& p, tensor_id t) {
+    auto const& op = p.operators[p.tensors[t].consumers[0]];
+    return algorithm::any_of(op.work.saved_operands, [&](auto k) { return op.operands[k] == t; });
+}
+
+HEDDLE_INLINE std::size_t position_of(indexed_operator const& op, tensor_id t) {
+    auto const operand = algorithm::find(op.operands, t);
+    if (operand != op.operands.end()) return static_cast<std::size_t>(operand - op.operands.begin());
+    return op.operands.size() + static_cast<std::size_t>(algorithm::find(op.results, t) - op.results.begin());
+}
+
+HEDDLE_INLINE std::vector<operator_id> operator_kinds(indexed_program const& p, bool by_use) {
     using description = std::vector<std::uint64_t>;
     search::numbering<description, search::list_hash<std::uint64_t>> kinds;
     std::vector<operator_id> first, result;
@@ -103,3 +118,5 @@ namespace heddle {
 }
 
 } // namespace heddle
+
+#endif

@@ -3,6 +3,7 @@
 /// @brief A program with other extents of some factors: another batch, more experts, wider layers.
 #pragma once
 
+#include <heddle/base/definitions.hpp>
 #include <heddle/program/program.hpp>
 #include <heddle/theory/factor_set.hpp>
 
@@ -45,7 +46,24 @@ void for_each_indexed_factor(program const& p, indexed_program const& indexed, o
 ///
 /// *Throws* `input_error` where an extent is no whole number then or rules contradict each other.
 /// *Complexity.* That of indexing the program, times the longest chain of ties against the order of operators.
-[[nodiscard]] inline program rescaled(program const& p, std::vector<cut_factor> const& factors, extent numerator, extent denominator = 1) {
+[[nodiscard]] program rescaled(program const& p, std::vector<cut_factor> const& factors, extent numerator, extent denominator = 1);
+
+/// The program for a batch of another size. *Throws* `input_error` if no input has a batch, and as `rescaled`.
+[[nodiscard]] program with_batch_size(program const& p, extent size);
+template <single_device_program Program>
+    requires(!std::same_as<Program, program>)
+[[nodiscard]] program with_batch_size(Program const& p, extent size) {
+    (void)index_program(p);
+    return with_batch_size(program_of(p), size);
+}
+
+} // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle {
+
+HEDDLE_INLINE program rescaled(program const& p, std::vector<cut_factor> const& factors, extent numerator, extent denominator) {
     auto const indexed = index_program(p);
     factor_set scaled(indexed);
     scaled.insert(factors);
@@ -74,18 +92,13 @@ void for_each_indexed_factor(program const& p, indexed_program const& indexed, o
     return p.resized(extents);
 }
 
-/// The program for a batch of another size. *Throws* `input_error` if no input has a batch, and as `rescaled`.
-[[nodiscard]] inline program with_batch_size(program const& p, extent size) {
+HEDDLE_INLINE program with_batch_size(program const& p, extent size) {
     auto const indexed = index_program(p);
     auto const now = batch_size_of(indexed);
     if (size < 1) throw input_error("batch", "is " + std::to_string(size) + ", expected one at least");
     return rescaled(p, batch_of_inputs(indexed), size, now);
 }
-template <single_device_program Program>
-    requires(!std::same_as<Program, program>)
-[[nodiscard]] program with_batch_size(Program const& p, extent size) {
-    (void)index_program(p);
-    return with_batch_size(program_of(p), size);
-}
 
 } // namespace heddle
+
+#endif

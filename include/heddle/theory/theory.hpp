@@ -6,6 +6,7 @@
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
 #include <heddle/theory/instruction.hpp>
 
 #include <algorithm>
@@ -41,12 +42,7 @@ struct theory {
 /// Dense numbers for (tensor, form) and for "parameter not read yet".
 class property_table {
 public:
-    explicit property_table(indexed_program const& p) {
-        first_.push_back(0);
-        for (auto const& t : p.tensors) first_.push_back(first_.back() + 3 + static_cast<property_id>(t.factors.size()));
-        unread_ = first_.back();
-        finished_ = unread_ + static_cast<property_id>(p.tensors.size());
-    }
+    explicit property_table(indexed_program const& p);
     [[nodiscard]] property_id held(tensor_id t, form f) const { return first_[t] + f.code(); }
     /// A budget: the parameter has not been read; a parameter is stored once, in one form.
     [[nodiscard]] property_id unread(tensor_id t) const { return unread_ + t; }
@@ -54,18 +50,10 @@ public:
     [[nodiscard]] std::size_t size() const { return finished_ + 1; }
 
     /// By property, the number of its group: the forms of one tensor (see `search::find_landmark_cuts`).
-    [[nodiscard]] std::vector<std::uint32_t> groups() const {
-        std::vector<std::uint32_t> result;
-        for (property_id id = 0; id < size(); ++id) result.push_back(is_held(id) ? first_[tensor_and_form(id).first] : id);
-        return result;
-    }
+    [[nodiscard]] std::vector<std::uint32_t> groups() const;
 
     [[nodiscard]] bool is_held(property_id id) const { return id < unread_; }
-    [[nodiscard]] std::pair<tensor_id, form> tensor_and_form(property_id id) const {
-        auto const next = algorithm::upper_bound(first_, id);
-        auto const t = static_cast<tensor_id>(next - first_.begin() - 1);
-        return {t, form::from_code(static_cast<std::uint16_t>(id - first_[t]))};
-    }
+    [[nodiscard]] std::pair<tensor_id, form> tensor_and_form(property_id id) const;
 
 private:
     std::vector<property_id> first_;
@@ -77,7 +65,56 @@ private:
 ///
 /// The factors are the operands with the loop, which must be saved, and the results' cotangents, and the backward may read
 /// nothing else. None where they are more bytes than an all-reduce of the gradients moves, which moves its bytes twice.
-[[nodiscard]] inline std::vector<std::size_t> factored_parameters(indexed_program const& p, indexed_operator const& op, split_loop const& loop) {
+[[nodiscard]] std::vector<std::size_t> factored_parameters(indexed_program const& p, indexed_operator const& op, split_loop const& loop);
+
+/// Every way to compute one operator: split along one loop, on whole copies (replicated or mirrored),
+/// or with a partial sum flowing through the operands it is linear in.
+///
+/// Splitting a reduction leaves a partial result; a term that lacks the index must then be partial
+/// itself, or it would be added once per device.
+[[nodiscard]] std::vector<instruction> computations(indexed_program const& p, operator_id number);
+
+/// The forms in which a source can be read without another instruction. A parameter read partial is
+/// stored whole and masked.
+[[nodiscard]] form_list readable_forms(indexed_tensor const& tensor);
+
+/// The factor of most atoms, the first of equals: a parameter that is gathered for use is stored along it.
+/// Nothing but the evenness of its shards depends on the choice, and few factors are more even than this. *Precondition:* there is a factor.
+[[nodiscard]] inline factor_number finest_factor(indexed_tensor const& tensor) {
+    return static_cast<factor_number>(algorithm::max_element(tensor.factors, {}, &factor::extent) - tensor.factors.begin());
+}
+
+/// The background theory of a program: triples from sources, conversions and index rules, and one
+/// that finishes with the loss partial, one with it mirrored. What is resharded is not part of it: it saves memory, never time.
+/// *Complexity.* Quadratic in the factors of a tensor, linear in the program.
+[[nodiscard]] theory<instruction> make_theory(indexed_program const& p, property_table const& properties);
+
+} // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle {
+
+HEDDLE_INLINE property_table::property_table(indexed_program const& p) {
+    first_.push_back(0);
+    for (auto const& t : p.tensors) first_.push_back(first_.back() + 3 + static_cast<property_id>(t.factors.size()));
+    unread_ = first_.back();
+    finished_ = unread_ + static_cast<property_id>(p.tensors.size());
+}
+
+HEDDLE_INLINE std::vector<std::uint32_t> property_table::groups() const {
+    std::vector<std::uint32_t> result;
+    for (property_id id = 0; id < size(); ++id) result.push_back(is_held(id) ? first_[tensor_and_form(id).first] : id);
+    return result;
+}
+
+HEDDLE_INLINE std::pair<tensor_id, form> property_table::tensor_and_form(property_id id) const {
+    auto const next = algorithm::upper_bound(first_, id);
+    auto const t = static_cast<tensor_id>(next - first_.begin() - 1);
+    return {t, form::from_code(static_cast<std::uint16_t>(id - first_[t]))};
+}
+
+HEDDLE_INLINE std::vector<std::size_t> factored_parameters(indexed_program const& p, indexed_operator const& op, split_loop const& loop) {
     std::vector<std::size_t> parameters;
     if (loop.is_reduction || !op.work.saved_results.empty() || op.work.extra_saved.value > 0) return parameters;
     bytes factors, gradients;
@@ -99,12 +136,7 @@ private:
     return parameters;
 }
 
-/// Every way to compute one operator: split along one loop, on whole copies (replicated or mirrored),
-/// or with a partial sum flowing through the operands it is linear in.
-///
-/// Splitting a reduction leaves a partial result; a term that lacks the index must then be partial
-/// itself, or it would be added once per device.
-[[nodiscard]] inline std::vector<instruction> computations(indexed_program const& p, operator_id number) {
+HEDDLE_INLINE std::vector<instruction> computations(indexed_program const& p, operator_id number) {
     auto const& op = p.operators[number];
     std::vector<instruction> result;
     constexpr std::size_t most = 512; // of operators with many terms, only so many choices of partial operands
@@ -171,9 +203,7 @@ private:
     return result;
 }
 
-/// The forms in which a source can be read without another instruction. A parameter read partial is
-/// stored whole and masked.
-[[nodiscard]] inline form_list readable_forms(indexed_tensor const& tensor) {
+HEDDLE_INLINE form_list readable_forms(indexed_tensor const& tensor) {
     form_list forms{form::replicated()};
     if (tensor.is_parameter() && tensor.has_cotangent) {
         forms.push_back(form::mirrored());
@@ -183,16 +213,7 @@ private:
     return forms;
 }
 
-/// The factor of most atoms, the first of equals: a parameter that is gathered for use is stored along it.
-/// Nothing but the evenness of its shards depends on the choice, and few factors are more even than this. *Precondition:* there is a factor.
-[[nodiscard]] inline factor_number finest_factor(indexed_tensor const& tensor) {
-    return static_cast<factor_number>(algorithm::max_element(tensor.factors, {}, &factor::extent) - tensor.factors.begin());
-}
-
-/// The background theory of a program: triples from sources, conversions and index rules, and one
-/// that finishes with the loss partial, one with it mirrored. What is resharded is not part of it: it saves memory, never time.
-/// *Complexity.* Quadratic in the factors of a tensor, linear in the program.
-[[nodiscard]] inline theory<instruction> make_theory(indexed_program const& p, property_table const& properties) {
+HEDDLE_INLINE theory<instruction> make_theory(indexed_program const& p, property_table const& properties) {
     theory<instruction> result;
     result.property_count = properties.size();
     result.goal = {properties.finished()};
@@ -237,3 +258,5 @@ private:
 }
 
 } // namespace heddle
+
+#endif

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
 #include <heddle/theory/instruction_filter.hpp>
 #include <heddle/theory/operator_kinds.hpp>
 #include <heddle/theory/theory.hpp>
@@ -23,46 +24,12 @@ namespace detail {
 /// The results of views that are converted before the view, and the forms in which views make them.
 class seen_through_views {
 public:
-    seen_through_views(indexed_program const& p, instruction_filter const& allowed) : program_(p), seen_(p.tensors.size()) {
-        auto const kinds = operator_kinds(p);
-        std::vector<std::vector<instruction>> of_kind(p.operators.size());
-        auto const for_each_computation = [&](operator_id o, auto&& visit) {
-            auto& list = of_kind[kinds[o]];
-            if (list.empty()) list = computations(p, o);
-            for (auto& i : list) {
-                i.op = o;
-                if (allowed(i) && needs(i)) visit(i);
-            }
-        };
-        for (auto o = static_cast<operator_id>(p.operators.size()); o-- > 0;) { // what uses a view's result comes before the view
-            if (!is_free(o) || !is_one_use_of_several(o)) continue;
-            auto const t = p.operators[o].results[0];
-            auto const user = p.tensors[t].consumers[0];
-            std::vector<form> same, taken;
-            for_each_computation(o, [&](instruction const& i) {
-                if (is_same_cut(i)) same.push_back(i.results[0]);
-            });
-            for_each_computation(user, [&](instruction const& i) { taken.push_back(i.operands[position_of(p.operators[user], t)]); });
-            for (std::uint16_t code = 0; code < 3 + p.tensors[t].factors.size(); ++code)
-                if (form const to = form::from_code(code); is_possible(to, p.tensors[t]) && !contains(same, to))
-                    std::ranges::copy_if(same, std::back_inserter(taken), [&](form f) { return find_conversion(f, to).has_value(); });
-            for (form f : same) seen_[t].push_back({f, contains(taken, f)});
-        }
-    }
+    seen_through_views(indexed_program const& p, instruction_filter const& allowed);
 
     /// False for what the programs kept do without.
-    [[nodiscard]] bool needs(instruction const& i) const {
-        if (i.what == instruction::kind::convert) return !find(i.tensor, i.from) || !find(i.tensor, i.to);
-        if (i.what != instruction::kind::compute) return true;
-        auto const* result = find(program_.operators[i.op].results[0], i.results[0]);
-        return !result || result->is_taken;
-    }
+    [[nodiscard]] bool needs(instruction const& i) const;
     /// All that `needs` depends on, of a tensor.
-    [[nodiscard]] std::vector<std::uint64_t> description(tensor_id t) const {
-        std::vector<std::uint64_t> result;
-        for (auto const& s : seen_[t]) result.push_back(std::uint64_t{s.as.code()} << 1 | std::uint64_t{s.is_taken});
-        return result;
-    }
+    [[nodiscard]] std::vector<std::uint64_t> description(tensor_id t) const;
 
 private:
     /// A form that a view's result has where the view's operand is cut alike, and whether the result is used in it, or converted to any
@@ -73,39 +40,13 @@ private:
     };
 
     static bool contains(std::vector<form> const& list, form f) { return algorithm::find(list, f) != list.end(); }
-    [[nodiscard]] seen_form const* find(tensor_id t, form f) const {
-        auto const found = algorithm::find(seen_[t], f, &seen_form::as);
-        return found == seen_[t].end() ? nullptr : &*found;
-    }
+    [[nodiscard]] seen_form const* find(tensor_id t, form f) const;
     /// Whether an operator is a view of all of one tensor, no parameter, which costs nothing in any form.
-    [[nodiscard]] bool is_free(operator_id o) const {
-        auto const& op = program_.operators[o];
-        auto const& work = op.work;
-        if (!work.is_view || work.extra_saved.value > 0 || !work.saved_operands.empty() || !work.saved_results.empty()) return false;
-        if (algorithm::any_of(op.loops, [](split_loop const& l) { return l.forward_statistics + l.backward_statistics > 0; })) return false;
-        if (op.operands.size() != 1 || op.results.size() != 1) return false;
-        auto const &x = program_.tensors[op.operands[0]], &y = program_.tensors[op.results[0]];
-        bool const is_inside = x.inside != no_factor;
-        return !x.is_parameter() && x.info.type == y.info.type && x.info.size() == y.info.size() && x.has_cotangent == y.has_cotangent &&
-               is_inside == (y.inside != no_factor) && is_inside == (op.inside_loop >= 0);
-    }
+    [[nodiscard]] bool is_free(operator_id o) const;
     /// Whether the operand of a view is used elsewhere too, and the result once, with no work between.
-    [[nodiscard]] bool is_one_use_of_several(operator_id o) const {
-        auto const t = program_.operators[o].results[0];
-        if (is_used_once(program_, program_.operators[o].operands[0]) || t == program_.loss || !is_used_once(program_, t)) return false;
-        for (auto between = o + 1; between < program_.tensors[t].consumers[0]; ++between)
-            if (!is_free(between)) return false;
-        return true;
-    }
+    [[nodiscard]] bool is_one_use_of_several(operator_id o) const;
     /// Whether conversions between such forms cost the same before and after the view.
-    [[nodiscard]] bool is_same_cut(instruction const& i) const {
-        form const before = i.operands[0], after = i.results[0];
-        if (!before.is_shard() || !after.is_shard()) return before == after;
-        auto const& op = program_.operators[i.op];
-        auto const &x = program_.tensors[op.operands[0]], &y = program_.tensors[op.results[0]];
-        auto const &f = x.factors[static_cast<std::size_t>(before.factor())], &g = y.factors[static_cast<std::size_t>(after.factor())];
-        return f.extent == g.extent && f.segment == g.segment && (x.inside == before.factor()) == (y.inside == after.factor());
-    }
+    [[nodiscard]] bool is_same_cut(instruction const& i) const;
 
     indexed_program const& program_;
     /// By tensor; none for all but results of free views.
@@ -127,7 +68,93 @@ private:
 /// where a stage begins with the parameters of the use, and at no collective, local conversions come to the stage before.
 /// *Precondition.* `allowed` holds for all conversions of tensors that are computed.
 /// Keeps a reference to the program. *Complexity.* Linear in the program, expected.
-[[nodiscard]] inline instruction_filter converting_before_views(indexed_program const& p, instruction_filter allowed) {
+[[nodiscard]] instruction_filter converting_before_views(indexed_program const& p, instruction_filter allowed);
+
+} // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle::detail {
+
+HEDDLE_INLINE seen_through_views::seen_through_views(indexed_program const& p, instruction_filter const& allowed) : program_(p), seen_(p.tensors.size()) {
+    auto const kinds = operator_kinds(p);
+    std::vector<std::vector<instruction>> of_kind(p.operators.size());
+    auto const for_each_computation = [&](operator_id o, auto&& visit) {
+        auto& list = of_kind[kinds[o]];
+        if (list.empty()) list = computations(p, o);
+        for (auto& i : list) {
+            i.op = o;
+            if (allowed(i) && needs(i)) visit(i);
+        }
+    };
+    for (auto o = static_cast<operator_id>(p.operators.size()); o-- > 0;) { // what uses a view's result comes before the view
+        if (!is_free(o) || !is_one_use_of_several(o)) continue;
+        auto const t = p.operators[o].results[0];
+        auto const user = p.tensors[t].consumers[0];
+        std::vector<form> same, taken;
+        for_each_computation(o, [&](instruction const& i) {
+            if (is_same_cut(i)) same.push_back(i.results[0]);
+        });
+        for_each_computation(user, [&](instruction const& i) { taken.push_back(i.operands[position_of(p.operators[user], t)]); });
+        for (std::uint16_t code = 0; code < 3 + p.tensors[t].factors.size(); ++code)
+            if (form const to = form::from_code(code); is_possible(to, p.tensors[t]) && !contains(same, to))
+                std::ranges::copy_if(same, std::back_inserter(taken), [&](form f) { return find_conversion(f, to).has_value(); });
+        for (form f : same) seen_[t].push_back({f, contains(taken, f)});
+    }
+}
+
+HEDDLE_INLINE bool seen_through_views::needs(instruction const& i) const {
+    if (i.what == instruction::kind::convert) return !find(i.tensor, i.from) || !find(i.tensor, i.to);
+    if (i.what != instruction::kind::compute) return true;
+    auto const* result = find(program_.operators[i.op].results[0], i.results[0]);
+    return !result || result->is_taken;
+}
+
+HEDDLE_INLINE std::vector<std::uint64_t> seen_through_views::description(tensor_id t) const {
+    std::vector<std::uint64_t> result;
+    for (auto const& s : seen_[t]) result.push_back(std::uint64_t{s.as.code()} << 1 | std::uint64_t{s.is_taken});
+    return result;
+}
+
+HEDDLE_INLINE seen_through_views::seen_form const* seen_through_views::find(tensor_id t, form f) const {
+    auto const found = algorithm::find(seen_[t], f, &seen_form::as);
+    return found == seen_[t].end() ? nullptr : &*found;
+}
+
+HEDDLE_INLINE bool seen_through_views::is_free(operator_id o) const {
+    auto const& op = program_.operators[o];
+    auto const& work = op.work;
+    if (!work.is_view || work.extra_saved.value > 0 || !work.saved_operands.empty() || !work.saved_results.empty()) return false;
+    if (algorithm::any_of(op.loops, [](split_loop const& l) { return l.forward_statistics + l.backward_statistics > 0; })) return false;
+    if (op.operands.size() != 1 || op.results.size() != 1) return false;
+    auto const &x = program_.tensors[op.operands[0]], &y = program_.tensors[op.results[0]];
+    bool const is_inside = x.inside != no_factor;
+    return !x.is_parameter() && x.info.type == y.info.type && x.info.size() == y.info.size() && x.has_cotangent == y.has_cotangent &&
+           is_inside == (y.inside != no_factor) && is_inside == (op.inside_loop >= 0);
+}
+
+HEDDLE_INLINE bool seen_through_views::is_one_use_of_several(operator_id o) const {
+    auto const t = program_.operators[o].results[0];
+    if (is_used_once(program_, program_.operators[o].operands[0]) || t == program_.loss || !is_used_once(program_, t)) return false;
+    for (auto between = o + 1; between < program_.tensors[t].consumers[0]; ++between)
+        if (!is_free(between)) return false;
+    return true;
+}
+
+HEDDLE_INLINE bool seen_through_views::is_same_cut(instruction const& i) const {
+    form const before = i.operands[0], after = i.results[0];
+    if (!before.is_shard() || !after.is_shard()) return before == after;
+    auto const& op = program_.operators[i.op];
+    auto const &x = program_.tensors[op.operands[0]], &y = program_.tensors[op.results[0]];
+    auto const &f = x.factors[static_cast<std::size_t>(before.factor())], &g = y.factors[static_cast<std::size_t>(after.factor())];
+    return f.extent == g.extent && f.segment == g.segment && (x.inside == before.factor()) == (y.inside == after.factor());
+}
+
+} // namespace heddle::detail
+
+namespace heddle {
+
+HEDDLE_INLINE instruction_filter converting_before_views(indexed_program const& p, instruction_filter allowed) {
     auto const seen = std::make_shared<detail::seen_through_views const>(p, allowed);
     auto const allows = [seen, allowed](instruction const& i) { return allowed(i) && seen->needs(i); };
     if (!allowed.mark) return allows;
@@ -142,3 +169,5 @@ private:
 }
 
 } // namespace heddle
+
+#endif

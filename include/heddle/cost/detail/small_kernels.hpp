@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
 #include <heddle/cost/work.hpp>
 
 #include <algorithm>
@@ -14,20 +15,11 @@
 
 namespace heddle::detail {
 
-inline void add_beside(heddle::kernel& k, holding const& moved) {
-    k.beside += moved;
-    ++k.kernels_beside;
-}
+void add_beside(heddle::kernel& k, holding const& moved);
 
 /// Collectives move contiguous parts. One that cuts or joins a tensor along an inner factor copies it before or after: what is whole on that side, or
 /// between two cuts each device's shard. A parameter's shards are stored as they are sent.
-inline void pack(indexed_tensor const& tensor, form from, form to, std::optional<collective> moves, heddle::kernel& k) {
-    if (!moves || tensor.is_parameter()) return;
-    for (form const cut : {from, to}) {
-        if (!cut.is_shard() || tensor.is_contiguous[static_cast<std::size_t>(cut.factor())]) continue;
-        add_beside(k, 2 * held_bytes(tensor, from.is_shard() && to.is_shard() ? cut : form::replicated()));
-    }
-}
+void pack(indexed_tensor const& tensor, form from, form to, std::optional<collective> moves, heddle::kernel& k);
 
 [[nodiscard]] inline bool contains(std::vector<std::uint8_t> const& positions, std::size_t k) { return algorithm::find(positions, k) != positions.end(); }
 
@@ -38,16 +30,42 @@ inline void pack(indexed_tensor const& tensor, form from, form to, std::optional
 
 /// An attention is made of products and, between them, of kernels that each read as much as they write: what it saves inside. Their adjoints read
 /// that and a cotangent, and write another.
-inline void beside_attention(step& s) {
+void beside_attention(step& s);
+
+/// What is added to a larger result is repeated. Beside a product that takes a kernel of its own, which reads and writes the result. Its gradient is a sum
+/// over the result's cotangent, in a kernel that reads this and, for a norm's weight, what its operator has saved.
+void add_biases(indexed_program const& p, instruction const& i, step& s);
+
+/// The cotangents of a tensor's uses are added one by one as the backward pass makes them, each time two read and one written.
+void sum_cotangents(indexed_tensor const& tensor, holding const& held, int times, heddle::kernel& backward);
+
+} // namespace heddle::detail
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle::detail {
+
+HEDDLE_INLINE void add_beside(heddle::kernel& k, holding const& moved) {
+    k.beside += moved;
+    ++k.kernels_beside;
+}
+
+HEDDLE_INLINE void pack(indexed_tensor const& tensor, form from, form to, std::optional<collective> moves, heddle::kernel& k) {
+    if (!moves || tensor.is_parameter()) return;
+    for (form const cut : {from, to}) {
+        if (!cut.is_shard() || tensor.is_contiguous[static_cast<std::size_t>(cut.factor())]) continue;
+        add_beside(k, 2 * held_bytes(tensor, from.is_shard() && to.is_shard() ? cut : form::replicated()));
+    }
+}
+
+HEDDLE_INLINE void beside_attention(step& s) {
     if (s.saved == holding{}) return;
     constexpr int kernels = 6; // query, key, value, probabilities, what dropout leaves of them, context
     s.forward.beside += 2 * s.saved, s.forward.kernels_beside += kernels;
     s.backward.beside += 3 * s.saved, s.backward.kernels_beside += kernels;
 }
 
-/// What is added to a larger result is repeated. Beside a product that takes a kernel of its own, which reads and writes the result. Its gradient is a sum
-/// over the result's cotangent, in a kernel that reads this and, for a norm's weight, what its operator has saved.
-inline void add_biases(indexed_program const& p, instruction const& i, step& s) {
+HEDDLE_INLINE void add_biases(indexed_program const& p, instruction const& i, step& s) {
     auto const& op = p.operators[i.op];
     if (op.work.is_view || op.work.category == operator_class::attention) return;
     auto const elements = [&](tensor_id t) { return p.tensors[t].info.elements(); };
@@ -67,11 +85,12 @@ inline void add_biases(indexed_program const& p, instruction const& i, step& s) 
     add_beside(s.backward, read);
 }
 
-/// The cotangents of a tensor's uses are added one by one as the backward pass makes them, each time two read and one written.
-inline void sum_cotangents(indexed_tensor const& tensor, holding const& held, int times, heddle::kernel& backward) {
+HEDDLE_INLINE void sum_cotangents(indexed_tensor const& tensor, holding const& held, int times, heddle::kernel& backward) {
     if (!tensor.has_cotangent) return;
     for (std::uint32_t use = 1; use < tensor.uses; ++use)
         for (int n = 0; n < times; ++n) add_beside(backward, 3 * held);
 }
 
 } // namespace heddle::detail
+
+#endif

@@ -3,6 +3,7 @@
 /// @brief What the devices of a tensor group exchange in a micro-batch.
 #pragma once
 
+#include <heddle/base/definitions.hpp>
 #include <heddle/execute/communicator.hpp>
 #include <heddle/execute/detail/shard_layout.hpp>
 #include <heddle/execute/detail/tensor_exchange.hpp>
@@ -16,17 +17,7 @@
 namespace heddle::detail {
 
 /// A program in the places of a micro-batch: every value that is cut along the batch is so small there; sources are whole.
-[[nodiscard]] inline indexed_program part_of_batch(indexed_program p, batch_split const& batch, extent places) {
-    for (tensor_id t = 0; t < p.tensors.size(); ++t) {
-        if (!batch.forms[t].is_shard()) continue;
-        auto const number = static_cast<std::size_t>(batch.forms[t].factor());
-        auto const cut = p.tensors[t].factors[number];
-        p.tensors[t].info.shape = part_shape(p.tensors[t].info.shape, cut, places);
-        for (auto& f : p.tensors[t].factors) f = within(f, cut, places);
-        p.tensors[t].factors[number].extent = places;
-    }
-    return p;
-}
+[[nodiscard]] indexed_program part_of_batch(indexed_program p, batch_split const& batch, extent places);
 
 /// What a tensor group does with tensors of one size of micro-batch. *Lifetime:* stays where it is.
 template <class Scalar, communicator_of<Scalar> Communicator>
@@ -44,3 +35,23 @@ public:
 };
 
 } // namespace heddle::detail
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle::detail {
+
+HEDDLE_INLINE indexed_program part_of_batch(indexed_program p, batch_split const& batch, extent places) {
+    for (tensor_id t = 0; t < p.tensors.size(); ++t) {
+        if (!batch.forms[t].is_shard()) continue;
+        auto const number = static_cast<std::size_t>(batch.forms[t].factor());
+        auto const cut = p.tensors[t].factors[number];
+        p.tensors[t].info.shape = part_shape(p.tensors[t].info.shape, cut, places);
+        for (auto& f : p.tensors[t].factors) f = within(f, cut, places);
+        p.tensors[t].factors[number].extent = places;
+    }
+    return p;
+}
+
+} // namespace heddle::detail
+
+#endif

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
 #include <heddle/program/program.hpp>
 
 #include <algorithm>
@@ -27,10 +28,7 @@ struct number_range {
 inline constexpr number_range truth_range{0, 2};
 
 /// The first number of an attribute, if there is one.
-[[nodiscard]] inline std::optional<double> number_of(program const& p, operator_id o, char const* name) {
-    auto const found = p.attributes(o).find(name);
-    return found == p.attributes(o).end() || found->second.empty() ? std::nullopt : std::optional(found->second.front());
-}
+[[nodiscard]] std::optional<double> number_of(program const& p, operator_id o, char const* name);
 
 /// From a result of an operator to one of its operands.
 struct backward_step {
@@ -44,27 +42,57 @@ struct backward_step {
 };
 
 /// The integers x with c x in `r`.
-[[nodiscard]] inline number_range divided(number_range const& r, double c) {
-    if (c > 0) return {std::ceil(r.low / c), std::ceil(r.high / c)};
-    if (c < 0) return {std::floor(r.high / c) + 1, std::floor(r.low / c) + 1};
-    return r.low <= 0 && 0 < r.high ? number_range{} : number_range{0, 0};
-}
+[[nodiscard]] number_range divided(number_range const& r, double c);
 /// For the sum of one integer from the first and one from the second half to be in `r`, which are as even as can be.
-[[nodiscard]] inline number_range half(number_range const& r, bool is_first) {
-    auto const of = [&](double n) { return is_first ? std::ceil(n / 2) : std::floor(n / 2); };
-    return {of(r.low), of(r.high - 1) + 1};
-}
+[[nodiscard]] number_range half(number_range const& r, bool is_first);
 /// For the sum of `least` to `most` integers to be in `r`.
-[[nodiscard]] inline number_range summand(number_range const& r, double least, double most) {
-    double const last = r.high - 1;
-    return {std::ceil(r.low / (r.low > 0 ? least : most)), std::floor(last / (last > 0 ? most : least)) + 1};
-}
+[[nodiscard]] number_range summand(number_range const& r, double least, double most);
 
 /// Nothing if it is not known; any number, if the operand does not matter; an empty range if no operand will do.
 using inverse_range = std::optional<number_range> (*)(number_range const&, backward_step const&);
 /// By kind. An operator's result is in a range if all its operands are in their inverses. They are the largest, but for sums, whose operands have even
 /// parts of the range, for `remainder`, of which one period, and `abs`, of which the positive half is taken where there must be a choice.
-[[nodiscard]] inline std::map<std::string_view, inverse_range> const& inverse_ranges() {
+[[nodiscard]] std::map<std::string_view, inverse_range> const& inverse_ranges();
+
+/// Whether an operator's results have the elements of its operands.
+[[nodiscard]] bool is_copy(program const& p, operator_id o);
+
+/// The inverse of any operator.
+[[nodiscard]] std::optional<number_range> inverse_of(number_range const& r, backward_step const& s);
+
+/// The truth value that an operator gives for a zero and for a one, perhaps compared with a number, by kind.
+[[nodiscard]] std::map<std::string_view, bool (*)(double, double)> const& truth_functions();
+/// How many elements of the operand are ones, the others zeros, for the result to have this many; nothing if it is not known.
+[[nodiscard]] std::optional<extent> inverse_count(extent ones, backward_step const& s);
+
+} // namespace heddle::detail
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle::detail {
+
+HEDDLE_INLINE std::optional<double> number_of(program const& p, operator_id o, char const* name) {
+    auto const found = p.attributes(o).find(name);
+    return found == p.attributes(o).end() || found->second.empty() ? std::nullopt : std::optional(found->second.front());
+}
+
+HEDDLE_INLINE number_range divided(number_range const& r, double c) {
+    if (c > 0) return {std::ceil(r.low / c), std::ceil(r.high / c)};
+    if (c < 0) return {std::floor(r.high / c) + 1, std::floor(r.low / c) + 1};
+    return r.low <= 0 && 0 < r.high ? number_range{} : number_range{0, 0};
+}
+
+HEDDLE_INLINE number_range half(number_range const& r, bool is_first) {
+    auto const of = [&](double n) { return is_first ? std::ceil(n / 2) : std::floor(n / 2); };
+    return {of(r.low), of(r.high - 1) + 1};
+}
+
+HEDDLE_INLINE number_range summand(number_range const& r, double least, double most) {
+    double const last = r.high - 1;
+    return {std::ceil(r.low / (r.low > 0 ? least : most)), std::floor(last / (last > 0 ? most : least)) + 1};
+}
+
+HEDDLE_INLINE std::map<std::string_view, inverse_range> const& inverse_ranges() {
     using range = number_range;
     using step = backward_step const&;
     using found = std::optional<number_range>;
@@ -125,21 +153,18 @@ using inverse_range = std::optional<number_range> (*)(number_range const&, backw
     return table;
 }
 
-/// Whether an operator's results have the elements of its operands.
-[[nodiscard]] inline bool is_copy(program const& p, operator_id o) {
+HEDDLE_INLINE bool is_copy(program const& p, operator_id o) {
     constexpr std::string_view kinds[]{"cat", "stack", "clone", "to", "repeat", "tile", "repeat_interleave", "roll", "flip"};
     return p.work(o).is_view || algorithm::find(kinds, p.kind(o)) != std::end(kinds);
 }
 
-/// The inverse of any operator.
-[[nodiscard]] inline std::optional<number_range> inverse_of(number_range const& r, backward_step const& s) {
+HEDDLE_INLINE std::optional<number_range> inverse_of(number_range const& r, backward_step const& s) {
     if (is_copy(s.of, s.op)) return r;
     auto const entry = inverse_ranges().find(s.of.kind(s.op));
     return entry == inverse_ranges().end() ? std::nullopt : entry->second(r, s);
 }
 
-/// The truth value that an operator gives for a zero and for a one, perhaps compared with a number, by kind.
-[[nodiscard]] inline std::map<std::string_view, bool (*)(double, double)> const& truth_functions() {
+HEDDLE_INLINE std::map<std::string_view, bool (*)(double, double)> const& truth_functions() {
     static std::map<std::string_view, bool (*)(double, double)> const table{
         {"logical_not", [](double x, double) { return x == 0; }}, {"eq", [](double x, double c) { return x == c; }}, {"ne", [](double x, double c) { return x != c; }},
         {"lt", [](double x, double c) { return x < c; }}, {"le", [](double x, double c) { return x <= c; }},
@@ -147,8 +172,8 @@ using inverse_range = std::optional<number_range> (*)(number_range const&, backw
     };
     return table;
 }
-/// How many elements of the operand are ones, the others zeros, for the result to have this many; nothing if it is not known.
-[[nodiscard]] inline std::optional<extent> inverse_count(extent ones, backward_step const& s) {
+
+HEDDLE_INLINE std::optional<extent> inverse_count(extent ones, backward_step const& s) {
     if (s.of.operands(s.op).size() > 1 || s.to().elements() != s.from().elements()) return {};
     if (is_copy(s.of, s.op)) return ones;
     auto const entry = truth_functions().find(s.of.kind(s.op));
@@ -160,3 +185,5 @@ using inverse_range = std::optional<number_range> (*)(number_range const&, backw
 }
 
 } // namespace heddle::detail
+
+#endif

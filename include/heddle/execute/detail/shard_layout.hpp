@@ -3,6 +3,7 @@
 /// @brief Where the shards of a plan's tensors lie.
 #pragma once
 
+#include <heddle/base/definitions.hpp>
 #include <heddle/execute/tensor.hpp>
 #include <heddle/plan/plan.hpp>
 #include <heddle/program/indexed_program.hpp>
@@ -16,31 +17,18 @@ namespace heddle::detail {
 /// The places of each factor that a plan gives each rank. Keeps references to what it is given.
 class shard_layout {
 public:
-    shard_layout(indexed_program const& program, plan const& p) : program_(program) {
-        for (auto const& cut : p.cuts)
-            for (auto const& m : cut.members) cut_of_[m] = &cut;
-    }
+    shard_layout(indexed_program const& program, plan const& p);
 
     [[nodiscard]] shape const& whole_shape(tensor_id t) const { return program_.tensors[t].info.shape; }
     [[nodiscard]] factor const& factor_of(tensor_id t, form f) const { return program_.tensors[t].factors[static_cast<std::size_t>(f.factor())]; }
 
     /// Places of a factor that each rank holds.
-    [[nodiscard]] std::vector<extent> places(tensor_id t, form f) const {
-        auto const& cut = *cut_of_.at({t, f.factor()});
-        extent const unit = factor_of(t, f).extent / cut.atoms;
-        std::vector<extent> counts;
-        for (extent c : cut.counts) counts.push_back(c * unit);
-        return counts;
-    }
+    [[nodiscard]] std::vector<extent> places(tensor_id t, form f) const;
     [[nodiscard]] static extent begin_of(std::vector<extent> const& counts, std::size_t rank) {
         return std::accumulate(counts.begin(), counts.begin() + static_cast<std::ptrdiff_t>(rank), extent{0});
     }
     /// Elements of each rank's shard.
-    [[nodiscard]] std::vector<std::size_t> shard_sizes(tensor_id t, form f) const {
-        std::vector<std::size_t> sizes;
-        for (extent c : places(t, f)) sizes.push_back(static_cast<std::size_t>(count_elements(part_shape(whole_shape(t), factor_of(t, f), c))));
-        return sizes;
-    }
+    [[nodiscard]] std::vector<std::size_t> shard_sizes(tensor_id t, form f) const;
     /// The shape of what a rank holds.
     [[nodiscard]] shape held_shape(tensor_id t, form f, std::size_t rank) const {
         return f.is_shard() ? part_shape(whole_shape(t), factor_of(t, f), places(t, f)[rank]) : whole_shape(t);
@@ -63,3 +51,30 @@ private:
 };
 
 } // namespace heddle::detail
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle::detail {
+
+HEDDLE_INLINE shard_layout::shard_layout(indexed_program const& program, plan const& p) : program_(program) {
+    for (auto const& cut : p.cuts)
+        for (auto const& m : cut.members) cut_of_[m] = &cut;
+}
+
+HEDDLE_INLINE std::vector<extent> shard_layout::places(tensor_id t, form f) const {
+    auto const& cut = *cut_of_.at({t, f.factor()});
+    extent const unit = factor_of(t, f).extent / cut.atoms;
+    std::vector<extent> counts;
+    for (extent c : cut.counts) counts.push_back(c * unit);
+    return counts;
+}
+
+HEDDLE_INLINE std::vector<std::size_t> shard_layout::shard_sizes(tensor_id t, form f) const {
+    std::vector<std::size_t> sizes;
+    for (extent c : places(t, f)) sizes.push_back(static_cast<std::size_t>(count_elements(part_shape(whole_shape(t), factor_of(t, f), c))));
+    return sizes;
+}
+
+} // namespace heddle::detail
+
+#endif

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
 #include <heddle/cost/atoms.hpp>
 #include <heddle/program/indexed_program.hpp>
 #include <heddle/program/program.hpp>
@@ -29,42 +30,10 @@ namespace heddle::detail {
 class size_ties {
 public:
     /// Segments do not matter here: a factor's copies for them are one.
-    size_ties(program const& p, std::span<atom_class const> cuts) : program_(p), indexed_(index_program(p)), refinement_(p) {
-        for (auto const& t : indexed_.tensors) {
-            first_.push_back(original_.size());
-            for (auto const& f : t.factors) original_.push_back(f.extent);
-        }
-        parent_.resize(original_.size());
-        std::iota(parent_.begin(), parent_.end(), std::size_t{0});
-        least_.assign(original_.size(), 1);
-        atoms_.assign(original_.size(), 1);
-        whole_.assign(original_.size(), false);
-        for (operator_id o = 0; o < p.operator_count(); ++o) {
-            tie_indices(o);
-            relate(o);
-        }
-        for (auto const& cut : cuts)
-            for (auto const& m : cut.members) {
-                std::size_t const place = static_cast<std::size_t>(m.factor) % indexed_.tensors[m.tensor].factors.size();
-                auto& atoms = atoms_[find(first_[m.tensor] + place)];
-                atoms = std::lcm(atoms, cut.atoms);
-            }
-    }
+    size_ties(program const& p, std::span<atom_class const> cuts);
 
     /// An extent for every index of every operator.
-    [[nodiscard]] std::vector<std::vector<extent>> small_extents() {
-        while (!choose()) {} // each time more stays whole
-        std::vector<std::vector<extent>> extents;
-        for (operator_id o = 0; o < program_.operator_count(); ++o) {
-            auto& mine = extents.emplace_back();
-            for (std::size_t i = 0; i < program_.rule(o).indices.size(); ++i) {
-                extent size = 1;
-                for (auto const& piece : pieces_of(o, i)) size *= piece.members.empty() ? piece.size : value_[find(piece.members.front())];
-                mine.push_back(size);
-            }
-        }
-        return extents;
-    }
+    [[nodiscard]] std::vector<std::vector<extent>> small_extents();
 
 private:
     struct dimension { tensor_id tensor; std::size_t number; };
@@ -82,44 +51,16 @@ private:
 
     // ---- classes of factors; a factor is numbered among all factors of all tensors
 
-    [[nodiscard]] std::size_t find(std::size_t n) const {
-        while (parent_[n] != n) n = parent_[n];
-        return n;
-    }
-    void tie(std::size_t a, std::size_t b) {
-        a = find(a);
-        b = find(b);
-        parent_[std::max(a, b)] = std::min(a, b);
-    }
-    [[nodiscard]] std::vector<std::size_t> members_of(dimension d) const {
-        std::vector<std::size_t> members;
-        auto const& factors = indexed_.tensors[d.tensor].factors;
-        for (std::size_t f = 0; f < factors.size(); ++f)
-            if (factors[f].dimension == d.number) members.push_back(first_[d.tensor] + f);
-        return members;
-    }
+    [[nodiscard]] std::size_t find(std::size_t n) const;
+    void tie(std::size_t a, std::size_t b);
+    [[nodiscard]] std::vector<std::size_t> members_of(dimension d) const;
     void keep_whole(dimension d) {
         for (auto m : members_of(d)) whole_[m] = true;
     }
-    void keep_at_least(dimension d, extent size) {
-        auto const members = members_of(d);
-        if (members.size() > 1) keep_whole(d);
-        else if (!members.empty()) least_[members[0]] = std::max(least_[members[0]], size);
-    }
+    void keep_at_least(dimension d, extent size);
     /// Factor by factor, where both have the same.
-    void tie(dimension a, dimension b) {
-        auto const left = members_of(a), right = members_of(b);
-        bool const alike = algorithm::equal(left, right, {}, [&](auto m) { return original_[m]; }, [&](auto m) { return original_[m]; });
-        for (std::size_t n = 0; alike && n < left.size(); ++n) tie(left[n], right[n]);
-        if (alike) return;
-        keep_whole(a);
-        keep_whole(b);
-    }
-    [[nodiscard]] extent size_of(dimension d) const {
-        extent size = 1;
-        for (auto m : members_of(d)) size *= value_[find(m)];
-        return size;
-    }
+    void tie(dimension a, dimension b);
+    [[nodiscard]] extent size_of(dimension d) const;
 
     // ---- what rules tie
 
@@ -134,257 +75,56 @@ private:
         look(program_.operands(o), program_.rule(o).operands);
         look(program_.results(o), program_.rule(o).results);
     }
-    [[nodiscard]] std::vector<index_piece> pieces_of(operator_id o, std::size_t index) const {
-        auto const& rule = program_.rule(o);
-        auto const& strides = refinement_.index(o, index);
-        std::vector<index_piece> pieces;
-        extent high = rule.indices[index].extent;
-        for (auto stride = strides.rbegin(); high > 1;) {
-            extent const low = stride == strides.rend() ? 1 : *stride++;
-            auto& piece = pieces.emplace_back(index_piece{high / low, {}});
-            bool whole = true;
-            for_each_place(o, index, [&](dimension d, indexed_access const& access) {
-                auto const f = find_factor(rule, access, indexed_.tensors[d.tensor].factors, 0, index, low, high, whole);
-                if (whole) piece.members.push_back(first_[d.tensor] + static_cast<std::size_t>(f));
-            });
-            if (!whole) piece.members.clear();
-            high = low;
-        }
-        return pieces;
-    }
-    void tie_indices(operator_id o) {
-        for (std::size_t i = 0; i < program_.rule(o).indices.size(); ++i)
-            for (auto const& piece : pieces_of(o, i)) {
-                for (auto m : piece.members) tie(m, piece.members.front());
-                if (piece.members.empty()) for_each_place(o, i, [&](dimension d, auto const&) { keep_whole(d); });
-            }
-    }
+    [[nodiscard]] std::vector<index_piece> pieces_of(operator_id o, std::size_t index) const;
+    void tie_indices(operator_id o);
 
     // ---- what kernels ask beside
 
-    [[nodiscard]] std::vector<extent> attribute(operator_id o, char const* name) const {
-        auto const found = program_.attributes(o).find(name);
-        return found == program_.attributes(o).end() ? std::vector<extent>{} : std::vector<extent>(found->second.begin(), found->second.end());
-    }
+    [[nodiscard]] std::vector<extent> attribute(operator_id o, char const* name) const;
     [[nodiscard]] dimension operand(operator_id o, std::size_t k, std::size_t d) const { return {program_.operands(o)[k], d}; }
     [[nodiscard]] dimension result(operator_id o, std::size_t k, std::size_t d) const { return {program_.results(o)[k], d}; }
     [[nodiscard]] std::size_t rank(operator_id o, std::size_t k) const { return program_.tensor(program_.operands(o)[k]).shape.size(); }
 
-    void relate(operator_id o) {
-        std::string_view const kind = program_.attributes(o).contains("unknown_arguments") ? std::string_view{} : program_.kind(o);
-        auto const among = [&](std::initializer_list<std::string_view> kinds) { return algorithm::find(kinds, kind) != kinds.end(); };
-        if (among({"cat", "split", "chunk"})) add_sum(o);
-        else if (kind == "append_cls_token") relations_.push_back({result(o, 0, 1), {operand(o, 0, 1)}, 1, 1});
-        else if (among({"conv1d", "conv2d", "conv3d"})) slide_weight(o);
-        else if (among({"conv_transpose1d", "conv_transpose2d", "conv_transpose3d"})) spread_weight(o);
-        else if (among({"max_pool1d", "max_pool2d", "max_pool3d", "avg_pool1d", "avg_pool2d", "avg_pool3d"})) slide_pool(o);
-        else if (among({"select", "narrow", "slice"}) || (among({"getitem", "index"}) && program_.operands(o).size() == 1)) pick(o);
-        else if (among({"roll", "flip", "cumsum", "index_add", "scatter_add", "scatter"})) tie_axes(o);
-        else if (kind == "pad") add_padding(o);
-        else if (among({"nll_loss", "cross_entropy"})) match_labels(o);
-        else if (among({"top_2_gating", "switch_gating"})) match_routes(o);
-        else if (among({"getitem", "index"}) && !attribute(o, "is_mask").empty()) keep_lone_indices(o); // as many as the mask has ones
-        else if (!takes_any_size(kind) || looks_up_values(o) || pools_with_places(o)) keep_lone_indices(o);
-        if (kind == "multi_head_attention_forward") keep_index(o, "three"); // q, k and v are packed
-        if (among({"lstm_cell", "gru_cell"})) keep_index(o, "q");
-        if (among({"lstm", "gru", "rnn_tanh", "rnn_relu"})) {
-            for (auto const* index : {"q", "d", "s"}) keep_index(o, index); // gates, directions, layers
-            tie_pair(o, "h", "k"); // hidden units, as rows and as columns of weights
-        }
-        if (kind == "one_hot" && are_made_of_floats(program_.operands(o)[0])) keep_index(o, "classes");
-        if (among({"embedding", "embedding_bag"}) && are_made_of_floats(program_.operands(o)[0])) keep_index(o, "v");
-        if (kind == "group_norm" && attribute(o, "groups") != std::vector<extent>{1}) keep_whole(operand(o, 0, 1));
-        if (among({"embedding", "embedding_bag"}) && !attribute(o, "padding_idx").empty()) keep_at_least(operand(o, 1, 0), attribute(o, "padding_idx")[0] + 1);
-    }
+    void relate(operator_id o);
 
     /// Whether kernels take blocked dimensions of any sizes: what is looked up in, reduced or resampled is as large as it is.
-    [[nodiscard]] static bool takes_any_size(std::string_view kind) {
-        constexpr auto kinds = std::to_array<std::string_view>(
-            {"adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d",
-             "interpolate", "get_cls_token", "gather", "index_select", "getitem", "index", "amax", "amin", "max", "min", "prod", "logsumexp", "var", "std", "var_mean", "std_mean", "norm"});
-        return algorithm::find(kinds, kind) != kinds.end();
-    }
+    [[nodiscard]] static bool takes_any_size(std::string_view kind);
     /// Whether it looks up in places that others compute, as they are.
-    [[nodiscard]] bool looks_up_values(operator_id o) const {
-        return algorithm::any_of(program_.operands(o) | std::views::drop(1), [&](tensor_id t) {
-            return !is_floating(program_.tensor(t).type) && program_.tensor(t).role == tensor_role::value;
-        });
-    }
+    [[nodiscard]] bool looks_up_values(operator_id o) const;
     /// Whether a second result has the windows of the first.
     [[nodiscard]] bool pools_with_places(operator_id o) const { return program_.results(o).size() > 1 && program_.kind(o).find("max_pool") != std::string::npos; }
     /// Whether integers follow from floating-point numbers, as the places of the largest do: then drawing others does not bring them into a range.
-    [[nodiscard]] bool are_made_of_floats(tensor_id t) const {
-        for (operator_id o = 0; o < program_.operator_count(); ++o)
-            if (auto const made = program_.results(o); algorithm::find(made, t) != made.end())
-                return algorithm::any_of(program_.operands(o), [&](tensor_id x) { return is_floating(program_.tensor(x).type) || are_made_of_floats(x); });
-        return false;
-    }
+    [[nodiscard]] bool are_made_of_floats(tensor_id t) const;
     /// An index of the rule, by its name, that a kernel counts on.
-    void keep_index(operator_id o, std::string_view name) {
-        auto const& indices = program_.rule(o).indices;
-        auto const found = algorithm::find(indices, name, &loop_index::name);
-        if (found == indices.end()) return keep_lone_indices(o);
-        for (auto const& piece : pieces_of(o, static_cast<std::size_t>(found - indices.begin())))
-            for (auto m : piece.members) whole_[m] = true;
-    }
+    void keep_index(operator_id o, std::string_view name);
     /// Two indices of the rule, by their names, that have one extent.
-    void tie_pair(operator_id o, std::string_view first, std::string_view second) {
-        auto const& indices = program_.rule(o).indices;
-        auto const number = [&](std::string_view name) { return static_cast<std::size_t>(algorithm::find(indices, name, &loop_index::name) - indices.begin()); };
-        if (number(first) == indices.size() || number(second) == indices.size()) return;
-        auto const left = pieces_of(o, number(first)), right = pieces_of(o, number(second));
-        bool const is_tied = algorithm::equal(left, right, [](index_piece const& a, index_piece const& b) { return a.size == b.size && !a.members.empty() && !b.members.empty(); });
-        for (std::size_t n = 0; is_tied && n < left.size(); ++n) tie(left[n].members.front(), right[n].members.front());
-        for (auto const index : {number(first), number(second)})
-            if (!is_tied) for_each_place(o, index, [&](dimension d, auto const&) { keep_whole(d); });
-    }
+    void tie_pair(operator_id o, std::string_view first, std::string_view second);
     /// A blocked index that occurs once: only the kernel knows what its extent has to do with others.
-    void keep_lone_indices(operator_id o) {
-        for (std::size_t i = 0; i < program_.rule(o).indices.size(); ++i) {
-            if (program_.rule(o).indices[i].kind != index_kind::blocked) continue;
-            std::vector<dimension> places;
-            for_each_place(o, i, [&](dimension d, auto const&) { places.push_back(d); });
-            if (places.size() == 1) keep_whole(places[0]);
-        }
-    }
-    void add_sum(operator_id o) {
-        if (attribute(o, "dim").empty()) return keep_lone_indices(o);
-        auto const d = static_cast<std::size_t>(attribute(o, "dim")[0]);
-        auto whole = program_.results(o), parts = program_.operands(o);
-        if (program_.kind(o) == "split" || program_.kind(o) == "chunk") std::swap(whole, parts);
-        auto& sum = relations_.emplace_back(relation{{whole[0], d}, {}});
-        for (auto t : parts) sum.sources.push_back({t, d});
-    }
+    void keep_lone_indices(operator_id o);
+    void add_sum(operator_id o);
     /// The least input that windows need: (output - 1) * stride + dilation * (window - 1) + 1 - 2 * padding.
-    void slide(operator_id o, std::size_t first, std::vector<extent> const& window, extent absent_stride) {
-        auto const stride = attribute(o, "stride"), padding = attribute(o, "padding"), dilation = attribute(o, "dilation");
-        for (std::size_t w = 0; w < window.size(); ++w) {
-            auto const side = [&](std::vector<extent> const& list, extent absent) { return w < list.size() ? list[w] : absent; };
-            extent const slope = side(stride, absent_stride == 0 ? window[w] : absent_stride);
-            extent const reach = side(dilation, 1) * (window[w] - 1) + 1 - 2 * side(padding, 0);
-            relations_.push_back({operand(o, 0, first + w), {result(o, 0, first + w)}, slope, reach - slope});
-        }
-    }
-    void slide_weight(operator_id o) {
-        shape const& weight = program_.tensor(program_.operands(o)[1]).shape;
-        for (std::size_t d = 2; d < weight.size(); ++d) keep_whole(operand(o, 1, d));
-        std::size_t const first = rank(o, 0) + 2 - weight.size();
-        if (program_.rule(o).operands[1][0].size() > 1) keep_whole(operand(o, 0, first - 1)); // groups are an attribute too
-        slide(o, first, {weight.begin() + 2, weight.end()}, 1);
-    }
+    void slide(operator_id o, std::size_t first, std::vector<extent> const& window, extent absent_stride);
+    void slide_weight(operator_id o);
     /// Of a transposed convolution the output follows from the input.
-    void spread_weight(operator_id o) {
-        shape const &weight = program_.tensor(program_.operands(o)[1]).shape, &input = program_.tensor(program_.operands(o)[0]).shape,
-                    &output = program_.tensor(program_.results(o)[0]).shape;
-        std::size_t const samples = rank(o, 0) + 2 - weight.size() - 1; // dimensions before the channels
-        if (program_.rule(o).operands[1][0].size() > 1) keep_whole(operand(o, 0, samples));
-        auto const stride = attribute(o, "stride");
-        for (std::size_t d = 2; d < weight.size(); ++d) {
-            keep_whole(operand(o, 1, d));
-            extent const slope = d - 2 < stride.size() ? stride[d - 2] : 1;
-            std::size_t const at = d + samples - 1;
-            relations_.push_back({result(o, 0, at), {operand(o, 0, at)}, slope, output[at] - slope * input[at]});
-        }
-    }
-    void slide_pool(operator_id o) {
-        auto const window = attribute(o, "kernel_size");
-        if (window.empty() || rank(o, 0) < window.size() || pools_with_places(o)) return keep_lone_indices(o);
-        slide(o, rank(o, 0) - window.size(), window, 0);
-    }
+    void spread_weight(operator_id o);
+    void slide_pool(operator_id o);
     /// Blocked dimensions of the first operand are the result's.
-    void tie_axes(operator_id o) {
-        auto dims = attribute(o, "dims");
-        if (dims.empty()) dims = attribute(o, "dim");
-        if (dims.empty() || looks_up_values(o)) return keep_lone_indices(o);
-        for (auto d : dims) tie(operand(o, 0, static_cast<std::size_t>(d)), result(o, 0, static_cast<std::size_t>(d)));
-    }
+    void tie_axes(operator_id o);
     /// What is added before and after; what is reflected must be there.
-    void add_padding(operator_id o) {
-        auto const pad = attribute(o, "pad");
-        if (pad.size() != 2 * rank(o, 0)) return keep_lone_indices(o);
-        for (std::size_t d = 0; d < rank(o, 0); ++d) {
-            extent const before = pad[2 * d], after = pad[2 * d + 1];
-            if (before == 0 && after == 0) continue;
-            relations_.push_back({result(o, 0, d), {operand(o, 0, d)}, 1, before + after});
-            keep_at_least(operand(o, 0, d), std::max(std::abs(before), std::abs(after)) + 1);
-        }
-    }
+    void add_padding(operator_id o);
     /// What slices pick stays there, and stays as much.
-    void pick(operator_id o) {
-        auto const start = attribute(o, "start"), step = attribute(o, "step"), count = attribute(o, "count");
-        if (count.size() != rank(o, 0)) return keep_lone_indices(o);
-        for (std::size_t d = 0; d < count.size(); ++d) {
-            if (count[d] == 0) continue;
-            if (step[d] < 1) keep_whole(operand(o, 0, d));
-            else keep_at_least(operand(o, 0, d), start[d] + (count[d] - 1) * step[d] + 1);
-        }
-        auto const& access = program_.rule(o).results[0];
-        for (std::size_t d = 0; d < access.size(); ++d)
-            if (!access[d].empty() && program_.rule(o).indices[access[d][0]].kind == index_kind::blocked) keep_whole(result(o, 0, d));
-    }
+    void pick(operator_id o);
     /// Labels of a mean are whole and have no index in common with the scores.
-    void match_labels(operator_id o) {
-        std::size_t const classes = rank(o, 0) > 1 ? 1 : 0;
-        for (std::size_t d = 0, to = 0; rank(o, 1) < rank(o, 0) && d < rank(o, 0); ++d)
-            if (d != classes) tie(operand(o, 0, d), operand(o, 1, to++));
-        if (auto const weight = attribute(o, "weight"); !weight.empty()) tie(operand(o, 0, classes), operand(o, static_cast<std::size_t>(weight[0]), 0));
-        if (auto const ignored = attribute(o, "ignore_index"); !ignored.empty()) keep_at_least(operand(o, 0, classes), ignored[0] + 1);
-    }
+    void match_labels(operator_id o);
     /// Masks of (batch, sequence, expert, slot); there may be any number of slots.
-    void match_routes(operator_id o) {
-        tie(operand(o, 0, 2), operand(o, 1, 0));
-        for (std::size_t mask = 0; mask < 2; ++mask) {
-            tie(result(o, mask, 1), operand(o, 0, 1));
-            tie(result(o, mask, 2), operand(o, 1, 1));
-            tie(result(o, mask, 3), result(o, 0, 3));
-        }
-    }
+    void match_routes(operator_id o);
 
     // ---- choosing extents
 
     /// Whether extents were found that all relations hold for; if not, what one contradicts will stay whole.
-    bool choose() {
-        constexpr extent small = 3; // a norm over two is a sign
-        for (std::size_t n = 0; n < whole_.size(); ++n) {
-            if (whole_[n]) whole_[find(n)] = true;
-            least_[find(n)] = std::max(least_[find(n)], least_[n]);
-        }
-        value_ = original_;
-        for (std::size_t n = 0; n < value_.size(); ++n) {
-            if (find(n) != n || whole_[n]) continue;
-            extent const least = std::max(least_[n], atoms_[n] > 1 ? extent{2} : small);
-            value_[n] = std::min(original_[n], (least + atoms_[n] - 1) / atoms_[n] * atoms_[n]);
-        }
-        std::vector<relation const*> owner(value_.size());
-        // What is set may be a source of others, at most once along every chain.
-        for (std::size_t pass = 0; pass <= relations_.size() + 1; ++pass) {
-            bool changed = false;
-            for (auto const& r : relations_) {
-                extent wanted = r.constant;
-                for (auto const& s : r.sources) wanted += r.slope * size_of(s);
-                if (size_of(r.target) == wanted || is_whole(r)) continue;
-                auto const members = members_of(r.target);
-                auto const c = members.size() == 1 ? find(members[0]) : 0;
-                bool const can_be_set = members.size() == 1 && !whole_[c] && atoms_[c] == 1 && (!owner[c] || owner[c] == &r) &&
-                                        wanted >= std::max(extent{2}, least_[c]) && wanted <= original_[c] && pass <= relations_.size();
-                if (!can_be_set) {
-                    keep_whole(r.target);
-                    for (auto const& s : r.sources) keep_whole(s);
-                    return false;
-                }
-                value_[c] = wanted;
-                owner[c] = &r;
-                changed = true;
-            }
-            if (!changed) return true;
-        }
-        return true;
-    }
+    bool choose();
     /// As it is in the program, so it holds.
-    [[nodiscard]] bool is_whole(relation const& r) const {
-        auto const all = [&](dimension d) { return algorithm::all_of(members_of(d), [&](auto m) { return static_cast<bool>(whole_[find(m)]); }); };
-        return all(r.target) && algorithm::all_of(r.sources, all);
-    }
+    [[nodiscard]] bool is_whole(relation const& r) const;
 
     program const& program_;
     indexed_program indexed_;
@@ -397,3 +137,332 @@ private:
 };
 
 } // namespace heddle::detail
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle::detail {
+
+HEDDLE_INLINE size_ties::size_ties(program const& p, std::span<atom_class const> cuts) : program_(p), indexed_(index_program(p)), refinement_(p) {
+    for (auto const& t : indexed_.tensors) {
+        first_.push_back(original_.size());
+        for (auto const& f : t.factors) original_.push_back(f.extent);
+    }
+    parent_.resize(original_.size());
+    std::iota(parent_.begin(), parent_.end(), std::size_t{0});
+    least_.assign(original_.size(), 1);
+    atoms_.assign(original_.size(), 1);
+    whole_.assign(original_.size(), false);
+    for (operator_id o = 0; o < p.operator_count(); ++o) {
+        tie_indices(o);
+        relate(o);
+    }
+    for (auto const& cut : cuts)
+        for (auto const& m : cut.members) {
+            std::size_t const place = static_cast<std::size_t>(m.factor) % indexed_.tensors[m.tensor].factors.size();
+            auto& atoms = atoms_[find(first_[m.tensor] + place)];
+            atoms = std::lcm(atoms, cut.atoms);
+        }
+}
+
+HEDDLE_INLINE std::vector<std::vector<extent>> size_ties::small_extents() {
+    while (!choose()) {} // each time more stays whole
+    std::vector<std::vector<extent>> extents;
+    for (operator_id o = 0; o < program_.operator_count(); ++o) {
+        auto& mine = extents.emplace_back();
+        for (std::size_t i = 0; i < program_.rule(o).indices.size(); ++i) {
+            extent size = 1;
+            for (auto const& piece : pieces_of(o, i)) size *= piece.members.empty() ? piece.size : value_[find(piece.members.front())];
+            mine.push_back(size);
+        }
+    }
+    return extents;
+}
+
+HEDDLE_INLINE std::size_t size_ties::find(std::size_t n) const {
+    while (parent_[n] != n) n = parent_[n];
+    return n;
+}
+
+HEDDLE_INLINE void size_ties::tie(std::size_t a, std::size_t b) {
+    a = find(a);
+    b = find(b);
+    parent_[std::max(a, b)] = std::min(a, b);
+}
+
+HEDDLE_INLINE std::vector<std::size_t> size_ties::members_of(dimension d) const {
+    std::vector<std::size_t> members;
+    auto const& factors = indexed_.tensors[d.tensor].factors;
+    for (std::size_t f = 0; f < factors.size(); ++f)
+        if (factors[f].dimension == d.number) members.push_back(first_[d.tensor] + f);
+    return members;
+}
+
+HEDDLE_INLINE void size_ties::keep_at_least(dimension d, extent size) {
+    auto const members = members_of(d);
+    if (members.size() > 1) keep_whole(d);
+    else if (!members.empty()) least_[members[0]] = std::max(least_[members[0]], size);
+}
+
+HEDDLE_INLINE void size_ties::tie(dimension a, dimension b) {
+    auto const left = members_of(a), right = members_of(b);
+    bool const alike = algorithm::equal(left, right, {}, [&](auto m) { return original_[m]; }, [&](auto m) { return original_[m]; });
+    for (std::size_t n = 0; alike && n < left.size(); ++n) tie(left[n], right[n]);
+    if (alike) return;
+    keep_whole(a);
+    keep_whole(b);
+}
+
+HEDDLE_INLINE extent size_ties::size_of(dimension d) const {
+    extent size = 1;
+    for (auto m : members_of(d)) size *= value_[find(m)];
+    return size;
+}
+
+HEDDLE_INLINE std::vector<size_ties::index_piece> size_ties::pieces_of(operator_id o, std::size_t index) const {
+    auto const& rule = program_.rule(o);
+    auto const& strides = refinement_.index(o, index);
+    std::vector<index_piece> pieces;
+    extent high = rule.indices[index].extent;
+    for (auto stride = strides.rbegin(); high > 1;) {
+        extent const low = stride == strides.rend() ? 1 : *stride++;
+        auto& piece = pieces.emplace_back(index_piece{high / low, {}});
+        bool whole = true;
+        for_each_place(o, index, [&](dimension d, indexed_access const& access) {
+            auto const f = find_factor(rule, access, indexed_.tensors[d.tensor].factors, 0, index, low, high, whole);
+            if (whole) piece.members.push_back(first_[d.tensor] + static_cast<std::size_t>(f));
+        });
+        if (!whole) piece.members.clear();
+        high = low;
+    }
+    return pieces;
+}
+
+HEDDLE_INLINE void size_ties::tie_indices(operator_id o) {
+    for (std::size_t i = 0; i < program_.rule(o).indices.size(); ++i)
+        for (auto const& piece : pieces_of(o, i)) {
+            for (auto m : piece.members) tie(m, piece.members.front());
+            if (piece.members.empty()) for_each_place(o, i, [&](dimension d, auto const&) { keep_whole(d); });
+        }
+}
+
+HEDDLE_INLINE std::vector<extent> size_ties::attribute(operator_id o, char const* name) const {
+    auto const found = program_.attributes(o).find(name);
+    return found == program_.attributes(o).end() ? std::vector<extent>{} : std::vector<extent>(found->second.begin(), found->second.end());
+}
+
+HEDDLE_INLINE void size_ties::relate(operator_id o) {
+    std::string_view const kind = program_.attributes(o).contains("unknown_arguments") ? std::string_view{} : program_.kind(o);
+    auto const among = [&](std::initializer_list<std::string_view> kinds) { return algorithm::find(kinds, kind) != kinds.end(); };
+    if (among({"cat", "split", "chunk"})) add_sum(o);
+    else if (kind == "append_cls_token") relations_.push_back({result(o, 0, 1), {operand(o, 0, 1)}, 1, 1});
+    else if (among({"conv1d", "conv2d", "conv3d"})) slide_weight(o);
+    else if (among({"conv_transpose1d", "conv_transpose2d", "conv_transpose3d"})) spread_weight(o);
+    else if (among({"max_pool1d", "max_pool2d", "max_pool3d", "avg_pool1d", "avg_pool2d", "avg_pool3d"})) slide_pool(o);
+    else if (among({"select", "narrow", "slice"}) || (among({"getitem", "index"}) && program_.operands(o).size() == 1)) pick(o);
+    else if (among({"roll", "flip", "cumsum", "index_add", "scatter_add", "scatter"})) tie_axes(o);
+    else if (kind == "pad") add_padding(o);
+    else if (among({"nll_loss", "cross_entropy"})) match_labels(o);
+    else if (among({"top_2_gating", "switch_gating"})) match_routes(o);
+    else if (among({"getitem", "index"}) && !attribute(o, "is_mask").empty()) keep_lone_indices(o); // as many as the mask has ones
+    else if (!takes_any_size(kind) || looks_up_values(o) || pools_with_places(o)) keep_lone_indices(o);
+    if (kind == "multi_head_attention_forward") keep_index(o, "three"); // q, k and v are packed
+    if (among({"lstm_cell", "gru_cell"})) keep_index(o, "q");
+    if (among({"lstm", "gru", "rnn_tanh", "rnn_relu"})) {
+        for (auto const* index : {"q", "d", "s"}) keep_index(o, index); // gates, directions, layers
+        tie_pair(o, "h", "k"); // hidden units, as rows and as columns of weights
+    }
+    if (kind == "one_hot" && are_made_of_floats(program_.operands(o)[0])) keep_index(o, "classes");
+    if (among({"embedding", "embedding_bag"}) && are_made_of_floats(program_.operands(o)[0])) keep_index(o, "v");
+    if (kind == "group_norm" && attribute(o, "groups") != std::vector<extent>{1}) keep_whole(operand(o, 0, 1));
+    if (among({"embedding", "embedding_bag"}) && !attribute(o, "padding_idx").empty()) keep_at_least(operand(o, 1, 0), attribute(o, "padding_idx")[0] + 1);
+}
+
+HEDDLE_INLINE bool size_ties::takes_any_size(std::string_view kind) {
+    constexpr auto kinds = std::to_array<std::string_view>(
+        {"adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d",
+         "interpolate", "get_cls_token", "gather", "index_select", "getitem", "index", "amax", "amin", "max", "min", "prod", "logsumexp", "var", "std", "var_mean", "std_mean", "norm"});
+    return algorithm::find(kinds, kind) != kinds.end();
+}
+
+HEDDLE_INLINE bool size_ties::looks_up_values(operator_id o) const {
+    return algorithm::any_of(program_.operands(o) | std::views::drop(1), [&](tensor_id t) {
+        return !is_floating(program_.tensor(t).type) && program_.tensor(t).role == tensor_role::value;
+    });
+}
+
+HEDDLE_INLINE bool size_ties::are_made_of_floats(tensor_id t) const {
+    for (operator_id o = 0; o < program_.operator_count(); ++o)
+        if (auto const made = program_.results(o); algorithm::find(made, t) != made.end())
+            return algorithm::any_of(program_.operands(o), [&](tensor_id x) { return is_floating(program_.tensor(x).type) || are_made_of_floats(x); });
+    return false;
+}
+
+HEDDLE_INLINE void size_ties::keep_index(operator_id o, std::string_view name) {
+    auto const& indices = program_.rule(o).indices;
+    auto const found = algorithm::find(indices, name, &loop_index::name);
+    if (found == indices.end()) return keep_lone_indices(o);
+    for (auto const& piece : pieces_of(o, static_cast<std::size_t>(found - indices.begin())))
+        for (auto m : piece.members) whole_[m] = true;
+}
+
+HEDDLE_INLINE void size_ties::tie_pair(operator_id o, std::string_view first, std::string_view second) {
+    auto const& indices = program_.rule(o).indices;
+    auto const number = [&](std::string_view name) { return static_cast<std::size_t>(algorithm::find(indices, name, &loop_index::name) - indices.begin()); };
+    if (number(first) == indices.size() || number(second) == indices.size()) return;
+    auto const left = pieces_of(o, number(first)), right = pieces_of(o, number(second));
+    bool const is_tied = algorithm::equal(left, right, [](index_piece const& a, index_piece const& b) { return a.size == b.size && !a.members.empty() && !b.members.empty(); });
+    for (std::size_t n = 0; is_tied && n < left.size(); ++n) tie(left[n].members.front(), right[n].members.front());
+    for (auto const index : {number(first), number(second)})
+        if (!is_tied) for_each_place(o, index, [&](dimension d, auto const&) { keep_whole(d); });
+}
+
+HEDDLE_INLINE void size_ties::keep_lone_indices(operator_id o) {
+    for (std::size_t i = 0; i < program_.rule(o).indices.size(); ++i) {
+        if (program_.rule(o).indices[i].kind != index_kind::blocked) continue;
+        std::vector<dimension> places;
+        for_each_place(o, i, [&](dimension d, auto const&) { places.push_back(d); });
+        if (places.size() == 1) keep_whole(places[0]);
+    }
+}
+
+HEDDLE_INLINE void size_ties::add_sum(operator_id o) {
+    if (attribute(o, "dim").empty()) return keep_lone_indices(o);
+    auto const d = static_cast<std::size_t>(attribute(o, "dim")[0]);
+    auto whole = program_.results(o), parts = program_.operands(o);
+    if (program_.kind(o) == "split" || program_.kind(o) == "chunk") std::swap(whole, parts);
+    auto& sum = relations_.emplace_back(relation{{whole[0], d}, {}});
+    for (auto t : parts) sum.sources.push_back({t, d});
+}
+
+HEDDLE_INLINE void size_ties::slide(operator_id o, std::size_t first, std::vector<extent> const& window, extent absent_stride) {
+    auto const stride = attribute(o, "stride"), padding = attribute(o, "padding"), dilation = attribute(o, "dilation");
+    for (std::size_t w = 0; w < window.size(); ++w) {
+        auto const side = [&](std::vector<extent> const& list, extent absent) { return w < list.size() ? list[w] : absent; };
+        extent const slope = side(stride, absent_stride == 0 ? window[w] : absent_stride);
+        extent const reach = side(dilation, 1) * (window[w] - 1) + 1 - 2 * side(padding, 0);
+        relations_.push_back({operand(o, 0, first + w), {result(o, 0, first + w)}, slope, reach - slope});
+    }
+}
+
+HEDDLE_INLINE void size_ties::slide_weight(operator_id o) {
+    shape const& weight = program_.tensor(program_.operands(o)[1]).shape;
+    for (std::size_t d = 2; d < weight.size(); ++d) keep_whole(operand(o, 1, d));
+    std::size_t const first = rank(o, 0) + 2 - weight.size();
+    if (program_.rule(o).operands[1][0].size() > 1) keep_whole(operand(o, 0, first - 1)); // groups are an attribute too
+    slide(o, first, {weight.begin() + 2, weight.end()}, 1);
+}
+
+HEDDLE_INLINE void size_ties::spread_weight(operator_id o) {
+    shape const &weight = program_.tensor(program_.operands(o)[1]).shape, &input = program_.tensor(program_.operands(o)[0]).shape,
+                &output = program_.tensor(program_.results(o)[0]).shape;
+    std::size_t const samples = rank(o, 0) + 2 - weight.size() - 1; // dimensions before the channels
+    if (program_.rule(o).operands[1][0].size() > 1) keep_whole(operand(o, 0, samples));
+    auto const stride = attribute(o, "stride");
+    for (std::size_t d = 2; d < weight.size(); ++d) {
+        keep_whole(operand(o, 1, d));
+        extent const slope = d - 2 < stride.size() ? stride[d - 2] : 1;
+        std::size_t const at = d + samples - 1;
+        relations_.push_back({result(o, 0, at), {operand(o, 0, at)}, slope, output[at] - slope * input[at]});
+    }
+}
+
+HEDDLE_INLINE void size_ties::slide_pool(operator_id o) {
+    auto const window = attribute(o, "kernel_size");
+    if (window.empty() || rank(o, 0) < window.size() || pools_with_places(o)) return keep_lone_indices(o);
+    slide(o, rank(o, 0) - window.size(), window, 0);
+}
+
+HEDDLE_INLINE void size_ties::tie_axes(operator_id o) {
+    auto dims = attribute(o, "dims");
+    if (dims.empty()) dims = attribute(o, "dim");
+    if (dims.empty() || looks_up_values(o)) return keep_lone_indices(o);
+    for (auto d : dims) tie(operand(o, 0, static_cast<std::size_t>(d)), result(o, 0, static_cast<std::size_t>(d)));
+}
+
+HEDDLE_INLINE void size_ties::add_padding(operator_id o) {
+    auto const pad = attribute(o, "pad");
+    if (pad.size() != 2 * rank(o, 0)) return keep_lone_indices(o);
+    for (std::size_t d = 0; d < rank(o, 0); ++d) {
+        extent const before = pad[2 * d], after = pad[2 * d + 1];
+        if (before == 0 && after == 0) continue;
+        relations_.push_back({result(o, 0, d), {operand(o, 0, d)}, 1, before + after});
+        keep_at_least(operand(o, 0, d), std::max(std::abs(before), std::abs(after)) + 1);
+    }
+}
+
+HEDDLE_INLINE void size_ties::pick(operator_id o) {
+    auto const start = attribute(o, "start"), step = attribute(o, "step"), count = attribute(o, "count");
+    if (count.size() != rank(o, 0)) return keep_lone_indices(o);
+    for (std::size_t d = 0; d < count.size(); ++d) {
+        if (count[d] == 0) continue;
+        if (step[d] < 1) keep_whole(operand(o, 0, d));
+        else keep_at_least(operand(o, 0, d), start[d] + (count[d] - 1) * step[d] + 1);
+    }
+    auto const& access = program_.rule(o).results[0];
+    for (std::size_t d = 0; d < access.size(); ++d)
+        if (!access[d].empty() && program_.rule(o).indices[access[d][0]].kind == index_kind::blocked) keep_whole(result(o, 0, d));
+}
+
+HEDDLE_INLINE void size_ties::match_labels(operator_id o) {
+    std::size_t const classes = rank(o, 0) > 1 ? 1 : 0;
+    for (std::size_t d = 0, to = 0; rank(o, 1) < rank(o, 0) && d < rank(o, 0); ++d)
+        if (d != classes) tie(operand(o, 0, d), operand(o, 1, to++));
+    if (auto const weight = attribute(o, "weight"); !weight.empty()) tie(operand(o, 0, classes), operand(o, static_cast<std::size_t>(weight[0]), 0));
+    if (auto const ignored = attribute(o, "ignore_index"); !ignored.empty()) keep_at_least(operand(o, 0, classes), ignored[0] + 1);
+}
+
+HEDDLE_INLINE void size_ties::match_routes(operator_id o) {
+    tie(operand(o, 0, 2), operand(o, 1, 0));
+    for (std::size_t mask = 0; mask < 2; ++mask) {
+        tie(result(o, mask, 1), operand(o, 0, 1));
+        tie(result(o, mask, 2), operand(o, 1, 1));
+        tie(result(o, mask, 3), result(o, 0, 3));
+    }
+}
+
+HEDDLE_INLINE bool size_ties::choose() {
+    constexpr extent small = 3; // a norm over two is a sign
+    for (std::size_t n = 0; n < whole_.size(); ++n) {
+        if (whole_[n]) whole_[find(n)] = true;
+        least_[find(n)] = std::max(least_[find(n)], least_[n]);
+    }
+    value_ = original_;
+    for (std::size_t n = 0; n < value_.size(); ++n) {
+        if (find(n) != n || whole_[n]) continue;
+        extent const least = std::max(least_[n], atoms_[n] > 1 ? extent{2} : small);
+        value_[n] = std::min(original_[n], (least + atoms_[n] - 1) / atoms_[n] * atoms_[n]);
+    }
+    std::vector<relation const*> owner(value_.size());
+    // What is set may be a source of others, at most once along every chain.
+    for (std::size_t pass = 0; pass <= relations_.size() + 1; ++pass) {
+        bool changed = false;
+        for (auto const& r : relations_) {
+            extent wanted = r.constant;
+            for (auto const& s : r.sources) wanted += r.slope * size_of(s);
+            if (size_of(r.target) == wanted || is_whole(r)) continue;
+            auto const members = members_of(r.target);
+            auto const c = members.size() == 1 ? find(members[0]) : 0;
+            bool const can_be_set = members.size() == 1 && !whole_[c] && atoms_[c] == 1 && (!owner[c] || owner[c] == &r) &&
+                                    wanted >= std::max(extent{2}, least_[c]) && wanted <= original_[c] && pass <= relations_.size();
+            if (!can_be_set) {
+                keep_whole(r.target);
+                for (auto const& s : r.sources) keep_whole(s);
+                return false;
+            }
+            value_[c] = wanted;
+            owner[c] = &r;
+            changed = true;
+        }
+        if (!changed) return true;
+    }
+    return true;
+}
+
+HEDDLE_INLINE bool size_ties::is_whole(relation const& r) const {
+    auto const all = [&](dimension d) { return algorithm::all_of(members_of(d), [&](auto m) { return static_cast<bool>(whole_[find(m)]); }); };
+    return all(r.target) && algorithm::all_of(r.sources, all);
+}
+
+} // namespace heddle::detail
+
+#endif

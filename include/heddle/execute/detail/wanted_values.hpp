@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
 #include <heddle/execute/detail/inverse_ranges.hpp>
 #include <heddle/program/program.hpp>
 
@@ -39,32 +40,17 @@ struct wanted_values {
     extent fan_in = 1;
 
     [[nodiscard]] bool may_be_ignored() const { return ignored && lookups == ignoring; }
-    void ignore(extent label) {
-        ignored = label;
-        ++ignoring;
-    }
+    void ignore(extent label);
     /// Of ranges that have nothing in common the first holds.
-    void restrict_to(number_range r) {
-        number_range const both = range ? *range & r : r;
-        if (!both.is_empty()) range = both;
-    }
+    void restrict_to(number_range r);
     /// What the user of a copy asks.
-    void take_over(wanted_values const& other) {
-        if (other.may_be_ignored()) ignore(*other.ignored);
-        if (other.range) restrict_to(*other.range);
-        takes_part |= other.takes_part;
-        fan_in = std::max(fan_in, other.fan_in);
-    }
+    void take_over(wanted_values const& other);
 };
 
 /// Walks the operators backwards: what is asked of a result, its operands are asked for, by the tables of inverses.
 class value_requests {
 public:
-    explicit value_requests(program const& p) : program_(p), wanted_(p.tensor_count()) {
-        for (auto o = static_cast<operator_id>(p.operator_count()); o-- > 0;) visit(o);
-        for (tensor_id t = 0; t < p.tensor_count(); ++t)
-            if (auto const ones = wanted_[t].ones; ones && p.tensor(t).role != tensor_role::value && !has_ones(t)) leave(t, has_text(*ones));
-    }
+    explicit value_requests(program const& p);
     [[nodiscard]] wanted_values const& of(tensor_id t) const { return wanted_[t]; }
     /// Whether as many elements of a source are ones as are wanted, the others zeros.
     [[nodiscard]] bool has_ones(tensor_id t) const { return wanted_[t].ones && wanted_[t].places.contains(truth_range); }
@@ -76,110 +62,28 @@ private:
     [[nodiscard]] static std::string has_text(extent ones) { return "has " + std::to_string(ones) + " ones"; }
     [[nodiscard]] static std::string text(double bound) { return std::isfinite(bound) ? std::to_string(static_cast<extent>(bound)) : bound < 0 ? "-inf" : "inf"; }
 
-    void leave(tensor_id t, std::string const& what) {
-        auto entry = "'" + program_.tensor(t).name + "' " + what;
-        if (algorithm::find(left_, entry) == left_.end()) left_.push_back(std::move(entry));
-    }
-    void ask(tensor_id t, number_range const& r) {
-        auto const type = program_.tensor(t).type;
-        bool const is_truth = type == element_type::boolean;
-        auto& places = wanted_[t].places;
-        if (r.contains(is_truth ? truth_range : number_range{})) return;
-        ++wanted_[t].lookups;
-        auto const both = is_truth ? places & r & truth_range : places & r;
-        if (is_floating(type)) leave(t, has_text(r));
-        else if (both.is_empty()) leave(t, has_text(r) + " and in [" + text(places.low) + ", " + text(places.high) + ")");
-        else places = both;
-    }
-    void ask(tensor_id t, extent ones) {
-        auto& wanted = wanted_[t].ones;
-        if (wanted && *wanted != ones) leave(t, has_text(ones) + " and " + std::to_string(*wanted) + " ones");
-        wanted = ones;
-    }
+    void leave(tensor_id t, std::string const& what);
+    void ask(tensor_id t, number_range const& r);
+    void ask(tensor_id t, extent ones);
     /// Of the operands what is asked of the results.
-    void hand_back(operator_id o) {
-        for (std::size_t j = 0; j < program_.results(o).size(); ++j)
-            for (std::size_t k = 0; k < program_.operands(o).size(); ++k) {
-                tensor_id const result = program_.results(o)[j], operand = program_.operands(o)[k];
-                auto const [places, ones] = std::pair(wanted_[result].places, wanted_[result].ones);
-                backward_step const step{program_, o, j, k};
-                if (!places.contains({})) {
-                    auto const range = inverse_of(places, step);
-                    if (range && !range->is_empty()) ask(operand, *range);
-                    else leave(result, has_text(places));
-                }
-                if (ones) {
-                    if (auto const count = inverse_count(*ones, step)) ask(operand, *count);
-                    else leave(result, has_text(*ones));
-                }
-            }
-    }
+    void hand_back(operator_id o);
 
     [[nodiscard]] std::optional<double> attribute(operator_id o, char const* name) const { return number_of(program_, o, name); }
     [[nodiscard]] wanted_values& operand(operator_id o, std::size_t k) { return wanted_[program_.operands(o)[k]]; }
     [[nodiscard]] shape const& operand_shape(operator_id o, std::size_t k) const { return program_.tensor(program_.operands(o)[k]).shape; }
 
-    void visit(operator_id o) {
-        hand_back(o);
-        auto const& kind = program_.kind(o);
-        auto const among = [&](std::initializer_list<char const*> kinds) { return algorithm::find(kinds, kind) != kinds.end(); };
-        auto const positive = [&](char const* name) {
-            if (auto const k = attribute(o, name)) operand(o, static_cast<std::size_t>(*k)).restrict_to(probability_range);
-        };
-        if (is_copy(program_, o))
-            for (std::size_t k = 0; k < program_.operands(o).size(); ++k)
-                for (auto r : program_.results(o)) operand(o, k).take_over(wanted_[r]);
-        else if (among({"embedding", "embedding_bag"})) ask(program_.operands(o)[0], below(operand_shape(o, 1)[0]));
-        else if (among({"nll_loss", "nll", "cross_entropy"})) label(o);
-        else if (among({"sqrt", "log", "rsqrt", "log1p", "log2", "log10", "reciprocal", "pow"})) operand(o, 0).restrict_to(probability_range);
-        else if (among({"gather", "index_select", "index_add", "scatter_add", "scatter", "getitem", "index"})) places(o, among({"getitem", "index"}));
-        else if (kind == "one_hot") ask(program_.operands(o)[0], below(program_.tensor(program_.results(o)[0]).shape.back()));
-        else if (kind == "binary_cross_entropy") operand(o, 0).restrict_to(probability_range);
-        else if (kind == "kl_div") operand(o, 0).restrict_to(log_probability_range);
-        if (kind == "binary_cross_entropy" || (kind == "kl_div" && attribute(o, "log_target").value_or(0) == 0)) operand(o, 1).restrict_to(probability_range);
-        else if (kind == "kl_div") operand(o, 1).restrict_to(log_probability_range);
-        if (kind == "scaled_dot_product_attention" && program_.operands(o).size() > 3) operand(o, 3).takes_part = true;
-        positive("running_var");
-        if (among({"nll_loss", "cross_entropy"})) positive("weight");
-        for (std::size_t k = 0; k < program_.operands(o).size(); ++k) count_terms(o, k);
-    }
+    void visit(operator_id o);
 
     [[nodiscard]] static number_range below(extent size) { return {0, static_cast<double>(size)}; }
 
     /// The second operand holds places of the first one's dimension; of an index perhaps counted from its end, and those after it of the next ones.
-    void places(operator_id o, bool is_index) {
-        auto const axis = attribute(o, "dim");
-        if (!axis) return;
-        auto const first = static_cast<std::size_t>(*axis), count = program_.operands(o).size();
-        if (attribute(o, "is_mask")) return ask(program_.operands(o)[1], program_.tensor(program_.results(o)[0]).shape[first]);
-        for (std::size_t k = 1; k < (is_index ? count : std::min<std::size_t>(count, 2)); ++k) {
-            auto const all = below(operand_shape(o, 0)[first + k - 1]);
-            ask(program_.operands(o)[k], is_index ? number_range{-all.high, all.high} : all);
-        }
-    }
+    void places(operator_id o, bool is_index);
 
-    void label(operator_id o) {
-        auto const &scores = operand_shape(o, 0), &target = operand_shape(o, 1);
-        if (target.size() >= scores.size()) return; // probabilities
-        ask(program_.operands(o)[1], below(scores[scores.size() > 1 ? 1 : 0]));
-        if (auto const ignored = attribute(o, "ignore_index")) operand(o, 1).ignore(static_cast<extent>(*ignored));
-    }
+    void label(operator_id o);
 
     /// A result adds up over indices that it has not. A rule names indices of an operator's inside too (heads): there are no more
     /// terms than the dimensions of a weight but the first make.
-    void count_terms(operator_id o, std::size_t k) {
-        auto const& rule = program_.rule(o);
-        if (algorithm::find(program_.work(o).sparse_operands, k) != program_.work(o).sparse_operands.end()) return;
-        auto const has = [](indexed_access const& access, std::uint16_t i) {
-            return algorithm::any_of(access, [&](auto const& dimension) { return algorithm::find(dimension, i) != dimension.end(); });
-        };
-        extent terms = 1, rest = 1;
-        for (std::uint16_t i = 0; i < rule.indices.size(); ++i)
-            if (has(rule.operands[k], i) && algorithm::none_of(rule.results, [&](auto const& access) { return has(access, i); })) terms *= rule.indices[i].extent;
-        shape const& dims = operand_shape(o, k);
-        for (std::size_t d = 1; d < dims.size(); ++d) rest *= dims[d];
-        operand(o, k).fan_in = std::max(operand(o, k).fan_in, std::min(terms, rest));
-    }
+    void count_terms(operator_id o, std::size_t k);
 
     program const& program_;
     std::vector<wanted_values> wanted_;
@@ -187,3 +91,132 @@ private:
 };
 
 } // namespace heddle::detail
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle::detail {
+
+HEDDLE_INLINE void wanted_values::ignore(extent label) {
+    ignored = label;
+    ++ignoring;
+}
+
+HEDDLE_INLINE void wanted_values::restrict_to(number_range r) {
+    number_range const both = range ? *range & r : r;
+    if (!both.is_empty()) range = both;
+}
+
+HEDDLE_INLINE void wanted_values::take_over(wanted_values const& other) {
+    if (other.may_be_ignored()) ignore(*other.ignored);
+    if (other.range) restrict_to(*other.range);
+    takes_part |= other.takes_part;
+    fan_in = std::max(fan_in, other.fan_in);
+}
+
+HEDDLE_INLINE value_requests::value_requests(program const& p) : program_(p), wanted_(p.tensor_count()) {
+    for (auto o = static_cast<operator_id>(p.operator_count()); o-- > 0;) visit(o);
+    for (tensor_id t = 0; t < p.tensor_count(); ++t)
+        if (auto const ones = wanted_[t].ones; ones && p.tensor(t).role != tensor_role::value && !has_ones(t)) leave(t, has_text(*ones));
+}
+
+HEDDLE_INLINE void value_requests::leave(tensor_id t, std::string const& what) {
+    auto entry = "'" + program_.tensor(t).name + "' " + what;
+    if (algorithm::find(left_, entry) == left_.end()) left_.push_back(std::move(entry));
+}
+
+HEDDLE_INLINE void value_requests::ask(tensor_id t, number_range const& r) {
+    auto const type = program_.tensor(t).type;
+    bool const is_truth = type == element_type::boolean;
+    auto& places = wanted_[t].places;
+    if (r.contains(is_truth ? truth_range : number_range{})) return;
+    ++wanted_[t].lookups;
+    auto const both = is_truth ? places & r & truth_range : places & r;
+    if (is_floating(type)) leave(t, has_text(r));
+    else if (both.is_empty()) leave(t, has_text(r) + " and in [" + text(places.low) + ", " + text(places.high) + ")");
+    else places = both;
+}
+
+HEDDLE_INLINE void value_requests::ask(tensor_id t, extent ones) {
+    auto& wanted = wanted_[t].ones;
+    if (wanted && *wanted != ones) leave(t, has_text(ones) + " and " + std::to_string(*wanted) + " ones");
+    wanted = ones;
+}
+
+HEDDLE_INLINE void value_requests::hand_back(operator_id o) {
+    for (std::size_t j = 0; j < program_.results(o).size(); ++j)
+        for (std::size_t k = 0; k < program_.operands(o).size(); ++k) {
+            tensor_id const result = program_.results(o)[j], operand = program_.operands(o)[k];
+            auto const [places, ones] = std::pair(wanted_[result].places, wanted_[result].ones);
+            backward_step const step{program_, o, j, k};
+            if (!places.contains({})) {
+                auto const range = inverse_of(places, step);
+                if (range && !range->is_empty()) ask(operand, *range);
+                else leave(result, has_text(places));
+            }
+            if (ones) {
+                if (auto const count = inverse_count(*ones, step)) ask(operand, *count);
+                else leave(result, has_text(*ones));
+            }
+        }
+}
+
+HEDDLE_INLINE void value_requests::visit(operator_id o) {
+    hand_back(o);
+    auto const& kind = program_.kind(o);
+    auto const among = [&](std::initializer_list<char const*> kinds) { return algorithm::find(kinds, kind) != kinds.end(); };
+    auto const positive = [&](char const* name) {
+        if (auto const k = attribute(o, name)) operand(o, static_cast<std::size_t>(*k)).restrict_to(probability_range);
+    };
+    if (is_copy(program_, o))
+        for (std::size_t k = 0; k < program_.operands(o).size(); ++k)
+            for (auto r : program_.results(o)) operand(o, k).take_over(wanted_[r]);
+    else if (among({"embedding", "embedding_bag"})) ask(program_.operands(o)[0], below(operand_shape(o, 1)[0]));
+    else if (among({"nll_loss", "nll", "cross_entropy"})) label(o);
+    else if (among({"sqrt", "log", "rsqrt", "log1p", "log2", "log10", "reciprocal", "pow"})) operand(o, 0).restrict_to(probability_range);
+    else if (among({"gather", "index_select", "index_add", "scatter_add", "scatter", "getitem", "index"})) places(o, among({"getitem", "index"}));
+    else if (kind == "one_hot") ask(program_.operands(o)[0], below(program_.tensor(program_.results(o)[0]).shape.back()));
+    else if (kind == "binary_cross_entropy") operand(o, 0).restrict_to(probability_range);
+    else if (kind == "kl_div") operand(o, 0).restrict_to(log_probability_range);
+    if (kind == "binary_cross_entropy" || (kind == "kl_div" && attribute(o, "log_target").value_or(0) == 0)) operand(o, 1).restrict_to(probability_range);
+    else if (kind == "kl_div") operand(o, 1).restrict_to(log_probability_range);
+    if (kind == "scaled_dot_product_attention" && program_.operands(o).size() > 3) operand(o, 3).takes_part = true;
+    positive("running_var");
+    if (among({"nll_loss", "cross_entropy"})) positive("weight");
+    for (std::size_t k = 0; k < program_.operands(o).size(); ++k) count_terms(o, k);
+}
+
+HEDDLE_INLINE void value_requests::places(operator_id o, bool is_index) {
+    auto const axis = attribute(o, "dim");
+    if (!axis) return;
+    auto const first = static_cast<std::size_t>(*axis), count = program_.operands(o).size();
+    if (attribute(o, "is_mask")) return ask(program_.operands(o)[1], program_.tensor(program_.results(o)[0]).shape[first]);
+    for (std::size_t k = 1; k < (is_index ? count : std::min<std::size_t>(count, 2)); ++k) {
+        auto const all = below(operand_shape(o, 0)[first + k - 1]);
+        ask(program_.operands(o)[k], is_index ? number_range{-all.high, all.high} : all);
+    }
+}
+
+HEDDLE_INLINE void value_requests::label(operator_id o) {
+    auto const &scores = operand_shape(o, 0), &target = operand_shape(o, 1);
+    if (target.size() >= scores.size()) return; // probabilities
+    ask(program_.operands(o)[1], below(scores[scores.size() > 1 ? 1 : 0]));
+    if (auto const ignored = attribute(o, "ignore_index")) operand(o, 1).ignore(static_cast<extent>(*ignored));
+}
+
+HEDDLE_INLINE void value_requests::count_terms(operator_id o, std::size_t k) {
+    auto const& rule = program_.rule(o);
+    if (algorithm::find(program_.work(o).sparse_operands, k) != program_.work(o).sparse_operands.end()) return;
+    auto const has = [](indexed_access const& access, std::uint16_t i) {
+        return algorithm::any_of(access, [&](auto const& dimension) { return algorithm::find(dimension, i) != dimension.end(); });
+    };
+    extent terms = 1, rest = 1;
+    for (std::uint16_t i = 0; i < rule.indices.size(); ++i)
+        if (has(rule.operands[k], i) && algorithm::none_of(rule.results, [&](auto const& access) { return has(access, i); })) terms *= rule.indices[i].extent;
+    shape const& dims = operand_shape(o, k);
+    for (std::size_t d = 1; d < dims.size(); ++d) rest *= dims[d];
+    operand(o, k).fan_in = std::max(operand(o, k).fan_in, std::min(terms, rest));
+}
+
+} // namespace heddle::detail
+
+#endif

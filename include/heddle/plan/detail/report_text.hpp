@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
 #include <heddle/base/printable.hpp>
 #include <heddle/search/result.hpp>
 
@@ -25,36 +26,17 @@ namespace heddle::detail {
 inline constexpr std::size_t report_width = 100;
 
 /// `decimals` digits after the point, in no locale; exponents where that would not be readable.
-inline std::string fixed(double value, int decimals) {
-    std::array<char, 64> buffer{};
-    bool const readable = std::abs(value) < 1e15;
-    auto const end = readable ? std::to_chars(buffer.data(), buffer.data() + buffer.size(), value, std::chars_format::fixed, decimals).ptr
-                              : std::to_chars(buffer.data(), buffer.data() + buffer.size(), value, std::chars_format::general, 6).ptr;
-    std::string text(buffer.data(), end);
-    if (text.starts_with('-') && text.find_first_not_of("-0.") == std::string::npos) text.erase(0, 1);
-    return text;
-}
+std::string fixed(double value, int decimals);
 
 /// Decimals that leave six significant digits.
-inline int decimals_for(double value) {
-    if (!std::isfinite(value) || value <= 0) return 6;
-    return std::clamp(5 - static_cast<int>(std::floor(std::log10(value))), 0, 12);
-}
+int decimals_for(double value);
 
 inline std::size_t width_of(std::string_view text) {
     return static_cast<std::size_t>(algorithm::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
 }
 
 /// One line of at most `width` characters: the end stays, since names differ there.
-inline std::string clip(std::string text, std::size_t width) {
-    text = printable(text, text.size());
-    std::size_t const size = width_of(text);
-    if (size <= width) return text;
-    std::size_t begin = 0;
-    for (std::size_t left = size - width + 2; begin < text.size(); ++begin)
-        if ((static_cast<unsigned char>(text[begin]) & 0xc0) != 0x80 && left-- == 0) break;
-    return ".." + text.substr(begin);
-}
+std::string clip(std::string text, std::size_t width);
 
 /// Rows of cells in aligned columns.
 class text_columns {
@@ -65,27 +47,7 @@ public:
     void add(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
 
     /// Cells of column `flexible` are clipped so that lines fit.
-    [[nodiscard]] std::string print(std::size_t indent, std::size_t flexible) const {
-        std::vector<std::size_t> widths(alignment_.size());
-        for (auto const& row : rows_)
-            for (std::size_t k = 0; k < row.size(); ++k) widths[k] = std::max(widths[k], width_of(row[k]));
-        std::size_t total = indent + 2 * (widths.size() - 1);
-        for (auto w : widths) total += w;
-        if (total > report_width) widths[flexible] -= std::min(widths[flexible] - std::min<std::size_t>(widths[flexible], 8), total - report_width);
-        std::string text;
-        for (auto const& row : rows_) {
-            std::string line(indent, ' ');
-            for (std::size_t k = 0; k < row.size(); ++k) {
-                std::string const cell = clip(row[k], widths[k]);
-                std::string const fill(widths[k] - width_of(cell), ' ');
-                line += alignment_[k] == 'r' ? fill + cell : cell + fill;
-                line += "  ";
-            }
-            line.erase(line.find_last_not_of(' ') + 1);
-            text += line + '\n';
-        }
-        return text;
-    }
+    [[nodiscard]] std::string print(std::size_t indent, std::size_t flexible) const;
 
 private:
     std::string alignment_;
@@ -93,7 +55,77 @@ private:
 };
 
 /// Appends a label and text broken at spaces, later lines under the first.
-inline void add_paragraph(std::string& text, std::string const& label, std::string_view words) {
+void add_paragraph(std::string& text, std::string const& label, std::string_view words);
+
+/// `7 devices`.
+inline std::string count(std::size_t n, std::string const& what) { return std::to_string(n) + ' ' + what + (n == 1 ? "" : "s"); }
+
+/// `1.25 times the plan`.
+std::string times_text(double seconds, double cost);
+
+/// Seconds by the name of a strategy, beside those of a plan; none where memory forbids it.
+std::string baseline_table(std::map<std::string, std::optional<double>> const& baselines, double cost, int decimals);
+
+/// `among` what, if that is known.
+inline std::string among(std::string const& space) { return space.empty() ? "" : " among " + space; }
+
+/// `optimal among one-axis programs`; `limit (time)`; `limit (time; nothing found)`.
+std::string status_text(search::status status, search::limit_kind which, bool exists, std::string const& space);
+
+} // namespace heddle::detail
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle::detail {
+
+HEDDLE_INLINE std::string fixed(double value, int decimals) {
+    std::array<char, 64> buffer{};
+    bool const readable = std::abs(value) < 1e15;
+    auto const end = readable ? std::to_chars(buffer.data(), buffer.data() + buffer.size(), value, std::chars_format::fixed, decimals).ptr
+                              : std::to_chars(buffer.data(), buffer.data() + buffer.size(), value, std::chars_format::general, 6).ptr;
+    std::string text(buffer.data(), end);
+    if (text.starts_with('-') && text.find_first_not_of("-0.") == std::string::npos) text.erase(0, 1);
+    return text;
+}
+
+HEDDLE_INLINE int decimals_for(double value) {
+    if (!std::isfinite(value) || value <= 0) return 6;
+    return std::clamp(5 - static_cast<int>(std::floor(std::log10(value))), 0, 12);
+}
+
+HEDDLE_INLINE std::string clip(std::string text, std::size_t width) {
+    text = printable(text, text.size());
+    std::size_t const size = width_of(text);
+    if (size <= width) return text;
+    std::size_t begin = 0;
+    for (std::size_t left = size - width + 2; begin < text.size(); ++begin)
+        if ((static_cast<unsigned char>(text[begin]) & 0xc0) != 0x80 && left-- == 0) break;
+    return ".." + text.substr(begin);
+}
+
+HEDDLE_INLINE std::string text_columns::print(std::size_t indent, std::size_t flexible) const {
+    std::vector<std::size_t> widths(alignment_.size());
+    for (auto const& row : rows_)
+        for (std::size_t k = 0; k < row.size(); ++k) widths[k] = std::max(widths[k], width_of(row[k]));
+    std::size_t total = indent + 2 * (widths.size() - 1);
+    for (auto w : widths) total += w;
+    if (total > report_width) widths[flexible] -= std::min(widths[flexible] - std::min<std::size_t>(widths[flexible], 8), total - report_width);
+    std::string text;
+    for (auto const& row : rows_) {
+        std::string line(indent, ' ');
+        for (std::size_t k = 0; k < row.size(); ++k) {
+            std::string const cell = clip(row[k], widths[k]);
+            std::string const fill(widths[k] - width_of(cell), ' ');
+            line += alignment_[k] == 'r' ? fill + cell : cell + fill;
+            line += "  ";
+        }
+        line.erase(line.find_last_not_of(' ') + 1);
+        text += line + '\n';
+    }
+    return text;
+}
+
+HEDDLE_INLINE void add_paragraph(std::string& text, std::string const& label, std::string_view words) {
     std::string line = label;
     std::size_t const indent = label.size();
     bool empty = true;
@@ -114,18 +146,13 @@ inline void add_paragraph(std::string& text, std::string const& label, std::stri
     text += line + '\n';
 }
 
-/// `7 devices`.
-inline std::string count(std::size_t n, std::string const& what) { return std::to_string(n) + ' ' + what + (n == 1 ? "" : "s"); }
-
-/// `1.25 times the plan`.
-inline std::string times_text(double seconds, double cost) {
+HEDDLE_INLINE std::string times_text(double seconds, double cost) {
     double const times = seconds / cost;
     if (!(cost > 0) || std::isnan(times)) return "";
     return (std::isfinite(times) ? fixed(times, 2) : "more than " + fixed(std::numeric_limits<double>::max(), 2)) + " times the plan";
 }
 
-/// Seconds by the name of a strategy, beside those of a plan; none where memory forbids it.
-inline std::string baseline_table(std::map<std::string, std::optional<double>> const& baselines, double cost, int decimals) {
+HEDDLE_INLINE std::string baseline_table(std::map<std::string, std::optional<double>> const& baselines, double cost, int decimals) {
     text_columns table("lrl");
     table.add({"", "seconds", ""});
     for (auto const& [name, seconds] : baselines) {
@@ -135,14 +162,12 @@ inline std::string baseline_table(std::map<std::string, std::optional<double>> c
     return table.print(2, 0);
 }
 
-/// `among` what, if that is known.
-inline std::string among(std::string const& space) { return space.empty() ? "" : " among " + space; }
-
-/// `optimal among one-axis programs`; `limit (time)`; `limit (time; nothing found)`.
-inline std::string status_text(search::status status, search::limit_kind which, bool exists, std::string const& space) {
+HEDDLE_INLINE std::string status_text(search::status status, search::limit_kind which, bool exists, std::string const& space) {
     std::string text = search::name(status);
     if (status == search::status::limit) text += std::string(" (") + search::name(which) + (exists ? ")" : "; nothing found)");
     return text + among(space);
 }
 
 } // namespace heddle::detail
+
+#endif

@@ -3,6 +3,7 @@
 /// @brief Cuts a row of items into consecutive parts: least weighted sum of the largest part and all parts.
 #pragma once
 
+#include <heddle/base/definitions.hpp>
 #include <heddle/search/partition/partition_problem.hpp>
 
 #include <algorithm>
@@ -30,71 +31,10 @@ private:
         ticks largest = 0, rest = 0;
     };
 
-    void descend() {
-        auto const weight = problem_.largest_weight;
-        proven_ = -infinite;
-        auto const widest = evaluate(infinite / 4);
-        if (!widest.feasible) return;
-        proven_ = widest.rest;
-        // The rest never grows with the threshold, so bisection for the least threshold meets good partitions on its way.
-        ticks least = -1; // no partition's largest part is as small as this
-        for (ticks most = widest.largest; weight > 0 && weight * (most - least) > (best_ >> 20) && most - least > 1;) {
-            if (is_stopped()) return;
-            auto const middle = evaluate(least + (most - least) / 2);
-            if (middle.feasible) most = middle.largest;
-            else least += (most - least) / 2;
-            proven_ = widest.rest + weight * (least + 1);
-        }
-        // Having minimised the rest at a threshold, no partition below it costs less than weight * its largest + rest.
-        for (auto at = widest; weight > 0 && best_ >= at.rest;) {
-            auto const threshold = std::min(at.largest - 1, (best_ - at.rest) / weight);
-            if (threshold <= least) return;
-            proven_ = at.rest + weight * (least + 1);
-            if (is_stopped()) return;
-            at = evaluate(threshold);
-            if (!at.feasible) return;
-        }
-    }
+    void descend();
 
     /// Least cost without the largest part's weight where no part is above the threshold.
-    outcome evaluate(ticks threshold) {
-        ++result_.statistics.thresholds;
-        if (!bound_starts(threshold)) return {};
-        // The next part begins in [first, last]; rest_ is the least cost from there on.
-        std::size_t first = items_, last = items_;
-        rest_[items_] = 0;
-        for (std::size_t p = parts_; p-- > 0;) {
-            auto const& before = this->before(p);
-            std::size_t const last_start = std::min(last_start_[p], last - 1);
-            std::size_t new_first = last_start + 1;
-            ends_.reset(first, last);
-            auto const through = [&](std::size_t end) { return rest_[end] == infinite ? infinite : before[end] + cut_cost(p, end) + rest_[end]; };
-            for (std::size_t start = last_start + 1; start-- > p;) {
-                if (!ends_.move_to(start, latest_end(p, start), before, -1, threshold, through)) break;
-                new_first = start;
-                rest_before_[start] = ends_.empty() ? infinite : ends_.best().through - before[start];
-                best_end_[p * (items_ + 1) + start] = ends_.empty() ? 0 : ends_.best().end;
-                ++result_.statistics.cells;
-            }
-            std::swap(rest_, rest_before_);
-            first = new_first;
-            last = last_start;
-            if (first > last) return {};
-        }
-        if (first > 0 || rest_[0] == infinite) return {};
-        outcome found{true, 0, rest_[0]};
-        for (std::size_t p = 0, start = 0; p < parts_; ++p) {
-            auto const end = best_end_[p * (items_ + 1) + start];
-            found.largest = std::max(found.largest, before(p)[end] - before(p)[start]);
-            cuts_[p + 1] = start = end;
-        }
-        ticks const cost = problem_.largest_weight * found.largest + found.rest;
-        if (cost < best_ || (cost == best_ && !result_.cuts.empty() && cuts_ < result_.cuts)) {
-            best_ = cost;
-            result_.cuts = cuts_;
-        }
-        return found;
-    }
+    outcome evaluate(ticks threshold);
 
     std::vector<std::size_t> best_end_;
     std::vector<ticks> rest_, rest_before_;
@@ -121,3 +61,76 @@ private:
 }
 
 } // namespace heddle::search
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle::search::detail {
+
+HEDDLE_INLINE void partition_run::descend() {
+    auto const weight = problem_.largest_weight;
+    proven_ = -infinite;
+    auto const widest = evaluate(infinite / 4);
+    if (!widest.feasible) return;
+    proven_ = widest.rest;
+    // The rest never grows with the threshold, so bisection for the least threshold meets good partitions on its way.
+    ticks least = -1; // no partition's largest part is as small as this
+    for (ticks most = widest.largest; weight > 0 && weight * (most - least) > (best_ >> 20) && most - least > 1;) {
+        if (is_stopped()) return;
+        auto const middle = evaluate(least + (most - least) / 2);
+        if (middle.feasible) most = middle.largest;
+        else least += (most - least) / 2;
+        proven_ = widest.rest + weight * (least + 1);
+    }
+    // Having minimised the rest at a threshold, no partition below it costs less than weight * its largest + rest.
+    for (auto at = widest; weight > 0 && best_ >= at.rest;) {
+        auto const threshold = std::min(at.largest - 1, (best_ - at.rest) / weight);
+        if (threshold <= least) return;
+        proven_ = at.rest + weight * (least + 1);
+        if (is_stopped()) return;
+        at = evaluate(threshold);
+        if (!at.feasible) return;
+    }
+}
+
+HEDDLE_INLINE partition_run::outcome partition_run::evaluate(ticks threshold) {
+    ++result_.statistics.thresholds;
+    if (!bound_starts(threshold)) return {};
+    // The next part begins in [first, last]; rest_ is the least cost from there on.
+    std::size_t first = items_, last = items_;
+    rest_[items_] = 0;
+    for (std::size_t p = parts_; p-- > 0;) {
+        auto const& before = this->before(p);
+        std::size_t const last_start = std::min(last_start_[p], last - 1);
+        std::size_t new_first = last_start + 1;
+        ends_.reset(first, last);
+        auto const through = [&](std::size_t end) { return rest_[end] == infinite ? infinite : before[end] + cut_cost(p, end) + rest_[end]; };
+        for (std::size_t start = last_start + 1; start-- > p;) {
+            if (!ends_.move_to(start, latest_end(p, start), before, -1, threshold, through)) break;
+            new_first = start;
+            rest_before_[start] = ends_.empty() ? infinite : ends_.best().through - before[start];
+            best_end_[p * (items_ + 1) + start] = ends_.empty() ? 0 : ends_.best().end;
+            ++result_.statistics.cells;
+        }
+        std::swap(rest_, rest_before_);
+        first = new_first;
+        last = last_start;
+        if (first > last) return {};
+    }
+    if (first > 0 || rest_[0] == infinite) return {};
+    outcome found{true, 0, rest_[0]};
+    for (std::size_t p = 0, start = 0; p < parts_; ++p) {
+        auto const end = best_end_[p * (items_ + 1) + start];
+        found.largest = std::max(found.largest, before(p)[end] - before(p)[start]);
+        cuts_[p + 1] = start = end;
+    }
+    ticks const cost = problem_.largest_weight * found.largest + found.rest;
+    if (cost < best_ || (cost == best_ && !result_.cuts.empty() && cuts_ < result_.cuts)) {
+        best_ = cost;
+        result_.cuts = cuts_;
+    }
+    return found;
+}
+
+} // namespace heddle::search::detail
+
+#endif

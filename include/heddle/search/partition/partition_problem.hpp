@@ -3,6 +3,7 @@
 /// @brief Rows of items to be cut into consecutive parts: the problem, and its numbers in exact form.
 #pragma once
 
+#include <heddle/base/definitions.hpp>
 #include <heddle/search/budget.hpp>
 #include <heddle/search/outcome.hpp>
 
@@ -52,12 +53,7 @@ struct partition_statistics {
     std::size_t thresholds = 0, cells = 0;
     double seconds = 0;
 
-    partition_statistics& operator+=(partition_statistics const& other) {
-        thresholds += other.thresholds;
-        cells += other.cells;
-        seconds += other.seconds;
-        return *this;
-    }
+    partition_statistics& operator+=(partition_statistics const& other);
 };
 
 struct partition_result : outcome<> {
@@ -77,32 +73,7 @@ protected:
     static constexpr ticks infinite = std::numeric_limits<ticks>::max();
 
     /// No part's size counts more than `most_weight` times.
-    partition_in_ticks(partition_problem const& p, partition_options const& o, std::int64_t most_weight)
-        : problem_(p), options_(o), items_(p.item_count()), parts_(p.part_count()), last_start_(parts_ + 1), cuts_(parts_ + 1) {
-        double size = 0, cost = 0;
-        for (std::size_t i = 0; i < items_; ++i) {
-            double most = 0;
-            for (auto const& row : p.sizes) most = std::max(most, row[i]);
-            size += most;
-        }
-        for (auto const& row : p.cut_costs) {
-            double most = 0;
-            for (double c : row) most = std::max(most, std::abs(c));
-            cost += most;
-        }
-        int exponent = 0;
-        std::frexp(size * static_cast<double>(most_weight) + cost, &exponent);
-        ticks_per_unit_ = std::ldexp(1.0, std::min(60 - exponent, 1000));
-        for (auto const& row : p.sizes) {
-            auto& sums = before_.emplace_back(1, 0);
-            for (double x : row) sums.push_back(sums.back() + in_ticks(x));
-        }
-        for (auto const& row : p.cut_costs) {
-            auto& costs = cut_costs_.emplace_back();
-            for (double x : row) costs.push_back(in_ticks(x));
-        }
-        if (o.cutoff * ticks_per_unit_ < 0x1p61) best_ = in_ticks(o.cutoff);
-    }
+    partition_in_ticks(partition_problem const& p, partition_options const& o, std::int64_t most_weight);
 
     /// The possible ends of one part that begins at a falling start. The sizes they give lie in (above, upto], so that
     /// both ends of the window fall too. Its front is the cheapest end, of equals the first.
@@ -115,12 +86,7 @@ protected:
         explicit end_window(std::size_t size = 0) : open_(size) {}
 
         /// For a new part, which ends in [first, last].
-        void reset(std::size_t first, std::size_t last) {
-            front_ = back_ = 0;
-            first_ = first;
-            pushed_ = last + 1;
-            last_ = last;
-        }
+        void reset(std::size_t first, std::size_t last);
         /// `through(end)` is the cost of an end but for what depends on the start; infinite: no end. False where this
         /// and every smaller start is too far from the first end.
         template <class Through>
@@ -160,16 +126,7 @@ protected:
     }
 
     /// Fills `last_start_`; whether the parts may reach the end of the row, no part above the threshold.
-    bool bound_starts(ticks threshold) {
-        for (std::size_t p = 0; p < parts_; ++p) {
-            auto const start = last_start_[p];
-            auto const from = before(p).begin() + static_cast<std::ptrdiff_t>(start);
-            auto const fitting = static_cast<std::size_t>(std::upper_bound(from, before(p).end(), *from + threshold) - from) - 1;
-            last_start_[p + 1] = std::min({start + fitting, latest_end(p, start), items_ - (parts_ - 1 - p)});
-            if (last_start_[p + 1] <= p) return false; // some part would be empty
-        }
-        return last_start_[parts_] == items_;
-    }
+    bool bound_starts(ticks threshold);
 
     bool is_stopped() { return budget_.is_spent(result_.statistics.cells); }
 
@@ -210,3 +167,67 @@ private:
 
 } // namespace detail
 } // namespace heddle::search
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle::search {
+
+HEDDLE_INLINE partition_statistics& partition_statistics::operator+=(partition_statistics const& other) {
+    thresholds += other.thresholds;
+    cells += other.cells;
+    seconds += other.seconds;
+    return *this;
+}
+
+} // namespace heddle::search
+
+namespace heddle::search::detail {
+
+HEDDLE_INLINE partition_in_ticks::partition_in_ticks(partition_problem const& p, partition_options const& o, std::int64_t most_weight)
+    : problem_(p), options_(o), items_(p.item_count()), parts_(p.part_count()), last_start_(parts_ + 1), cuts_(parts_ + 1) {
+    double size = 0, cost = 0;
+    for (std::size_t i = 0; i < items_; ++i) {
+        double most = 0;
+        for (auto const& row : p.sizes) most = std::max(most, row[i]);
+        size += most;
+    }
+    for (auto const& row : p.cut_costs) {
+        double most = 0;
+        for (double c : row) most = std::max(most, std::abs(c));
+        cost += most;
+    }
+    int exponent = 0;
+    std::frexp(size * static_cast<double>(most_weight) + cost, &exponent);
+    ticks_per_unit_ = std::ldexp(1.0, std::min(60 - exponent, 1000));
+    for (auto const& row : p.sizes) {
+        auto& sums = before_.emplace_back(1, 0);
+        for (double x : row) sums.push_back(sums.back() + in_ticks(x));
+    }
+    for (auto const& row : p.cut_costs) {
+        auto& costs = cut_costs_.emplace_back();
+        for (double x : row) costs.push_back(in_ticks(x));
+    }
+    if (o.cutoff * ticks_per_unit_ < 0x1p61) best_ = in_ticks(o.cutoff);
+}
+
+HEDDLE_INLINE void partition_in_ticks::end_window::reset(std::size_t first, std::size_t last) {
+    front_ = back_ = 0;
+    first_ = first;
+    pushed_ = last + 1;
+    last_ = last;
+}
+
+HEDDLE_INLINE bool partition_in_ticks::bound_starts(ticks threshold) {
+    for (std::size_t p = 0; p < parts_; ++p) {
+        auto const start = last_start_[p];
+        auto const from = before(p).begin() + static_cast<std::ptrdiff_t>(start);
+        auto const fitting = static_cast<std::size_t>(std::upper_bound(from, before(p).end(), *from + threshold) - from) - 1;
+        last_start_[p + 1] = std::min({start + fitting, latest_end(p, start), items_ - (parts_ - 1 - p)});
+        if (last_start_[p + 1] <= p) return false; // some part would be empty
+    }
+    return last_start_[parts_] == items_;
+}
+
+} // namespace heddle::search::detail
+
+#endif

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
 #include <heddle/search/properties/landmark_cuts.hpp>
 #include <heddle/search/properties/property_set.hpp>
 #include <heddle/search/properties/stubborn_set.hpp>
@@ -70,23 +71,9 @@ public:
         return algorithm::all_of(relaxations_, [](auto const& cuts) { return cuts.is_tight(); });
     }
 
-    [[nodiscard]] memory start() const {
-        memory m{property_set(count_), {}};
-        for (auto const& cuts : relaxations_) m.rests.push_back(cuts.total);
-        return m;
-    }
-    void follow(memory& m, property_task::action a) const {
-        for (std::size_t n = 0; n < relaxations_.size(); ++n)
-            for (auto cut : relaxations_[n].cuts_of[a]) {
-                if (m.met.contains(first_[n] + cut)) continue;
-                m.met.insert(first_[n] + cut);
-                m.rests[n] -= relaxations_[n].weights[cut];
-            }
-    }
-    [[nodiscard]] std::span<property_task::action const> landmark(memory const& m) const {
-        auto const cut = m.met.first_missing();
-        return cut < relaxations_.front().weights.size() ? relaxations_.front().actions[cut] : std::span<property_task::action const>{};
-    }
+    [[nodiscard]] memory start() const;
+    void follow(memory& m, property_task::action a) const;
+    [[nodiscard]] std::span<property_task::action const> landmark(memory const& m) const;
     [[nodiscard]] std::size_t bytes(memory const& m) const { return m.met.words().size_bytes(); }
     [[nodiscard]] bool prefers(property_task::action a) const { return relaxations_.front().on_way[a] != 0; }
     template <class Accumulator>
@@ -102,3 +89,31 @@ private:
 };
 
 } // namespace heddle::search
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle::search {
+
+HEDDLE_INLINE landmark_bound::memory landmark_bound::start() const {
+    memory m{property_set(count_), {}};
+    for (auto const& cuts : relaxations_) m.rests.push_back(cuts.total);
+    return m;
+}
+
+HEDDLE_INLINE void landmark_bound::follow(memory& m, property_task::action a) const {
+    for (std::size_t n = 0; n < relaxations_.size(); ++n)
+        for (auto cut : relaxations_[n].cuts_of[a]) {
+            if (m.met.contains(first_[n] + cut)) continue;
+            m.met.insert(first_[n] + cut);
+            m.rests[n] -= relaxations_[n].weights[cut];
+        }
+}
+
+HEDDLE_INLINE std::span<property_task::action const> landmark_bound::landmark(memory const& m) const {
+    auto const cut = m.met.first_missing();
+    return cut < relaxations_.front().weights.size() ? relaxations_.front().actions[cut] : std::span<property_task::action const>{};
+}
+
+} // namespace heddle::search
+
+#endif

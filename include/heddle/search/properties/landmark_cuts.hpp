@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
 #include <heddle/search/properties/property_task.hpp>
 
 #include <algorithm>
@@ -55,65 +56,14 @@ public:
     using action = property_task::action;
     using property = std::uint32_t;
 
-    landmark_cut_finder(property_task const& task, std::span<double const> costs, std::span<std::uint32_t const> groups, taste preferred)
-        : task_(task), costs_(costs), preferred_(preferred), rest_(costs.begin(), costs.end()), groups_(groups.begin(), groups.end()), order_(task.property_count()),
-          held_at_first_(task.property_count()), in_zone_(task.property_count()), seen_(task.action_count()) {
-        if (groups_.empty()) {
-            groups_.resize(task.property_count());
-            std::iota(groups_.begin(), groups_.end(), property{0});
-        }
-        for (auto p : task.initial()) held_at_first_[groups_[p]] = 1;
-    }
+    landmark_cut_finder(property_task const& task, std::span<double const> costs, std::span<std::uint32_t const> groups, taste preferred);
 
-    landmark_cuts find() {
-        can_ = reach([](action) { return true; });
-        free_ = reach([&](action a) { return rest_[a] <= 0; });
-        landmark_cuts result;
-        std::vector<std::vector<action>> cuts;
-        if (algorithm::all_of(task_.goal(), [&](property p) { return can_.holds[p]; })) {
-            for (auto const& subgoal : subgoals())
-                while (algorithm::none_of(subgoal, [&](property p) { return free_.holds[p]; })) {
-                    cuts.push_back(enter_zone_of(subgoal));
-                    result.weights.push_back(take_cost(cuts.back()));
-                    result.total += result.weights.back();
-                }
-        } else {
-            result.total = std::numeric_limits<double>::infinity();
-        }
-        result.actions = number_lists(cuts.size(), [&](std::size_t c, auto&& visit) { std::ranges::for_each(cuts[c], visit); });
-        result.cuts_of = result.actions.transposed(task_.action_count());
-        result.on_way.resize(task_.action_count());
-        if (std::isfinite(result.total)) mark_way(result);
-        return result;
-    }
+    landmark_cuts find();
 
 private:
     /// Marks the actions of one way to the goal that costs nothing any more: backwards from the goal, for each property needed the action
     /// that meets cuts again for least. Whatever it meets once only, the weights pay for in full.
-    void mark_way(landmark_cuts& cuts) const {
-        auto const& order = free_.order;
-        std::vector<std::uint32_t> place(task_.property_count(), static_cast<std::uint32_t>(order.size()));
-        for (std::uint32_t n = 0; n < order.size(); ++n) place[order[n]] = n;
-        std::vector<char> met(cuts.weights.size()), needed(task_.property_count());
-        for (auto p : task_.goal()) needed[p] = 1;
-        for (std::size_t n = order.size(); n-- > task_.initial().size();) {
-            if (!needed[order[n]]) continue;
-            std::optional<action> best;
-            std::pair<double, std::ptrdiff_t> least;
-            for (auto a : task_.producers(order[n])) {
-                if (rest_[a] > 0 || algorithm::any_of(task_.pre(a), [&](property p) { return place[p] >= n; })) continue;
-                std::pair<double, std::ptrdiff_t> found{0, algorithm::count_if(task_.pre(a), [&](property p) { return !needed[p]; })};
-                for (auto c : cuts.cuts_of[a]) found.first += met[c] ? cuts.weights[c] : 0;
-                if (best && found >= least) continue;
-                best = a;
-                least = found;
-            }
-            cuts.on_way[*best] = 1;
-            cuts.unpaid += least.first;
-            for (auto c : cuts.cuts_of[*best]) met[c] = 1;
-            for (auto p : task_.pre(*best)) needed[p] = 1;
-        }
-    }
+    void mark_way(landmark_cuts& cuts) const;
 
     /// What a subset of the actions reaches if nothing is ever removed.
     struct reached {
@@ -168,102 +118,19 @@ private:
     }
 
     /// Backchains from the goal, depth first: each subgoal after those it needs.
-    [[nodiscard]] std::vector<std::vector<property>> subgoals() {
-        struct visit {
-            std::uint32_t group;
-            std::vector<property> members;
-            std::vector<std::uint32_t> needed;
-            std::size_t next = 0;
-        };
-        std::uint32_t const none = ~std::uint32_t{0};
-        std::vector<std::vector<property>> members(task_.property_count()), result;
-        for (property p = 0; p < groups_.size(); ++p)
-            if (can_.holds[p]) members[groups_[p]].push_back(p);
-        std::vector<char> met(task_.property_count());
-        std::vector<visit> stack;
-        auto const open = [&](std::uint32_t group, std::vector<property> of) {
-            auto needed = needed_groups(of);
-            stack.push_back({group, std::move(of), std::move(needed)});
-        };
-        for (auto goal : task_.goal()) {
-            if (algorithm::find(task_.initial(), goal) != task_.initial().end()) continue;
-            open(none, {goal});
-            while (!stack.empty()) {
-                if (auto& top = stack.back(); top.next < top.needed.size()) {
-                    auto const group = top.needed[top.next++];
-                    if (!std::exchange(met[group], char{1})) open(group, members[group]);
-                } else {
-                    result.push_back(std::move(top.members));
-                    if (top.group != none)
-                        for (auto p : result.back()) order_[p] = static_cast<std::uint32_t>(result.size());
-                    stack.pop_back();
-                }
-            }
-        }
-        return result;
-    }
+    [[nodiscard]] std::vector<std::vector<property>> subgoals();
 
     /// The groups, none of them held at first, in which every first achiever of a subgoal has a precondition.
-    [[nodiscard]] std::vector<std::uint32_t> needed_groups(std::vector<property> const& subgoal) {
-        std::vector<std::pair<std::uint32_t, std::uint32_t>> counts;
-        std::vector<std::uint32_t> mine, result;
-        std::uint32_t achievers = 0;
-        mark(subgoal, 1);
-        for_each_entering(subgoal, [&](action a) {
-            mine.clear();
-            for (auto p : task_.pre(a))
-                if (algorithm::find(mine, groups_[p]) == mine.end()) mine.push_back(groups_[p]);
-            if (achievers++ == 0)
-                for (auto g : mine) counts.emplace_back(g, 0);
-            for (auto& [group, count] : counts) count += algorithm::find(mine, group) != mine.end();
-        });
-        mark(subgoal, 0);
-        for (auto const& [group, count] : counts)
-            if (count == achievers && !held_at_first_[group]) result.push_back(group);
-        return result;
-    }
+    [[nodiscard]] std::vector<std::uint32_t> needed_groups(std::vector<property> const& subgoal);
 
     /// The actions that lead into the zone from which the subgoal is reached for nothing.
-    [[nodiscard]] std::vector<action> enter_zone_of(std::vector<property> const& subgoal) {
-        auto zone = subgoal;
-        std::vector<action> cut;
-        mark(zone, 1);
-        for_each_entering(zone, [&](action a) {
-            cut.push_back(a);
-            if (rest_[a] > 0) return;
-            auto const chosen = blocker(a);
-            in_zone_[chosen] = 1;
-            zone.push_back(chosen);
-        });
-        std::erase_if(cut, [&](action a) { return needs_zone(a); });
-        mark(zone, 0);
-        return cut;
-    }
+    [[nodiscard]] std::vector<action> enter_zone_of(std::vector<property> const& subgoal);
 
     /// A precondition that is not free; of equals by taste, the first or last in the list.
-    [[nodiscard]] property blocker(action a) const {
-        std::optional<property> chosen;
-        for (auto p : task_.pre(a)) {
-            if (free_.holds[p]) continue;
-            if (!chosen || (preferred_ == taste::last ? order_[p] >= order_[*chosen] : order_[p] < order_[*chosen])) chosen = p;
-        }
-        return *chosen;
-    }
+    [[nodiscard]] property blocker(action a) const;
 
     /// Takes the least cost in the cut off all of its actions.
-    double take_cost(std::vector<action> const& cut) {
-        double least = std::numeric_limits<double>::infinity();
-        for (auto a : cut) least = std::min(least, rest_[a]);
-        auto const is_free = [&](action a) { return rest_[a] <= 0; };
-        for (auto a : cut) {
-            rest_[a] -= least;
-            if (rest_[a] > 1e-12 * costs_[a]) continue;
-            rest_[a] = 0;
-            if (free_.missing[a] == 0) hold_added(free_, a);
-        }
-        spread(free_, is_free);
-        return least;
-    }
+    double take_cost(std::vector<action> const& cut);
 
     property_task const& task_;
     std::span<double const> costs_;
@@ -291,8 +158,171 @@ private:
 /// of many alike parts takes time linear in them; at most cuts times the size of the task.
 /// *Reference.* Helmert and Domshlak 2009 (landmark cuts), here built locally; Hoffmann, Porteous and
 /// Sebastia 2004 (backchaining).
-[[nodiscard]] inline landmark_cuts find_landmark_cuts(property_task const& task, std::span<double const> costs,
-                                                      std::span<std::uint32_t const> groups = {}) {
+[[nodiscard]] landmark_cuts find_landmark_cuts(property_task const& task, std::span<double const> costs,
+                                                      std::span<std::uint32_t const> groups = {});
+
+} // namespace heddle::search
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle::search::detail {
+
+HEDDLE_INLINE landmark_cut_finder::landmark_cut_finder(property_task const& task, std::span<double const> costs, std::span<std::uint32_t const> groups, taste preferred)
+    : task_(task), costs_(costs), preferred_(preferred), rest_(costs.begin(), costs.end()), groups_(groups.begin(), groups.end()), order_(task.property_count()),
+      held_at_first_(task.property_count()), in_zone_(task.property_count()), seen_(task.action_count()) {
+    if (groups_.empty()) {
+        groups_.resize(task.property_count());
+        std::iota(groups_.begin(), groups_.end(), property{0});
+    }
+    for (auto p : task.initial()) held_at_first_[groups_[p]] = 1;
+}
+
+HEDDLE_INLINE landmark_cuts landmark_cut_finder::find() {
+    can_ = reach([](action) { return true; });
+    free_ = reach([&](action a) { return rest_[a] <= 0; });
+    landmark_cuts result;
+    std::vector<std::vector<action>> cuts;
+    if (algorithm::all_of(task_.goal(), [&](property p) { return can_.holds[p]; })) {
+        for (auto const& subgoal : subgoals())
+            while (algorithm::none_of(subgoal, [&](property p) { return free_.holds[p]; })) {
+                cuts.push_back(enter_zone_of(subgoal));
+                result.weights.push_back(take_cost(cuts.back()));
+                result.total += result.weights.back();
+            }
+    } else {
+        result.total = std::numeric_limits<double>::infinity();
+    }
+    result.actions = number_lists(cuts.size(), [&](std::size_t c, auto&& visit) { std::ranges::for_each(cuts[c], visit); });
+    result.cuts_of = result.actions.transposed(task_.action_count());
+    result.on_way.resize(task_.action_count());
+    if (std::isfinite(result.total)) mark_way(result);
+    return result;
+}
+
+HEDDLE_INLINE void landmark_cut_finder::mark_way(landmark_cuts& cuts) const {
+    auto const& order = free_.order;
+    std::vector<std::uint32_t> place(task_.property_count(), static_cast<std::uint32_t>(order.size()));
+    for (std::uint32_t n = 0; n < order.size(); ++n) place[order[n]] = n;
+    std::vector<char> met(cuts.weights.size()), needed(task_.property_count());
+    for (auto p : task_.goal()) needed[p] = 1;
+    for (std::size_t n = order.size(); n-- > task_.initial().size();) {
+        if (!needed[order[n]]) continue;
+        std::optional<action> best;
+        std::pair<double, std::ptrdiff_t> least;
+        for (auto a : task_.producers(order[n])) {
+            if (rest_[a] > 0 || algorithm::any_of(task_.pre(a), [&](property p) { return place[p] >= n; })) continue;
+            std::pair<double, std::ptrdiff_t> found{0, algorithm::count_if(task_.pre(a), [&](property p) { return !needed[p]; })};
+            for (auto c : cuts.cuts_of[a]) found.first += met[c] ? cuts.weights[c] : 0;
+            if (best && found >= least) continue;
+            best = a;
+            least = found;
+        }
+        cuts.on_way[*best] = 1;
+        cuts.unpaid += least.first;
+        for (auto c : cuts.cuts_of[*best]) met[c] = 1;
+        for (auto p : task_.pre(*best)) needed[p] = 1;
+    }
+}
+
+HEDDLE_INLINE std::vector<std::vector<landmark_cut_finder::property>> landmark_cut_finder::subgoals() {
+    struct visit {
+        std::uint32_t group;
+        std::vector<property> members;
+        std::vector<std::uint32_t> needed;
+        std::size_t next = 0;
+    };
+    std::uint32_t const none = ~std::uint32_t{0};
+    std::vector<std::vector<property>> members(task_.property_count()), result;
+    for (property p = 0; p < groups_.size(); ++p)
+        if (can_.holds[p]) members[groups_[p]].push_back(p);
+    std::vector<char> met(task_.property_count());
+    std::vector<visit> stack;
+    auto const open = [&](std::uint32_t group, std::vector<property> of) {
+        auto needed = needed_groups(of);
+        stack.push_back({group, std::move(of), std::move(needed)});
+    };
+    for (auto goal : task_.goal()) {
+        if (algorithm::find(task_.initial(), goal) != task_.initial().end()) continue;
+        open(none, {goal});
+        while (!stack.empty()) {
+            if (auto& top = stack.back(); top.next < top.needed.size()) {
+                auto const group = top.needed[top.next++];
+                if (!std::exchange(met[group], char{1})) open(group, members[group]);
+            } else {
+                result.push_back(std::move(top.members));
+                if (top.group != none)
+                    for (auto p : result.back()) order_[p] = static_cast<std::uint32_t>(result.size());
+                stack.pop_back();
+            }
+        }
+    }
+    return result;
+}
+
+HEDDLE_INLINE std::vector<std::uint32_t> landmark_cut_finder::needed_groups(std::vector<property> const& subgoal) {
+    std::vector<std::pair<std::uint32_t, std::uint32_t>> counts;
+    std::vector<std::uint32_t> mine, result;
+    std::uint32_t achievers = 0;
+    mark(subgoal, 1);
+    for_each_entering(subgoal, [&](action a) {
+        mine.clear();
+        for (auto p : task_.pre(a))
+            if (algorithm::find(mine, groups_[p]) == mine.end()) mine.push_back(groups_[p]);
+        if (achievers++ == 0)
+            for (auto g : mine) counts.emplace_back(g, 0);
+        for (auto& [group, count] : counts) count += algorithm::find(mine, group) != mine.end();
+    });
+    mark(subgoal, 0);
+    for (auto const& [group, count] : counts)
+        if (count == achievers && !held_at_first_[group]) result.push_back(group);
+    return result;
+}
+
+HEDDLE_INLINE std::vector<landmark_cut_finder::action> landmark_cut_finder::enter_zone_of(std::vector<property> const& subgoal) {
+    auto zone = subgoal;
+    std::vector<action> cut;
+    mark(zone, 1);
+    for_each_entering(zone, [&](action a) {
+        cut.push_back(a);
+        if (rest_[a] > 0) return;
+        auto const chosen = blocker(a);
+        in_zone_[chosen] = 1;
+        zone.push_back(chosen);
+    });
+    std::erase_if(cut, [&](action a) { return needs_zone(a); });
+    mark(zone, 0);
+    return cut;
+}
+
+HEDDLE_INLINE landmark_cut_finder::property landmark_cut_finder::blocker(action a) const {
+    std::optional<property> chosen;
+    for (auto p : task_.pre(a)) {
+        if (free_.holds[p]) continue;
+        if (!chosen || (preferred_ == taste::last ? order_[p] >= order_[*chosen] : order_[p] < order_[*chosen])) chosen = p;
+    }
+    return *chosen;
+}
+
+HEDDLE_INLINE double landmark_cut_finder::take_cost(std::vector<action> const& cut) {
+    double least = std::numeric_limits<double>::infinity();
+    for (auto a : cut) least = std::min(least, rest_[a]);
+    auto const is_free = [&](action a) { return rest_[a] <= 0; };
+    for (auto a : cut) {
+        rest_[a] -= least;
+        if (rest_[a] > 1e-12 * costs_[a]) continue;
+        rest_[a] = 0;
+        if (free_.missing[a] == 0) hold_added(free_, a);
+    }
+    spread(free_, is_free);
+    return least;
+}
+
+} // namespace heddle::search::detail
+
+namespace heddle::search {
+
+HEDDLE_INLINE landmark_cuts find_landmark_cuts(property_task const& task, std::span<double const> costs,
+                                                      std::span<std::uint32_t const> groups) {
     using finder = detail::landmark_cut_finder;
     auto cuts = finder(task, costs, groups, finder::taste::last).find();
     if (cuts.is_tight()) return cuts;
@@ -301,3 +331,5 @@ private:
 }
 
 } // namespace heddle::search
+
+#endif

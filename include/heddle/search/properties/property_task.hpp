@@ -3,6 +3,7 @@
 /// @brief A planning task over properties, indexed once for everything that searches it.
 #pragma once
 
+#include <heddle/base/definitions.hpp>
 #include <heddle/base/requirements.hpp>
 
 #include <algorithm>
@@ -36,17 +37,7 @@ public:
     [[nodiscard]] std::size_t size() const { return first_.size() - 1; }
 
     /// For each of `count` numbers, the lists that have it, ascending.
-    [[nodiscard]] number_lists transposed(std::size_t count) const {
-        number_lists result;
-        result.first_.assign(count + 1, 0);
-        for (auto id : numbers_) ++result.first_[id + 1];
-        std::partial_sum(result.first_.begin(), result.first_.end(), result.first_.begin());
-        result.numbers_.resize(numbers_.size());
-        auto next = result.first_;
-        for (std::uint32_t n = 0; n < size(); ++n)
-            for (auto id : (*this)[n]) result.numbers_[next[id]++] = n;
-        return result;
-    }
+    [[nodiscard]] number_lists transposed(std::size_t count) const;
 
 private:
     std::vector<std::uint32_t> first_{0}, numbers_;
@@ -61,18 +52,7 @@ public:
 
     /// *Precondition:* the invariant; all numbers are below `property_count`.
     property_task(std::size_t property_count, std::span<property_action const> actions, std::span<std::uint32_t const> initial,
-                  std::span<std::uint32_t const> goal)
-        : property_count_(property_count), initial_(initial.begin(), initial.end()), goal_(goal.begin(), goal.end()) {
-        auto const lists = [&](std::vector<std::uint32_t> property_action::*part) {
-            return number_lists(actions.size(), [&](std::size_t a, auto&& visit) { std::ranges::for_each(actions[a].*part, visit); });
-        };
-        pre_ = lists(&property_action::pre);
-        add_ = lists(&property_action::add);
-        remove_ = lists(&property_action::remove);
-        users_ = pre_.transposed(property_count);
-        producers_ = add_.transposed(property_count);
-        consumers_ = remove_.transposed(property_count);
-    }
+                  std::span<std::uint32_t const> goal);
 
     [[nodiscard]] std::size_t property_count() const { return property_count_; }
     [[nodiscard]] std::size_t action_count() const { return pre_.size(); }
@@ -93,3 +73,37 @@ private:
 };
 
 } // namespace heddle::search
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle::search {
+
+HEDDLE_INLINE number_lists number_lists::transposed(std::size_t count) const {
+    number_lists result;
+    result.first_.assign(count + 1, 0);
+    for (auto id : numbers_) ++result.first_[id + 1];
+    std::partial_sum(result.first_.begin(), result.first_.end(), result.first_.begin());
+    result.numbers_.resize(numbers_.size());
+    auto next = result.first_;
+    for (std::uint32_t n = 0; n < size(); ++n)
+        for (auto id : (*this)[n]) result.numbers_[next[id]++] = n;
+    return result;
+}
+
+HEDDLE_INLINE property_task::property_task(std::size_t property_count, std::span<property_action const> actions, std::span<std::uint32_t const> initial,
+              std::span<std::uint32_t const> goal)
+    : property_count_(property_count), initial_(initial.begin(), initial.end()), goal_(goal.begin(), goal.end()) {
+    auto const lists = [&](std::vector<std::uint32_t> property_action::*part) {
+        return number_lists(actions.size(), [&](std::size_t a, auto&& visit) { std::ranges::for_each(actions[a].*part, visit); });
+    };
+    pre_ = lists(&property_action::pre);
+    add_ = lists(&property_action::add);
+    remove_ = lists(&property_action::remove);
+    users_ = pre_.transposed(property_count);
+    producers_ = add_.transposed(property_count);
+    consumers_ = remove_.transposed(property_count);
+}
+
+} // namespace heddle::search
+
+#endif

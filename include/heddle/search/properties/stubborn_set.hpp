@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
 #include <heddle/search/properties/property_set.hpp>
 #include <heddle/search/properties/property_task.hpp>
 
@@ -41,53 +42,12 @@ public:
 
     /// The applicable useful actions of a stubborn set of `s`, none if the goal is out of reach, in a fixed order; valid until
     /// the next call. `landmark` has one action of every way from `s` to the goal; if empty, the producers of a missing goal serve.
-    [[nodiscard]] std::span<action const> at(property_set const& s, std::span<action const> landmark) const {
-        chosen_.clear();
-        add_all(landmark, s);
-        if (landmark.empty()) ask_for_missing(task_.goal(), s);
-        while (!open_.empty()) {
-            auto const a = open_.back();
-            open_.pop_back();
-            if (!is_applicable(task_, a, s)) {
-                ask_for_missing(task_.pre(a), s);
-                continue;
-            }
-            chosen_.push_back(a);
-            for (auto id : task_.remove(a)) add_all(task_.users(id), s);
-            for (auto id : task_.pre(a)) add_all(task_.consumers(id), s);
-        }
-        for (auto a : members_) member_[a] = 0;
-        for (auto id : asked_list_) asked_[id] = 0;
-        members_.clear();
-        asked_list_.clear();
-        algorithm::sort(chosen_);
-        return chosen_;
-    }
+    [[nodiscard]] std::span<action const> at(property_set const& s, std::span<action const> landmark) const;
 
 private:
-    void add_all(std::span<action const> actions, property_set const& s) const {
-        for (auto a : actions) {
-            if (member_[a] || !is_useful(task_, a, s)) continue;
-            // What has been consumed never comes back.
-            if (algorithm::any_of(task_.remove(a), [&](auto budget) { return !s.contains(budget); })) continue;
-            member_[a] = 1;
-            members_.push_back(a);
-            open_.push_back(a);
-        }
-    }
+    void add_all(std::span<action const> actions, property_set const& s) const;
     /// Adds the producers of one missing property, preferably of one that is wanted already.
-    void ask_for_missing(std::span<std::uint32_t const> wanted, property_set const& s) const {
-        std::uint32_t const* first = nullptr;
-        for (auto const& id : wanted) {
-            if (s.contains(id)) continue;
-            if (asked_[id]) return;
-            if (!first) first = &id;
-        }
-        if (!first) return;
-        asked_[*first] = 1;
-        asked_list_.push_back(*first);
-        add_all(task_.producers(*first), s);
-    }
+    void ask_for_missing(std::span<std::uint32_t const> wanted, property_set const& s) const;
 
     property_task const& task_;
     mutable std::vector<char> member_, asked_;
@@ -96,3 +56,58 @@ private:
 };
 
 } // namespace heddle::search
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle::search {
+
+HEDDLE_INLINE std::span<stubborn_sets::action const> stubborn_sets::at(property_set const& s, std::span<action const> landmark) const {
+    chosen_.clear();
+    add_all(landmark, s);
+    if (landmark.empty()) ask_for_missing(task_.goal(), s);
+    while (!open_.empty()) {
+        auto const a = open_.back();
+        open_.pop_back();
+        if (!is_applicable(task_, a, s)) {
+            ask_for_missing(task_.pre(a), s);
+            continue;
+        }
+        chosen_.push_back(a);
+        for (auto id : task_.remove(a)) add_all(task_.users(id), s);
+        for (auto id : task_.pre(a)) add_all(task_.consumers(id), s);
+    }
+    for (auto a : members_) member_[a] = 0;
+    for (auto id : asked_list_) asked_[id] = 0;
+    members_.clear();
+    asked_list_.clear();
+    algorithm::sort(chosen_);
+    return chosen_;
+}
+
+HEDDLE_INLINE void stubborn_sets::add_all(std::span<action const> actions, property_set const& s) const {
+    for (auto a : actions) {
+        if (member_[a] || !is_useful(task_, a, s)) continue;
+        // What has been consumed never comes back.
+        if (algorithm::any_of(task_.remove(a), [&](auto budget) { return !s.contains(budget); })) continue;
+        member_[a] = 1;
+        members_.push_back(a);
+        open_.push_back(a);
+    }
+}
+
+HEDDLE_INLINE void stubborn_sets::ask_for_missing(std::span<std::uint32_t const> wanted, property_set const& s) const {
+    std::uint32_t const* first = nullptr;
+    for (auto const& id : wanted) {
+        if (s.contains(id)) continue;
+        if (asked_[id]) return;
+        if (!first) first = &id;
+    }
+    if (!first) return;
+    asked_[*first] = 1;
+    asked_list_.push_back(*first);
+    add_all(task_.producers(*first), s);
+}
+
+} // namespace heddle::search
+
+#endif
