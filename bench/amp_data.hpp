@@ -26,7 +26,9 @@ inline constexpr double bytes_per_parameter = 2 + 2 + 4 + 4 + 8;
 inline constexpr double bytes_per_logit = 2 + 4 + 4;
 
 /// What CUDA reports of the device, less 1 GB for its context, communication buffers and fragmentation.
-inline bytes usable_memory(std::string const& device) { return bytes((device == "T4" ? 15109.0 : 16160.0) * (1 << 20) - 1e9); }
+inline bytes usable_memory(std::string const& device) {
+    return bytes((device == "T4" ? 15109.0 : 16160.0) * (1 << 20) - 1e9);
+}
 
 /// Activations that a transformer layer saves per sample (Korthikanti et al. 2022, table 2, tensor parallel).
 inline group_bytes saved_by_transformer(double sequence, double hidden, double heads) {
@@ -42,7 +44,8 @@ struct trial {
     [[nodiscard]] std::string name() const {
         auto const d = plan.degrees();
         char text[80];
-        std::snprintf(text, sizeof text, "pp %2zu  dp %2zu  tmp %zu  mbs %2lld", d.pipeline, d.data, d.tensor, static_cast<long long>(plan.micro_batch_size));
+        std::snprintf(text, sizeof text, "pp %2zu  dp %2zu  tmp %zu  mbs %2lld", d.pipeline, d.data, d.tensor,
+                      static_cast<long long>(plan.micro_batch_size));
         return text;
     }
 };
@@ -72,7 +75,8 @@ inline setting read(fs::path const& path) {
         for (auto const& [degree, times] : rows.items())
             for (std::size_t l = 0; l < times.size(); ++l) {
                 // Layers that AMP leaves out rename or reshape tensors: their measured time is that of measuring.
-                bool const counts = !is_gan || std::ranges::find(file["amp_dp_layers"], json(l)) != file["amp_dp_layers"].end();
+                bool const counts =
+                    !is_gan || std::ranges::find(file["amp_dp_layers"], json(l)) != file["amp_dp_layers"].end();
                 type.profiles[std::stoul(degree)].layers.emplace_back(counts ? times[l].get<double>() : 0.0);
             }
     }
@@ -100,16 +104,21 @@ inline setting read(fs::path const& path) {
         std::string const name = node.at("name");
         std::size_t type = 0;
         while (name.find(p.types[type].name) == std::string::npos) ++type;
-        auto const link = [&](char const* field) { return network_link{bytes_per_second(4 * node.at(field).get<double>()), seconds(0)}; };
-        p.machines.push_back({type, file.at("gpus_per_node").get<std::size_t>(), link("intra_elems_per_s"), link("inter_elems_per_s")});
+        auto const link = [&](char const* field) {
+            return network_link{bytes_per_second(4 * node.at(field).get<double>()), seconds(0)};
+        };
+        p.machines.push_back(
+            {type, file.at("gpus_per_node").get<std::size_t>(), link("intra_elems_per_s"), link("inter_elems_per_s")});
     }
     validate(p);
     strategy_model const model(p);
     for (auto const& s : file.at("strategies")) {
-        parallel_degrees const degrees{s.at("pp").get<std::size_t>(), s.at("dp").get<std::size_t>(), s.at("tmp").get<std::size_t>()};
+        parallel_degrees const degrees{s.at("pp").get<std::size_t>(), s.at("dp").get<std::size_t>(),
+                                       s.at("tmp").get<std::size_t>()};
         auto const size = s.at("mbs").get<std::int64_t>();
         auto& t = out.trials.emplace_back();
-        t.plan = {megatron_placement(degrees), size, p.global_batch / size / static_cast<std::int64_t>(degrees.data), s.at("layer_bounds").get<std::vector<std::size_t>>()};
+        t.plan = {megatron_placement(degrees), size, p.global_batch / size / static_cast<std::int64_t>(degrees.data),
+                  s.at("layer_bounds").get<std::vector<std::size_t>>()};
         t.amp = s.at("predicted_s").get<double>();
         if (s.contains("measured_s") && s["measured_s"].is_number()) t.measured = s["measured_s"].get<double>();
         t.status = s.value("status", "");

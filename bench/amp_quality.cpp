@@ -1,7 +1,6 @@
-// SPDX-License-Identifier: BSL-1.0
-// AMP's measured strategies ($HEDDLE_REFERENCE_DATA/amp) beside what is predicted for them, by AMP and here: rank
-// correlation, error and regret, each trial predicted by a model calibrated on all others; memory beside status; and the
-// speed-up that layer assignment gives as layers grow unlike.
+// SPDX-License-Identifier: BSL-1.0 AMP's measured strategies ($HEDDLE_REFERENCE_DATA/amp) beside what is predicted for
+// them, by AMP and here: rank correlation, error and regret, each trial predicted by a model calibrated on all others;
+// memory beside status; and the speed-up that layer assignment gives as layers grow unlike.
 #include "amp_data.hpp"
 
 #include <heddle/pipeline/calibrate.hpp>
@@ -59,16 +58,20 @@ double regret(std::vector<double> const& predicted, std::vector<double> const& m
     return best / *std::ranges::min_element(measured) - 1;
 }
 
-void print_header() { std::printf("  %-34s %8s %12s %12s %12s\n", "predicted by", "Spearman", "mean error", "regret of 1", "of 3 tried"); }
+void print_header() {
+    std::printf("  %-34s %8s %12s %12s %12s\n", "predicted by", "Spearman", "mean error", "regret of 1", "of 3 tried");
+}
 
 void print_row(char const* name, std::vector<double> const& predicted, std::vector<double> const& measured) {
     double error = 0;
-    for (std::size_t i = 0; i < measured.size(); ++i) error += std::abs(predicted[i] / measured[i] - 1) / static_cast<double>(measured.size());
-    std::printf("  %-34s %8.3f %10.1f %% %10.1f %% %10.1f %%\n", name, spearman(predicted, measured), 100 * error, 100 * regret(predicted, measured, 1),
-                100 * regret(predicted, measured, 3));
+    for (std::size_t i = 0; i < measured.size(); ++i)
+        error += std::abs(predicted[i] / measured[i] - 1) / static_cast<double>(measured.size());
+    std::printf("  %-34s %8.3f %10.1f %% %10.1f %% %10.1f %%\n", name, spearman(predicted, measured), 100 * error,
+                100 * regret(predicted, measured, 1), 100 * regret(predicted, measured, 3));
 }
 
-/// Strategies whose time the paper's tables give too: how far two measurements of one strategy are apart, which no prediction can undercut.
+/// Strategies whose time the paper's tables give too: how far two measurements of one strategy are apart, which no
+/// prediction can undercut.
 void compare_repeats(setting const& s, fs::path const& tables) {
     if (!fs::exists(tables)) return;
     std::printf("  measured twice:\n");
@@ -80,11 +83,14 @@ void compare_repeats(setting const& s, fs::path const& tables) {
         for (auto const& row : table.at("rows"))
             for (auto const& t : s.trials) {
                 auto const d = t.plan.degrees();
-                if (!t.measured || d.pipeline != row.at("pp") || d.tensor != row.at("tmp") || t.plan.micro_batch_size != row.at("mbs")) continue;
+                if (!t.measured || d.pipeline != row.at("pp") || d.tensor != row.at("tmp") ||
+                    t.plan.micro_batch_size != row.at("mbs"))
+                    continue;
                 bool const is_same = t.plan.cuts == row.at("layer_bounds").get<std::vector<std::size_t>>();
                 double const other = row.at("measured_s").get<double>(), apart = std::abs(other / *t.measured - 1);
                 if (is_same) most = std::max(most, apart);
-                std::printf("    %s  %5.2f and %5.2f s, %4.1f %% apart%s\n", t.name().c_str(), *t.measured, other, 100 * apart, is_same ? "" : ", other layers in its stages");
+                std::printf("    %s  %5.2f and %5.2f s, %4.1f %% apart%s\n", t.name().c_str(), *t.measured, other,
+                            100 * apart, is_same ? "" : ", other layers in its stages");
             }
     }
     std::printf("  the same strategy measured twice is up to %.1f %% apart\n", 100 * most);
@@ -118,14 +124,18 @@ strategy_problem compare_times(setting const& s) {
         auto const cost = evaluate(all, t.plan);
         return !t.measured && cost.fits() && cost.total.value < first;
     });
-    std::printf("  unfinished trials predicted to fit memory and to be faster than the first choice: %lld\n", static_cast<long long>(faster));
+    std::printf("  unfinished trials predicted to fit memory and to be faster than the first choice: %lld\n",
+                static_cast<long long>(faster));
     std::printf("  fitted on all:");
     for (auto const& type : all.types) {
         std::printf(" %s launch %.2f ms, scale", type.name.c_str(), type.launch.value * 1e3);
         for (auto const& [degree, profile] : type.profiles) std::printf(" %.2f at degree %zu,", profile.scale, degree);
     }
-    auto const speed = [&](network_link profiled_machine::*which) { return (all.machines[0].*which).bandwidth / (s.problem.machines[0].*which).bandwidth; };
-    std::printf(" links x %.2f inside, x %.2f between machines\n", speed(&profiled_machine::inside), speed(&profiled_machine::outside));
+    auto const speed = [&](network_link profiled_machine::* which) {
+        return (all.machines[0].*which).bandwidth / (s.problem.machines[0].*which).bandwidth;
+    };
+    std::printf(" links x %.2f inside, x %.2f between machines\n", speed(&profiled_machine::inside),
+                speed(&profiled_machine::outside));
     return all;
 }
 
@@ -140,28 +150,33 @@ void compare_memory(setting const& s) {
         (t.measured ? finished : not_finished) += 1;
         if (cost.fits()) continue;
         (t.measured ? rejected_finished : rejected) += 1;
-        std::printf("    %s  %6.2f of %5.2f GB on stage %2zu  %s\n", t.name().c_str(), cost.memory[worst].value / 1e9, cost.memory_limit[worst].value / 1e9, worst,
-                    t.status.c_str());
+        std::printf("    %s  %6.2f of %5.2f GB on stage %2zu  %s\n", t.name().c_str(), cost.memory[worst].value / 1e9,
+                    cost.memory_limit[worst].value / 1e9, worst, t.status.c_str());
     }
-    std::printf("  of %zu finished trials %zu, of %zu others %zu\n", finished, rejected_finished, not_finished, rejected);
+    std::printf("  of %zu finished trials %zu, of %zu others %zu\n", finished, rejected_finished, not_finished,
+                rejected);
 }
 
 void print_strategy(char const* name, strategy const& s, strategy_cost const& c, setting const& of) {
     std::printf("    %-28s %s  %7.3f s", name, trial{s, 0, {}, ""}.name().c_str(), c.total.value);
     for (auto const& t : of.trials)
-        if (t.plan.degrees() == s.degrees() && t.plan.micro_batch_size == s.micro_batch_size && t.measured) std::printf("  (measured %.2f s with AMP's layers)", *t.measured);
+        if (t.plan.degrees() == s.degrees() && t.plan.micro_batch_size == s.micro_batch_size && t.measured)
+            std::printf("  (measured %.2f s with AMP's layers)", *t.measured);
     std::printf("\n");
 }
 
 void plan(setting const& s, strategy_problem const& calibrated) {
     std::printf("  planned, all predictions:\n");
     auto const found = plan_amp(calibrated);
-    for (std::size_t i = 0; i < std::min<std::size_t>(3, found.record.size()); ++i) print_strategy(i == 0 ? "plan_amp, best" : "", found.record[i].plan, found.record[i].cost, s);
+    for (std::size_t i = 0; i < std::min<std::size_t>(3, found.record.size()); ++i)
+        print_strategy(i == 0 ? "plan_amp, best" : "", found.record[i].plan, found.record[i].cost, s);
     strategy_model const model(calibrated);
     for (auto const balance : {layer_balance::count, layer_balance::parameters}) {
         auto const all = megatron_strategies(calibrated, balance);
         auto const best = std::ranges::min_element(all, {}, [&](auto const& x) { return model.cost(x).total; });
-        if (best != all.end()) print_strategy(balance == layer_balance::count ? "Megatron, layers uniform" : "Megatron, by parameters", *best, model.cost(*best), s);
+        if (best != all.end())
+            print_strategy(balance == layer_balance::count ? "Megatron, layers uniform" : "Megatron, by parameters",
+                           *best, model.cost(*best), s);
     }
     search::random_stream random(1);
     double sum = 0;
@@ -176,10 +191,13 @@ void plan(setting const& s, strategy_problem const& calibrated) {
         if (!best || cost.total < model.cost(*best).total) best = std::move(r);
     }
     if (best) print_strategy("best of 50 random", *best, model.cost(*best), s);
-    if (fitting > 0) std::printf("    mean of the %d random that fit                                %7.3f s\n", fitting, sum / fitting);
+    if (fitting > 0)
+        std::printf("    mean of the %d random that fit                                %7.3f s\n", fitting,
+                    sum / fitting);
 }
 
-/// What was fitted elsewhere on the types of device that are here too: launch times, scales, speeds of their machines' links.
+/// What was fitted elsewhere on the types of device that are here too: launch times, scales, speeds of their machines'
+/// links.
 strategy_problem transfer(strategy_problem to, std::vector<std::pair<setting, strategy_problem>> const& fitted) {
     for (auto const& [original, from] : fitted)
         for (std::size_t t = 0; t < to.types.size(); ++t) {
@@ -188,11 +206,13 @@ strategy_problem transfer(strategy_problem to, std::vector<std::pair<setting, st
             if (known == from.types.end()) continue;
             type.launch = known->launch;
             for (auto& [degree, profile] : type.profiles)
-                if (auto const found = known->profiles.find(degree); found != known->profiles.end()) profile.scale = found->second.scale;
+                if (auto const found = known->profiles.find(degree); found != known->profiles.end())
+                    profile.scale = found->second.scale;
             for (auto& m : to.machines) {
                 if (m.type != t) continue;
                 m.inside.bandwidth *= from.machines[0].inside.bandwidth / original.problem.machines[0].inside.bandwidth;
-                m.outside.bandwidth *= from.machines[0].outside.bandwidth / original.problem.machines[0].outside.bandwidth;
+                m.outside.bandwidth *=
+                    from.machines[0].outside.bandwidth / original.problem.machines[0].outside.bandwidth;
             }
         }
     return to;
@@ -206,8 +226,16 @@ void compare_mixed(setting const& s, strategy_problem const& p) {
         double time;
     };
     std::vector<double> measured, amp, plain, transferred;
-    for (auto const& [micro_batch, tensor, pipeline, time] :
-         {row{1, 1, 4, 1.47}, {1, 1, 8, 1.28}, {1, 1, 16, 1.52}, {2, 1, 4, 1.52}, {2, 1, 8, 1.54}, {2, 1, 2, 2.27}, {4, 1, 2, 2.32}, {8, 1, 4, 1.97}, {8, 2, 2, 2.43}, {16, 2, 4, 2.34}})
+    for (auto const& [micro_batch, tensor, pipeline, time] : {row{1, 1, 4, 1.47},
+                                                              {1, 1, 8, 1.28},
+                                                              {1, 1, 16, 1.52},
+                                                              {2, 1, 4, 1.52},
+                                                              {2, 1, 8, 1.54},
+                                                              {2, 1, 2, 2.27},
+                                                              {4, 1, 2, 2.32},
+                                                              {8, 1, 4, 1.97},
+                                                              {8, 2, 2, 2.43},
+                                                              {16, 2, 4, 2.34}})
         for (auto const& t : s.trials) {
             auto const d = t.plan.degrees();
             if (d.pipeline != pipeline || d.tensor != tensor || t.plan.micro_batch_size != micro_batch) continue;
@@ -222,8 +250,8 @@ void compare_mixed(setting const& s, strategy_problem const& p) {
     print_row("here, fitted on the two above", transferred, measured);
 }
 
-/// AMP's figure 3: how much faster assigned layers are than balanced ones at pp 4, dp 4, tmp 1, mbs 1, as eq. (9)'s ratio of
-/// the narrow layers' time to the wide layers' grows.
+/// AMP's figure 3: how much faster assigned layers are than balanced ones at pp 4, dp 4, tmp 1, mbs 1, as eq. (9)'s
+/// ratio of the narrow layers' time to the wide layers' grows.
 void vary_heterogeneity(setting const& s, strategy_problem p) {
     if (s.narrow.empty() || p.machines.size() * p.machines[0].devices != 16) return;
     std::printf("  speed-up of assigned layers, pp 4, dp 4, tmp 1, mbs 1, by heterogeneity (eq. (9)):\n");
@@ -243,7 +271,9 @@ void vary_heterogeneity(setting const& s, strategy_problem p) {
         auto const passes = p.global_batch / 4;
         auto const assigned = assign_strategy(model, {{4, 4, 1}, 1, passes}, placement);
         if (!assigned) continue;
-        auto const time = [&](std::vector<std::size_t> cuts) { return model.cost({placement, 1, passes, std::move(cuts)}).total; };
+        auto const time = [&](std::vector<std::size_t> cuts) {
+            return model.cost({placement, 1, passes, std::move(cuts)}).total;
+        };
         auto const own = model.cost(*assigned).total;
         std::vector<std::size_t> working;
         for (std::size_t l = 0; l < p.layer_count(); ++l)
@@ -251,7 +281,8 @@ void vary_heterogeneity(setting const& s, strategy_problem p) {
         auto uniform = uniform_cuts(working.size(), 4);
         for (std::size_t i = 1; i < 4; ++i) uniform[i] = working[uniform[i]];
         uniform[4] = p.layer_count();
-        std::printf("    %13.2f %10.2f x %13.2f x %12.3f%s\n", ratio, time(uniform) / own, time(parameter_cuts(p, 4)) / own, own.value, ratio == narrow / wide ? "  as profiled" : "");
+        std::printf("    %13.2f %10.2f x %13.2f x %12.3f%s\n", ratio, time(uniform) / own,
+                    time(parameter_cuts(p, 4)) / own, own.value, ratio == narrow / wide ? "  as profiled" : "");
     }
 }
 

@@ -14,8 +14,9 @@
 
 namespace heddle::bench {
 
-/// A model whose parameters are named `layers.N....` with its first `period` layers repeated before it, up to `layers` in all. *Precondition:* every
-/// layer has an equal one `period` layers before it, and the model has more than `period`.
+/// A model whose parameters are named `layers.N....` with its first `period` layers repeated before it, up to `layers`
+/// in all. *Precondition:* every layer has an equal one `period` layers before it, and the model has more than
+/// `period`.
 inline json::model deeper_model(std::filesystem::path const& file, int period, int layers) {
     auto model = nlohmann::json::parse(json::read_text(file));
     auto& nodes = model.at("nodes");
@@ -42,7 +43,9 @@ inline json::model deeper_model(std::filesystem::path const& file, int period, i
             }
         };
         node["id"] = node["id"].get<long>() + by;
-        if (by > 0) node["name"] = node["name"].get<std::string>() + "_of_" + std::to_string(node["id"].get<long>()); // the names of copies are their own
+        if (by > 0)
+            node["name"] = node["name"].get<std::string>() + "_of_" +
+                           std::to_string(node["id"].get<long>()); // the names of copies are their own
         shift(shift, node["args"]);
         if (node.contains("kwargs")) shift(shift, node["kwargs"]);
         for (auto& id : node["inputs"]) {
@@ -59,8 +62,10 @@ inline json::model deeper_model(std::filesystem::path const& file, int period, i
     nlohmann::json longer = nlohmann::json::array();
     for (long n = 0; n < first; ++n) longer.push_back(nodes[static_cast<std::size_t>(n)]);
     for (int copy = 0; copy < missing; ++copy)
-        for (long n = first; n < first + size; ++n) longer.push_back(moved(nodes[static_cast<std::size_t>(n)], copy * size, copy * period));
-    for (long n = first; n < static_cast<long>(nodes.size()); ++n) longer.push_back(moved(nodes[static_cast<std::size_t>(n)], missing * size, missing * period));
+        for (long n = first; n < first + size; ++n)
+            longer.push_back(moved(nodes[static_cast<std::size_t>(n)], copy * size, copy * period));
+    for (long n = first; n < static_cast<long>(nodes.size()); ++n)
+        longer.push_back(moved(nodes[static_cast<std::size_t>(n)], missing * size, missing * period));
     model["nodes"] = std::move(longer);
     return json::parse_model(model.dump(), file.string());
 }

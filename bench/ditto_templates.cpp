@@ -1,9 +1,9 @@
-// SPDX-License-Identifier: BSL-1.0
-// Pipeline templates for Ditto's clusters (GPT-2 XL, Fig. 8): the exact planner and fold + recover, by Ditto's objective
-// as its code has it and by 1F1B; `loss` is what fold + recover is above the optimum in percent, and `error` what the
-// optimum is off the one that the reference data states. Where the exact planner stops being practical: by types of
-// devices, machines and layers. Fold + recover in copies for a thousand machines, with its bound. A look-up in a library.
-// The first part needs the folder in the environment variable HEDDLE_REFERENCE_DATA.
+// SPDX-License-Identifier: BSL-1.0 Pipeline templates for Ditto's clusters (GPT-2 XL, Fig. 8): the exact planner and
+// fold + recover, by Ditto's objective as its code has it and by 1F1B; `loss` is what fold + recover is above the
+// optimum in percent, and `error` what the optimum is off the one that the reference data states. Where the exact
+// planner stops being practical: by types of devices, machines and layers. Fold + recover in copies for a thousand
+// machines, with its bound. A look-up in a library. The first part needs the folder in the environment variable
+// HEDDLE_REFERENCE_DATA.
 #include <heddle/pipeline/greedy_recovery.hpp>
 #include <heddle/pipeline/template_library.hpp>
 #include <heddle/planner/ditto.hpp>
@@ -31,11 +31,14 @@ nlohmann::json read(std::string const& path) {
 }
 
 /// A profile measured on one type of device, on the machines of a cluster; all-reduces take no time.
-template_problem problem_of(nlohmann::json const& profile, nlohmann::json const& clusters, nlohmann::json const& variant, std::string const& cluster) {
+template_problem problem_of(nlohmann::json const& profile, nlohmann::json const& clusters,
+                            nlohmann::json const& variant, std::string const& cluster) {
     template_problem p;
     p.micro_batches = clusters.at("num_microbatches");
     auto const& layers = profile.at("layers");
-    for (auto const& l : layers) p.memory.push_back({bytes(l.at("param_bytes")), bytes(l.at("activation_bytes")), bytes(l.at("activation_bytes"))});
+    for (auto const& l : layers)
+        p.memory.push_back(
+            {bytes(l.at("param_bytes")), bytes(l.at("activation_bytes")), bytes(l.at("activation_bytes"))});
     auto const& factors = variant.at("factors");
     double const measured = factors.at(clusters.at("profiled_device").get<std::string>());
     for (auto const& m : variant.at("clusters").at(cluster)) {
@@ -84,7 +87,8 @@ void greedy(benchmark::State& state, template_problem const& p, Schedule const& 
 }
 
 /// Equal blocks whose measured times differ by some percent; type t is t + 1 times as fast as the first, give or take.
-template_problem made(std::size_t types, std::size_t machines_per_type, std::size_t devices, std::size_t layers, std::int64_t micro_batches) {
+template_problem made(std::size_t types, std::size_t machines_per_type, std::size_t devices, std::size_t layers,
+                      std::int64_t micro_batches) {
     std::mt19937_64 engine(types * 1000 + layers);
     auto const unit = [&] { return static_cast<double>(engine() >> 11) * 0x1p-53; };
     template_problem p;
@@ -102,7 +106,8 @@ template_problem made(std::size_t types, std::size_t machines_per_type, std::siz
             t.times.forward.emplace_back(b / speed);
             t.times.backward.emplace_back(2 * b / speed);
         }
-        for (std::size_t g = 2; g <= devices; ++g) t.all_reduce[g].assign(layers, seconds(1e-4 * static_cast<double>(g)));
+        for (std::size_t g = 2; g <= devices; ++g)
+            t.all_reduce[g].assign(layers, seconds(1e-4 * static_cast<double>(g)));
     }
     return p;
 }
@@ -148,15 +153,20 @@ void add_clusters(std::string const& data) {
 } // namespace
 
 int main(int argc, char** argv) {
-    if (char const* data = std::getenv("HEDDLE_REFERENCE_DATA"); data && *data) add_clusters(std::string(data) + "/ditto");
+    if (char const* data = std::getenv("HEDDLE_REFERENCE_DATA"); data && *data)
+        add_clusters(std::string(data) + "/ditto");
     else std::fprintf(stderr, "HEDDLE_REFERENCE_DATA is not set: Ditto's clusters are left out\n");
     for (std::size_t types = 1; types <= 7; ++types)
-        add("figure/types/" + std::to_string(types), [=](benchmark::State& s) { exact(s, made(types, 2, 2, 128, 64), one_f_one_b{}, 0); });
+        add("figure/types/" + std::to_string(types),
+            [=](benchmark::State& s) { exact(s, made(types, 2, 2, 128, 64), one_f_one_b{}, 0); });
     for (std::size_t machines : {1u, 2u, 4u, 8u, 16u, 32u})
-        add("figure/machines_of_3_types/" + std::to_string(machines), [=](benchmark::State& s) { exact(s, made(3, machines, 2, 128, 256), one_f_one_b{}, 0); });
+        add("figure/machines_of_3_types/" + std::to_string(machines),
+            [=](benchmark::State& s) { exact(s, made(3, machines, 2, 128, 256), one_f_one_b{}, 0); });
     for (std::size_t layers : {32u, 64u, 128u, 256u, 512u}) {
-        add("figure/layers/" + std::to_string(layers), [=](benchmark::State& s) { exact(s, made(3, 3, 2, layers, 64), one_f_one_b{}, 0); });
-        add("figure/layers/" + std::to_string(layers) + "/ditto", [=](benchmark::State& s) { exact(s, made(3, 3, 2, layers, 64), oobleck_estimate{1}, 0); });
+        add("figure/layers/" + std::to_string(layers),
+            [=](benchmark::State& s) { exact(s, made(3, 3, 2, layers, 64), one_f_one_b{}, 0); });
+        add("figure/layers/" + std::to_string(layers) + "/ditto",
+            [=](benchmark::State& s) { exact(s, made(3, 3, 2, layers, 64), oobleck_estimate{1}, 0); });
     }
     add("thousand_machines/copies", copies);
     add("library/look_up", look_up);

@@ -30,13 +30,15 @@ sample kernel_sample(operator_class category, double work, double size, double m
 
 void add_products(fs::path const& folder, std::vector<sample>& samples) {
     for (auto const& r : read_table(folder / "gemm_v100_fp32.csv")) {
-        double const batch = std::stod(r.at("batch")), m = std::stod(r.at("M")), n = std::stod(r.at("N")), k = std::stod(r.at("K"));
-        samples.push_back(kernel_sample(operator_class::matmul, 2 * batch * m * n * k, 4 * batch * (m * k + k * n + m * n), std::stod(r.at("median_us"))));
+        double const batch = std::stod(r.at("batch")), m = std::stod(r.at("M")), n = std::stod(r.at("N")),
+                     k = std::stod(r.at("K"));
+        samples.push_back(kernel_sample(operator_class::matmul, 2 * batch * m * n * k,
+                                        4 * batch * (m * k + k * n + m * n), std::stod(r.at("median_us"))));
     }
 }
 
-/// Copies inside a device stand for element-wise kernels: their sizes are in the trace. Layer norms are two kernels, of the
-/// attention's softmax one, both on all elements of a micro-batch; work as in the operator catalogue.
+/// Copies inside a device stand for element-wise kernels: their sizes are in the trace. Layer norms are two kernels, of
+/// the attention's softmax one, both on all elements of a micro-batch; work as in the operator catalogue.
 void add_timeline(fs::path const& folder, std::string const& system, std::vector<sample>& samples) {
     double const elements = (system == "ours" ? 16 : 32) * 256 * 1024.0;
     double const attention_scores = (system == "ours" ? 16 : 32) * 4 * 256 * 256.0;
@@ -49,9 +51,11 @@ void add_timeline(fs::path const& folder, std::string const& system, std::vector
             samples.push_back(kernel_sample(operator_class::elementwise, 0, 2 * std::stod(r.at("bytes")), time));
         else if (name == "12" && op == "aten::layer_norm") moments[stream] = time;
         else if (name == "13" && op == "aten::layer_norm")
-            samples.push_back(kernel_sample(operator_class::normalisation, 8 * elements, 8 * elements, moments.at(stream) + time));
+            samples.push_back(
+                kernel_sample(operator_class::normalisation, 8 * elements, 8 * elements, moments.at(stream) + time));
         else if (name == "9" && op == "aten::softmax" && time > longest_of_a_gate)
-            samples.push_back(kernel_sample(operator_class::normalisation, 5 * attention_scores, 8 * attention_scores, time));
+            samples.push_back(
+                kernel_sample(operator_class::normalisation, 5 * attention_scores, 8 * attention_scores, time));
     }
 }
 
@@ -60,12 +64,15 @@ void add_collectives(fs::path const& folder, std::vector<sample>& samples) {
     std::map<std::pair<collective, double>, double> least;
     for (auto const& r : read_table(folder / "collective_calls.csv")) {
         std::string const& name = r.at("collective");
-        if (r.at("tensor_bytes").empty() || !(name.starts_with("AllGather") || name.starts_with("ReduceScatter"))) continue;
+        if (r.at("tensor_bytes").empty() || !(name.starts_with("AllGather") || name.starts_with("ReduceScatter")))
+            continue;
         auto const kind = name.starts_with("AllGather") ? collective::all_gather : collective::reduce_scatter;
-        auto const [slot, is_new] = least.try_emplace({kind, std::stod(r.at("tensor_bytes"))}, std::stod(r.at("dur_us")));
+        auto const [slot, is_new] =
+            least.try_emplace({kind, std::stod(r.at("tensor_bytes"))}, std::stod(r.at("dur_us")));
         slot->second = std::min(slot->second, std::stod(r.at("dur_us")));
     }
-    for (auto const& [key, time] : least) samples.push_back({key.first, "", 4, element_type::float32, flops(0), bytes(key.second), seconds(time * 1e-6)});
+    for (auto const& [key, time] : least)
+        samples.push_back({key.first, "", 4, element_type::float32, flops(0), bytes(key.second), seconds(time * 1e-6)});
 }
 
 void print_errors(char const* what, device_type type, operator_fit const& f) {
@@ -78,7 +85,8 @@ void print_errors(char const* what, device_type type, operator_fit const& f) {
         kernel const work{flops(p.work), bytes(p.size), bytes(0), true};
         errors.push_back(std::abs(model.time(work, 0, f.type, f.category, false, 1) / p.time - 1));
     }
-    std::printf("%-33s %-40s %s\n", json::subject(f).c_str(), what, json::detail::percentages(summarise(errors)).c_str());
+    std::printf("%-33s %-40s %s\n", json::subject(f).c_str(), what,
+                json::detail::percentages(summarise(errors)).c_str());
 }
 
 } // namespace
@@ -110,8 +118,10 @@ int main() {
         print_errors("preset", presets::make(presets::v100), f);
     }
     for (auto const& f : report.operators) {
-        std::printf("\n%s\n%14s %14s %14s %14s %14s\n", json::subject(f).c_str(), "flops", "bytes", "us", "TFLOP/s", "GB/s");
+        std::printf("\n%s\n%14s %14s %14s %14s %14s\n", json::subject(f).c_str(), "flops", "bytes", "us", "TFLOP/s",
+                    "GB/s");
         for (auto const& p : f.points)
-            std::printf("%14.4g %14.4g %14.1f %14.2f %14.0f\n", p.work, p.size, p.time * 1e6, p.work / p.time * 1e-12, p.size / p.time * 1e-9);
+            std::printf("%14.4g %14.4g %14.1f %14.2f %14.0f\n", p.work, p.size, p.time * 1e6, p.work / p.time * 1e-12,
+                        p.size / p.time * 1e-9);
     }
 }

@@ -1,6 +1,6 @@
-// SPDX-License-Identifier: BSL-1.0
-// The figures of HAP (EuroSys '24) as far as a cost model can give them: hap_figures FIGURE. No hardware is measured, and all but
-// fig19 prints the same wherever it runs. In all of them gradients are reduced after the backward pass, as HAP does.
+// SPDX-License-Identifier: BSL-1.0 The figures of HAP (EuroSys '24) as far as a cost model can give them: hap_figures
+// FIGURE. No hardware is measured, and all but fig19 prints the same wherever it runs. In all of them gradients are
+// reduced after the backward pass, as HAP does.
 #include "hap/evaluation.hpp"
 #include "hap/motivation.hpp"
 
@@ -15,16 +15,17 @@ struct figure {
     std::string_view name, what;
     void (*print)();
 };
-constexpr std::array figures{figure{"fig2", "even ratios against compute-proportional ones", heddle::bench::figure_2},
-                             figure{"fig4", "padded gathers against grouped broadcasts", heddle::bench::figure_4},
-                             figure{"sfb", "sufficient factors against all-reduce, by batch", heddle::bench::sufficient_factors},
-                             figure{"fig13", "iterations on heterogeneous clusters", heddle::bench::figure_13},
-                             figure{"fig13-bandwidth", "the same, latencies left out", heddle::bench::figure_13_without_latencies},
-                             figure{"fig14", "iterations on homogeneous clusters", heddle::bench::figure_14},
-                             figure{"fig15", "ablation: programs, ratios, communication", heddle::bench::figure_15},
-                             figure{"fig16", "one model on all devices or two on parts", heddle::bench::figure_16},
-                             figure{"fig17", "experts in uneven numbers", heddle::bench::figure_17},
-                             figure{"fig19", "time of synthesis by depth", heddle::bench::figure_19}};
+constexpr std::array figures{
+    figure{"fig2", "even ratios against compute-proportional ones", heddle::bench::figure_2},
+    figure{"fig4", "padded gathers against grouped broadcasts", heddle::bench::figure_4},
+    figure{"sfb", "sufficient factors against all-reduce, by batch", heddle::bench::sufficient_factors},
+    figure{"fig13", "iterations on heterogeneous clusters", heddle::bench::figure_13},
+    figure{"fig13-bandwidth", "the same, latencies left out", heddle::bench::figure_13_without_latencies},
+    figure{"fig14", "iterations on homogeneous clusters", heddle::bench::figure_14},
+    figure{"fig15", "ablation: programs, ratios, communication", heddle::bench::figure_15},
+    figure{"fig16", "one model on all devices or two on parts", heddle::bench::figure_16},
+    figure{"fig17", "experts in uneven numbers", heddle::bench::figure_17},
+    figure{"fig19", "time of synthesis by depth", heddle::bench::figure_19}};
 
 } // namespace
 

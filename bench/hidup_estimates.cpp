@@ -1,8 +1,8 @@
-// SPDX-License-Identifier: BSL-1.0
-// HiDup's table 5: what plans lose that are found with wrong estimates. Every operator's time is off by up to so many per cent at random, as is that of
-// collectives on every tensor, ten times over; or that of all communication by as much. Plans in two micro-batches of BERT-SGMoE with 8 layers
-// ($HEDDLE_REFERENCE_DATA/models/hidup_bert_sgmoe_L4_d8.json, its layers repeated) on two machines of four V100 at 100 Gbit/s; each is priced by the right
-// estimates and divided by the plan that is found with these.
+// SPDX-License-Identifier: BSL-1.0 HiDup's table 5: what plans lose that are found with wrong estimates. Every
+// operator's time is off by up to so many per cent at random, as is that of collectives on every tensor, ten times
+// over; or that of all communication by as much. Plans in two micro-batches of BERT-SGMoE with 8 layers
+// ($HEDDLE_REFERENCE_DATA/models/hidup_bert_sgmoe_L4_d8.json, its layers repeated) on two machines of four V100 at 100
+// Gbit/s; each is priced by the right estimates and divided by the plan that is found with these.
 #include "deeper_model.hpp"
 #include "hidup_setting.hpp"
 #include "strategy_search.hpp"
@@ -43,7 +43,8 @@ std::vector<step> with_noise(bench::strategy_search const& s, double most, std::
 }
 
 cluster with_communication(cluster c, double by) {
-    for (auto* link : {&c.intra, &c.inter}) *link = network_link{bytes_per_second((*link)->bandwidth.value / by), (*link)->latency * by};
+    for (auto* link : {&c.intra, &c.inter})
+        *link = network_link{bytes_per_second((*link)->bandwidth.value / by), (*link)->latency * by};
     return c;
 }
 
@@ -53,23 +54,34 @@ int main() {
     constexpr char const* bert = "hidup_bert_sgmoe_L4_d8.json";
     auto const models = bench::hidup_models({bert});
     if (!models) return 0;
-    bench::strategy_search const s(bench::deeper_model(*models / bert, 2, 8).program, bench::two_machines(100), {.micro_batches = 2}, bench::fastest_in_turn, false);
+    bench::strategy_search const s(bench::deeper_model(*models / bert, 2, 8).program, bench::two_machines(100),
+                                   {.micro_batches = 2}, bench::fastest_in_turn, false);
     auto const right = s.best<duplex>();
-    std::printf("with right estimates: %.2f ms, gap %.1f %%\n%-20s %10s %10s %10s\n", 1e3 * right.what.cost(), 100 * right.gap, "estimates", "relative", "worst", "published");
-    auto const line = [](char const* what, double mean, double worst, double published) { std::printf("%-20s %8.1f %% %8.1f %% %8.1f %%\n", what, 100 * mean, 100 * worst, published); };
+    std::printf("with right estimates: %.2f ms, gap %.1f %%\n%-20s %10s %10s %10s\n", 1e3 * right.what.cost(),
+                100 * right.gap, "estimates", "relative", "worst", "published");
+    auto const line = [](char const* what, double mean, double worst, double published) {
+        std::printf("%-20s %8.1f %% %8.1f %% %8.1f %%\n", what, 100 * mean, 100 * worst, published);
+    };
     for (auto const& [most, published] : {std::pair(0.2, 100.2), std::pair(0.5, 112.9)}) {
         constexpr std::uint64_t times = 10;
         double sum = 0, worst = 0;
         for (std::uint64_t seed = 1; seed <= times; ++seed) {
-            double const relative = s.best<duplex>(with_noise(s, most, seed), s.devices()).what.cost() / right.what.cost();
+            double const relative =
+                s.best<duplex>(with_noise(s, most, seed), s.devices()).what.cost() / right.what.cost();
             sum += relative;
             worst = std::max(worst, relative);
         }
         line(most < 0.3 ? "20 % at random" : "50 % at random", sum / times, worst, published);
     }
-    struct shift { char const* what; double by, published; };
-    for (auto const& [what, by, published] : {shift{"communication +20 %", 1.2, 100.0}, shift{"communication +50 %", 1.5, 100.0}, shift{"communication -20 %", 0.8, 100.0}, shift{"communication -50 %", 0.5, 117.2}}) {
-        double const relative = s.best<duplex>(s.steps(), with_communication(s.devices(), by)).what.cost() / right.what.cost();
+    struct shift {
+        char const* what;
+        double by, published;
+    };
+    for (auto const& [what, by, published] :
+         {shift{"communication +20 %", 1.2, 100.0}, shift{"communication +50 %", 1.5, 100.0},
+          shift{"communication -20 %", 0.8, 100.0}, shift{"communication -50 %", 0.5, 117.2}}) {
+        double const relative =
+            s.best<duplex>(s.steps(), with_communication(s.devices(), by)).what.cost() / right.what.cost();
         line(what, relative, relative, published);
     }
 }

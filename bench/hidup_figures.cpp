@@ -1,7 +1,7 @@
-// SPDX-License-Identifier: BSL-1.0
-// HiDup's setting of two machines of four V100 by our cost model: the plan in two micro-batches beside that of the whole batch with gradient
-// overlap, as bandwidth falls (figure 8) and as the batch shrinks (figure 9a); how parameters are stored as it falls (figure 11), and how the
-// gates are computed (figure 12). Of $HEDDLE_REFERENCE_DATA/models/hidup_bert_sgmoe_L4_d8.json.
+// SPDX-License-Identifier: BSL-1.0 HiDup's setting of two machines of four V100 by our cost model: the plan in two
+// micro-batches beside that of the whole batch with gradient overlap, as bandwidth falls (figure 8) and as the batch
+// shrinks (figure 9a); how parameters are stored as it falls (figure 11), and how the gates are computed (figure 12).
+// Of $HEDDLE_REFERENCE_DATA/models/hidup_bert_sgmoe_L4_d8.json.
 #include "hidup_setting.hpp"
 #include "strategy_search.hpp"
 
@@ -24,13 +24,14 @@ void run(program const& p, cluster const& c, double bandwidth, long batch) {
     int replicated = 0, sharded = 0, gates = 0, whole_gates = 0;
     for (auto const& s : turns.what.steps) {
         auto const& i = s.instruction;
-        if (i.what == instruction::kind::read && turns.what.tensors[i.tensor].role == tensor_role::parameter) (i.from.is_shard() ? sharded : replicated)++;
+        if (i.what == instruction::kind::read && turns.what.tensors[i.tensor].role == tensor_role::parameter)
+            (i.from.is_shard() ? sharded : replicated)++;
         if (i.what != instruction::kind::compute || !p.kind(i.op).ends_with("top_2_gating")) continue;
         ++gates;
         whole_gates += i.loop < 0;
     }
-    std::printf("%8.0f %6ld %12.2f %7.2f %12.2f %7.2f %11d %8d %4d of %d\n", bandwidth, batch, 1e3 * turns.what.cost(), 100 * turns.gap, 1e3 * whole.what.cost(), 100 * whole.gap, replicated,
-                sharded, whole_gates, gates);
+    std::printf("%8.0f %6ld %12.2f %7.2f %12.2f %7.2f %11d %8d %4d of %d\n", bandwidth, batch, 1e3 * turns.what.cost(),
+                100 * turns.gap, 1e3 * whole.what.cost(), 100 * whole.gap, replicated, sharded, whole_gates, gates);
 }
 
 } // namespace
@@ -40,7 +41,10 @@ int main() {
     auto const models = bench::hidup_models({bert});
     if (!models) return 0;
     auto const model = json::read_model(*models / bert);
-    std::printf("%8s %6s %12s %7s %12s %7s %11s %8s %s\n", "Gbit/s", "batch", "in turn, ms", "gap %", "whole, ms", "gap %", "replicated", "sharded", "gates on all devices");
-    for (double bandwidth : {400, 200, 100, 50, 30, 20, 10, 5}) run(model.program, bench::two_machines(bandwidth), bandwidth, 256);
-    for (long batch : {512, 256, 128, 64, 32, 16}) run(with_batch_size(model.program, batch), bench::two_machines(100), 100, batch);
+    std::printf("%8s %6s %12s %7s %12s %7s %11s %8s %s\n", "Gbit/s", "batch", "in turn, ms", "gap %", "whole, ms",
+                "gap %", "replicated", "sharded", "gates on all devices");
+    for (double bandwidth : {400, 200, 100, 50, 30, 20, 10, 5})
+        run(model.program, bench::two_machines(bandwidth), bandwidth, 256);
+    for (long batch : {512, 256, 128, 64, 32, 16})
+        run(with_batch_size(model.program, batch), bench::two_machines(100), 100, batch);
 }

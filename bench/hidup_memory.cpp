@@ -1,7 +1,7 @@
-// SPDX-License-Identifier: BSL-1.0
-// HiDup's table 3: gigabytes at the peak on each of four V100, with Adam, 8 layers, 32 sequences per device. Of
-// $HEDDLE_REFERENCE_DATA/models/hidup_{bert_sgmoe,vit_switch}_L4_d8.json, their layers repeated, with the table's experts; sparsely gated models have two
-// places per token where switch models have one, so that each is made of the other by halving or doubling the experts' capacity.
+// SPDX-License-Identifier: BSL-1.0 HiDup's table 3: gigabytes at the peak on each of four V100, with Adam, 8 layers, 32
+// sequences per device. Of $HEDDLE_REFERENCE_DATA/models/hidup_{bert_sgmoe,vit_switch}_L4_d8.json, their layers
+// repeated, with the table's experts; sparsely gated models have two places per token where switch models have one, so
+// that each is made of the other by halving or doubling the experts' capacity.
 #include "deeper_model.hpp"
 #include "hidup_setting.hpp"
 #include "strategy_search.hpp"
@@ -28,7 +28,9 @@ std::vector<cut_factor> factors_of(indexed_program const& p, std::string const& 
     std::vector<cut_factor> all;
     for (tensor_id t = 0; t < p.tensors.size(); ++t)
         for (std::size_t f = 0; f < p.tensors[t].factors.size(); ++f)
-            if (p.tensors[t].info.name.find(part) != std::string::npos && p.tensors[t].factors[f].dimension == dimension) all.push_back({t, static_cast<factor_number>(f)});
+            if (p.tensors[t].info.name.find(part) != std::string::npos &&
+                p.tensors[t].factors[f].dimension == dimension)
+                all.push_back({t, static_cast<factor_number>(f)});
     return all;
 }
 
@@ -63,25 +65,41 @@ int main() {
     auto const bert = *models / "hidup_bert_sgmoe_L4_d8.json", vit = *models / "hidup_vit_switch_L4_d8.json";
     auto const c = json::read_cluster(HEDDLE_EXAMPLES "/clusters/v100x4_nvlink.json");
     using enum parameter_storage;
-    auto const data_parallel_in = [](parameter_storage s) { return [s](indexed_program const& p) { return data_parallel(p, s); }; };
-    auto const experts_in = [](parameter_storage s) { return [s](indexed_program const& p) { return expert_parallel(p, s); }; };
-    training_options const whole{.overlaps_gradients = true}, copied{.overlaps_gradients = true, .copies_gradients = true}, turns{.micro_batches = 2};
-    struct model { char const* name; program made; std::array<double, 5> published; };
+    auto const data_parallel_in = [](parameter_storage s) {
+        return [s](indexed_program const& p) { return data_parallel(p, s); };
+    };
+    auto const experts_in = [](parameter_storage s) {
+        return [s](indexed_program const& p) { return expert_parallel(p, s); };
+    };
+    training_options const whole{.overlaps_gradients = true},
+        copied{.overlaps_gradients = true, .copies_gradients = true}, turns{.micro_batches = 2};
+    struct model {
+        char const* name;
+        program made;
+        std::array<double, 5> published;
+    };
     std::vector<model> const all{{"B-SGMoE", setting(bert, 1, 1), {6.77, 9.87, 8.98, 7.63, 8.09}},
                                  {"B-Switch", setting(bert, 1, 2), {6.34, 9.44, 8.55, 7.30, 7.80}},
                                  {"V-SGMoE", setting(vit, 2, 1), {2.79, 4.92, 4.21, 2.78, 2.53}},
                                  {"V-Switch", setting(vit, 1, 1), {2.60, 4.68, 3.97, 2.63, 2.52}}};
-    std::printf("%-9s %-36s %8s %10s %12s %12s %8s\n", "model", "strategy", "ours", "published", "parameters", "activations", "ms");
+    std::printf("%-9s %-36s %8s %10s %12s %12s %8s\n", "model", "strategy", "ours", "published", "parameters",
+                "activations", "ms");
     for (auto const& [title, made, published] : all) {
         auto const line = [&, name = title](char const* what, plan const& found, double theirs) {
             auto const& m = found.memory.front();
-            std::printf("%-9s %-36s %8.2f %10.2f %12.2f %12.2f %8.1f\n", name, what, gigabytes(found), theirs, 1e-9 * (m.parameters + m.gradients + m.optimizer), 1e-9 * m.activations, 1e3 * found.cost());
+            std::printf("%-9s %-36s %8.2f %10.2f %12.2f %12.2f %8.1f\n", name, what, gigabytes(found), theirs,
+                        1e-9 * (m.parameters + m.gradients + m.optimizer), 1e-9 * m.activations, 1e3 * found.cost());
         };
         line("HiDup", strategy_search(made, c, turns, bench::fastest_in_turn).best<duplex>().what, published[0]);
-        line("HiDup, experts and large in shards", strategy_search(made, c, turns, experts_in(sharded_gradients)).best<duplex>().what, published[0]);
-        line("DDP", strategy_search(made, c, copied, data_parallel_in(replicated)).best<overlapped>().what, published[1]);
-        line("Horovod: DDP without copies", strategy_search(made, c, whole, data_parallel_in(replicated)).best<overlapped>().what, published[2]);
-        line("FastMoE: experts in parallel", strategy_search(made, c, whole, experts_in(replicated)).best<overlapped>().what, published[3]);
-        line("DeepSpeed: experts in parallel, ZeRO", strategy_search(made, c, whole, experts_in(sharded_gradients)).best<overlapped>().what, published[4]);
+        line("HiDup, experts and large in shards",
+             strategy_search(made, c, turns, experts_in(sharded_gradients)).best<duplex>().what, published[0]);
+        line("DDP", strategy_search(made, c, copied, data_parallel_in(replicated)).best<overlapped>().what,
+             published[1]);
+        line("Horovod: DDP without copies",
+             strategy_search(made, c, whole, data_parallel_in(replicated)).best<overlapped>().what, published[2]);
+        line("FastMoE: experts in parallel",
+             strategy_search(made, c, whole, experts_in(replicated)).best<overlapped>().what, published[3]);
+        line("DeepSpeed: experts in parallel, ZeRO",
+             strategy_search(made, c, whole, experts_in(sharded_gradients)).best<overlapped>().what, published[4]);
     }
 }

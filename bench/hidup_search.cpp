@@ -1,8 +1,8 @@
-// SPDX-License-Identifier: BSL-1.0
-// The time of HiDup's strategy search: shipped and reference transformers with mixtures of experts ($HEDDLE_REFERENCE_DATA/models/hidup_*),
-// and BERT-SGMoE with as many layers again and again, in two micro-batches, on 4 to 1024 equal devices, over all orders of operators.
-// CPU milliseconds by part of one search, the program's seconds, and its proven gap; then of the planner as a whole, which also
-// proves its plan, but without the whole batch beside it. Reading is left out.
+// SPDX-License-Identifier: BSL-1.0 The time of HiDup's strategy search: shipped and reference transformers with
+// mixtures of experts ($HEDDLE_REFERENCE_DATA/models/hidup_*), and BERT-SGMoE with as many layers again and again, in
+// two micro-batches, on 4 to 1024 equal devices, over all orders of operators. CPU milliseconds by part of one search,
+// the program's seconds, and its proven gap; then of the planner as a whole, which also proves its plan, but without
+// the whole batch beside it. Reading is left out.
 #include "deeper_model.hpp"
 
 #include <heddle/clp/all.hpp>
@@ -51,8 +51,10 @@ void run(std::string const& name, program const& whole, cluster const& c) {
     double const before = milliseconds();
     static_cast<void>(plan_hidup(whole, c, clp::ratio_solver{}, {.compares = false}));
     double const planned = milliseconds() - before;
-    std::printf("%-28s %5d %5zu %8.1f %8.1f %8.1f %8.1f %8.1f %10.5f %7.3f %9zu %10.1f\n", name.c_str(), model.ranks(), p.operators.size(), explored - begin, priced_at - explored, first_bounds,
-                std::max(0.0, done - bounded - first_bounds), done - begin - first_bounds, found.cost.seconds, 100 * (1 - found.lower_bound / found.cost.seconds), found.statistics.kept, planned);
+    std::printf("%-28s %5d %5zu %8.1f %8.1f %8.1f %8.1f %8.1f %10.5f %7.3f %9zu %10.1f\n", name.c_str(), model.ranks(),
+                p.operators.size(), explored - begin, priced_at - explored, first_bounds,
+                std::max(0.0, done - bounded - first_bounds), done - begin - first_bounds, found.cost.seconds,
+                100 * (1 - found.lower_bound / found.cost.seconds), found.statistics.kept, planned);
 }
 
 } // namespace
@@ -61,9 +63,12 @@ int main() {
     fs::path const examples = HEDDLE_EXAMPLES;
     auto c = json::read_cluster(examples / "clusters" / "v100x4_nvlink.json");
     for (auto& type : c.types) type.memory = bytes(1e15); // time alone
-    std::printf("%-28s %5s %5s %8s %8s %8s %8s %8s %10s %7s %9s %10s\n", "model", "GPUs", "ops", "explore", "price", "bounds", "search", "total ms", "plan s", "gap %", "kept", "planner ms");
-    std::vector<fs::path> models{examples / "models" / "bert_moe_2.json.gz", examples / "models" / "bert_moe_12.json.gz"};
-    if (char const* const data = std::getenv("HEDDLE_REFERENCE_DATA"); data && fs::is_directory(fs::path(data) / "models"))
+    std::printf("%-28s %5s %5s %8s %8s %8s %8s %8s %10s %7s %9s %10s\n", "model", "GPUs", "ops", "explore", "price",
+                "bounds", "search", "total ms", "plan s", "gap %", "kept", "planner ms");
+    std::vector<fs::path> models{examples / "models" / "bert_moe_2.json.gz",
+                                 examples / "models" / "bert_moe_12.json.gz"};
+    if (char const* const data = std::getenv("HEDDLE_REFERENCE_DATA");
+        data && fs::is_directory(fs::path(data) / "models"))
         for (auto const& entry : fs::directory_iterator(fs::path(data) / "models"))
             if (entry.path().filename().string().starts_with("hidup_")) models.push_back(entry.path());
     std::ranges::sort(models);
@@ -76,11 +81,15 @@ int main() {
         auto nodes = c;
         nodes.inter = network_link{bytes_per_second(1.2e9), seconds(50e-6)};
         for (int layers : {4, 8, 24, 48, 96})
-            if (fs::exists(bert)) run("BERT-SGMoE, " + std::to_string(layers) + " layers", bench::deeper_model(bert, 2, layers).program, c);
+            if (fs::exists(bert))
+                run("BERT-SGMoE, " + std::to_string(layers) + " layers", bench::deeper_model(bert, 2, layers).program,
+                    c);
         nodes.measured.clear();
         for (int machines : {1, 16, 256}) {
             nodes.machines = {{0, 4, machines}};
-            if (fs::exists(bert)) run("8 layers, 10 Gbit/s", with_batch_size(bench::deeper_model(bert, 2, 8).program, 32 * 4 * machines), nodes);
+            if (fs::exists(bert))
+                run("8 layers, 10 Gbit/s", with_batch_size(bench::deeper_model(bert, 2, 8).program, 32 * 4 * machines),
+                    nodes);
         }
     }
     auto const deep = json::read_model(examples / "models" / "bert_moe_12.json.gz");

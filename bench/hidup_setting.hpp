@@ -22,7 +22,8 @@ inline cluster two_machines(double gigabits) {
     return c;
 }
 
-/// Where HiDup's models are: in models/ of $HEDDLE_REFERENCE_DATA, if all of these are there. Else says that the bench is skipped.
+/// Where HiDup's models are: in models/ of $HEDDLE_REFERENCE_DATA, if all of these are there. Else says that the bench
+/// is skipped.
 inline std::optional<std::filesystem::path> hidup_models(std::initializer_list<char const*> files) {
     char const* const data = std::getenv("HEDDLE_REFERENCE_DATA");
     auto const folder = std::filesystem::path(data ? data : "") / "models";

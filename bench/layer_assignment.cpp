@@ -1,7 +1,6 @@
-// SPDX-License-Identifier: BSL-1.0
-// Layers to stages at three sizes: random layers, and blocks as in GPT-2 between an embedding and a head; on devices of
-// one type and of three; by Oobleck's estimate too. AMP's recurrence at the smallest size only; there both must cost the same.
-// Counters: thresholds and cells of the search.
+// SPDX-License-Identifier: BSL-1.0 Layers to stages at three sizes: random layers, and blocks as in GPT-2 between an
+// embedding and a head; on devices of one type and of three; by Oobleck's estimate too. AMP's recurrence at the
+// smallest size only; there both must cost the same. Counters: thresholds and cells of the search.
 #include "../test/support/amp_recurrence.hpp"
 
 #include <heddle/pipeline/layer_assignment.hpp>
@@ -23,8 +22,8 @@ struct instance {
     bool random, mixed;
 
     [[nodiscard]] std::string name() const {
-        return std::string(random ? "random" : "gpt2") + (mixed ? "/three_types" : "/one_type") + "/L" + std::to_string(layers) + "/k" +
-               std::to_string(devices) + "/m" + std::to_string(micro_batches);
+        return std::string(random ? "random" : "gpt2") + (mixed ? "/three_types" : "/one_type") + "/L" +
+               std::to_string(layers) + "/k" + std::to_string(devices) + "/m" + std::to_string(micro_batches);
     }
 };
 
@@ -36,15 +35,20 @@ layer_assignment_problem make(instance const& i) {
         auto& on = p.times.emplace_back();
         for (std::size_t l = 0; l < i.layers; ++l) {
             // Measured times of equal blocks differ by a few percent.
-            double const block = l == 0 ? 0.06 : l == 1 ? 0.02 : l + 3 >= i.layers ? 0.7 * static_cast<double>(l + 3 - i.layers) : 1 + 0.03 * unit();
+            double const block = l == 0              ? 0.06
+                                 : l == 1            ? 0.02
+                                 : l + 3 >= i.layers ? 0.7 * static_cast<double>(l + 3 - i.layers)
+                                                     : 1 + 0.03 * unit();
             seconds const forward(0.01 * (i.random ? unit() : block) * (1 + 0.7 * t));
             on.forward.push_back(forward);
             on.backward.push_back(2 * forward);
         }
     }
-    for (std::size_t l = 0; l < i.layers; ++l) p.memory.push_back({bytes(2e8), bytes(1e8), bytes(i.random ? 8e6 * unit() : 4e6)});
+    for (std::size_t l = 0; l < i.layers; ++l)
+        p.memory.push_back({bytes(2e8), bytes(1e8), bytes(i.random ? 8e6 * unit() : 4e6)});
     for (std::size_t d = 0; d < i.devices; ++d) p.devices.push_back({engine() % p.times.size(), bytes(1e12)});
-    for (std::size_t d = 1; d < i.devices; ++d) p.links.push_back({bytes_per_second(1e9 * (0.3 + unit())), seconds(1e-5)});
+    for (std::size_t d = 1; d < i.devices; ++d)
+        p.links.push_back({bytes_per_second(1e9 * (0.3 + unit())), seconds(1e-5)});
     p.micro_batches = i.micro_batches;
     return p;
 }
@@ -91,12 +95,16 @@ int main(int argc, char** argv) {
             for (auto [layers, devices] : {std::pair<std::size_t, std::size_t>{30, 8}, {102, 16}, {1006, 64}})
                 for (std::int64_t m : {4, 32, 256}) {
                     instance const i{layers, devices, m, random, mixed};
-                    benchmark::RegisterBenchmark(i.name().c_str(), [i](benchmark::State& state) { assign(state, i, one_f_one_b{}); })->Unit(benchmark::kMicrosecond);
+                    benchmark::RegisterBenchmark(i.name().c_str(), [i](benchmark::State& state) {
+                        assign(state, i, one_f_one_b{});
+                    })->Unit(benchmark::kMicrosecond);
                     if (m == 256)
-                        benchmark::RegisterBenchmark(("oobleck/" + i.name()).c_str(), [i](benchmark::State& state) { assign(state, i, oobleck_estimate{}); })
-                            ->Unit(benchmark::kMicrosecond);
+                        benchmark::RegisterBenchmark(("oobleck/" + i.name()).c_str(), [i](benchmark::State& state) {
+                            assign(state, i, oobleck_estimate{});
+                        })->Unit(benchmark::kMicrosecond);
                     if (layers == 30 && m == 32)
-                        benchmark::RegisterBenchmark(("amp_recurrence/" + i.name()).c_str(), [i](benchmark::State& state) { recurrence(state, i); })
+                        benchmark::RegisterBenchmark(("amp_recurrence/" + i.name()).c_str(),
+                                                     [i](benchmark::State& state) { recurrence(state, i); })
                             ->Unit(benchmark::kMicrosecond);
                 }
     benchmark::Initialize(&argc, argv);

@@ -1,7 +1,7 @@
-// SPDX-License-Identifier: BSL-1.0
-// Whole planning runs, reading excluded: the shipped models on the shipped cluster of 2 V100 and 6 P100 and, where
-// $HEDDLE_REFERENCE_DATA is set, the models there; and the shipped models on 8 device groups of 8, and on one device of each. Every plan is verified.
-// Counters: seconds per iteration of the plan, proven gap in percent, speed-up over the best data-parallel baseline.
+// SPDX-License-Identifier: BSL-1.0 Whole planning runs, reading excluded: the shipped models on the shipped cluster of
+// 2 V100 and 6 P100 and, where $HEDDLE_REFERENCE_DATA is set, the models there; and the shipped models on 8 device
+// groups of 8, and on one device of each. Every plan is verified. Counters: seconds per iteration of the plan, proven
+// gap in percent, speed-up over the best data-parallel baseline.
 #include <heddle/benchmark/all.hpp>
 #include <heddle/clp/all.hpp>
 #include <heddle/heddle.hpp>
@@ -26,7 +26,10 @@ void run(benchmark::State& state, fs::path const& path, cluster const& c) {
     plan result;
     for (auto _ : state) result = find_plan(model.program, c, clp::ratio_solver{});
     if (!bench::report(state, result)) return;
-    if (auto const checked = verify(model.program, result); !checked) { state.SkipWithError(checked.problem.c_str()); return; }
+    if (auto const checked = verify(model.program, result); !checked) {
+        state.SkipWithError(checked.problem.c_str());
+        return;
+    }
     double best = 0;
     for (auto const* name : {"DP-EV", "DP-CP"})
         if (auto const cost = result.baselines.at(name); cost && (best == 0 || *cost < best)) best = *cost;
@@ -37,14 +40,16 @@ void run(benchmark::State& state, fs::path const& path, cluster const& c) {
 
 int main(int argc, char** argv) {
     fs::path const examples = HEDDLE_EXAMPLES;
-    auto const c = json::read_cluster(examples / "clusters" / "v100x2_p100x6.json"), groups = json::read_cluster(examples / "clusters" / "v100_p100_8x8.json");
+    auto const c = json::read_cluster(examples / "clusters" / "v100x2_p100x6.json"),
+               groups = json::read_cluster(examples / "clusters" / "v100_p100_8x8.json");
     cluster firsts = groups;
     for (auto& m : firsts.machines) m.devices = 1;
     std::vector<fs::path> models;
     auto const add = [&](fs::path const& folder) {
         if (!fs::is_directory(folder)) return;
         for (auto const& entry : fs::directory_iterator(folder))
-            if (entry.path().extension() == ".gz" || entry.path().extension() == ".json") models.push_back(entry.path());
+            if (entry.path().extension() == ".gz" || entry.path().extension() == ".json")
+                models.push_back(entry.path());
     };
     add(examples / "models");
     auto const shipped = models;
@@ -52,11 +57,16 @@ int main(int argc, char** argv) {
     std::ranges::sort(models);
     for (auto const& file : models) {
         std::string const name = file.filename().string();
-        benchmark::RegisterBenchmark(name.c_str(), [file, c](benchmark::State& state) { run(state, file, c); })->Unit(benchmark::kMillisecond);
+        benchmark::RegisterBenchmark(name.c_str(), [file, c](benchmark::State& state) {
+            run(state, file, c);
+        })->Unit(benchmark::kMillisecond);
     }
     for (auto const& file : shipped)
         for (auto const& [name, machines] : {std::pair("/8 groups of 8", groups), {"/8 devices", firsts}})
-            benchmark::RegisterBenchmark((file.filename().string() + name).c_str(), [file, machines](benchmark::State& state) { run(state, file, machines); })->Unit(benchmark::kMillisecond);
+            benchmark::RegisterBenchmark((file.filename().string() + name).c_str(), [file, machines](
+                                                                                        benchmark::State& state) {
+                run(state, file, machines);
+            })->Unit(benchmark::kMillisecond);
     benchmark::Initialize(&argc, argv);
     benchmark::RunSpecifiedBenchmarks();
 }

@@ -1,8 +1,8 @@
-// SPDX-License-Identifier: BSL-1.0
-// One solve of sharding ratios on 8 and 64 devices, each of a type of its own: the stages of programs found (the shipped models and,
-// where $HEDDLE_REFERENCE_DATA is set, the models there) and random ones. The plan is made once, on 2 V100 and 6 P100, and not timed.
-// By CLP from the preferred ratios and from the solution, and by Ipopt where it is installed; a solution whose objective is not CLP's is an
-// error. Counters: stages, and distinct ones of them.
+// SPDX-License-Identifier: BSL-1.0 One solve of sharding ratios on 8 and 64 devices, each of a type of its own: the
+// stages of programs found (the shipped models and, where $HEDDLE_REFERENCE_DATA is set, the models there) and random
+// ones. The plan is made once, on 2 V100 and 6 P100, and not timed. By CLP from the preferred ratios and from the
+// solution, and by Ipopt where it is installed; a solution whose objective is not CLP's is an error. Counters: stages,
+// and distinct ones of them.
 #include <heddle/clp/all.hpp>
 #include <heddle/heddle.hpp>
 #include <heddle/json/all.hpp>
@@ -28,11 +28,17 @@ namespace fs = std::filesystem;
 /// `size` machines of one device each, all different: rates over a range of ten, bandwidths over one of four.
 cluster unequal_cluster(int size) {
     std::mt19937_64 random(7);
-    auto const between = [&](double low, double high) { return low * std::pow(high / low, static_cast<double>(random() >> 11) * 0x1p-53); };
+    auto const between = [&](double low, double high) {
+        return low * std::pow(high / low, static_cast<double>(random() >> 11) * 0x1p-53);
+    };
     cluster c;
     c.name = "unequal";
     for (int n = 0; n < size; ++n) {
-        device_type type{"type " + std::to_string(n), bytes(64e9), bytes_per_second(between(400e9, 1600e9)), seconds(between(2e-6, 8e-6)), {}};
+        device_type type{"type " + std::to_string(n),
+                         bytes(64e9),
+                         bytes_per_second(between(400e9, 1600e9)),
+                         seconds(between(2e-6, 8e-6)),
+                         {}};
         type.rates[element_type::float32].fallback = flops_per_second(between(2e12, 20e12));
         c.types.push_back(type);
         c.machines.push_back({static_cast<std::size_t>(n), 1, 1});
@@ -100,7 +106,9 @@ ratio_problem random_problem(int stages, int types) {
         auto& stage = p.stages.emplace_back();
         double const size = std::pow(100, unit());
         for (int t = 0; t < types; ++t)
-            stage.push_back({{0.01 * size * unit(), size * (0.5 + unit()) / (p.preferred[static_cast<std::size_t>(t)] * types)}, {}});
+            stage.push_back(
+                {{0.01 * size * unit(), size * (0.5 + unit()) / (p.preferred[static_cast<std::size_t>(t)] * types)},
+                 {}});
     }
     for (int s = 0; s < stages; ++s) p.transfers.push_back({{0.1, 10 * unit()}});
     return p;
@@ -129,13 +137,17 @@ int main(int argc, char** argv) {
     auto const add = [&](fs::path const& folder) {
         if (!fs::is_directory(folder)) return;
         for (auto const& entry : fs::directory_iterator(folder))
-            if (entry.path().extension() == ".gz" || entry.path().extension() == ".json") models.push_back(entry.path());
+            if (entry.path().extension() == ".gz" || entry.path().extension() == ".json")
+                models.push_back(entry.path());
     };
     add(examples / "models");
     if (char const* const data = std::getenv("HEDDLE_REFERENCE_DATA")) add(fs::path(data) / "models");
     std::ranges::sort(models);
-    auto const add_benchmark = [](std::string const& name, auto const& make, int devices, auto const& solver, bool warm) {
-        benchmark::RegisterBenchmark(name.c_str(), [=](benchmark::State& state) { solve(state, make(devices), solver, warm); })->Unit(benchmark::kMillisecond);
+    auto const add_benchmark = [](std::string const& name, auto const& make, int devices, auto const& solver,
+                                  bool warm) {
+        benchmark::RegisterBenchmark(name.c_str(), [=](benchmark::State& state) {
+            solve(state, make(devices), solver, warm);
+        })->Unit(benchmark::kMillisecond);
     };
     auto const add_benchmarks = [&](std::string const& name, auto const& make) {
         for (int const devices : {8, 64}) {
@@ -149,12 +161,14 @@ int main(int argc, char** argv) {
     };
     for (auto const& file : models)
         for (auto const how : {cut::freely, cut::not_along_batch})
-            add_benchmarks(file.filename().string() + (how == cut::freely ? "/free" : "/batch_whole"), [=](int devices) {
-                auto const& made = steps_of(file, on, how);
-                return made.steps.empty() ? ratio_problem{} : problem_of(made.steps, made.saved, devices);
-            });
+            add_benchmarks(
+                file.filename().string() + (how == cut::freely ? "/free" : "/batch_whole"), [=](int devices) {
+                    auto const& made = steps_of(file, on, how);
+                    return made.steps.empty() ? ratio_problem{} : problem_of(made.steps, made.saved, devices);
+                });
     for (int const stages : {30, 100, 300})
-        add_benchmarks("random/" + std::to_string(stages), [=](int devices) { return random_problem(stages, devices); });
+        add_benchmarks("random/" + std::to_string(stages),
+                       [=](int devices) { return random_problem(stages, devices); });
     benchmark::Initialize(&argc, argv);
     benchmark::RunSpecifiedBenchmarks();
 }

@@ -35,7 +35,12 @@ struct own_problem : grid_problem {};
 }
 
 [[gnu::noinline]] path by_hand(grid const& map) {
-    struct node { cell where; int cost, depth; std::uint32_t parent; bool is_stale; };
+    struct node {
+        cell where;
+        int cost, depth;
+        std::uint32_t parent;
+        bool is_stale;
+    };
     struct entry {
         int bound, depth;
         std::uint32_t node;
@@ -92,7 +97,8 @@ void ratio(benchmark::State& state) {
         hand += std::clock() - between;
         engine += between - start;
     }
-    if (mine.cost != theirs.cost || mine.cells != theirs.cells || mine.expanded != theirs.expanded) state.SkipWithError("the two differ");
+    if (mine.cost != theirs.cost || mine.cells != theirs.cells || mine.expanded != theirs.expanded)
+        state.SkipWithError("the two differ");
     state.counters["expanded"] = static_cast<double>(mine.expanded);
     state.counters["ratio"] = static_cast<double>(engine) / static_cast<double>(hand);
 }

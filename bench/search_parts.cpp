@@ -1,6 +1,5 @@
-// SPDX-License-Identifier: BSL-1.0
-// The parts of a search one by one, see heddle/benchmark/search.hpp: on chains side by side, on a grid, and on the theories of
-// $HEDDLE_REFERENCE_DATA, where it is set.
+// SPDX-License-Identifier: BSL-1.0 The parts of a search one by one, see heddle/benchmark/search.hpp: on chains side by
+// side, on a grid, and on the theories of $HEDDLE_REFERENCE_DATA, where it is set.
 #include "grid.hpp"
 
 #include <heddle/benchmark/search.hpp>
@@ -23,11 +22,13 @@ namespace {
 
 using namespace heddle;
 
-/// `branches` chains of `length` links side by side, joined at the end. Each link has two forms, each made from either form of
-/// the link before at costs of their own.
+/// `branches` chains of `length` links side by side, joined at the end. Each link has two forms, each made from either
+/// form of the link before at costs of their own.
 json::bare_theory chains(std::uint32_t branches, std::uint32_t length) {
     json::bare_theory theory;
-    auto const form_of = [=](std::uint32_t branch, std::uint32_t link, std::uint32_t form) { return 2 * (branch * length + link) + form; };
+    auto const form_of = [=](std::uint32_t branch, std::uint32_t link, std::uint32_t form) {
+        return 2 * (branch * length + link) + form;
+    };
     std::uint32_t const joined = form_of(branches, 0, 0);
     theory.properties.resize(joined + 1);
     for (std::uint32_t p = 0; p <= joined; ++p) theory.groups.push_back(p / 2 * 2);
@@ -41,7 +42,8 @@ json::bare_theory chains(std::uint32_t branches, std::uint32_t length) {
             for (std::uint32_t to : {0u, 1u}) {
                 if (n == 0) add({}, form_of(b, n, to), 1 + to);
                 else
-                    for (std::uint32_t from : {0u, 1u}) add({form_of(b, n - 1, from)}, form_of(b, n, to), 1 + (7 * n + 3 * b + 5 * from + 2 * to) % 4);
+                    for (std::uint32_t from : {0u, 1u})
+                        add({form_of(b, n - 1, from)}, form_of(b, n, to), 1 + (7 * n + 3 * b + 5 * from + 2 * to) % 4);
             }
         ends.push_back(form_of(b, length - 1, 0));
     }
@@ -63,7 +65,8 @@ struct instance {
 
 void add(std::string const& name, json::bare_theory theory) {
     auto const whole = std::make_shared<instance const>(std::move(theory));
-    bench::register_search(name, std::shared_ptr<decltype(whole->space) const>(whole, &whole->space), {.label_limit = 100'000});
+    bench::register_search(name, std::shared_ptr<decltype(whole->space) const>(whole, &whole->space),
+                           {.label_limit = 100'000});
     bench::register_bound(name, whole->space, std::shared_ptr<decltype(whole->bound) const>(whole, &whole->bound));
 }
 

@@ -38,7 +38,9 @@ void run(benchmark::State& state, std::filesystem::path const& path) {
     state.counters["expanded"] = static_cast<double>(result.statistics.expanded);
     state.counters["generated"] = static_cast<double>(result.statistics.generated);
     state.counters["steps"] = static_cast<double>(result.actions.size());
-    state.counters["expanded_per_step"] = static_cast<double>(result.statistics.expanded) / static_cast<double>(task.program ? task.program->size() : result.actions.size());
+    state.counters["expanded_per_step"] =
+        static_cast<double>(result.statistics.expanded) /
+        static_cast<double>(task.program ? task.program->size() : result.actions.size());
     state.counters["relative_cost"] = result.cost.value_or(0) / known.get<double>();
 }
 
@@ -56,7 +58,9 @@ int main(int argc, char** argv) {
         if (entry.path().string().ends_with(".json.gz")) files.push_back(entry.path());
     std::ranges::sort(files);
     for (auto const& file : files)
-        benchmark::RegisterBenchmark(file.stem().stem().string().c_str(), [file](benchmark::State& state) { run(state, file); })->Unit(benchmark::kMillisecond);
+        benchmark::RegisterBenchmark(file.stem().stem().string().c_str(), [file](benchmark::State& state) {
+            run(state, file);
+        })->Unit(benchmark::kMillisecond);
     benchmark::Initialize(&argc, argv);
     benchmark::RunSpecifiedBenchmarks();
 }

@@ -19,16 +19,26 @@ int main() {
     program const model = b.finish(b.apply("sum", "(b n) -> (); 0", {y}));
 
     cluster c;
-    c.types = {{"fast", bytes(16e9), bytes_per_second(800e9), seconds(5e-6), {{element_type::float32, {flops_per_second(12e12)}}}},
-               {"slow", bytes(16e9), bytes_per_second(400e9), seconds(5e-6), {{element_type::float32, {flops_per_second(4e12)}}}}};
+    c.types = {{"fast",
+                bytes(16e9),
+                bytes_per_second(800e9),
+                seconds(5e-6),
+                {{element_type::float32, {flops_per_second(12e12)}}}},
+               {"slow",
+                bytes(16e9),
+                bytes_per_second(400e9),
+                seconds(5e-6),
+                {{element_type::float32, {flops_per_second(4e12)}}}}};
     c.machines = {{.type = 0}, {.type = 1}};
     c.inter = network_link{bytes_per_second(3e9), seconds(2e-5)};
 
     plan const p = find_plan(model, c, clp::ratio_solver{});
-    std::printf("%s: %.2f ms per iteration, no program is faster than %.2f ms at these shares\n", name(p.status), p.cost() * 1e3, p.lower_bound * 1e3);
-    for (auto const& [name, seconds] : p.baselines) std::printf("  %-15s %.2f ms\n", name.c_str(), seconds.value() * 1e3);
+    std::printf("%s: %.2f ms per iteration, no program is faster than %.2f ms at these shares\n", name(p.status),
+                p.cost() * 1e3, p.lower_bound * 1e3);
+    for (auto const& [name, seconds] : p.baselines)
+        std::printf("  %-15s %.2f ms\n", name.c_str(), seconds.value() * 1e3);
     for (auto const& cut : p.cuts)
-        std::printf("  %s is cut %lld : %lld\n", p.tensors[cut.members[0].tensor].name.c_str(), static_cast<long long>(cut.counts[0]),
-                    static_cast<long long>(cut.counts[1]));
+        std::printf("  %s is cut %lld : %lld\n", p.tensors[cut.members[0].tensor].name.c_str(),
+                    static_cast<long long>(cut.counts[0]), static_cast<long long>(cut.counts[1]));
     std::printf("verified: %s\n", verify(model, p) ? "yes" : "no");
 }

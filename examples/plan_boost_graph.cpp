@@ -1,6 +1,5 @@
-// SPDX-License-Identifier: BSL-1.0
-// Plans a program that is a Boost.Graph adjacency_list with bundled properties, where it is: a vertex is an operator or what
-// an iteration starts from, an edge the use of a vertex's tensor.
+// SPDX-License-Identifier: BSL-1.0 Plans a program that is a Boost.Graph adjacency_list with bundled properties, where
+// it is: a vertex is an operator or what an iteration starts from, an edge the use of a vertex's tensor.
 #include <heddle/clp/all.hpp>
 #include <heddle/plan/verify.hpp>
 #include <heddle/planner/hap.hpp>
@@ -33,7 +32,9 @@ using graph = boost::adjacency_list<boost::vecS, boost::vecS, boost::bidirection
 using vertex = boost::graph_traits<graph>::vertex_descriptor;
 
 vertex add_source(graph& g, std::string name, heddle::shape dims, heddle::tensor_role role) {
-    return add_vertex({{std::move(name), std::move(dims), heddle::element_type::float32, role, role == heddle::tensor_role::parameter}}, g);
+    return add_vertex({{std::move(name), std::move(dims), heddle::element_type::float32, role,
+                        role == heddle::tensor_role::parameter}},
+                      g);
 }
 
 vertex add_operator(graph& g, std::string name, char const* rule, std::vector<vertex> const& operands) {
@@ -70,10 +71,13 @@ public:
     std::vector<heddle::tensor_id> operands(heddle::operator_id o) const {
         std::vector<heddle::tensor_id> tensors(in_degree(operators_[o], *graph_));
         for (auto [e, end] = in_edges(operators_[o], *graph_); e != end; ++e)
-            tensors[static_cast<std::size_t>((*graph_)[*e].operand)] = static_cast<heddle::tensor_id>(source(*e, *graph_));
+            tensors[static_cast<std::size_t>((*graph_)[*e].operand)] =
+                static_cast<heddle::tensor_id>(source(*e, *graph_));
         return tensors;
     }
-    auto results(heddle::operator_id o) const { return std::views::single(static_cast<heddle::tensor_id>(operators_[o])); }
+    auto results(heddle::operator_id o) const {
+        return std::views::single(static_cast<heddle::tensor_id>(operators_[o]));
+    }
     heddle::index_rule const& rule(heddle::operator_id o) const { return (*graph_)[operators_[o]].rule; }
     heddle::operator_work const& work(heddle::operator_id o) const { return (*graph_)[operators_[o]].work; }
     heddle::tensor_id loss() const { return static_cast<heddle::tensor_id>(operators_.back()); }
@@ -90,7 +94,8 @@ int main() {
     using heddle::tensor_role;
     mine::graph g;
     auto const x = add_source(g, "x", {2048, 1024}, tensor_role::input);
-    auto const w1 = add_source(g, "w1", {1024, 4096}, tensor_role::parameter), w2 = add_source(g, "w2", {4096, 1024}, tensor_role::parameter);
+    auto const w1 = add_source(g, "w1", {1024, 4096}, tensor_role::parameter),
+               w2 = add_source(g, "w2", {4096, 1024}, tensor_role::parameter);
     auto const h = add_operator(g, "up", "(m k), (k n) -> (m n); 0*1", {x, w1});
     auto const y = add_operator(g, "down", "(m k), (k n) -> (m n); 0*1", {h, w2});
     add_operator(g, "sum", "(m n) -> (); 0", {y});
@@ -99,13 +104,22 @@ int main() {
     for (auto const& sentence : heddle::broken_axioms(p)) std::printf("%s\n", sentence.c_str());
 
     heddle::cluster c;
-    c.types = {{"fast", heddle::bytes(16e9), heddle::bytes_per_second(800e9), heddle::seconds(5e-6), {{heddle::element_type::float32, {heddle::flops_per_second(12e12)}}}},
-               {"slow", heddle::bytes(16e9), heddle::bytes_per_second(400e9), heddle::seconds(5e-6), {{heddle::element_type::float32, {heddle::flops_per_second(4e12)}}}}};
+    c.types = {{"fast",
+                heddle::bytes(16e9),
+                heddle::bytes_per_second(800e9),
+                heddle::seconds(5e-6),
+                {{heddle::element_type::float32, {heddle::flops_per_second(12e12)}}}},
+               {"slow",
+                heddle::bytes(16e9),
+                heddle::bytes_per_second(400e9),
+                heddle::seconds(5e-6),
+                {{heddle::element_type::float32, {heddle::flops_per_second(4e12)}}}}};
     c.machines = {{.type = 0}, {.type = 1}};
     c.inter = heddle::network_link{heddle::bytes_per_second(3e9), heddle::seconds(2e-5)};
     auto const plan = heddle::find_plan(p, c, heddle::clp::ratio_solver{});
     std::printf("%s: %.2f ms per iteration\n", name(plan.status), plan.cost() * 1e3);
     for (auto const& cut : plan.cuts)
-        std::printf("  %s is cut %lld : %lld\n", plan.tensors[cut.members[0].tensor].name.c_str(), static_cast<long long>(cut.counts[0]), static_cast<long long>(cut.counts[1]));
+        std::printf("  %s is cut %lld : %lld\n", plan.tensors[cut.members[0].tensor].name.c_str(),
+                    static_cast<long long>(cut.counts[0]), static_cast<long long>(cut.counts[1]));
     std::printf("verified: %s\n", heddle::verify(p, plan) ? "yes" : "no");
 }

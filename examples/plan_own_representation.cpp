@@ -37,7 +37,8 @@ struct graph {
 
     std::uint32_t add(opcode code, std::vector<std::uint32_t> const& operands) {
         bool const sum = code == opcode::sum;
-        auto const result = add_tensor("t" + std::to_string(rows.size()), sum ? 0 : rows[operands[0]], sum ? 0 : columns[operands.back()], false, true);
+        auto const result = add_tensor("t" + std::to_string(rows.size()), sum ? 0 : rows[operands[0]],
+                                       sum ? 0 : columns[operands.back()], false, true);
         opcodes.push_back(code);
         edges.insert(edges.end(), operands.begin(), operands.end());
         first_result.push_back(static_cast<std::uint32_t>(edges.size()));
@@ -80,28 +81,37 @@ struct heddle::program_access<mine::graph> {
         shape dims;
         for (long extent : {g.rows[t], g.columns[t]})
             if (extent > 0) dims.push_back(extent);
-        auto const role = g.is_computed[t] ? tensor_role::value : g.is_parameter[t] ? tensor_role::parameter : tensor_role::input;
+        auto const role = g.is_computed[t]    ? tensor_role::value
+                          : g.is_parameter[t] ? tensor_role::parameter
+                                              : tensor_role::input;
         return {g.tensor_names[t], dims, element_type::float32, role, g.is_parameter[t]};
     }
     static std::string name(graph const& g, operator_id o) {
         static char const* const names[] = {"matmul", "relu", "sum"};
         return names[static_cast<int>(g.opcodes[o])] + std::to_string(o);
     }
-    static std::span<tensor_id const> operands(graph const& g, operator_id o) { return slice(g, g.first_operand[o], g.first_result[o]); }
-    static std::span<tensor_id const> results(graph const& g, operator_id o) { return slice(g, g.first_result[o], g.first_operand[o + 1]); }
+    static std::span<tensor_id const> operands(graph const& g, operator_id o) {
+        return slice(g, g.first_operand[o], g.first_result[o]);
+    }
+    static std::span<tensor_id const> results(graph const& g, operator_id o) {
+        return slice(g, g.first_result[o], g.first_operand[o + 1]);
+    }
     static index_rule const& rule(graph const& g, operator_id o) { return g.rules[o]; }
     static operator_work const& work(graph const& g, operator_id o) { return g.works[o]; }
     static tensor_id loss(graph const& g) { return g.edges.back(); }
 
 private:
-    static std::span<tensor_id const> slice(graph const& g, std::size_t begin, std::size_t end) { return std::span(g.edges).subspan(begin, end - begin); }
+    static std::span<tensor_id const> slice(graph const& g, std::size_t begin, std::size_t end) {
+        return std::span(g.edges).subspan(begin, end - begin);
+    }
 };
 static_assert(heddle::require_single_device_program<mine::graph>());
 
 int main() {
     using mine::opcode;
     mine::graph g;
-    auto const x = g.add_tensor("x", 2048, 1024, false), w1 = g.add_tensor("w1", 1024, 4096, true), w2 = g.add_tensor("w2", 4096, 1024, true);
+    auto const x = g.add_tensor("x", 2048, 1024, false), w1 = g.add_tensor("w1", 1024, 4096, true),
+               w2 = g.add_tensor("w2", 4096, 1024, true);
     g.add(opcode::sum, {g.add(opcode::matmul, {g.add(opcode::relu, {g.add(opcode::matmul, {x, w1})}), w2})});
 
     auto const broken = heddle::broken_axioms(g);
@@ -109,13 +119,22 @@ int main() {
     std::printf("%zu axioms broken\n", broken.size());
 
     heddle::cluster c;
-    c.types = {{"fast", heddle::bytes(16e9), heddle::bytes_per_second(800e9), heddle::seconds(5e-6), {{heddle::element_type::float32, {heddle::flops_per_second(12e12)}}}},
-               {"slow", heddle::bytes(16e9), heddle::bytes_per_second(400e9), heddle::seconds(5e-6), {{heddle::element_type::float32, {heddle::flops_per_second(4e12)}}}}};
+    c.types = {{"fast",
+                heddle::bytes(16e9),
+                heddle::bytes_per_second(800e9),
+                heddle::seconds(5e-6),
+                {{heddle::element_type::float32, {heddle::flops_per_second(12e12)}}}},
+               {"slow",
+                heddle::bytes(16e9),
+                heddle::bytes_per_second(400e9),
+                heddle::seconds(5e-6),
+                {{heddle::element_type::float32, {heddle::flops_per_second(4e12)}}}}};
     c.machines = {{.type = 0}, {.type = 1}};
     c.inter = heddle::network_link{heddle::bytes_per_second(3e9), heddle::seconds(2e-5)};
     auto const p = heddle::find_plan(g, c, heddle::clp::ratio_solver{});
     std::printf("%s: %.2f ms per iteration\n", name(p.status), p.cost() * 1e3);
     for (auto const& cut : p.cuts)
-        std::printf("  %s is cut %lld : %lld\n", p.tensors[cut.members[0].tensor].name.c_str(), static_cast<long long>(cut.counts[0]), static_cast<long long>(cut.counts[1]));
+        std::printf("  %s is cut %lld : %lld\n", p.tensors[cut.members[0].tensor].name.c_str(),
+                    static_cast<long long>(cut.counts[0]), static_cast<long long>(cut.counts[1]));
     std::printf("verified: %s\n", heddle::verify(g, p) ? "yes" : "no");
 }

@@ -1,6 +1,6 @@
-// SPDX-License-Identifier: BSL-1.0
-// Property tasks on a problem that has nothing to do with training: the three cheapest ways to make a stool in a workshop.
-// A property is something that one has; some of it is used up, the rest serves as often as one likes.
+// SPDX-License-Identifier: BSL-1.0 Property tasks on a problem that has nothing to do with training: the three cheapest
+// ways to make a stool in a workshop. A property is something that one has; some of it is used up, the rest serves as
+// often as one likes.
 #include <heddle/search/best_first.hpp>
 #include <heddle/search/properties/landmark_bound.hpp>
 #include <heddle/search/properties/property_space.hpp>

@@ -35,7 +35,8 @@ struct bridge {
             for (int q = p; q < 4; ++q) {
                 unsigned const moved = 1u << p | 1u << q;
                 if (((here ? ~s : s) & moved) != 0) continue;
-                visit(action{p, q}, s ^ moved ^ 16u, l + std::max(minutes[static_cast<unsigned>(p)], minutes[static_cast<unsigned>(q)]));
+                visit(action{p, q}, s ^ moved ^ 16u,
+                      l + std::max(minutes[static_cast<unsigned>(p)], minutes[static_cast<unsigned>(q)]));
             }
     }
 };
@@ -48,7 +49,8 @@ int main() {
     bool back = false;
     for (auto const& [p, q] : result.actions) {
         std::printf("  %s", back ? "back  " : "across");
-        std::printf(p == q ? " %g\n" : " %g and %g\n", bridge::minutes[static_cast<unsigned>(p)], bridge::minutes[static_cast<unsigned>(q)]);
+        std::printf(p == q ? " %g\n" : " %g and %g\n", bridge::minutes[static_cast<unsigned>(p)],
+                    bridge::minutes[static_cast<unsigned>(q)]);
         back = !back;
     }
 }

@@ -57,7 +57,8 @@ attended_run::~attended_run() {
     sigaction(SIGINT, &before_, nullptr);
 }
 
-void attended_run::show(std::string const& phase, std::optional<double> best, std::optional<double> bound, char const* unit) {
+void attended_run::show(std::string const& phase, std::optional<double> best, std::optional<double> bound,
+                        char const* unit) {
     if (!is_watched_) return;
     std::string found;
     char text[64];

@@ -15,8 +15,8 @@
 
 namespace heddle::cli {
 
-/// While one lives, Ctrl-C asks the work for what it has so far; a second one ends the process. If stderr is a terminal, a line on it
-/// says what is being done, for how long, how good the best is and how far from its bound.
+/// While one lives, Ctrl-C asks the work for what it has so far; a second one ends the process. If stderr is a
+/// terminal, a line on it says what is being done, for how long, how good the best is and how far from its bound.
 class attended_run {
 public:
     attended_run();
@@ -26,7 +26,8 @@ public:
 
     [[nodiscard]] std::stop_token stop() const { return stop_.get_token(); }
     /// `unit` follows the number.
-    void show(std::string const& phase, std::optional<double> best = {}, std::optional<double> bound = {}, char const* unit = " s");
+    void show(std::string const& phase, std::optional<double> best = {}, std::optional<double> bound = {},
+              char const* unit = " s");
 
 private:
     void attend();

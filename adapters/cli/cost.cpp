@@ -47,10 +47,18 @@ struct plan_price {
 plan_price price(plan const& p, cluster const& c) {
     auto const cost = evaluate(p, c);
     auto const& t = cost.time;
-    plan_price out{t.total(), p.cost(), {{"compute", t.compute}, {"forward_communication", t.forward_communication}, {"backward_communication", t.backward_communication},
-                                         {"gradient_communication", t.gradient_communication}, {"update", t.update}}, {}, {}};
+    plan_price out{t.total(),
+                   p.cost(),
+                   {{"compute", t.compute},
+                    {"forward_communication", t.forward_communication},
+                    {"backward_communication", t.backward_communication},
+                    {"gradient_communication", t.gradient_communication},
+                    {"update", t.update}},
+                   {},
+                   {}};
     auto const types = c.devices();
-    for (std::size_t d = 0; d < types.size(); ++d) out.devices.push_back({c.types[types[d]].name, bytes(cost.memory[d].total()), c.types[types[d]].memory});
+    for (std::size_t d = 0; d < types.size(); ++d)
+        out.devices.push_back({c.types[types[d]].name, bytes(cost.memory[d].total()), c.types[types[d]].memory});
     return out;
 }
 
@@ -60,7 +68,12 @@ plan_price price(pipeline_plan const& p, cluster const& c, cost_arguments const&
     require_valid(verify_figures(model.program, p), arguments);
     auto const again = priced(model.program, p, c);
     auto const& t = again.time;
-    plan_price out{t.total(), p.cost(), {{"pipeline", t.pipeline.value}, {"synchronisation", t.synchronisation.value}, {"update", t.update.value}}, {}, model.warnings};
+    plan_price out{
+        t.total(),
+        p.cost(),
+        {{"pipeline", t.pipeline.value}, {"synchronisation", t.synchronisation.value}, {"update", t.update.value}},
+        {},
+        model.warnings};
     for (auto const& d : again.devices) out.devices.push_back({d.type, d.memory, d.memory_limit});
     return out;
 }
@@ -69,7 +82,8 @@ plan_price price(pipeline_plan const& p, cluster const& c, cost_arguments const&
 std::string reason_of(plan_price const& p) {
     for (std::size_t d = 0; d < p.devices.size(); ++d)
         if (auto const& [type, needed, limit] = p.devices[d]; needed > limit)
-            return "device " + std::to_string(d) + " (" + type + ") would need " + std::to_string(needed.value / 1e9) + " GB of " + std::to_string(limit.value / 1e9) + " GB";
+            return "device " + std::to_string(d) + " (" + type + ") would need " + std::to_string(needed.value / 1e9) +
+                   " GB of " + std::to_string(limit.value / 1e9) + " GB";
     return {};
 }
 
@@ -117,7 +131,8 @@ int run_cost(cost_arguments const& arguments) {
         auto const p = json::parse_pipeline_plan(text, arguments.plan);
         found = price(p, cluster_for(p.provenance), arguments);
     } else {
-        if (!arguments.model.empty()) throw input_error("--model", "is for pipeline plans: others hold what their price needs");
+        if (!arguments.model.empty())
+            throw input_error("--model", "is for pipeline plans: others hold what their price needs");
         auto const p = json::parse_plan(text, arguments.plan);
         require_valid(verify_figures(p), arguments);
         found = price(p, cluster_for(p.provenance));

@@ -32,7 +32,8 @@ int choose_ranks(fit_arguments const& arguments, fit_report const& report, std::
         if (auto const devices = static_cast<int>(base->devices().size()); measured.contains(devices)) return devices;
     if (measured.size() > 1 && !arguments.out.empty())
         throw input_error(arguments.samples, "has collectives on " + std::to_string(*measured.begin()) + " and on " +
-                                                 std::to_string(*measured.rbegin()) + " ranks, expected one number or the option --ranks");
+                                                 std::to_string(*measured.rbegin()) +
+                                                 " ranks, expected one number or the option --ranks");
     return *measured.rbegin();
 }
 
@@ -60,7 +61,8 @@ std::vector<std::string> check_in_cluster(fit_report const& report, cluster cons
 
 int run_fit(fit_arguments const& arguments) {
     auto const samples = json::read_samples(arguments.samples);
-    if (samples.empty()) throw input_error(arguments.samples, "has no sample, expected at least one line after the header");
+    if (samples.empty())
+        throw input_error(arguments.samples, "has no sample, expected at least one line after the header");
     std::optional<cluster> base;
     if (!arguments.cluster.empty()) base = json::read_cluster(arguments.cluster);
 

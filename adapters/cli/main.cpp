@@ -32,7 +32,9 @@ int of_files(std::string const& place, std::initializer_list<std::string_view> f
         return run();
     } catch (input_error const& e) {
         std::string_view const message = e.what();
-        auto const names = [&](std::string_view file) { return !file.empty() && message.starts_with(printable(file, file.size())); };
+        auto const names = [&](std::string_view file) {
+            return !file.empty() && message.starts_with(printable(file, file.size()));
+        };
         if (message.starts_with("--") || std::ranges::any_of(files, names)) throw;
         throw input_error(place, e.what());
     }
@@ -47,21 +49,28 @@ int run(int argc, char** argv) {
     plan_arguments plan;
     auto* const plan_command = app.add_subcommand("plan", "Plan a model on a cluster");
     add_plan_options(*plan_command, plan);
-    plan_command->final_callback([&] { 
-        status = of_files(plan.profile.empty() ? plan.model + " on " + plan.cluster : plan.profile, {plan.model, plan.cluster, plan.profile}, [&] { return run_plan(plan); });
+    plan_command->final_callback([&] {
+        status = of_files(plan.profile.empty() ? plan.model + " on " + plan.cluster : plan.profile,
+                          {plan.model, plan.cluster, plan.profile}, [&] { return run_plan(plan); });
     });
 
     verify_arguments verify;
-    auto* const verify_command = app.add_subcommand("verify", "Re-derive that a plan computes what its model does, then run both");
+    auto* const verify_command =
+        app.add_subcommand("verify", "Re-derive that a plan computes what its model does, then run both");
     verify_command->add_option("--plan", verify.plan, "Plan file")->required();
     verify_command->add_option("--model", verify.model, "Model file")->required();
-    auto* const on = verify_command->add_option("--cluster", verify.cluster, "Cluster file, to derive every second and byte of the plan anew");
-    verify_command->add_flag("--group-machines", verify.group_machines, "Take each of its machines as one device")->needs(on);
+    auto* const on = verify_command->add_option("--cluster", verify.cluster,
+                                                "Cluster file, to derive every second and byte of the plan anew");
+    verify_command->add_flag("--group-machines", verify.group_machines, "Take each of its machines as one device")
+        ->needs(on);
     verify_command->add_option("--seed", verify.seed, "Seed of the random data both are run on")->capture_default_str();
-    auto* const shrink = verify_command->add_flag("--shrink", verify.shrink, "Run with smaller dimensions but every operator, form and share");
+    auto* const shrink = verify_command->add_flag("--shrink", verify.shrink,
+                                                  "Run with smaller dimensions but every operator, form and share");
     verify_command->add_flag("!--no-run", verify.run, "Run nothing")->excludes(shrink);
     verify_command->add_flag("--json", verify.json, "Print one JSON object");
-    verify_command->final_callback([&] { status = of_files(verify.plan, {verify.plan, verify.model, verify.cluster}, [&] { return run_verify(verify); }); });
+    verify_command->final_callback([&] {
+        status = of_files(verify.plan, {verify.plan, verify.model, verify.cluster}, [&] { return run_verify(verify); });
+    });
 
     cost_arguments cost;
     auto* const cost_command = app.add_subcommand("cost", "Price a plan on this or another cluster");
@@ -70,29 +79,41 @@ int run(int argc, char** argv) {
     cost_command->add_option("--model", cost.model, "Model file, of a pipeline plan");
     cost_command->add_flag("--group-machines", cost.group_machines, "Take each machine as one device");
     cost_command->add_flag("--json", cost.json, "Print one JSON object");
-    cost_command->final_callback([&] { status = of_files(cost.plan + " on " + cost.cluster, {cost.plan, cost.model, cost.cluster}, [&] { return run_cost(cost); }); });
+    cost_command->final_callback([&] {
+        status = of_files(cost.plan + " on " + cost.cluster, {cost.plan, cost.model, cost.cluster},
+                          [&] { return run_cost(cost); });
+    });
 
     search_arguments search;
     auto* const search_command = app.add_subcommand("search", "Find the cheapest program of a bare theory");
     search_command->add_option("--theory", search.theory, "Theory file")->required();
-    search_command->add_option("--solutions", search.solutions, "Cheapest programs to find")->check(positive)->capture_default_str();
-    search_command->add_option("--memory-limit", search.memory_limit, "Bytes that the search's labels may take")->check(positive);
+    search_command->add_option("--solutions", search.solutions, "Cheapest programs to find")
+        ->check(positive)
+        ->capture_default_str();
+    search_command->add_option("--memory-limit", search.memory_limit, "Bytes that the search's labels may take")
+        ->check(positive);
     search_command->add_flag("--json", search.json, "Print one JSON object");
-    search_command->add_option("--time-limit", search.time_limit, "Stop after this many seconds with the best found")->check(positive);
-    search_command->add_option("--label-limit", search.label_limit, "Labels a search keeps at most")->check(positive)->capture_default_str();
+    search_command->add_option("--time-limit", search.time_limit, "Stop after this many seconds with the best found")
+        ->check(positive);
+    search_command->add_option("--label-limit", search.label_limit, "Labels a search keeps at most")
+        ->check(positive)
+        ->capture_default_str();
     search_command->final_callback([&] { status = run_search(search); });
 
     fit_arguments fit;
     auto* const fit_command = app.add_subcommand("fit", "Fit models of collectives and operators to measurements");
     fit_command->add_option("--samples", fit.samples, "Samples file (CSV)")->required();
     fit_command->add_option("--cluster", fit.cluster, "Put the models into this cluster");
-    fit_command->add_option("--ranks", fit.ranks, "Write the collectives on this number of ranks")->check(CLI::Range(1, 65536));
+    fit_command->add_option("--ranks", fit.ranks, "Write the collectives on this number of ranks")
+        ->check(CLI::Range(1, 65536));
     fit_command->add_option("--out", fit.out, "Write the models, or the cluster with them, to this file");
     fit_command->add_flag("--json", fit.json, "Print one JSON object instead of the table");
-    fit_command->final_callback([&] { status = of_files(fit.samples, {fit.samples, fit.cluster}, [&] { return run_fit(fit); }); });
+    fit_command->final_callback(
+        [&] { status = of_files(fit.samples, {fit.samples, fit.cluster}, [&] { return run_fit(fit); }); });
 
     model_arguments model;
-    auto* const model_command = app.add_subcommand("model", "Summarise a model: operators, parameters, work, memory, repeats, atoms");
+    auto* const model_command =
+        app.add_subcommand("model", "Summarise a model: operators, parameters, work, memory, repeats, atoms");
     model_command->add_option("FILE", model.model, "Model file")->required();
     model_command->add_flag("--json", model.json, "Print one JSON object");
     model_command->final_callback([&] { status = run_model(model); });
@@ -118,9 +139,7 @@ int main(int argc, char** argv) {
         int const status = heddle::cli::run(argc, argv);
         heddle::cli::finish_printing();
         return status;
-    } catch (heddle::error const& e) {
-        std::cerr << "heddle: " << e.what() << '\n';
-    } catch (std::bad_alloc const&) {
+    } catch (heddle::error const& e) { std::cerr << "heddle: " << e.what() << '\n'; } catch (std::bad_alloc const&) {
         std::cerr << "heddle: out of memory\n";
     } catch (std::exception const& e) { // the system's: no threads, no space
         std::cerr << "heddle: " << heddle::printable(e.what(), 1000) << '\n';

@@ -25,7 +25,10 @@ object to_json(json::model const& model, program_summary const& s) {
     out["model"] = model.name;
     out["operators"] = s.operators;
     for (auto const& k : s.kinds)
-        out["kinds"].push_back({{"kind", k.kind}, {"count", k.count}, {"forward_flops", k.forward.value}, {"backward_flops", k.backward.value}});
+        out["kinds"].push_back({{"kind", k.kind},
+                                {"count", k.count},
+                                {"forward_flops", k.forward.value},
+                                {"backward_flops", k.backward.value}});
     out["forward_flops"] = s.forward.value;
     out["backward_flops"] = s.backward.value;
     out["inputs"] = of_role(s.inputs);
@@ -34,10 +37,16 @@ object to_json(json::model const& model, program_summary const& s) {
     out["buffers"] = of_role(s.buffers);
     out["activation_bytes"] = s.activations.value;
     out["repeats"] = object::array();
-    for (auto const& r : s.repeats) out["repeats"].push_back({{"count", r.count}, {"operators", r.operators}, {"first", r.first}, {"last", r.last}});
+    for (auto const& r : s.repeats)
+        out["repeats"].push_back(
+            {{"count", r.count}, {"operators", r.operators}, {"first", r.first}, {"last", r.last}});
     out["atoms"] = object::array();
     for (auto const& a : s.atoms)
-        out["atoms"].push_back({{"atoms", a.atoms}, {"classes", a.classes}, {"tensors", a.tensors}, {"tensor", a.tensor}, {"dimension", a.dimension}});
+        out["atoms"].push_back({{"atoms", a.atoms},
+                                {"classes", a.classes},
+                                {"tensors", a.tensors},
+                                {"tensor", a.tensor},
+                                {"dimension", a.dimension}});
     out["without_rule"] = object::array();
     for (auto const& m : model.missing_rules) out["without_rule"].push_back({{"target", m.target}, {"calls", m.calls}});
     out["warnings"] = model.warnings;
@@ -58,7 +67,9 @@ int run_model(model_arguments const& arguments) {
     if (!model.missing_rules.empty()) std::cout << "\nWithout a rule, computed in full on every device\n";
     for (auto const& m : model.missing_rules) std::cout << "  " << m.calls << " x " << printable(m.target) << '\n';
     if (!model.missing_rules.empty())
-        std::cout << "give each a rule under its name in the file's 'rules': {\"" << printable(model.missing_rules.front().target) << "\": \"(b s) -> (b s)\"}, if it works on elements alone\n";
+        std::cout << "give each a rule under its name in the file's 'rules': {\""
+                  << printable(model.missing_rules.front().target)
+                  << "\": \"(b s) -> (b s)\"}, if it works on elements alone\n";
     return done;
 }
 

@@ -27,12 +27,14 @@ void take(other_plan& into, Plan const& found) {
 
 } // namespace
 
-std::vector<other_plan> ask_others(plan_arguments const& arguments, plan_input const& input, hap_options const& common, double time) {
+std::vector<other_plan> ask_others(plan_arguments const& arguments, plan_input const& input, hap_options const& common,
+                                   double time) {
     attended_run attended;
     search::deadline const until(time, attended.stop());
     std::vector<other_plan> others;
     // Those that take least come first, each with its part of the time left.
-    auto const ask = [&](std::string const& planner, std::string const& leaves_out, std::size_t still_to_come, auto const& plan) {
+    auto const ask = [&](std::string const& planner, std::string const& leaves_out, std::size_t still_to_come,
+                         auto const& plan) {
         double const left = *until.left() / static_cast<double>(1 + still_to_come);
         auto& other = others.emplace_back();
         other.planner = planner;
@@ -60,12 +62,11 @@ std::vector<other_plan> ask_others(plan_arguments const& arguments, plan_input c
         return asked;
     };
     std::string const pins = common.pinned.empty() ? "" : "; it keeps no pins";
-    ask("amp", "the gradients that stages send back, and that a stage's gradients are more than one collective" + pins, 2, [&](double left) {
-        return plan_by_amp(limited(left), input, attended);
-    });
-    ask("ditto", "what stages send each other, the optimiser's step, and gradients of parameters that several stages use" + pins, 1, [&](double left) {
-        return plan_by_ditto(limited(left), input, attended);
-    });
+    ask("amp", "the gradients that stages send back, and that a stage's gradients are more than one collective" + pins,
+        2, [&](double left) { return plan_by_amp(limited(left), input, attended); });
+    ask("ditto",
+        "what stages send each other, the optimiser's step, and gradients of parameters that several stages use" + pins,
+        1, [&](double left) { return plan_by_ditto(limited(left), input, attended); });
     ask("hidup", "that computation and collectives beside each other slow each other down", 0, [&](double left) {
         auto options = common;
         options.training.overlaps_gradients = false;
@@ -89,11 +90,15 @@ void print_others(std::ostream& out, std::vector<other_plan> const& others, plan
     int const decimals = decimals_for(beside.cost());
     for (auto const& o : others) {
         auto const status = o.is_refused ? "refused" : status_text(o.status, o.which_limit, o.cost.has_value(), "");
-        table.add({o.planner, o.cost ? fixed(*o.cost, beside.exists() ? decimals : decimals_for(*o.cost)) : "-", o.cost ? times_text(*o.cost, beside.cost()) : "", status});
+        table.add({o.planner, o.cost ? fixed(*o.cost, beside.exists() ? decimals : decimals_for(*o.cost)) : "-",
+                   o.cost ? times_text(*o.cost, beside.cost()) : "", status});
     }
     text += table.print(2, 2);
     for (auto const& o : others) {
-        if (o.cost) add_paragraph(text, "  - ", o.planner + " plans" + (o.space.empty() ? "" : " " + o.space) + "; its price leaves out " + o.leaves_out);
+        if (o.cost)
+            add_paragraph(text, "  - ",
+                          o.planner + " plans" + (o.space.empty() ? "" : " " + o.space) + "; its price leaves out " +
+                              o.leaves_out);
         else if (!o.reason.empty()) add_paragraph(text, "  - ", o.planner + ": " + o.reason);
     }
     out << text;

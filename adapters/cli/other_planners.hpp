@@ -25,9 +25,10 @@ struct other_plan : search::outcome<> {
     double seconds = 0;
 };
 
-/// Asks the planners other than hap, for so many seconds in all; `common` is what hidup shares with hap. What of a plan's options
-/// they do not know, they do not heed.
-std::vector<other_plan> ask_others(plan_arguments const& arguments, plan_input const& input, hap_options const& common, double time);
+/// Asks the planners other than hap, for so many seconds in all; `common` is what hidup shares with hap. What of a
+/// plan's options they do not know, they do not heed.
+std::vector<other_plan> ask_others(plan_arguments const& arguments, plan_input const& input, hap_options const& common,
+                                   double time);
 
 /// As a section of the plan's table.
 void print_others(std::ostream& out, std::vector<other_plan> const& others, plan const& beside);

@@ -9,7 +9,8 @@
 
 namespace heddle::cli {
 
-/// Sees to it that what was printed has arrived. The reader of a pipe who has gone wants no more of it: nothing is lost then.
+/// Sees to it that what was printed has arrived. The reader of a pipe who has gone wants no more of it: nothing is lost
+/// then.
 /// *Throws* `file_error`.
 void finish_printing();
 

@@ -53,21 +53,25 @@ pinned_tensor pin_of(program const& p, std::string const& text) {
             if (!is_possible(f, tensor)) fail("the tensor cannot be " + wanted);
             return {t, f};
         }
-    if (!wanted.starts_with("shard(") || !wanted.ends_with(")")) fail("expected replicated, mirrored, partial, shard(DIMENSION) or shard(DIMENSION.FACTOR)");
+    if (!wanted.starts_with("shard(") || !wanted.ends_with(")"))
+        fail("expected replicated, mirrored, partial, shard(DIMENSION) or shard(DIMENSION.FACTOR)");
     auto const numbers = std::string_view(wanted).substr(6, wanted.size() - 7);
     auto const point = numbers.find('.');
     auto const read = [&](std::string_view digits) {
         std::size_t number = 0;
         auto const [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
-        if (error != std::errc() || end != digits.data() + digits.size()) fail("expected numbers in shard(DIMENSION) or shard(DIMENSION.FACTOR)");
+        if (error != std::errc() || end != digits.data() + digits.size())
+            fail("expected numbers in shard(DIMENSION) or shard(DIMENSION.FACTOR)");
         return number;
     };
-    std::size_t const dimension = read(numbers.substr(0, point)), nth = point == std::string_view::npos ? 0 : read(numbers.substr(point + 1));
+    std::size_t const dimension = read(numbers.substr(0, point)),
+                      nth = point == std::string_view::npos ? 0 : read(numbers.substr(point + 1));
     std::vector<factor_number> cuts;
     for (std::size_t f = 0; f < tensor.factors.size(); ++f)
         if (tensor.factors[f].dimension == dimension) cuts.push_back(static_cast<factor_number>(f));
     if (nth >= cuts.size())
-        fail("dimension " + std::to_string(dimension) + " of the tensor has " + std::to_string(cuts.size()) + " factors that can be cut, numbered from 0");
+        fail("dimension " + std::to_string(dimension) + " of the tensor has " + std::to_string(cuts.size()) +
+             " factors that can be cut, numbered from 0");
     return {t, form::shard(cuts[nth])};
 }
 
@@ -100,7 +104,8 @@ int run_plan(plan_arguments const& arguments) {
     attended->show(arguments.planner);
     options.stop = attended->stop();
     options.progress = shown_by(*attended, arguments.planner);
-    plan result = arguments.planner == "hidup" ? plan_interleaved(model.program, c, options, arguments.hidup, solver) : plan_whole(model.program, c, options, solver);
+    plan result = arguments.planner == "hidup" ? plan_interleaved(model.program, c, options, arguments.hidup, solver)
+                                               : plan_whole(model.program, c, options, solver);
     bool const asks_others = arguments.asks_others && !attended->stop().stop_requested();
     attended.reset();
     double const took = clock.elapsed();
@@ -110,11 +115,12 @@ int run_plan(plan_arguments const& arguments) {
     auto const stage = [&] {
         std::vector<json::staged_file> files;
         if (!result.exists()) return files;
-        if (!arguments.out.empty()) files.emplace_back(arguments.out, json::write_plan(result, {.times = arguments.times}));
+        if (!arguments.out.empty())
+            files.emplace_back(arguments.out, json::write_plan(result, {.times = arguments.times}));
         if (!asked.trace.empty()) files.emplace_back(asked.trace, json::write_trace(result, timeline_of(result, c)));
         return files;
     };
-    auto files = stage(); // what cannot be written is told before anything is printed
+    auto files = stage();           // what cannot be written is told before anything is printed
     if (asks_others) files.clear(); // whoever ends heddle while the others are asked finds no parts of files
     if (!arguments.json) print(std::cout, result, {.times = arguments.times});
     std::vector<other_plan> others;
@@ -124,7 +130,8 @@ int run_plan(plan_arguments const& arguments) {
         others = ask_others(arguments, input, options, left);
         files = stage();
     }
-    if (arguments.json) std::cout << with_others(json::plan_summary(result, {.times = arguments.times}), others) << '\n';
+    if (arguments.json)
+        std::cout << with_others(json::plan_summary(result, {.times = arguments.times}), others) << '\n';
     else print_others(std::cout, others, result);
     deliver(std::move(files));
     return exit_status_of(result.status, result.exists());

@@ -15,10 +15,13 @@ namespace heddle::cli {
 
 namespace {
 
-ditto_options options_of(plan_arguments const& arguments, std::vector<std::string> const& types, attended_run& attended) {
+ditto_options options_of(plan_arguments const& arguments, std::vector<std::string> const& types,
+                         attended_run& attended) {
     auto const& asked = arguments.ditto;
     ditto_options options;
-    options.method = asked.method == "recover" ? template_method::recover : asked.method == "exact" ? template_method::exact : template_method::both;
+    options.method = asked.method == "recover" ? template_method::recover
+                     : asked.method == "exact" ? template_method::exact
+                                               : template_method::both;
     options.folding.communication = asked.fold_communication;
     options.folding.across_machines = seconds(asked.across_machines);
     options.folding.memory = asked.fold_memory;
@@ -38,7 +41,8 @@ ditto_options options_of(plan_arguments const& arguments, std::vector<std::strin
 }
 
 template <pipeline_schedule Schedule>
-pipeline_plan plan_with(plan_arguments const& arguments, plan_input const& input, attended_run& attended, Schedule const& schedule) {
+pipeline_plan plan_with(plan_arguments const& arguments, plan_input const& input, attended_run& attended,
+                        Schedule const& schedule) {
     attended.show("ditto, layers");
     auto const& asked = arguments.ditto;
     ditto_program_options options;
@@ -57,12 +61,15 @@ pipeline_plan plan_profile_with(plan_arguments const& arguments, Schedule const&
     auto problem = json::read_template_problem(arguments.profile);
     if (!asked.split.empty()) problem.split = json::value_of(json::machine_splits, asked.split).value();
     if (arguments.memory_limit)
-        for (auto& type : problem.types) type.memory_limit = std::min(type.memory_limit, bytes(*arguments.memory_limit));
+        for (auto& type : problem.types)
+            type.memory_limit = std::min(type.memory_limit, bytes(*arguments.memory_limit));
     std::vector<std::string> types;
     for (auto const& t : problem.types) types.push_back(t.name);
     attended_run attended;
     auto const options = options_of(arguments, types, attended);
-    if (asked.most_machines) return make_pipeline_plan(problem, plan_copies(problem, {.most_machines = *asked.most_machines, .plan = options}, schedule));
+    if (asked.most_machines)
+        return make_pipeline_plan(
+            problem, plan_copies(problem, {.most_machines = *asked.most_machines, .plan = options}, schedule));
     return make_pipeline_plan(problem, plan_ditto(problem, options, schedule), numbered_by_type(problem), schedule);
 }
 
@@ -76,12 +83,17 @@ pipeline_plan with_schedule(plan_arguments const& arguments, Use const& use) {
 } // namespace
 
 pipeline_plan plan_by_ditto(plan_arguments const& arguments, plan_input const& input, attended_run& attended) {
-    return with_schedule(arguments, [&](auto const& schedule) { return plan_with(arguments, input, attended, schedule); });
+    return with_schedule(arguments,
+                         [&](auto const& schedule) { return plan_with(arguments, input, attended, schedule); });
 }
 
 int run_plan_ditto(plan_arguments const& arguments) {
     if (!arguments.out.empty()) json::require_writable(arguments.out);
-    if (!arguments.profile.empty()) return finish(arguments, with_schedule(arguments, [&](auto const& schedule) { return plan_profile_with(arguments, schedule); }), nullptr);
+    if (!arguments.profile.empty())
+        return finish(
+            arguments,
+            with_schedule(arguments, [&](auto const& schedule) { return plan_profile_with(arguments, schedule); }),
+            nullptr);
     auto const input = read_input(arguments);
     auto plan = [&] {
         attended_run attended;

@@ -36,7 +36,8 @@ bool is_pipeline_plan(std::string const& path, std::string const& text) {
 
 cluster read_planned_cluster(std::string const& path, provenance const& from, std::vector<std::string>& warnings) {
     auto const text = json::read_text(path);
-    if (from.cluster_digest != json::digest(text)) warnings.push_back("this is not the cluster the plan was made for, or it has changed since");
+    if (from.cluster_digest != json::digest(text))
+        warnings.push_back("this is not the cluster the plan was made for, or it has changed since");
     return json::parse_cluster(text, path);
 }
 
@@ -73,7 +74,8 @@ program_layers layers_of(plan_arguments const& arguments, plan_input const& inpu
     bool const is_number = !text.empty() && std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
     if (!is_number) return layers_by_name(p, split_at_commas(text));
     validate(input.cluster);
-    return balanced_layers(p, operator_times(p, input.cluster, input.cluster.machines.front().type), text.size() > 9 ? 1'000'000'000 : std::stoul(text));
+    return balanced_layers(p, operator_times(p, input.cluster, input.cluster.machines.front().type),
+                           text.size() > 9 ? 1'000'000'000 : std::stoul(text));
 }
 
 void add_origin(provenance& from, plan_input const& input) {
@@ -85,7 +87,9 @@ void add_origin(provenance& from, plan_input const& input) {
 }
 
 progress_function shown_by(attended_run& attended, std::string const& planner) {
-    return [&attended, planner](planning_progress const& now) { attended.show(planner + ", " + now.phase, now.cost, now.lower_bound); };
+    return [&attended, planner](planning_progress const& now) {
+        attended.show(planner + ", " + now.phase, now.cost, now.lower_bound);
+    };
 }
 
 int exit_status_of(search::status status, bool exists) {
@@ -106,7 +110,8 @@ int finish(plan_arguments const& arguments, pipeline_plan plan, plan_input const
         plan.provenance.model_digest = json::digest(json::read_text(arguments.profile));
     }
     std::vector<json::staged_file> files;
-    if (plan.exists() && !arguments.out.empty()) files.emplace_back(arguments.out, json::write_pipeline_plan(plan, {.times = arguments.times}));
+    if (plan.exists() && !arguments.out.empty())
+        files.emplace_back(arguments.out, json::write_pipeline_plan(plan, {.times = arguments.times}));
     if (arguments.json) std::cout << json::plan_summary(plan, {.times = arguments.times}) << '\n';
     else print(std::cout, plan, {.times = arguments.times});
     deliver(std::move(files));

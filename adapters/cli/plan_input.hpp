@@ -24,7 +24,8 @@ struct plan_input {
     provenance from;
 };
 
-/// A model of which there is a plan, with the batch and element type that were planned; a warning if it has changed since.
+/// A model of which there is a plan, with the batch and element type that were planned; a warning if it has changed
+/// since.
 json::model read_planned_model(std::string const& path, provenance const& from);
 
 /// Whether the text of a file is a pipeline plan. *Throws* `input_error` if it is no plan at all.

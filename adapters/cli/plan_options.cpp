@@ -14,71 +14,148 @@ namespace heddle::cli {
 void add_plan_options(CLI::App& command, plan_arguments& plan) {
     command.add_option("--model", plan.model, "Model file");
     command.add_option("--cluster", plan.cluster, "Cluster file");
-    command.add_option("--profile", plan.profile, "For amp and ditto, in place of model and cluster: layer profile, or layers and machines for templates");
-    command.add_option("--planner", plan.planner, "Planner")->check(CLI::IsMember({"hap", "hidup", "amp", "ditto"}))->capture_default_str();
+    command.add_option(
+        "--profile", plan.profile,
+        "For amp and ditto, in place of model and cluster: layer profile, or layers and machines for templates");
+    command.add_option("--planner", plan.planner, "Planner")
+        ->check(CLI::IsMember({"hap", "hidup", "amp", "ditto"}))
+        ->capture_default_str();
     command.add_option("--memory-limit", plan.memory_limit, "Bytes that a device may use at most")->check(positive);
-    command.add_option("--optimizer-bytes", plan.optimizer_bytes, "Bytes of optimizer state per parameter element")->check(up_to(1024))->capture_default_str();
-    command.add_option_function<std::string>("--optimizer", [&](std::string const& name) { plan.optimizer_bytes = name == "adam" ? 8 : name == "momentum" ? 4 : 0; },
-                                             "Optimizer, for the bytes of its state in float32")
-        ->check(CLI::IsMember({"sgd", "momentum", "adam"}))->excludes("--optimizer-bytes");
-    command.add_option("--batch", plan.batch, "Another size of the batch")->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
-    command.add_option("--dtype", plan.element_type, "Another type of the floating-point tensors")->check(CLI::IsMember({"float32", "float16", "bfloat16", "float64"}));
+    command.add_option("--optimizer-bytes", plan.optimizer_bytes, "Bytes of optimizer state per parameter element")
+        ->check(up_to(1024))
+        ->capture_default_str();
+    command
+        .add_option_function<std::string>(
+            "--optimizer",
+            [&](std::string const& name) { plan.optimizer_bytes = name == "adam"       ? 8
+                                                                  : name == "momentum" ? 4
+                                                                                       : 0; },
+            "Optimizer, for the bytes of its state in float32")
+        ->check(CLI::IsMember({"sgd", "momentum", "adam"}))
+        ->excludes("--optimizer-bytes");
+    command.add_option("--batch", plan.batch, "Another size of the batch")
+        ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
+    command.add_option("--dtype", plan.element_type, "Another type of the floating-point tensors")
+        ->check(CLI::IsMember({"float32", "float16", "bfloat16", "float64"}));
     command.add_option("--out", plan.out, "Write the plan to this file");
     command.add_flag("--json", plan.json, "Print one JSON object instead of the table");
     command.add_flag("!--no-times", plan.times, "Leave out what differs from run to run");
-    command.add_option("--time-limit", plan.time_limit, "Stop after this many seconds with the best found")->check(positive);
+    command.add_option("--time-limit", plan.time_limit, "Stop after this many seconds with the best found")
+        ->check(positive);
 
     auto* const hap = command.add_option_group("hap", "Options of the planner hap");
     hap->add_flag("--group-machines", plan.hap.group_machines, "Plan each machine as one device, data parallel inside");
-    hap->add_option("--segments", plan.hap.segments, "Ratios per segment: 'layers', a number of balanced parts, or names of first operators, with commas");
-    hap->add_option("--solver", plan.hap.solver, "Of ratios: 'clp', or 'ipopt', which follows efficiencies that are not convex too")->check(CLI::IsMember({"clp", "ipopt"}))->capture_default_str();
+    hap->add_option(
+        "--segments", plan.hap.segments,
+        "Ratios per segment: 'layers', a number of balanced parts, or names of first operators, with commas");
+    hap->add_option("--solver", plan.hap.solver,
+                    "Of ratios: 'clp', or 'ipopt', which follows efficiencies that are not convex too")
+        ->check(CLI::IsMember({"clp", "ipopt"}))
+        ->capture_default_str();
     hap->add_flag("--gradient-overlap", plan.hap.overlap, "Reduce gradients beside the backward pass, not after it");
 
     auto* const forms = command.add_option_group("forms", "Options of the planners hap and hidup");
-    forms->add_option("--pin", plan.hap.pins, "Form of a tensor: NAME=replicated, NAME=mirrored, NAME=partial, NAME=shard(DIMENSION) or NAME=shard(DIMENSION.FACTOR)")->take_all();
-    forms->add_option("--bucket", plan.hap.bucket, "Bytes of gradients that are reduced together; 0: each on its own")->check(up_to(1e15))->capture_default_str();
+    forms
+        ->add_option("--pin", plan.hap.pins,
+                     "Form of a tensor: NAME=replicated, NAME=mirrored, NAME=partial, NAME=shard(DIMENSION) or "
+                     "NAME=shard(DIMENSION.FACTOR)")
+        ->take_all();
+    forms->add_option("--bucket", plan.hap.bucket, "Bytes of gradients that are reduced together; 0: each on its own")
+        ->check(up_to(1e15))
+        ->capture_default_str();
     forms->add_option("--trace", plan.hap.trace, "Write the timeline of one iteration to this file (Chrome trace)");
 
     auto* const hidup = command.add_option_group("hidup", "Options of the planner hidup");
-    hidup->add_option("--micro-batches", plan.hidup.micro_batches, "Parts of the batch that take turns")->check(CLI::Range(2, 64))->capture_default_str();
-    hidup->add_option("--turn", plan.hidup.turn, "Seconds to turn from one part to the next")->check(up_to(1e3))->capture_default_str();
-    hidup->add_option("--labels-per-cut", plan.hidup.labels_per_cut, "Labels expanded per cut; more take longer and prove more")->check(positive);
-    hidup->add_option("--cuts", plan.hidup.cuts, "Cuts of equally many operators that are kept, each some orders of them")->check(positive);
-    hidup->add_flag("--batch-statistics", plan.hidup.batch_statistics, "Allow batch norms, whose statistics are then those of each part");
+    hidup->add_option("--micro-batches", plan.hidup.micro_batches, "Parts of the batch that take turns")
+        ->check(CLI::Range(2, 64))
+        ->capture_default_str();
+    hidup->add_option("--turn", plan.hidup.turn, "Seconds to turn from one part to the next")
+        ->check(up_to(1e3))
+        ->capture_default_str();
+    hidup
+        ->add_option("--labels-per-cut", plan.hidup.labels_per_cut,
+                     "Labels expanded per cut; more take longer and prove more")
+        ->check(positive);
+    hidup
+        ->add_option("--cuts", plan.hidup.cuts,
+                     "Cuts of equally many operators that are kept, each some orders of them")
+        ->check(positive);
+    hidup->add_flag("--batch-statistics", plan.hidup.batch_statistics,
+                    "Allow batch norms, whose statistics are then those of each part");
 
     auto* const limited = command.add_option_group("limited", "Options of the planners hap, hidup and ditto");
-    limited->add_option("--label-limit", plan.label_limit, "Labels a search keeps at most; without it 10000 in hap, any number in ditto")->check(positive);
+    limited
+        ->add_option("--label-limit", plan.label_limit,
+                     "Labels a search keeps at most; without it 10000 in hap, any number in ditto")
+        ->check(positive);
 
     auto* const pipelines = command.add_option_group("pipelines", "Options of the planners amp and ditto");
-    pipelines->add_option("--layers", plan.layers, "Layers of a model: 'repeats', 'names', a number of balanced ones, or prefixes of parameters' names, with commas")->capture_default_str();
+    pipelines
+        ->add_option("--layers", plan.layers,
+                     "Layers of a model: 'repeats', 'names', a number of balanced ones, or prefixes of parameters' "
+                     "names, with commas")
+        ->capture_default_str();
 
     auto* const amp = command.add_option_group("amp", "Options of the planner amp");
     amp->add_option("--pipeline-degree", plan.amp.pipeline, "Stages")->check(positive);
     amp->add_option("--data-degree", plan.amp.data, "Copies of the model")->check(positive);
-    amp->add_option("--tensor-degrees", plan.amp.tensor_degrees, "Devices that share a layer, numbers with commas")->delimiter(',')->check(positive);
+    amp->add_option("--tensor-degrees", plan.amp.tensor_degrees, "Devices that share a layer, numbers with commas")
+        ->delimiter(',')
+        ->check(positive);
     amp->add_flag("--even", plan.amp.even, "Only copies with equal numbers of samples");
-    amp->add_option("--record", plan.amp.record, "Best strategies kept, which bounds the search")->check(positive)->capture_default_str();
-    amp->add_option("--placements", plan.amp.placements, "All placements of a shape are tried if there are no more")->capture_default_str();
-    amp->add_option("--machine-orders", plan.amp.machine_orders, "Else so many orders of machines")->check(positive)->capture_default_str();
-    amp->add_option("--annealing-steps", plan.amp.annealing_steps, "Steps of annealing afterwards")->capture_default_str();
+    amp->add_option("--record", plan.amp.record, "Best strategies kept, which bounds the search")
+        ->check(positive)
+        ->capture_default_str();
+    amp->add_option("--placements", plan.amp.placements, "All placements of a shape are tried if there are no more")
+        ->capture_default_str();
+    amp->add_option("--machine-orders", plan.amp.machine_orders, "Else so many orders of machines")
+        ->check(positive)
+        ->capture_default_str();
+    amp->add_option("--annealing-steps", plan.amp.annealing_steps, "Steps of annealing afterwards")
+        ->capture_default_str();
 
     auto* const ditto = command.add_option_group("ditto", "Options of the planner ditto");
-    ditto->add_option("--micro-batch", plan.ditto.micro_batch, "Samples of a model's micro-batch; without it all that divide the batch are tried")->check(positive);
-    ditto->add_option("--method", plan.ditto.method, "Fold and recover, the exact optimum, or both")->check(CLI::IsMember({"recover", "exact", "both"}))->capture_default_str();
-    ditto->add_option("--split", plan.ditto.split, "How stages share a machine; without it 'halves', or as the profile says")->check(CLI::IsMember({"halves", "free"}));
-    ditto->add_option("--schedule", plan.ditto.schedule, "What an iteration is taken to cost")->check(CLI::IsMember({"1f1b", "oobleck"}))->capture_default_str();
-    ditto->add_option("--more-slots", plan.ditto.more_slots, "Slots of the slowest stage added to Oobleck's estimate")->check(CLI::Range(-65536, 65536))->capture_default_str();
-    ditto->add_option("--reference", plan.ditto.reference, "Device type that machines are folded onto; without it the slowest");
+    ditto
+        ->add_option("--micro-batch", plan.ditto.micro_batch,
+                     "Samples of a model's micro-batch; without it all that divide the batch are tried")
+        ->check(positive);
+    ditto->add_option("--method", plan.ditto.method, "Fold and recover, the exact optimum, or both")
+        ->check(CLI::IsMember({"recover", "exact", "both"}))
+        ->capture_default_str();
+    ditto
+        ->add_option("--split", plan.ditto.split,
+                     "How stages share a machine; without it 'halves', or as the profile says")
+        ->check(CLI::IsMember({"halves", "free"}));
+    ditto->add_option("--schedule", plan.ditto.schedule, "What an iteration is taken to cost")
+        ->check(CLI::IsMember({"1f1b", "oobleck"}))
+        ->capture_default_str();
+    ditto->add_option("--more-slots", plan.ditto.more_slots, "Slots of the slowest stage added to Oobleck's estimate")
+        ->check(CLI::Range(-65536, 65536))
+        ->capture_default_str();
+    ditto->add_option("--reference", plan.ditto.reference,
+                      "Device type that machines are folded onto; without it the slowest");
     ditto->add_flag("--fold-communication", plan.ditto.fold_communication, "Fold with what devices tell each other");
-    ditto->add_option("--across-machines", plan.ditto.across_machines, "Seconds for each machine more that shares the layers, when folding with communication")->check(up_to(1e9));
+    ditto
+        ->add_option("--across-machines", plan.ditto.across_machines,
+                     "Seconds for each machine more that shares the layers, when folding with communication")
+        ->check(up_to(1e9));
     ditto->add_flag("--fold-memory", plan.ditto.fold_memory, "Fold no more than memory holds");
-    ditto->add_option("--beam", plan.ditto.beam, "Orders of devices followed in recovery")->check(positive)->capture_default_str();
-    ditto->add_option("--slack", plan.ditto.slack, "Folded devices that a stage may have more or fewer than it is worth")->capture_default_str();
-    ditto->add_option("--exchanges", plan.ditto.exchanges, "Exchanges of machines tried after recovery")->capture_default_str();
-    ditto->add_option("--most-machines", plan.ditto.most_machines, "Of a profile: equal copies of a template of so many machines at most")->check(positive);
+    ditto->add_option("--beam", plan.ditto.beam, "Orders of devices followed in recovery")
+        ->check(positive)
+        ->capture_default_str();
+    ditto
+        ->add_option("--slack", plan.ditto.slack, "Folded devices that a stage may have more or fewer than it is worth")
+        ->capture_default_str();
+    ditto->add_option("--exchanges", plan.ditto.exchanges, "Exchanges of machines tried after recovery")
+        ->capture_default_str();
+    ditto
+        ->add_option("--most-machines", plan.ditto.most_machines,
+                     "Of a profile: equal copies of a template of so many machines at most")
+        ->check(positive);
 
     command.parse_complete_callback([&command, &plan, hap, forms, hidup, limited, pipelines, amp, ditto] {
-        plan.asks_others = command.count("--planner") == 0 && plan.times; // what they find in a given time differs from run to run
+        plan.asks_others =
+            command.count("--planner") == 0 && plan.times; // what they find in a given time differs from run to run
         auto const allow = [&](CLI::App const& group, std::initializer_list<char const*> planners) {
             if (std::ranges::find(planners, plan.planner) != planners.end()) return;
             for (auto const* option : group.get_options())
@@ -92,7 +169,8 @@ void add_plan_options(CLI::App& command, plan_arguments& plan) {
         allow(*amp, {"amp"});
         allow(*ditto, {"ditto"});
         auto const file = [](std::string const& name) { return std::filesystem::path(name).lexically_normal(); };
-        if (!plan.out.empty() && file(plan.hap.trace) == file(plan.out)) throw CLI::ValidationError("--trace", "is the file that --out writes");
+        if (!plan.out.empty() && file(plan.hap.trace) == file(plan.out))
+            throw CLI::ValidationError("--trace", "is the file that --out writes");
         auto const refuse = [&](std::initializer_list<char const*> options, char const* why) {
             for (auto const* option : options)
                 if (command.count(option) > 0) throw CLI::ValidationError(option, why);
@@ -103,7 +181,8 @@ void add_plan_options(CLI::App& command, plan_arguments& plan) {
             return refuse({"--most-machines"}, "needs a profile");
         }
         if (plan.planner == "hap" || plan.planner == "hidup") refuse({"--profile"}, "is no option of this planner");
-        refuse({"--model", "--cluster", "--layers", "--micro-batch", "--dtype", "--optimizer-bytes", "--optimizer"}, "is not for a profile");
+        refuse({"--model", "--cluster", "--layers", "--micro-batch", "--dtype", "--optimizer-bytes", "--optimizer"},
+               "is not for a profile");
         if (plan.planner == "ditto") refuse({"--batch"}, "is not for a profile");
     });
 }

@@ -7,9 +7,12 @@
 
 namespace heddle::cli {
 
-plan plan_whole(program const& p, cluster const& c, hap_options const& options, chosen_ratio_solver const& solver) { return find_plan(p, c, solver, options); }
+plan plan_whole(program const& p, cluster const& c, hap_options const& options, chosen_ratio_solver const& solver) {
+    return find_plan(p, c, solver, options);
+}
 
-plan plan_interleaved(program const& p, cluster const& c, hap_options const& planning, hidup_arguments const& arguments, chosen_ratio_solver const& solver) {
+plan plan_interleaved(program const& p, cluster const& c, hap_options const& planning, hidup_arguments const& arguments,
+                      chosen_ratio_solver const& solver) {
     hidup_options options;
     auto const defaults = options.planning;
     options.planning = planning;

@@ -15,7 +15,8 @@ namespace heddle::cli {
 /// *Throws* as `plan_hap`.
 plan plan_whole(program const& p, cluster const& c, hap_options const& options, chosen_ratio_solver const& solver);
 /// *Throws* as `plan_hidup`.
-plan plan_interleaved(program const& p, cluster const& c, hap_options const& planning, hidup_arguments const& arguments, chosen_ratio_solver const& solver);
+plan plan_interleaved(program const& p, cluster const& c, hap_options const& planning, hidup_arguments const& arguments,
+                      chosen_ratio_solver const& solver);
 /// The events of one iteration of any plan.
 timeline timeline_of(plan const& p, cluster const& c);
 

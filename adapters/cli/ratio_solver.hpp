@@ -27,9 +27,15 @@ public:
     }
 
     [[nodiscard]] ratio_solution solve(ratio_problem const& p) const { return solve(p, p.preferred); }
-    [[nodiscard]] ratio_solution solve(ratio_problem const& p, std::vector<double> const& start) const { return solve_any<ratio_solution>(p, start); }
-    [[nodiscard]] curved_ratio_solution solve(curved_ratio_problem const& p) const { return solve(p, p.linear.preferred); }
-    [[nodiscard]] curved_ratio_solution solve(curved_ratio_problem const& p, std::vector<double> const& start) const { return solve_any<curved_ratio_solution>(p, start); }
+    [[nodiscard]] ratio_solution solve(ratio_problem const& p, std::vector<double> const& start) const {
+        return solve_any<ratio_solution>(p, start);
+    }
+    [[nodiscard]] curved_ratio_solution solve(curved_ratio_problem const& p) const {
+        return solve(p, p.linear.preferred);
+    }
+    [[nodiscard]] curved_ratio_solution solve(curved_ratio_problem const& p, std::vector<double> const& start) const {
+        return solve_any<curved_ratio_solution>(p, start);
+    }
     [[nodiscard]] segmented_ratio_solution solve(segmented_ratio_problem const& p) const { return clp_.solve(p); }
     [[nodiscard]] bool solves(curved_ratio_problem const& p) const { return is_ipopt_ || clp_.solves(p); }
 

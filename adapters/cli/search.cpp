@@ -21,7 +21,8 @@ namespace {
 struct watcher {
     attended_run& attended;
     [[nodiscard]] bool on_expand(search::progress const& p) const {
-        if (p.statistics.expanded % 10'000 == 0) attended.show(std::to_string(p.statistics.expanded) + " expanded", p.incumbent, p.lower_bound, "");
+        if (p.statistics.expanded % 10'000 == 0)
+            attended.show(std::to_string(p.statistics.expanded) + " expanded", p.incumbent, p.lower_bound, "");
         return true;
     }
 };
@@ -38,13 +39,14 @@ int run_search(search_arguments const& arguments) {
     search::landmark_bound bound(task, costs, theory.groups);
     search::property_space const space(task, costs, std::move(bound));
     double const preparation = clock.elapsed();
-    auto const result = search::best_first(space,
-                                           {.label_limit = arguments.label_limit,
-                                            .memory_limit_bytes = static_cast<std::size_t>(std::min(arguments.memory_limit.value_or(1e18), 1e18)),
-                                            .time_limit_seconds = arguments.time_limit,
-                                            .solution_count = arguments.solutions,
-                                            .stop = attended->stop()},
-                                           watcher{*attended});
+    auto const result = search::best_first(
+        space,
+        {.label_limit = arguments.label_limit,
+         .memory_limit_bytes = static_cast<std::size_t>(std::min(arguments.memory_limit.value_or(1e18), 1e18)),
+         .time_limit_seconds = arguments.time_limit,
+         .solution_count = arguments.solutions,
+         .stop = attended->stop()},
+        watcher{*attended});
     attended.reset();
 
     if (arguments.json) {
@@ -58,19 +60,23 @@ int run_search(search_arguments const& arguments) {
         out["expanded"] = result.statistics.expanded;
         out["generated"] = result.statistics.generated;
         out["seconds"] = preparation + result.statistics.seconds;
-        out["seconds_of"] = object{{"bound", preparation}, {"successors", result.statistics.successor_seconds}, {"insertion", result.statistics.insertion_seconds}};
+        out["seconds_of"] = object{{"bound", preparation},
+                                   {"successors", result.statistics.successor_seconds},
+                                   {"insertion", result.statistics.insertion_seconds}};
         out["steps"] = result.actions.size();
         out["program"] = result.actions;
         if (arguments.solutions > 1) {
             out["runners_up"] = object::array();
-            for (auto const& other : result.runners_up) out["runners_up"].push_back(object{{"cost", other.cost}, {"program", other.actions}});
+            for (auto const& other : result.runners_up)
+                out["runners_up"].push_back(object{{"cost", other.cost}, {"program", other.actions}});
         }
         out["warnings"] = object::array();
         std::cout << out.dump() << '\n';
     } else {
         std::cout << search::name(result.status);
         if (result.cost) std::cout << ", cost " << *result.cost << " in " << result.actions.size() << " steps";
-        std::cout << ", " << result.statistics.expanded << " expanded, " << result.statistics.generated << " generated\n";
+        std::cout << ", " << result.statistics.expanded << " expanded, " << result.statistics.generated
+                  << " generated\n";
         auto const print = [&](std::vector<std::uint32_t> const& actions) {
             for (auto a : actions) std::cout << "  " << theory.costs[a] << "  " << printable(theory.texts[a]) << '\n';
         };

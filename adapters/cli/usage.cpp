@@ -32,14 +32,17 @@ std::size_t edits_between(std::string_view a, std::string_view b) {
     for (std::size_t i = 1; i <= a.size(); ++i) {
         least[i][0] = i;
         for (std::size_t j = 1; j <= b.size(); ++j) {
-            least[i][j] = std::min({least[i - 1][j] + 1, least[i][j - 1] + 1, least[i - 1][j - 1] + (a[i - 1] != b[j - 1])});
-            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) least[i][j] = std::min(least[i][j], least[i - 2][j - 2] + 1);
+            least[i][j] =
+                std::min({least[i - 1][j] + 1, least[i][j - 1] + 1, least[i - 1][j - 1] + (a[i - 1] != b[j - 1])});
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+                least[i][j] = std::min(least[i][j], least[i - 2][j - 2] + 1);
         }
     }
     return least[a.size()][b.size()];
 }
 
-/// The word that a misspelt one is most like, if any is at all: it begins so, or a third of the letters are wrong at the most.
+/// The word that a misspelt one is most like, if any is at all: it begins so, or a third of the letters are wrong at
+/// the most.
 std::optional<std::string> meant_by(std::string const& misspelt, std::vector<std::string> const& words) {
     auto const written = in_lower_case(misspelt);
     std::optional<std::string> nearest;
@@ -54,14 +57,16 @@ std::optional<std::string> meant_by(std::string const& misspelt, std::vector<std
 
 std::vector<std::string> commands_of(CLI::App const& app) {
     std::vector<std::string> names;
-    for (auto const* command : app.get_subcommands([](CLI::App const*) { return true; })) names.push_back(command->get_name());
+    for (auto const* command : app.get_subcommands([](CLI::App const*) { return true; }))
+        names.push_back(command->get_name());
     return names;
 }
 
 /// With those of its groups of options, without hyphens.
 std::vector<std::string> options_of(CLI::App const& command) {
     std::vector<std::string> names;
-    for (auto const* option : command.get_options()) names.insert(names.end(), option->get_lnames().begin(), option->get_lnames().end());
+    for (auto const* option : command.get_options())
+        names.insert(names.end(), option->get_lnames().begin(), option->get_lnames().end());
     for (auto const* group : command.get_subcommands([](CLI::App const* a) { return a->get_name().empty(); })) {
         auto const more = options_of(*group);
         names.insert(names.end(), more.begin(), more.end());
@@ -70,10 +75,13 @@ std::vector<std::string> options_of(CLI::App const& command) {
 }
 
 /// Between what is wrong and where to read on.
-std::string question(std::optional<std::string> const& meant, char const* before = "") { return meant ? "; did you mean " + (before + *meant) + "? " : "; "; }
+std::string question(std::optional<std::string> const& meant, char const* before = "") {
+    return meant ? "; did you mean " + (before + *meant) + "? " : "; ";
+}
 
 std::string unknown_command(CLI::App const& app, std::string const& name) {
-    return "there is no command '" + printable(name, 40) + "'" + question(meant_by(name, commands_of(app))) + "heddle help lists them";
+    return "there is no command '" + printable(name, 40) + "'" + question(meant_by(name, commands_of(app))) +
+           "heddle help lists them";
 }
 
 } // namespace
@@ -84,8 +92,10 @@ void add_help(CLI::App& app) {
     help->add_option("COMMAND", *name, "The command");
     help->final_callback([&app, name] {
         auto const asked = app.get_subcommands([&](CLI::App const* command) { return command->get_name() == *name; });
-        if (asked.empty() && !name->empty()) throw CLI::ValidationError(unknown_command(app, *name), CLI::ExitCodes::ValidationError);
-        std::cout << (asked.empty() ? app.get_formatter()->make_help(&app, app.get_name(), CLI::AppFormatMode::Normal) : asked.front()->help(app.get_name()));
+        if (asked.empty() && !name->empty())
+            throw CLI::ValidationError(unknown_command(app, *name), CLI::ExitCodes::ValidationError);
+        std::cout << (asked.empty() ? app.get_formatter()->make_help(&app, app.get_name(), CLI::AppFormatMode::Normal)
+                                    : asked.front()->help(app.get_name()));
     });
 }
 
@@ -98,13 +108,16 @@ std::string explain(CLI::App const& app, CLI::ParseError const& e) {
     if (command.get_name() == "help") return printable(e.what(), 400);
     std::string const help = "heddle help" + (before.empty() ? " " + command.get_name() : "") + " says more";
     auto const rest = before.empty() ? command.remaining(true) : before;
-    auto const option = std::ranges::find_if(rest, [](std::string const& text) { return text.size() > 1 && text.starts_with('-'); });
+    auto const option =
+        std::ranges::find_if(rest, [](std::string const& text) { return text.size() > 1 && text.starts_with('-'); });
     if (option != rest.end()) {
         auto const written = option->substr(0, option->find('='));
         auto const letters = written.substr(std::min(written.find_first_not_of('-'), written.size()));
-        return command.get_name() + " has no option " + printable(written, 40) + question(meant_by(letters, options_of(command)), "--") + help;
+        return command.get_name() + " has no option " + printable(written, 40) +
+               question(meant_by(letters, options_of(command)), "--") + help;
     }
-    if (!rest.empty() && dynamic_cast<CLI::ExtrasError const*>(&e)) return command.get_name() + " has no use for '" + printable(rest.front(), 40) + "'; " + help;
+    if (!rest.empty() && dynamic_cast<CLI::ExtrasError const*>(&e))
+        return command.get_name() + " has no use for '" + printable(rest.front(), 40) + "'; " + help;
     return printable(e.what(), 400) + "; " + help;
 }
 

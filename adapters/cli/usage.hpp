@@ -12,7 +12,8 @@ namespace heddle::cli {
 /// Adds the command `help`, which prints how to use the commands or one of them, once all others are there.
 void add_help(CLI::App& app);
 
-/// One line of what is wrong with the arguments, with the command or option that may have been meant and where to read on.
+/// One line of what is wrong with the arguments, with the command or option that may have been meant and where to read
+/// on.
 std::string explain(CLI::App const& app, CLI::ParseError const& e);
 
 } // namespace heddle::cli

@@ -10,16 +10,22 @@
 namespace heddle::cli {
 
 /// More than zero, and less than 2^63, so that it may stand for a count.
-inline CLI::Validator const positive([](std::string const& text) {
-    double value = 0;
-    return CLI::detail::lexical_cast(text, value) && value > 0 && value < 0x1p63 ? std::string() : "'" + text + "' is no positive number";
-}, "POSITIVE");
+inline CLI::Validator const positive(
+    [](std::string const& text) {
+        double value = 0;
+        return CLI::detail::lexical_cast(text, value) && value > 0 && value < 0x1p63
+                   ? std::string()
+                   : "'" + text + "' is no positive number";
+    },
+    "POSITIVE");
 
 /// From zero to `most`, and a number.
 inline CLI::Validator up_to(double most) {
     return {[most](std::string const& text) {
                 double value = 0;
-                return CLI::detail::lexical_cast(text, value) && value >= 0 && value <= most ? std::string() : "'" + text + "' is no number from 0 to " + std::to_string(most);
+                return CLI::detail::lexical_cast(text, value) && value >= 0 && value <= most
+                           ? std::string()
+                           : "'" + text + "' is no number from 0 to " + std::to_string(most);
             },
             "NUMBER"};
 }

@@ -1,5 +1,5 @@
-// SPDX-License-Identifier: BSL-1.0
-// heddle verify: does a plan compute what its model does, and is what it says of itself so? By its properties and figures, then by running both.
+// SPDX-License-Identifier: BSL-1.0 heddle verify: does a plan compute what its model does, and is what it says of
+// itself so? By its properties and figures, then by running both.
 #include "commands.hpp"
 #include "plan_input.hpp"
 #include "verify_run.hpp"
@@ -30,22 +30,27 @@ planned_program what_to_run(verify_arguments const& arguments, program const& p,
 void add_collectives(nlohmann::ordered_json& out, proof const& shown) {
     for (std::size_t k = 0; k < collective_count; ++k) {
         auto const& charged = shown.charged[k];
-        out["collectives"][name(static_cast<collective>(k))] = {
-            {"executed_bytes", shown.executed[k].value}, {"charged_bytes", charged.total().value}, {"forward_bytes", charged.forward.value},
-            {"backward_bytes", charged.backward.value}, {"gradient_bytes", charged.gradient.value}};
+        out["collectives"][name(static_cast<collective>(k))] = {{"executed_bytes", shown.executed[k].value},
+                                                                {"charged_bytes", charged.total().value},
+                                                                {"forward_bytes", charged.forward.value},
+                                                                {"backward_bytes", charged.backward.value},
+                                                                {"gradient_bytes", charged.gradient.value}};
         if (shown.has_groups)
-            out["collectives_inside_groups"][name(static_cast<collective>(k))] = {{"executed_bytes", shown.executed_inside[k].value}, {"charged_bytes", shown.charged_inside[k].value}};
+            out["collectives_inside_groups"][name(static_cast<collective>(k))] = {
+                {"executed_bytes", shown.executed_inside[k].value}, {"charged_bytes", shown.charged_inside[k].value}};
     }
 }
 
 void print_collectives(proof const& shown) {
     std::printf("  %-14s %16s %16s\n", "collective", "bytes executed", "bytes charged");
     auto const row = [](std::size_t k, double executed, double charged) {
-        if (executed > 0 || charged > 0) std::printf("  %-14s %16.0f %16.0f\n", name(static_cast<collective>(k)), executed, charged);
+        if (executed > 0 || charged > 0)
+            std::printf("  %-14s %16.0f %16.0f\n", name(static_cast<collective>(k)), executed, charged);
     };
     for (std::size_t k = 0; k < collective_count; ++k) row(k, shown.executed[k].value, shown.charged[k].total().value);
     if (shown.has_groups) std::printf("inside all device groups\n");
-    for (std::size_t k = 0; k < collective_count; ++k) row(k, shown.executed_inside[k].value, shown.charged_inside[k].value);
+    for (std::size_t k = 0; k < collective_count; ++k)
+        row(k, shown.executed_inside[k].value, shown.charged_inside[k].value);
 }
 
 } // namespace
@@ -82,10 +87,16 @@ int run_verify(verify_arguments const& arguments) {
         std::cout << out.dump() << '\n';
     } else {
         for (auto const& w : warnings) std::cerr << "warning: " << printable(w, 1000) << '\n';
-        if (figures) std::cout << "valid: " << p.steps.size() << " steps, every property re-derived from the index rules of " << printable(model.name) << std::endl;
-        if (figures) print_extent(on ? "priced again: every second and byte is as planned" : "memory, counts, ratios and status agree with the steps", claims_of(p, on.has_value()));
+        if (figures)
+            std::cout << "valid: " << p.steps.size() << " steps, every property re-derived from the index rules of "
+                      << printable(model.name) << std::endl;
+        if (figures)
+            print_extent(on ? "priced again: every second and byte is as planned"
+                            : "memory, counts, ratios and status agree with the steps",
+                         claims_of(p, on.has_value()));
         if (ran && arguments.shrink)
-            std::cout << "run with smaller dimensions, the shares " << (ran->has_planned_counts ? "as planned" : "of the finest cuts rounded") << std::endl;
+            std::cout << "run with smaller dimensions, the shares "
+                      << (ran->has_planned_counts ? "as planned" : "of the finest cuts rounded") << std::endl;
         if (shown) print_differences(*shown), print_collectives(*shown);
     }
     return conclude(arguments, problem);

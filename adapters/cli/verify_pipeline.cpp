@@ -1,5 +1,5 @@
-// SPDX-License-Identifier: BSL-1.0
-// heddle verify, of a pipeline plan: is every layer somewhere once, does it cost what it says, and compute what its model does?
+// SPDX-License-Identifier: BSL-1.0 heddle verify, of a pipeline plan: is every layer somewhere once, does it cost what
+// it says, and compute what its model does?
 #include "commands.hpp"
 #include "plan_input.hpp"
 #include "verify_run.hpp"
@@ -23,7 +23,8 @@ namespace heddle::cli {
 namespace {
 
 std::string shape_of(pipeline_plan const& p) {
-    return std::to_string(p.stages.size()) + " stages, " + std::to_string(p.copies()) + " copies, " + std::to_string(p.micro_batches) + " micro-batches";
+    return std::to_string(p.stages.size()) + " stages, " + std::to_string(p.copies()) + " copies, " +
+           std::to_string(p.micro_batches) + " micro-batches";
 }
 
 } // namespace
@@ -35,7 +36,8 @@ int run_verify_pipeline(verify_arguments const& arguments) {
     auto const on = read_cluster_of(arguments, p.provenance, warnings);
 
     auto const checked = verify(model.program, p);
-    auto const figures = checked ? on ? verify_figures(model.program, p, *on) : verify_figures(model.program, p) : checked;
+    auto const figures =
+        checked ? on ? verify_figures(model.program, p, *on) : verify_figures(model.program, p) : checked;
     std::string problem = figures.problem;
     std::optional<pipelined_program> ran;
     std::optional<proof> shown;
@@ -61,8 +63,13 @@ int run_verify_pipeline(verify_arguments const& arguments) {
         std::cout << out.dump() << '\n';
     } else {
         for (auto const& w : warnings) std::cerr << "warning: " << printable(w, 1000) << '\n';
-        if (figures) std::cout << "valid: " << shape_of(p) << "; every layer of " << printable(model.name) << " once, memory within its limits" << std::endl;
-        if (figures) print_extent(on ? "priced again: every second and byte is as planned" : "times, memory and status agree with each other", claims_of(p, on.has_value()));
+        if (figures)
+            std::cout << "valid: " << shape_of(p) << "; every layer of " << printable(model.name)
+                      << " once, memory within its limits" << std::endl;
+        if (figures)
+            print_extent(on ? "priced again: every second and byte is as planned"
+                            : "times, memory and status agree with each other",
+                         claims_of(p, on.has_value()));
         if (ran && arguments.shrink) std::cout << "run with smaller dimensions: " << shape_of(ran->plan) << std::endl;
         if (shown) print_differences(*shown);
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief What heddle verify does with plans of either kind: what it runs at most, a minute or two on one core, and how it says how that went.
+/// @brief What heddle verify does with plans of either kind: what it runs at most, a minute or two on one core, and how
+/// it says how that went.
 #pragma once
 
 #include "commands.hpp"
@@ -28,7 +29,8 @@ extern template class heddle::eigen_kernels<double>;
 namespace heddle::cli {
 
 /// The cluster to price a plan on again, if one is given.
-inline std::optional<cluster> read_cluster_of(verify_arguments const& arguments, provenance const& from, std::vector<std::string>& warnings) {
+inline std::optional<cluster> read_cluster_of(verify_arguments const& arguments, provenance const& from,
+                                              std::vector<std::string>& warnings) {
     if (arguments.cluster.empty()) return std::nullopt;
     auto c = read_planned_cluster(arguments.cluster, from, warnings);
     return arguments.group_machines ? with_grouped_machines(std::move(c)) : std::move(c);
@@ -44,16 +46,20 @@ inline void print_extent(char const* what, std::vector<std::string> const& claim
 
 inline void check_ranks(verify_arguments const& arguments, std::size_t ranks) {
     constexpr std::size_t most = 1024;
-    if (ranks > most) throw input_error(arguments.plan, "is for " + std::to_string(ranks) + " devices, at most " + std::to_string(most) + " can be run; see --no-run");
+    if (ranks > most)
+        throw input_error(arguments.plan, "is for " + std::to_string(ranks) + " devices, at most " +
+                                              std::to_string(most) + " can be run; see --no-run");
 }
 
 inline void check_size(verify_arguments const& arguments, execution_size const& size) {
     constexpr execution_size most{bytes(4e9), flops(2e11)};
     if (size.memory <= most.memory && size.work <= most.work) return;
     char text[160];
-    std::snprintf(text, sizeof text, "running it takes about %.3g GB and %.3g Gflop, more than %.3g GB or %.3g Gflop; %s", size.memory.value / 1e9, size.work.value / 1e9,
-                  most.memory.value / 1e9, most.work.value / 1e9,
-                  arguments.shrink ? "it does not shrink any further" : "run it smaller with --shrink, or not at all with --no-run");
+    std::snprintf(text, sizeof text,
+                  "running it takes about %.3g GB and %.3g Gflop, more than %.3g GB or %.3g Gflop; %s",
+                  size.memory.value / 1e9, size.work.value / 1e9, most.memory.value / 1e9, most.work.value / 1e9,
+                  arguments.shrink ? "it does not shrink any further"
+                                   : "run it smaller with --shrink, or not at all with --no-run");
     throw input_error(arguments.model, text);
 }
 
@@ -62,9 +68,7 @@ template <class Planned>
 proof run(verify_arguments const& arguments, Planned const& planned) {
     try {
         return prove(planned.program, planned.plan, eigen_kernels<double>(), {.seed = arguments.seed});
-    } catch (input_error const& e) {
-        throw input_error(arguments.model, e.what());
-    }
+    } catch (input_error const& e) { throw input_error(arguments.model, e.what()); }
 }
 
 /// How the object of `--json` begins.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Section 7 of HAP: iterations beside baselines (figures 13, 14), ablation (15), concurrent models (16), uneven experts (17),
+/// @brief Section 7 of HAP: iterations beside baselines (figures 13, 14), ablation (15), concurrent models (16), uneven
+/// experts (17),
 /// time of synthesis (19).
 #pragma once
 
@@ -25,16 +26,21 @@ inline std::string in_seconds(std::optional<double> seconds) {
     return text;
 }
 
-inline std::optional<double> cost_of(std::optional<plan> const& p) { return p && p->exists() ? std::optional(p->cost()) : std::nullopt; }
+inline std::optional<double> cost_of(std::optional<plan> const& p) {
+    return p && p->exists() ? std::optional(p->cost()) : std::nullopt;
+}
 
-constexpr std::array hap_baselines{"DP-EV", "DP-CP", "ZeRO-1", "ZeRO-2", "fully sharded", "expert parallel", "expert parallel + ZeRO"};
+constexpr std::array hap_baselines{
+    "DP-EV", "DP-CP", "ZeRO-1", "ZeRO-2", "fully sharded", "expert parallel", "expert parallel + ZeRO"};
 
 /// Seconds per iteration of every model, at 1, 2, 4 and 8 devices a machine, beside all baselines.
 template <class MakeCluster>
 void compare(MakeCluster const& make) {
     std::printf("seconds per iteration; - does not fit into memory, or is no strategy of its own for this model\n");
     std::printf("%-10s %4s", "model", "GPUs");
-    for (auto const* column : {"DP-EV", "DP-CP", "ZeRO-1", "ZeRO-2", "sharded", "experts", "exp+ZeRO", "tensor", "plan"}) std::printf(" %8s", column);
+    for (auto const* column :
+         {"DP-EV", "DP-CP", "ZeRO-1", "ZeRO-2", "sharded", "experts", "exp+ZeRO", "tensor", "plan"})
+        std::printf(" %8s", column);
     std::printf(" %6s %6s %6s %9s\n", "gap %", "faster", "of all", "machines");
     for (auto const& m : hap_models)
         for (int each : {1, 2, 4, 8}) {
@@ -52,12 +58,15 @@ void compare(MakeCluster const& make) {
             auto const least_of_hap = least;
             print("tensor parallel");
             std::printf(" %8s %6.2f", in_seconds(cost_of(p)).c_str(), 100 * p.gap());
-            for (auto const& other : {least_of_hap, least}) other && p.exists() ? std::printf(" %6.2f", *other / p.cost()) : std::printf(" %6s", "-");
-            auto const grouped = each > 1 ? cost_of(hap_plan(scaled_model(m, device_count(c)), with_grouped_machines(c))) : std::nullopt;
+            for (auto const& other : {least_of_hap, least})
+                other&& p.exists() ? std::printf(" %6.2f", *other / p.cost()) : std::printf(" %6s", "-");
+            auto const grouped =
+                each > 1 ? cost_of(hap_plan(scaled_model(m, device_count(c)), with_grouped_machines(c))) : std::nullopt;
             std::printf(" %9s\n", in_seconds(grouped).c_str());
             std::fflush(stdout);
         }
-    std::puts("faster: times the cheapest baseline but tensor parallelism, which HAP does not compare with; of all: times the cheapest of all\n"
+    std::puts("faster: times the cheapest baseline but tensor parallelism, which HAP does not compare with; of all: "
+              "times the cheapest of all\n"
               "machines: the plan with each machine as one device, data parallel inside");
 }
 
@@ -79,24 +88,29 @@ inline void figure_15() {
     auto const c = heterogeneous(each);
     int const devices = device_count(c);
     std::printf("samples per second on 16 V100 and 48 P100; - does not fit into memory\n");
-    std::printf("Q: programs at even ratios; B: ratios of a program and programs at ratios in turn; C: grouped collectives and sufficient factors\n");
+    std::printf("Q: programs at even ratios; B: ratios of a program and programs at ratios in turn; C: grouped "
+                "collectives and sufficient factors\n");
     std::printf("%-10s %10s %10s %10s %10s %10s\n", "model", "DP-EV", "DP-CP", "Q", "Q, B", "Q, B, C");
     auto const without_options = [](indexed_program const& p) {
         auto all = fastest_programs(p);
-        return instruction_filter([allows = all.allows](instruction const& i) { return allows(i) && !gathers_factors(i); }, all.mark);
+        return instruction_filter(
+            [allows = all.allows](instruction const& i) { return allows(i) && !gathers_factors(i); }, all.mark);
     };
     for (auto const& m : hap_models) {
         auto const p = scaled_model(m, devices);
         double const samples = static_cast<double>(m.batch * devices);
-        strategy const data(p, c, [](indexed_program const& i) { return data_parallel(i, parameter_storage::replicated); }, true);
+        strategy const data(
+            p, c, [](indexed_program const& i) { return data_parallel(i, parameter_storage::replicated); }, true);
         strategy const plain(p, c, without_options, true), all(p, c, fastest);
         auto const best = [&](strategy const& programs) {
-            auto from_even = programs.alternated(programs.even()), from_proportional = programs.alternated(programs.proportional());
+            auto from_even = programs.alternated(programs.even()),
+                 from_proportional = programs.alternated(programs.proportional());
             auto const a = cost_of(from_even), b = cost_of(from_proportional);
             return a && b ? std::optional(std::min(*a, *b)) : a ? a : b;
         };
         std::printf("%-10.*s", static_cast<int>(m.name.size()), m.name.data());
-        for (auto const seconds : {cost_of(data.at(data.even())), cost_of(data.at(data.proportional())), cost_of(plain.at(plain.even())), best(plain), best(all)})
+        for (auto const seconds : {cost_of(data.at(data.even())), cost_of(data.at(data.proportional())),
+                                   cost_of(plain.at(plain.even())), best(plain), best(all)})
             seconds ? std::printf(" %10.1f", samples / *seconds) : std::printf(" %10s", "-");
         std::printf("\n");
         std::fflush(stdout);
@@ -106,7 +120,8 @@ inline void figure_15() {
 /// One model on everything beside two, each on the devices of one type.
 inline void figure_16() {
     std::printf("samples per second: one model on all devices, beside a model on the V100s and another on the P100s\n");
-    std::printf("%-10s %5s %10s %10s %10s %12s %10s\n", "model", "GPUs", "all", "V100s", "P100s", "concurrent", "all / c.");
+    std::printf("%-10s %5s %10s %10s %10s %12s %10s\n", "model", "GPUs", "all", "V100s", "P100s", "concurrent",
+                "all / c.");
     for (auto const& m : hap_models)
         for (int each : {1, 8}) {
             auto const rate = [&](cluster const& c) {
@@ -114,7 +129,8 @@ inline void figure_16() {
                 return cost ? static_cast<double>(m.batch * device_count(c)) / *cost : 0;
             };
             double const all = rate(heterogeneous(each));
-            double const fast = rate(make_cluster({{presets::v100, 2}}, each)), slow = rate(make_cluster({{presets::p100, 6}}, each));
+            double const fast = rate(make_cluster({{presets::v100, 2}}, each)),
+                         slow = rate(make_cluster({{presets::p100, 6}}, each));
             std::printf("%-10.*s %5d", static_cast<int>(m.name.size()), m.name.data(), 8 * each);
             std::printf(" %10.0f %10.0f %10.0f %12.0f %10.2f\n", all, fast, slow, fast + slow, all / (fast + slow));
             std::fflush(stdout);
@@ -125,7 +141,9 @@ inline void figure_16() {
 inline std::string experts_by_device(indexed_program const& program, plan const& p) {
     auto const experts = expert_factors(program);
     for (auto const& cut : p.cuts) {
-        auto const is_expert = [&](cut_factor f) { return program.tensors[f.tensor].is_parameter() && experts.contains(f); };
+        auto const is_expert = [&](cut_factor f) {
+            return program.tensors[f.tensor].is_parameter() && experts.contains(f);
+        };
         if (std::ranges::none_of(cut.members, is_expert)) continue;
         std::string counts;
         for (extent count : cut.counts) counts += (counts.empty() ? "" : " ") + std::to_string(count);
@@ -133,18 +151,21 @@ inline std::string experts_by_device(indexed_program const& program, plan const&
     }
     auto const holds_experts = [&](plan_step const& step) {
         auto const& i = step.instruction;
-        return i.what == instruction::kind::read && program.tensors[i.tensor].is_parameter() && experts.first_of(i.tensor) != no_factor;
+        return i.what == instruction::kind::read && program.tensors[i.tensor].is_parameter() &&
+               experts.first_of(i.tensor) != no_factor;
     };
     auto const first = std::ranges::find_if(p.steps, holds_experts);
     return first != p.steps.end() && first->instruction.to.is_shard() ? "a part of each" : "all on every device";
 }
 
-/// Experts in numbers that devices do not divide: padded to equal numbers, as expert parallelism places them, or in any.
+/// Experts in numbers that devices do not divide: padded to equal numbers, as expert parallelism places them, or in
+/// any.
 inline void figure_17() {
     auto const c = a100_and_p100();
     auto const shipped = shipped_program("bert_moe_12");
     std::printf("BERT-MoE on 2 A100 and 2 P100, 16 samples per expert; seconds per iteration\n");
-    std::printf("%8s %8s %16s %10s %10s  %s\n", "experts", "padded", "expert parallel", "plan", "speed-up", "experts by device");
+    std::printf("%8s %8s %16s %10s %10s  %s\n", "experts", "padded", "expert parallel", "plan", "speed-up",
+                "experts by device");
     for (extent experts : {4, 5, 6, 7, 8, 9, 10, 12, 14, 16}) {
         auto const model = [&](extent count) { return with_batch_size(with_experts(shipped, count), 16 * experts); };
         extent const padded = (experts + 3) / 4 * 4;
@@ -154,12 +175,15 @@ inline void figure_17() {
         auto const numbers = expert_factors(indexed);
         std::vector<cut_factor> of_experts;
         for (tensor_id t = 0; t < indexed.tensors.size(); ++t)
-            if (indexed.tensors[t].is_parameter() && numbers.first_of(t) != no_factor) of_experts.push_back({t, numbers.first_of(t)});
+            if (indexed.tensors[t].is_parameter() && numbers.first_of(t) != no_factor)
+                of_experts.push_back({t, numbers.first_of(t)});
         auto const even = with_batch_size(rescaled(slots, of_experts, padded, experts), 16 * experts);
-        strategy const placed(even, c, [](indexed_program const& p) { return expert_parallel(p, parameter_storage::replicated); });
+        strategy const placed(
+            even, c, [](indexed_program const& p) { return expert_parallel(p, parameter_storage::replicated); });
         auto const usual = cost_of(placed.at(placed.even()));
         auto const p = hap_plan(model(experts), c);
-        std::printf("%8lld %8lld %16s %10s", static_cast<long long>(experts), static_cast<long long>(padded), in_seconds(usual).c_str(), in_seconds(cost_of(p)).c_str());
+        std::printf("%8lld %8lld %16s %10s", static_cast<long long>(experts), static_cast<long long>(padded),
+                    in_seconds(usual).c_str(), in_seconds(cost_of(p)).c_str());
         if (usual && p.exists()) std::printf(" %10.3f  ", *usual / p.cost());
         else std::printf(" %10s  ", "-");
         std::printf("%s\n", experts_by_device(index_program(model(experts)), p).c_str());
@@ -186,13 +210,15 @@ inline void figure_19() {
         double const end = cpu();
         std::string published = "-";
         if (data) {
-            auto const file = std::filesystem::path(data) / "theories" / ("vit_L" + std::to_string(layers) + "_het8.json.gz");
+            auto const file =
+                std::filesystem::path(data) / "theories" / ("vit_L" + std::to_string(layers) + "_het8.json.gz");
             if (std::filesystem::exists(file)) {
                 auto const theory = nlohmann::json::parse(json::read_text(file));
                 published = std::to_string(theory.at("meta").at("hap_search_cpu_s").get<double>());
             }
         }
-        std::printf("%8d %12.4f %14.4f %12.2f %16s\n", layers, middle - start, end - middle, 100 * made.gap(), published.c_str());
+        std::printf("%8d %12.4f %14.4f %12.2f %16s\n", layers, middle - start, end - middle, 100 * made.gap(),
+                    published.c_str());
     }
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief HAP's setting: its clusters, its models at any number of devices, and programs of one strategy at given ratios.
+/// @brief HAP's setting: its clusters, its models at any number of devices, and programs of one strategy at given
+/// ratios.
 #pragma once
 
 #include <heddle/clp/all.hpp>
@@ -21,7 +22,8 @@ namespace heddle::bench {
 inline constexpr training_options hap_training{.overlaps_gradients = false};
 
 /// 10.4 Gbit/s between machines (HAP section 7.1), PCIe inside; both latencies and the latter's bandwidth are guesses.
-inline constexpr network_link ethernet{bytes_per_second(1.3e9), seconds(50e-6)}, pcie{bytes_per_second(12e9), seconds(10e-6)};
+inline constexpr network_link ethernet{bytes_per_second(1.3e9), seconds(50e-6)},
+    pcie{bytes_per_second(12e9), seconds(10e-6)};
 
 /// Machines of some devices each, of presets with 16 GB but for the A100.
 inline cluster make_cluster(std::vector<std::pair<presets::published_peaks, int>> const& machines, int devices) {
@@ -59,12 +61,16 @@ struct benchmark_model {
     /// Per device, in samples and, of a mixture, experts (HAP section 7.1, table 1).
     extent batch, experts;
 };
-inline constexpr std::array hap_models{benchmark_model{"VGG19", "vgg19", 64, 0}, benchmark_model{"ViT", "vit_12", 64, 0},
-                                       benchmark_model{"BERT-Base", "bert_12", 64, 0}, benchmark_model{"BERT-MoE", "bert_moe_12", 32, 2}};
+inline constexpr std::array hap_models{
+    benchmark_model{"VGG19", "vgg19", 64, 0}, benchmark_model{"ViT", "vit_12", 64, 0},
+    benchmark_model{"BERT-Base", "bert_12", 64, 0}, benchmark_model{"BERT-MoE", "bert_moe_12", 32, 2}};
 
-inline program shipped_program(std::string_view file) { return json::read_model(std::string(HEDDLE_EXAMPLES "/models/") + std::string(file) + ".json.gz").program; }
+inline program shipped_program(std::string_view file) {
+    return json::read_model(std::string(HEDDLE_EXAMPLES "/models/") + std::string(file) + ".json.gz").program;
+}
 
-/// A mixture with another number of experts, each of which takes as many tokens of a batch together as before, rounded up.
+/// A mixture with another number of experts, each of which takes as many tokens of a batch together as before, rounded
+/// up.
 inline program with_experts(program const& p, extent experts) {
     auto const indexed = index_program(p);
     auto const numbers = expert_factors(indexed);
@@ -98,10 +104,13 @@ inline constexpr auto fastest = [](indexed_program const& p) { return fastest_pr
 /// The fastest programs of some instructions on a cluster, for ratios of its device types.
 class strategy {
 public:
-    /// `make_filter(indexed_program const&)` gives the instructions; `pads_shards`: uneven ones are never moved one by one.
+    /// `make_filter(indexed_program const&)` gives the instructions; `pads_shards`: uneven ones are never moved one by
+    /// one.
     template <class MakeFilter>
     strategy(program const& p, cluster c, MakeFilter const& make_filter, bool pads_shards = false)
-        : indexed_(index_program(p)), cluster_(std::move(c)), types_(cluster_), space_(indexed_, operator_kinds(indexed_)), model_(cluster_, types_.classes, element_type::float32, hap_training.bucket) {
+        : indexed_(index_program(p)), cluster_(std::move(c)), types_(cluster_),
+          space_(indexed_, operator_kinds(indexed_)),
+          model_(cluster_, types_.classes, element_type::float32, hap_training.bucket) {
         space_.restrict_to(make_filter(indexed_));
         graph_ = search::explore(space_, width);
         for (auto const& i : space_.instructions()) {
@@ -112,7 +121,9 @@ public:
     strategy(strategy const&) = delete;
 
     [[nodiscard]] std::vector<double> even() const { return heddle::even(model_); }
-    [[nodiscard]] std::vector<double> proportional() const { return compute_proportional(model_, element_type::float32); }
+    [[nodiscard]] std::vector<double> proportional() const {
+        return compute_proportional(model_, element_type::float32);
+    }
 
     /// The fastest program found at some ratios that fits into memory, as a plan.
     [[nodiscard]] std::optional<plan> at(std::vector<double> const& ratios) const {
@@ -166,6 +177,8 @@ private:
 };
 
 /// A plan in HAP's setting.
-inline plan hap_plan(program const& p, cluster const& c) { return find_plan(p, c, clp::ratio_solver{}, {.training = hap_training}); }
+inline plan hap_plan(program const& p, cluster const& c) {
+    return find_plan(p, c, clp::ratio_solver{}, {.training = hap_training});
+}
 
 } // namespace heddle::bench

@@ -13,7 +13,9 @@ struct countdown {
     double bound(state, label l) const { return l; }
 #endif
     template <class Visit>
-    void for_each_successor(state s, label l, Visit&& visit) const { visit(s, s - 1, l + 1); }
+    void for_each_successor(state s, label l, Visit&& visit) const {
+        visit(s, s - 1, l + 1);
+    }
 };
 
 int main() { return heddle::search::best_first(countdown{}).cost == 3.0 ? 0 : 1; }

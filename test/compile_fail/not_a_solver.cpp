@@ -4,7 +4,9 @@
 
 struct solver {
 #ifdef HEDDLE_TEST_POSITIVE
-    heddle::ratio_solution solve(heddle::ratio_problem const& p) { return {true, p.preferred, p.objective(p.preferred)}; }
+    heddle::ratio_solution solve(heddle::ratio_problem const& p) {
+        return {true, p.preferred, p.objective(p.preferred)};
+    }
 #else
     double solve(heddle::ratio_problem const& p) { return p.objective(p.preferred); }
 #endif

@@ -11,7 +11,9 @@ struct countdown {
     double bound(state, label l) const { return l; }
     bool dominates(label a, label b) const { return a <= b; }
     template <class Visit>
-    void for_each_successor(state s, label l, Visit&& visit) const { visit(s, s - 1, l + 1); }
+    void for_each_successor(state s, label l, Visit&& visit) const {
+        visit(s, s - 1, l + 1);
+    }
 };
 
 struct watcher {

@@ -12,6 +12,4 @@ struct dial {
 #endif
 };
 
-int main() {
-    return heddle::search::anneal(dial{}).cost ? 0 : 1;
-}
+int main() { return heddle::search::anneal(dial{}).cost ? 0 : 1; }

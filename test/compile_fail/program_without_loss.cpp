@@ -19,7 +19,9 @@ struct inference {
 };
 
 struct solver {
-    heddle::ratio_solution solve(heddle::ratio_problem const& p) { return {true, p.preferred, p.objective(p.preferred)}; }
+    heddle::ratio_solution solve(heddle::ratio_problem const& p) {
+        return {true, p.preferred, p.objective(p.preferred)};
+    }
 };
 
 int main() { return heddle::find_plan(inference{}, heddle::cluster{}, solver{}).exists() ? 0 : 1; }

@@ -1,5 +1,5 @@
-// SPDX-License-Identifier: BSL-1.0
-// Plans of every kind with one value after the other changed in their files: what is no longer so is told, but where nobody could derive it.
+// SPDX-License-Identifier: BSL-1.0 Plans of every kind with one value after the other changed in their files: what is
+// no longer so is told, but where nobody could derive it.
 #include <heddle/clp/all.hpp>
 #include <heddle/heddle.hpp>
 #include <heddle/json/all.hpp>
@@ -40,8 +40,13 @@ std::vector<document> others_than(document const& value) {
     }
     if (!value.is_string()) return {};
     auto const text = value.get<std::string>();
-    static std::vector<std::vector<std::string>> const vocabularies{{"optimal", "feasible", "limit", "infeasible"}, {"padded", "grouped"}, {"float32", "float16"},
-                                                                    {"replicated", "mirrored", "partial", "shard(0)", "shard(1)"}, {"1f1b", "gpipe", "oobleck"}, {"amp", "ditto"}};
+    static std::vector<std::vector<std::string>> const vocabularies{
+        {"optimal", "feasible", "limit", "infeasible"},
+        {"padded", "grouped"},
+        {"float32", "float16"},
+        {"replicated", "mirrored", "partial", "shard(0)", "shard(1)"},
+        {"1f1b", "gpipe", "oobleck"},
+        {"amp", "ditto"}};
     std::vector<document> others{text + "x"};
     for (auto const& words : vocabularies)
         if (std::ranges::find(words, text) != words.end())
@@ -50,7 +55,8 @@ std::vector<document> others_than(document const& value) {
     return others;
 }
 
-/// Calls `visit(path, is_order)` with each value changed in each of the ways, one at a time, and with neighbours of each list exchanged.
+/// Calls `visit(path, is_order)` with each value changed in each of the ways, one at a time, and with neighbours of
+/// each list exchanged.
 template <class Visit>
 void for_each_change(document& value, std::string const& path, Visit const& visit) {
     auto const old = value;
@@ -75,14 +81,22 @@ void for_each_change(document& value, std::string const& path, Visit const& visi
 
 /// Text, names, what a list in any order says, and equal devices of a stage.
 bool is_free(std::string const& path, bool is_order) {
-    auto const ends_with = [&](std::vector<char const*> const& ends) { return std::ranges::any_of(ends, [&](auto end) { return path.ends_with(end); }); };
+    auto const ends_with = [&](std::vector<char const*> const& ends) {
+        return std::ranges::any_of(ends, [&](auto end) { return path.ends_with(end); });
+    };
     if (path.starts_with("/layers/")) return path.ends_with("/name");
-    if (is_order) return path == "/layers" || ends_with({"/steps", "/cuts", "/members", "/saved_tensors"}) || (path.starts_with("/stages/") && path.find("/devices") != std::string::npos);
-    return ends_with({"/reason", "/space", "/provenance/planner", "/provenance/model", "/provenance/cluster", "/provenance/heddle", "/provenance/model_digest", "/provenance/cluster_digest"}) ||
+    if (is_order)
+        return path == "/layers" || ends_with({"/steps", "/cuts", "/members", "/saved_tensors"}) ||
+               (path.starts_with("/stages/") && path.find("/devices") != std::string::npos);
+    return ends_with({"/reason", "/space", "/provenance/planner", "/provenance/model", "/provenance/cluster",
+                      "/provenance/heddle", "/provenance/model_digest", "/provenance/cluster_digest"}) ||
            path.find("/warnings") != std::string::npos;
 }
 /// What a plan may choose: told only where the other choice has another price.
-bool is_choice(std::string const& path) { return path.ends_with("/how") || path.ends_with("/overlaps_gradients") || path.ends_with("/bucket_bytes") || path.starts_with("/schedule/stages"); }
+bool is_choice(std::string const& path) {
+    return path.ends_with("/how") || path.ends_with("/overlaps_gradients") || path.ends_with("/bucket_bytes") ||
+           path.starts_with("/schedule/stages");
+}
 /// Of a plan of a group too, which is a plan. Claims are of fields, and with points of those in lists.
 bool is_claimed(std::string path, std::vector<std::string> const& claims) {
     std::string fields;
@@ -91,7 +105,8 @@ bool is_claimed(std::string path, std::vector<std::string> const& claims) {
         auto const part = path.substr(begin, end - begin);
         if (part.find_first_not_of("0123456789") != std::string::npos) fields += (fields.empty() ? "" : ".") + part;
     }
-    return std::ranges::any_of(claims, [&](std::string const& claim) { return fields == claim || fields.starts_with(claim + "."); });
+    return std::ranges::any_of(
+        claims, [&](std::string const& claim) { return fields == claim || fields.starts_with(claim + "."); });
 }
 
 /// How a plan of either kind is judged: what is wrong with its text, by the model, and with the cluster too.
@@ -102,10 +117,13 @@ struct judges {
 
 /// What there is much of, and alike.
 bool is_bulk(std::string const& path) {
-    return std::ranges::any_of(std::vector{"/steps", "/tensors", "/groups/", "/trajectory", "/cuts/", "/operators", "/segments"}, [&](auto field) { return path.starts_with(field); });
+    return std::ranges::any_of(
+        std::vector{"/steps", "/tensors", "/groups/", "/trajectory", "/cuts/", "/operators", "/segments"},
+        [&](auto field) { return path.starts_with(field); });
 }
 
-/// Whether each of the changes, of the bulk of them a share, of the others ten times that, is told, but where it may be so. A change is told without the cluster unless it is of seconds or of the cluster.
+/// Whether each of the changes, of the bulk of them a share, of the others ten times that, is told, but where it may be
+/// so. A change is told without the cluster unless it is of seconds or of the cluster.
 void check_changes(std::string const& text, judges const& by, double share) {
     REQUIRE(by.without(text) == "");
     REQUIRE(by.with(text) == "");
@@ -118,7 +136,8 @@ void check_changes(std::string const& text, judges const& by, double share) {
         CAPTURE(root.at(document::json_pointer(path)).dump());
         auto const changed = root.dump();
         if (by.without(changed) != "") return void(++told);
-        bool const may_be = is_free(path, is_order) || is_choice(path), is_of_cluster = path == "/schedule/turn" || (is_order && path == "/devices");
+        bool const may_be = is_free(path, is_order) || is_choice(path),
+                   is_of_cluster = path == "/schedule/turn" || (is_order && path == "/devices");
         CHECK((may_be || is_of_cluster || is_claimed(path, by.claims_without)));
         if (by.with(changed) != "") return void(++of_cluster);
         CHECK((may_be || is_claimed(path, by.claims_with)));
@@ -128,13 +147,12 @@ void check_changes(std::string const& text, judges const& by, double share) {
 }
 
 template <class Parse, class Without, class With>
-[[nodiscard]] std::string problem_of(std::string const& text, Parse const& parse, Without const& program_of, With const& figures_of) try {
+[[nodiscard]] std::string problem_of(std::string const& text, Parse const& parse, Without const& program_of,
+                                     With const& figures_of) try {
     auto const p = parse(text);
     if (auto const checked = program_of(p); !checked) return checked.problem;
     return figures_of(p).problem;
-} catch (input_error const& e) {
-    return e.what();
-}
+} catch (input_error const& e) { return e.what(); }
 
 void check(program const& program, plan p, cluster const& c, double share) {
     REQUIRE(p.exists());
@@ -142,8 +160,13 @@ void check(program const& program, plan p, cluster const& c, double share) {
     auto const read = [](std::string const& text) { return json::parse_plan(text); };
     auto const is_sound = [&](plan const& q) { return verify(program, q); };
     check_changes(json::write_plan(p),
-                  {[&](std::string const& text) { return problem_of(text, read, is_sound, [](plan const& q) { return verify_figures(q); }); },
-                   [&](std::string const& text) { return problem_of(text, read, is_sound, [&](plan const& q) { return verify_figures(q, c); }); }, claims_of(p, false), claims_of(p, true)},
+                  {[&](std::string const& text) {
+                       return problem_of(text, read, is_sound, [](plan const& q) { return verify_figures(q); });
+                   },
+                   [&](std::string const& text) {
+                       return problem_of(text, read, is_sound, [&](plan const& q) { return verify_figures(q, c); });
+                   },
+                   claims_of(p, false), claims_of(p, true)},
                   share);
 }
 void check(program const& program, pipeline_plan p, cluster const& c, double share) {
@@ -152,10 +175,18 @@ void check(program const& program, pipeline_plan p, cluster const& c, double sha
     auto const read = [](std::string const& text) { return json::parse_pipeline_plan(text); };
     auto const is_sound = [&](pipeline_plan const& q) { return verify(program, q); };
     auto claims = claims_of(p, false);
-    if (!has_plain_memory(p)) claims.insert(claims.end(), {"provenance.optimizer_bytes_per_element", "micro_batch_size"}); // what memory depends on
+    if (!has_plain_memory(p))
+        claims.insert(claims.end(),
+                      {"provenance.optimizer_bytes_per_element", "micro_batch_size"}); // what memory depends on
     check_changes(json::write_pipeline_plan(p),
-                  {[&](std::string const& text) { return problem_of(text, read, is_sound, [&](pipeline_plan const& q) { return verify_figures(program, q); }); },
-                   [&](std::string const& text) { return problem_of(text, read, is_sound, [&](pipeline_plan const& q) { return verify_figures(program, q, c); }); },
+                  {[&](std::string const& text) {
+                       return problem_of(text, read, is_sound,
+                                         [&](pipeline_plan const& q) { return verify_figures(program, q); });
+                   },
+                   [&](std::string const& text) {
+                       return problem_of(text, read, is_sound,
+                                         [&](pipeline_plan const& q) { return verify_figures(program, q, c); });
+                   },
                    std::move(claims), claims_of(p, true)},
                   share);
 }
@@ -164,15 +195,22 @@ void check(program const& program, pipeline_plan p, cluster const& c, double sha
 cluster two_and_two(int each) {
     cluster c;
     c.name = "two and two";
-    c.types = {{"slow", bytes(1e7), bytes_per_second(1e8), seconds(1e-6), {{element_type::float32, {flops_per_second(1e7)}}}},
-               {"fast", bytes(1.5e7), bytes_per_second(2e8), seconds(2e-6), {{element_type::float32, {flops_per_second(3e7)}}}}};
+    c.types = {
+        {"slow", bytes(1e7), bytes_per_second(1e8), seconds(1e-6), {{element_type::float32, {flops_per_second(1e7)}}}},
+        {"fast",
+         bytes(1.5e7),
+         bytes_per_second(2e8),
+         seconds(2e-6),
+         {{element_type::float32, {flops_per_second(3e7)}}}}};
     c.machines = {{.type = 0, .devices = each, .count = 2 / each}, {.type = 1, .devices = each, .count = 2 / each}};
     c.intra = network_link{bytes_per_second(1e9), seconds(1e-6)};
     c.inter = network_link{bytes_per_second(1e8), seconds(1e-6)};
     return c;
 }
 
-plan hap(program const& p, cluster const& c, hap_options const& options = {}) { return find_plan(p, c, clp::ratio_solver{}, options); }
+plan hap(program const& p, cluster const& c, hap_options const& options = {}) {
+    return find_plan(p, c, clp::ratio_solver{}, options);
+}
 
 program four_products() { return test::residual_blocks(16, 12, 1); }
 
@@ -199,7 +237,8 @@ TEST_CASE("a plan in segments or of device groups with a value changed is refuse
     check(p, hap(p, c), c, 0.1);
     // A product, which the one type is good at, and then what the other is.
     program_builder b;
-    auto h = b.apply("linear", "(b k), (n k) -> (b n); 0*1", {b.input("x", {48, 16}), b.parameter("w", {16, 16})}, {.category = operator_class::matmul});
+    auto h = b.apply("linear", "(b k), (n k) -> (b n); 0*1", {b.input("x", {48, 16}), b.parameter("w", {16, 16})},
+                     {.category = operator_class::matmul});
     for (int n = 0; n < 4; ++n) h = b.apply("relu", "(b n) -> (b n)", {h}, {.saved_results = {0}});
     auto const other = b.finish(b.apply("sum", "(b n) -> (); 0", {h}));
     c = two_and_two(1);
@@ -233,7 +272,9 @@ TEST_CASE("claims that belong together are refused together") {
     };
     auto const scaled = [](double factor) {
         return [factor](plan& q) {
-            for (auto* term : {&q.time.compute, &q.time.forward_communication, &q.time.backward_communication, &q.time.gradient_communication, &q.time.update}) *term *= factor;
+            for (auto* term : {&q.time.compute, &q.time.forward_communication, &q.time.backward_communication,
+                               &q.time.gradient_communication, &q.time.update})
+                *term *= factor;
             q.lower_bound *= factor;
             if (q.global_lower_bound) *q.global_lower_bound *= factor;
             for (auto& point : q.trajectory)
@@ -244,21 +285,67 @@ TEST_CASE("claims that belong together are refused together") {
     // Cost, times and bounds of another cluster: told by this one.
     CHECK(said(scaled(0.5), false) == "");
     CHECK(said(scaled(0.5), true).starts_with("the time of "));
-    CHECK(said([](plan& q) { for (auto& m : q.memory) m.activations /= 2; }, false).starts_with("device 0: its memory for activations is "));
-    CHECK(said([](plan& q) { for (auto& d : q.devices) d.memory_limit = bytes(1); }, false).find(" bytes, its limit is 1 bytes") != std::string::npos);
-    CHECK(said([](plan& q) { for (auto& d : q.devices) d.memory_limit = bytes(1e12); }, true).find("its memory limit is 1e+12 bytes") != std::string::npos);
-    CHECK(said([](plan& q) { for (auto& d : q.devices) d.memory_limit = bytes(1e6); }, true) == ""); // as if it had been asked for
-    CHECK(said([](plan& q) { q.devices[0].memory_limit = bytes(1e6); }, false).find("that of another slow") != std::string::npos);
-    CHECK(said([](plan& q) { q.status = search::status::optimal; q.lower_bound = 0.9 * q.cost(); }, false).starts_with("the status is 'optimal', but the lower bound"));
-    CHECK(said([](plan& q) { q.status = search::status::feasible; q.lower_bound = q.cost(); }, false) == "the status is 'feasible', but the lower bound is the cost");
-    CHECK(said([](plan& q) { std::ranges::reverse(q.ratios[0]); }, false).starts_with("the counts of a cut are not what the ratios give"));
-    CHECK(said([](plan& q) { std::ranges::reverse(q.devices); }, true) == "device 0 is 'fast', the cluster's is 'slow'");
+    CHECK(said(
+              [](plan& q) {
+                  for (auto& m : q.memory) m.activations /= 2;
+              },
+              false)
+              .starts_with("device 0: its memory for activations is "));
+    CHECK(said(
+              [](plan& q) {
+                  for (auto& d : q.devices) d.memory_limit = bytes(1);
+              },
+              false)
+              .find(" bytes, its limit is 1 bytes") != std::string::npos);
+    CHECK(said(
+              [](plan& q) {
+                  for (auto& d : q.devices) d.memory_limit = bytes(1e12);
+              },
+              true)
+              .find("its memory limit is 1e+12 bytes") != std::string::npos);
+    CHECK(said(
+              [](plan& q) {
+                  for (auto& d : q.devices) d.memory_limit = bytes(1e6);
+              },
+              true) == ""); // as if it had been asked for
+    CHECK(said([](plan& q) { q.devices[0].memory_limit = bytes(1e6); }, false).find("that of another slow") !=
+          std::string::npos);
+    CHECK(said(
+              [](plan& q) {
+                  q.status = search::status::optimal;
+                  q.lower_bound = 0.9 * q.cost();
+              },
+              false)
+              .starts_with("the status is 'optimal', but the lower bound"));
+    CHECK(said(
+              [](plan& q) {
+                  q.status = search::status::feasible;
+                  q.lower_bound = q.cost();
+              },
+              false) == "the status is 'feasible', but the lower bound is the cost");
+    CHECK(said([](plan& q) { std::ranges::reverse(q.ratios[0]); }, false)
+              .starts_with("the counts of a cut are not what the ratios give"));
+    CHECK(said([](plan& q) { std::ranges::reverse(q.devices); }, true) ==
+          "device 0 is 'fast', the cluster's is 'slow'");
     // Counts of other shares, with the cost of these.
-    CHECK(said([](plan& q) { for (auto& cut : q.cuts) std::ranges::reverse(cut.counts); std::ranges::reverse(q.ratios[0]); }, false).starts_with("device 0: its memory for "));
+    CHECK(said(
+              [](plan& q) {
+                  for (auto& cut : q.cuts) std::ranges::reverse(cut.counts);
+                  std::ranges::reverse(q.ratios[0]);
+              },
+              false)
+              .starts_with("device 0: its memory for "));
     // One that nobody can refute without searching, and that is named so.
     auto const claims = claims_of(made, true);
-    CHECK(said([](plan& q) { q.status = search::status::optimal; q.lower_bound = q.cost(); q.which_limit = search::limit_kind::none; }, true) == "");
-    for (char const* claim : {"status", "lower_bound", "baselines", "trajectory", "expanded"}) CHECK(std::ranges::count(claims, claim) == 1);
+    CHECK(said(
+              [](plan& q) {
+                  q.status = search::status::optimal;
+                  q.lower_bound = q.cost();
+                  q.which_limit = search::limit_kind::none;
+              },
+              true) == "");
+    for (char const* claim : {"status", "lower_bound", "baselines", "trajectory", "expanded"})
+        CHECK(std::ranges::count(claims, claim) == 1);
     CHECK(std::ranges::count(claims, "cost") == 0);
     CHECK(std::ranges::count(claims_of(made, false), "cost") == 1);
 }
@@ -282,7 +369,8 @@ TEST_CASE("a pipeline plan whose time, bound and schedule are changed together i
         faster.which_limit = search::limit_kind::none;
         seconds busy;
         for (auto const& s : made.stages) busy += s.time;
-        faster.bubble = std::max(0.0, 1 - static_cast<double>(made.micro_batches) * (busy / faster.time.pipeline) / static_cast<double>(made.stages.size()));
+        faster.bubble = std::max(0.0, 1 - static_cast<double>(made.micro_batches) * (busy / faster.time.pipeline) /
+                                              static_cast<double>(made.stages.size()));
         CHECK(verify_figures(faster).problem.starts_with("the pipeline's time is "));
         CHECK(verify_figures(p, faster, c).problem.starts_with("the pipeline's time is "));
         faster.more_slots = -made.micro_batches;
@@ -340,13 +428,16 @@ TEST_CASE("what is moved for memory is told from what contradicts the ratios") {
     made.global_lower_bound = std::nullopt;
     auto const priced = made.trajectory.front();
     made.trajectory.clear();
-    CHECK(verify_figures(made).problem == "the counts of a cut are not what the ratios give, rounded, though that would fit into memory");
+    CHECK(verify_figures(made).problem ==
+          "the counts of a cut are not what the ratios give, rounded, though that would fit into memory");
     // Said to be priced, it might be cheaper; the cluster tells.
     made.trajectory = {{priced.origin, made.ratios, made.cost()}};
     CHECK(verify_figures(made).problem == "");
     CHECK(std::ranges::count(claims_of(made, false), "ratios") == 1);
-    CHECK(verify_figures(made, c).problem == "the counts of a cut are not what the ratios give, rounded, though that would fit and be cheaper");
-    for (auto* limit : {&c.types[1].memory, &made.devices[2].memory_limit, &made.devices[3].memory_limit}) *limit = bytes(made.memory[2].total());
+    CHECK(verify_figures(made, c).problem ==
+          "the counts of a cut are not what the ratios give, rounded, though that would fit and be cheaper");
+    for (auto* limit : {&c.types[1].memory, &made.devices[2].memory_limit, &made.devices[3].memory_limit})
+        *limit = bytes(made.memory[2].total());
     CHECK(verify_figures(made, c).problem == "");
 }
 
@@ -356,7 +447,8 @@ TEST_CASE("a pipeline plan whose devices are said to be on another machine is re
     auto plan = plan_ditto(p, repeated_layers(index_program(p)), c);
     REQUIRE(plan.exists());
     for (auto& d : plan.devices) d.machine = 3;
-    CHECK(verify_figures(p, plan, c).problem == "pipeline plan, devices: device 0 is on machine 3, in the cluster on 0");
+    CHECK(verify_figures(p, plan, c).problem ==
+          "pipeline plan, devices: device 0 is on machine 3, in the cluster on 0");
 }
 
 /// Two layers of products and activations of random sizes.
@@ -366,7 +458,8 @@ static program random_layers(test::random_source& random) {
     extent width = 4;
     for (int n = 0; n < 2; ++n) {
         extent const next = random.between(2, 9);
-        h = b.apply("linear", "(b k), (n k) -> (b n); 0*1", {h, b.parameter("w" + std::to_string(n), {next, width})}, {.category = operator_class::matmul});
+        h = b.apply("linear", "(b k), (n k) -> (b n); 0*1", {h, b.parameter("w" + std::to_string(n), {next, width})},
+                    {.category = operator_class::matmul});
         h = b.apply("relu", "(b n) -> (b n)", {h}, {.saved_results = {0}});
         width = next;
     }
@@ -395,7 +488,8 @@ TEST_CASE("plans that planners make say what is so, where memory binds too") {
         auto const cuts = layers_at(index_program(layers), {0, 2, 4, 5});
         auto const strategy = plan_amp(layers, cuts, c);
         hold(strategy, verify_figures(layers, strategy, c));
-        auto const stages = plan_ditto(layers, cuts, c, {.split = random.chance(0.5) ? machine_split::halves : machine_split::free});
+        auto const stages =
+            plan_ditto(layers, cuts, c, {.split = random.chance(0.5) ? machine_split::halves : machine_split::free});
         hold(stages, verify_figures(layers, stages, c));
         auto const grouped = test::random_grouped_case(seed);
         auto const groups = test::cluster_of(grouped.plan);

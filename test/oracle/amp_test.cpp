@@ -1,6 +1,5 @@
-// SPDX-License-Identifier: BSL-1.0
-// Strategies costed by a second, plain model; AMP's planner against every strategy of small problems and against itself on
-// changed ones.
+// SPDX-License-Identifier: BSL-1.0 Strategies costed by a second, plain model; AMP's planner against every strategy of
+// small problems and against itself on changed ones.
 #include <heddle/pipeline/strategy_baselines.hpp>
 #include <heddle/planner/amp.hpp>
 
@@ -34,7 +33,9 @@ strategy_problem random_problem(random_source& random, limits most) {
     strategy_problem p;
     std::size_t const layers = 2 + random.below(4);
     bool const counts = random.chance(0.5); // small whole numbers tie
-    auto const amount = [&](double high) { return counts ? std::floor(random.between(0.0, 4.0)) : random.log_between(high / 100, high); };
+    auto const amount = [&](double high) {
+        return counts ? std::floor(random.between(0.0, 4.0)) : random.log_between(high / 100, high);
+    };
     double all = 0;
     for (std::size_t l = 0; l < layers; ++l) {
         auto& layer = p.layers.emplace_back();
@@ -47,9 +48,13 @@ strategy_problem random_problem(random_source& random, limits most) {
     std::size_t devices = 0;
     std::size_t const per = 1 + random.below(2);
     while (devices == 0 || (devices + per <= most.most_devices && random.chance(0.7))) {
-        auto const link = [&](double least) { return network_link{bytes_per_second(random.log_between(least, 10 * least)), seconds(random.chance(0.3) ? 0.1 : 0)}; };
+        auto const link = [&](double least) {
+            return network_link{bytes_per_second(random.log_between(least, 10 * least)),
+                                seconds(random.chance(0.3) ? 0.1 : 0)};
+        };
         bool const like_last = !p.machines.empty() && random.chance(0.4);
-        p.machines.push_back(like_last ? p.machines.back() : profiled_machine{most.mixed ? random.below(2) : 0, per, link(2), link(0.3)});
+        p.machines.push_back(like_last ? p.machines.back()
+                                       : profiled_machine{most.mixed ? random.below(2) : 0, per, link(2), link(0.3)});
         devices += per;
     }
     for (int t = 0; t < 2; ++t) {
@@ -70,7 +75,8 @@ strategy_problem random_problem(random_source& random, limits most) {
         for (std::size_t l = 0; l < layers; ++l)
             if (parameter.layers.size() < 2 || random.chance(0.3)) parameter.layers.push_back(l);
         parameter.gradients.split = p.layers[parameter.layers.front()].gradients.split;
-        for (auto l : parameter.layers) parameter.gradients.split = std::min(parameter.gradients.split, p.layers[l].gradients.split);
+        for (auto l : parameter.layers)
+            parameter.gradients.split = std::min(parameter.gradients.split, p.layers[l].gradients.split);
     }
     return p;
 }
@@ -79,8 +85,9 @@ std::string text(strategy_problem const& p) {
     std::ostringstream out;
     out << "batch " << p.global_batch << "\n";
     for (auto const& m : p.machines)
-        out << "machine of " << m.devices << " type " << m.type << " inside " << m.inside.bandwidth.value << '+' << m.inside.latency.value << " outside "
-            << m.outside.bandwidth.value << '+' << m.outside.latency.value << '\n';
+        out << "machine of " << m.devices << " type " << m.type << " inside " << m.inside.bandwidth.value << '+'
+            << m.inside.latency.value << " outside " << m.outside.bandwidth.value << '+' << m.outside.latency.value
+            << '\n';
     for (auto const& t : p.types) {
         out << t.name << " memory " << t.memory.value << " launch " << t.launch.value << '\n';
         for (auto const& [degree, profile] : t.profiles) {
@@ -90,8 +97,9 @@ std::string text(strategy_problem const& p) {
         }
     }
     for (auto const& l : p.layers)
-        out << "gradients " << l.gradients.split.value << " kept " << l.kept.split.value << " saved " << l.saved.whole.value << '/' << l.saved.split.value << " input "
-            << l.input.whole.value << '/' << l.input.split.value << '\n';
+        out << "gradients " << l.gradients.split.value << " kept " << l.kept.split.value << " saved "
+            << l.saved.whole.value << '/' << l.saved.split.value << " input " << l.input.whole.value << '/'
+            << l.input.split.value << '\n';
     for (auto const& s : p.shared) {
         out << s.gradients.split.value << " bytes of gradients shared by layers";
         for (auto l : s.layers) out << ' ' << l;
@@ -105,9 +113,7 @@ std::optional<strategy> draw(strategy_problem const& p, std::uint64_t seed) {
     search::random_stream random(seed);
     try {
         return random_strategy(p, random);
-    } catch (input_error const&) {
-        return {};
-    }
+    } catch (input_error const&) { return {}; }
 }
 
 struct plain_cost {
@@ -147,7 +153,9 @@ double plain_all_reduce(strategy_problem const& p, std::vector<plain_ring> const
         machine_list const order(span.begin(), span.end());
         for (std::size_t i = 0; order.size() > 1 && i < order.size(); ++i) {
             auto const a = order[i], b = order[(i + 1) % order.size()];
-            bandwidth = std::min(bandwidth, std::min(p.machines[a].outside.bandwidth, p.machines[b].outside.bandwidth).value / std::max(crossing[a], crossing[b]));
+            bandwidth =
+                std::min(bandwidth, std::min(p.machines[a].outside.bandwidth, p.machines[b].outside.bandwidth).value /
+                                        std::max(crossing[a], crossing[b]));
         }
         double const n = static_cast<double>(ring.machines.size());
         slowest = std::max(slowest, 2 * (n - 1) * (latency + ring.size / n / bandwidth));
@@ -161,8 +169,11 @@ plain_cost plain(strategy_problem const& p, strategy const& s) {
     for (std::size_t m = 0; m < p.machines.size(); ++m)
         for (std::size_t d = 0; d < p.machines[m].devices; ++d) machine_of.push_back(m);
     auto const [stages, copies, parts] = s.degrees();
-    double const m = static_cast<double>(s.micro_batch_size), passes = static_cast<double>(s.micro_batches), t = static_cast<double>(parts);
-    auto const device = [&](std::size_t stage, std::size_t copy, std::size_t part) { return s.placement.devices[(stage * copies + copy) * parts + part]; };
+    double const m = static_cast<double>(s.micro_batch_size), passes = static_cast<double>(s.micro_batches),
+                 t = static_cast<double>(parts);
+    auto const device = [&](std::size_t stage, std::size_t copy, std::size_t part) {
+        return s.placement.devices[(stage * copies + copy) * parts + part];
+    };
     plain_cost out;
     for (std::size_t copy = 0; copy < copies; ++copy) {
         double sum = 0, pace = 0;
@@ -173,7 +184,8 @@ plain_cost plain(strategy_problem const& p, strategy const& s) {
                 double const one = type.profiles.at(parts).layers[l].value, fixed = std::min(one, type.launch.value);
                 time += type.profiles.at(parts).scale * (fixed + m * (one - fixed));
                 held += p.layers[l].kept.split.value / t +
-                        m * std::min(passes, static_cast<double>(stages - stage)) * (p.layers[l].saved.whole.value + p.layers[l].saved.split.value / t);
+                        m * std::min(passes, static_cast<double>(stages - stage)) *
+                            (p.layers[l].saved.whole.value + p.layers[l].saved.split.value / t);
             }
             out.fits &= held <= type.memory.value * (1 + 1e-12);
             sum += time;
@@ -182,7 +194,8 @@ plain_cost plain(strategy_problem const& p, strategy const& s) {
             double bandwidth = infinite, latency = 0;
             for (std::size_t part = 0; part < parts; ++part) {
                 auto const a = machine_of[device(stage - 1, copy, part)], b = machine_of[device(stage, copy, part)];
-                auto const &x = a == b ? p.machines[a].inside : p.machines[a].outside, &y = a == b ? p.machines[a].inside : p.machines[b].outside;
+                auto const &x = a == b ? p.machines[a].inside : p.machines[a].outside,
+                           &y = a == b ? p.machines[a].inside : p.machines[b].outside;
                 bandwidth = std::min({bandwidth, x.bandwidth.value, y.bandwidth.value});
                 latency = std::max({latency, x.latency.value, y.latency.value});
             }
@@ -197,10 +210,12 @@ plain_cost plain(strategy_problem const& p, strategy const& s) {
     for (std::size_t stage = 0; stage < stages; ++stage)
         for (std::size_t part = 0; part < parts; ++part) {
             auto& ring = rings.emplace_back();
-            for (std::size_t copy = 0; copy < copies; ++copy) ring.machines.push_back(machine_of[device(stage, copy, part)]);
+            for (std::size_t copy = 0; copy < copies; ++copy)
+                ring.machines.push_back(machine_of[device(stage, copy, part)]);
             for (auto l = s.cuts[stage]; l < s.cuts[stage + 1]; ++l) ring.size += p.layers[l].gradients.split.value / t;
             for (auto const& shared : p.shared) {
-                auto const here = std::ranges::count_if(shared.layers, [&](auto l) { return l >= s.cuts[stage] && l < s.cuts[stage + 1]; });
+                auto const here = std::ranges::count_if(
+                    shared.layers, [&](auto l) { return l >= s.cuts[stage] && l < s.cuts[stage + 1]; });
                 if (here > 1) ring.size -= static_cast<double>(here - 1) * shared.gradients.split.value / t;
             }
         }
@@ -212,7 +227,8 @@ plain_cost plain(strategy_problem const& p, strategy const& s) {
                 auto& ring = rings.emplace_back();
                 ring.size = shared.gradients.split.value / t;
                 std::set<std::size_t> users;
-                for (auto l : shared.layers) users.insert(static_cast<std::size_t>(std::ranges::upper_bound(s.cuts, l) - s.cuts.begin()) - 1);
+                for (auto l : shared.layers)
+                    users.insert(static_cast<std::size_t>(std::ranges::upper_bound(s.cuts, l) - s.cuts.begin()) - 1);
                 for (auto stage : users) ring.machines.push_back(machine_of[device(stage, copy, part)]);
             }
         out.time += plain_all_reduce(p, rings);
@@ -220,7 +236,8 @@ plain_cost plain(strategy_problem const& p, strategy const& s) {
     return out;
 }
 
-/// The least time of all strategies that fit, over every permutation of devices that keeps tensor groups on one machine.
+/// The least time of all strategies that fit, over every permutation of devices that keeps tensor groups on one
+/// machine.
 double best_of_all(strategy_problem const& p) {
     double best = infinite;
     auto const machine_of = p.machine_of_device();
@@ -232,7 +249,8 @@ double best_of_all(strategy_problem const& p) {
         strategy s{megatron_placement(d), grid.micro_batch_size, grid.micro_batches, {}};
         do {
             bool together = true;
-            for (std::size_t i = 0; i < devices; ++i) together &= machine_of[s.placement.devices[i]] == machine_of[s.placement.devices[i - i % d.tensor]];
+            for (std::size_t i = 0; i < devices; ++i)
+                together &= machine_of[s.placement.devices[i]] == machine_of[s.placement.devices[i - i % d.tensor]];
             if (!together) continue;
             std::vector<bool> chosen(p.layer_count() - 1); // a cut before layer i + 1
             std::fill(chosen.end() - static_cast<std::ptrdiff_t>(d.pipeline - 1), chosen.end(), true);
@@ -380,7 +398,9 @@ TEST_CASE("the order of machines changes no plan's time, nor does planning again
         INFO(text(p));
         amp_options const o{.annealing = {.steps = 0}};
         auto const found = plan_amp(p, o);
-        auto const time = [](amp_result const& r) { return r.record.empty() ? infinite : r.record.front().cost.total.value; };
+        auto const time = [](amp_result const& r) {
+            return r.record.empty() ? infinite : r.record.front().cost.total.value;
+        };
         auto turned = p;
         std::ranges::reverse(turned.machines);
         if (p.machines.size() < 4) { // every pair of three machines is next to each other in a ring

@@ -75,7 +75,9 @@ task random_task(random_source& random) {
         if (random.chance(0.15)) t.initial.push_back(f);
     for (std::uint32_t b = 0; b < budgets; ++b) t.initial.push_back(facts + b);
     for (int n = random.between(1, 2); n-- > 0;)
-        if (auto const g = static_cast<std::uint32_t>(random.below(facts)); std::ranges::find(t.goal, g) == t.goal.end()) t.goal.push_back(g);
+        if (auto const g = static_cast<std::uint32_t>(random.below(facts));
+            std::ranges::find(t.goal, g) == t.goal.end())
+            t.goal.push_back(g);
     auto const draw = [&](int most, std::uint32_t count) {
         std::vector<std::uint32_t> ids;
         for (int n = random.between(0, most); n-- > 0;) ids.push_back(static_cast<std::uint32_t>(random.below(count)));
@@ -134,11 +136,15 @@ using bounded_space = search::property_space<search::additive_cost, scaled_bound
 
 using landmark_space = search::property_space<search::additive_cost, search::landmark_bound>;
 
-blind_space blind(task const& t, search::property_pruning pruning = {}) { return {*t.indexed, search::additive_cost(t.costs), {}, pruning}; }
-bounded_space bounded(task const& t, std::vector<double> const& to_goal, double factor, search::property_pruning pruning = {}) {
+blind_space blind(task const& t, search::property_pruning pruning = {}) {
+    return {*t.indexed, search::additive_cost(t.costs), {}, pruning};
+}
+bounded_space bounded(task const& t, std::vector<double> const& to_goal, double factor,
+                      search::property_pruning pruning = {}) {
     return {*t.indexed, search::additive_cost(t.costs), scaled_bound(to_goal, factor), pruning};
 }
-landmark_space with_landmarks(task const& t, std::vector<std::uint32_t> const& groups = {}, search::property_pruning pruning = {}) {
+landmark_space with_landmarks(task const& t, std::vector<std::uint32_t> const& groups = {},
+                              search::property_pruning pruning = {}) {
     search::additive_cost const costs(t.costs);
     return {*t.indexed, costs, search::landmark_bound(*t.indexed, costs, groups), pruning};
 }
@@ -280,7 +286,8 @@ TEST_CASE("one order of commuting actions expands less, and grows mildly with in
         for (std::uint32_t b = 0; b < k; ++b)
             for (std::uint32_t n = 0; n < 3; ++n)
                 for (double cost : {1.0, 2.0}) {
-                    t.actions.push_back({n ? std::vector{3 * b + n - 1} : std::vector<std::uint32_t>{}, {3 * b + n}, {}});
+                    t.actions.push_back(
+                        {n ? std::vector{3 * b + n - 1} : std::vector<std::uint32_t>{}, {3 * b + n}, {}});
                     t.costs.push_back(cost);
                     if (n == 2 && cost == 1.0) join.pre.push_back(3 * b + n);
                 }
@@ -304,10 +311,16 @@ TEST_CASE("the k cheapest programs are those of enumeration") {
         std::map<std::vector<std::uint32_t>, double> programs;
         std::vector<std::uint32_t> path;
         std::set<std::pair<mask, std::vector<std::uint32_t>>> seen;
-        auto const sorted = [](std::vector<std::uint32_t> ids) { std::ranges::sort(ids); return ids; };
+        auto const sorted = [](std::vector<std::uint32_t> ids) {
+            std::ranges::sort(ids);
+            return ids;
+        };
         std::function<void(mask, double)> const explore = [&](mask s, double cost) {
             if (!seen.emplace(s, sorted(path)).second || seen.size() > 20'000) return;
-            if (t.reached(s)) { programs.emplace(sorted(path), cost); return; }
+            if (t.reached(s)) {
+                programs.emplace(sorted(path), cost);
+                return;
+            }
             for (std::uint32_t a = 0; a < t.actions.size(); ++a) {
                 if (!t.applies(a, s) || (task::of(t.actions[a].add) & ~s) == 0) continue;
                 path.push_back(a);
@@ -334,7 +347,10 @@ TEST_CASE("the k cheapest programs are those of enumeration") {
             CAPTURE(pruning.fill_unused);
             CAPTURE(pruning.one_order);
             auto const r = search::best_first(with_landmarks(t, {}, pruning), options);
-            if (optimum == infinite) { CHECK(r.status == search::status::infeasible); continue; }
+            if (optimum == infinite) {
+                CHECK(r.status == search::status::infeasible);
+                continue;
+            }
             REQUIRE(r.cost);
             CHECK(r.status == search::status::optimal);
             CHECK(*r.cost == costs.front());
@@ -441,7 +457,8 @@ TEST_CASE("with a cutoff and a gap, infeasible still means that nothing is cheap
         auto const r = search::best_first(blind(t), options);
         CHECK(r.lower_bound <= optimum);
         if (r.cost) CHECK(*r.cost >= optimum);
-        if (r.status == search::status::infeasible) CHECK(optimum * (1 + options.relative_gap) * (1 + 1e-12) >= options.cutoff);
+        if (r.status == search::status::infeasible)
+            CHECK(optimum * (1 + options.relative_gap) * (1 + 1e-12) >= options.cutoff);
     });
 }
 
@@ -522,7 +539,9 @@ namespace {
 /// Two clocks and a barrier: a label's front matters, and order of actions does too.
 class clocks {
 public:
-    struct label { double closed = 0, a = 0, b = 0; };
+    struct label {
+        double closed = 0, a = 0, b = 0;
+    };
     explicit clocks(std::vector<label> const& actions) : actions_(&actions) {}
     [[nodiscard]] label initial() const { return {}; }
     void extend(label& l, std::size_t action) const {
@@ -532,14 +551,18 @@ public:
         l.b += step.b;
     }
     [[nodiscard]] double total(label const& l) const { return l.closed + std::max(l.a, l.b); }
-    [[nodiscard]] bool dominates(label const& x, label const& y) const { return x.closed + std::max(x.a - y.a, x.b - y.b) <= y.closed; }
+    [[nodiscard]] bool dominates(label const& x, label const& y) const {
+        return x.closed + std::max(x.a - y.a, x.b - y.b) <= y.closed;
+    }
     [[nodiscard]] bool is_commutative() const { return false; }
     [[nodiscard]] std::size_t relaxation_count() const { return 2; }
     [[nodiscard]] double relaxed_cost(std::size_t clock, std::size_t action) const {
         auto const& step = (*actions_)[action];
         return step.closed + (clock == 0 ? step.a : step.b);
     }
-    [[nodiscard]] double total_after(label const& l, std::span<double const> rests) const { return l.closed + std::max(l.a + rests[0], l.b + rests[1]); }
+    [[nodiscard]] double total_after(label const& l, std::span<double const> rests) const {
+        return l.closed + std::max(l.a + rests[0], l.b + rests[1]);
+    }
 
 private:
     std::vector<label> const* actions_;
@@ -556,12 +579,16 @@ TEST_CASE("labels with clocks and barriers: the optimum over all orders of actio
         t.actions.resize(std::min<std::size_t>(t.actions.size(), 7));
         std::vector<clocks::label> steps;
         for (std::size_t a = 0; a < t.actions.size(); ++a)
-            steps.push_back({random.chance(0.4) ? random.between(1, 6) * 1.0 : 0.0, random.between(0, 9) * 1.0, random.between(0, 9) * 1.0});
+            steps.push_back({random.chance(0.4) ? random.between(1, 6) * 1.0 : 0.0, random.between(0, 9) * 1.0,
+                             random.between(0, 9) * 1.0});
         clocks const accumulator(steps);
         double best = infinite;
         std::vector<bool> used(t.actions.size());
         std::function<void(mask, clocks::label)> const explore = [&](mask s, clocks::label l) {
-            if (t.reached(s)) { best = std::min(best, accumulator.total(l)); return; }
+            if (t.reached(s)) {
+                best = std::min(best, accumulator.total(l));
+                return;
+            }
             for (std::size_t a = 0; a < t.actions.size(); ++a) {
                 if (used[a] || !t.applies(a, s)) continue;
                 used[a] = true;
@@ -589,7 +616,8 @@ TEST_CASE("labels with clocks and barriers: the optimum over all orders of actio
             CAPTURE(fill);
             search::property_pruning const pruning{.fill_unused = fill};
             blindly += check(search::property_space(*t.indexed, accumulator, search::blind_bound{}, pruning));
-            by_clock += check(search::property_space(*t.indexed, accumulator, search::landmark_bound(*t.indexed, accumulator), pruning));
+            by_clock += check(search::property_space(*t.indexed, accumulator,
+                                                     search::landmark_bound(*t.indexed, accumulator), pruning));
         }
     }
     CHECK(feasible > 100);
@@ -597,7 +625,8 @@ TEST_CASE("labels with clocks and barriers: the optimum over all orders of actio
     CHECK(by_clock < blindly);
 }
 
-TEST_CASE("open stages: the work of independent branches grows mildly, and stays exact where orders can be enumerated") {
+TEST_CASE(
+    "open stages: the work of independent branches grows mildly, and stays exact where orders can be enumerated") {
     // Each branch: two steps in two forms, and barriers that turn one form into the other.
     auto const branches = [](std::uint32_t k, std::vector<clocks::label>& steps) {
         random_source random(77);
@@ -630,12 +659,15 @@ TEST_CASE("open stages: the work of independent branches grows mildly, and stays
         auto const t = branches(k, steps);
         clocks const accumulator(steps);
         std::vector<std::uint32_t> groups;
-        for (std::uint32_t p = 0; p < t.properties; ++p) groups.push_back(p % 5 < 2 ? p - p % 5 : p % 5 < 4 && p + 1 < t.properties ? p - p % 5 + 2 : p);
-        auto const r = search::best_first(search::property_space(*t.indexed, accumulator, search::landmark_bound(*t.indexed, accumulator, groups)));
+        for (std::uint32_t p = 0; p < t.properties; ++p)
+            groups.push_back(p % 5 < 2 ? p - p % 5 : p % 5 < 4 && p + 1 < t.properties ? p - p % 5 + 2 : p);
+        auto const r = search::best_first(
+            search::property_space(*t.indexed, accumulator, search::landmark_bound(*t.indexed, accumulator, groups)));
         REQUIRE(r.status == search::status::optimal);
         expanded.push_back(r.statistics.expanded);
         if (k > 2) continue;
-        auto const blindly = search::best_first(search::property_space(*t.indexed, accumulator, search::blind_bound{}, {false, false}));
+        auto const blindly =
+            search::best_first(search::property_space(*t.indexed, accumulator, search::blind_bound{}, {false, false}));
         CHECK(r.cost == blindly.cost);
     }
     std::string counts;
@@ -654,7 +686,8 @@ TEST_CASE("labels with clocks and barriers: the k cheapest sets of actions, each
         for (std::size_t a = t.actions.size(); a-- > 0;) t.actions.push_back(t.actions[a]);
         std::vector<clocks::label> steps;
         for (std::size_t a = 0; a < t.actions.size(); ++a)
-            steps.push_back({random.chance(0.4) ? random.between(1, 6) * 1.0 : 0.0, random.between(0, 9) * 1.0, random.between(0, 9) * 1.0});
+            steps.push_back({random.chance(0.4) ? random.between(1, 6) * 1.0 : 0.0, random.between(0, 9) * 1.0,
+                             random.between(0, 9) * 1.0});
         clocks const accumulator(steps);
         std::map<std::set<std::size_t>, double> best;
         std::set<std::size_t> used;
@@ -684,14 +717,18 @@ TEST_CASE("labels with clocks and barriers: the k cheapest sets of actions, each
         options.solution_count = static_cast<std::size_t>(random.between(2, 6));
         auto const check = [&](auto const& space) {
             auto const r = search::best_first(space, options);
-            if (costs.empty()) { CHECK(r.status == search::status::infeasible); return; }
+            if (costs.empty()) {
+                CHECK(r.status == search::status::infeasible);
+                return;
+            }
             CHECK(r.status == search::status::optimal);
             CHECK(r.cost == costs[0]);
             REQUIRE(1 + r.runners_up.size() == std::min(options.solution_count, costs.size()));
             for (std::size_t n = 0; n < r.runners_up.size(); ++n) CHECK(r.runners_up[n].cost == costs[n + 1]);
             several += !r.runners_up.empty();
         };
-        check(search::property_space(*t.indexed, accumulator, search::landmark_bound(*t.indexed, accumulator), {.fill_unused = false}));
+        check(search::property_space(*t.indexed, accumulator, search::landmark_bound(*t.indexed, accumulator),
+                                     {.fill_unused = false}));
         check(search::property_space(*t.indexed, accumulator, search::blind_bound{}, {.fill_unused = false}));
     }
     CHECK(several > 200);

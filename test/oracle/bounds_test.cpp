@@ -77,7 +77,10 @@ double count_paths(cut_graph const& graph) {
 struct small_case {
     explicit small_case(random_source& random, bool saturates = false)
         : made(test::random_program(random, {.most_operators = 4, .most_extent = 6})),
-          devices(test::random_cluster(random, {.most_types = 3, .most_devices = 3, .memory = random.chance(0.3) ? test::memory_kind::tight : test::memory_kind::loose})),
+          devices(test::random_cluster(
+              random, {.most_types = 3,
+                       .most_devices = 3,
+                       .memory = random.chance(0.3) ? test::memory_kind::tight : test::memory_kind::loose})),
           p(index_program(made)), space(p), graph(search::explore(space)) {
         if (saturates) test::add_efficiencies(random, devices);
     }
@@ -141,7 +144,9 @@ void check_global_bounds(std::uint64_t first_seed, int count, bool saturates) {
         for_all_shares(model.class_count(), 12, [&](share_vector const& ratios) {
             // As they are, and rounded as a plan would.
             for (bool const rounded : {false, true}) {
-                auto const least = [&](priced_graph const& priced) { return overlaps ? least_seconds<overlapped>(priced) : least_seconds<serial>(priced); };
+                auto const least = [&](priced_graph const& priced) {
+                    return overlaps ? least_seconds<overlapped>(priced) : least_seconds<serial>(priced);
+                };
                 best = std::min(best, rounded ? least({x.space, x.graph, steps, model, integral_shares(x.p, ratios)})
                                               : least({x.space, x.graph, steps, model, uniform_shares(ratios)}));
             }
@@ -168,7 +173,8 @@ TEST_CASE("no program at given shares costs less than the bound or the program f
         INFO(test::describe(x.made) << test::describe(x.devices));
         auto const steps = x.steps({});
         auto const model = per_device_model(x.devices, main_type(x.p));
-        priced_graph const priced(x.space, x.graph, steps, model, integral_shares(x.p, test::random_ratios(model.class_count(), random)));
+        priced_graph const priced(x.space, x.graph, steps, model,
+                                  integral_shares(x.p, test::random_ratios(model.class_count(), random)));
         check_synthesis<serial>(priced, one_after_the_other);
         check_synthesis<overlapped>(priced, overlapping);
     }
@@ -217,10 +223,12 @@ TEST_CASE("nor where gradients are reduced in buckets, which a graph prices as p
             training.overlaps_gradients = overlaps;
             auto const [p, cost] = realise(*found.path, x.space, steps, x.devices, {ratios}, training);
             priced_graph const at_its_shares(x.space, x.graph, steps, model, integral_shares(x.p, p.ratios, p.cuts));
-            auto const price = overlaps ? at_its_shares.evaluate<overlapped>(*found.path) : at_its_shares.evaluate<serial>(*found.path);
+            auto const price = overlaps ? at_its_shares.evaluate<overlapped>(*found.path)
+                                        : at_its_shares.evaluate<serial>(*found.path);
             CHECK(price.seconds == doctest::Approx(cost.time.total()).epsilon(1e-9));
             CHECK(price.added <= price.seconds * (1 + 1e-9));
-            with_buckets += std::ranges::any_of(gradient_buckets(p), [](gradient_bucket const& b) { return b.steps.size() > 1; });
+            with_buckets +=
+                std::ranges::any_of(gradient_buckets(p), [](gradient_bucket const& b) { return b.steps.size() > 1; });
         }
     }
     MESSAGE(optimal << " optimal, " << bounded << " bounded, " << best_found << " as good as the best");
@@ -230,6 +238,8 @@ TEST_CASE("nor where gradients are reduced in buckets, which a graph prices as p
     CHECK(with_buckets > 10);
 }
 
-TEST_CASE("no program costs less than the bound at any ratios, whatever they are") { check_global_bounds(610000, 150, false); }
+TEST_CASE("no program costs less than the bound at any ratios, whatever they are") {
+    check_global_bounds(610000, 150, false);
+}
 
 TEST_CASE("nor where efficiency depends on the size of kernels") { check_global_bounds(620000, 80, true); }

@@ -32,7 +32,8 @@ bucketed_case random_bucketed_case(random_source& random, int micro_batches = 1)
     auto const indexed = index_program(p);
     bucketed_case x{test::random_cluster(random, {.most_types = 3, .most_devices = 5}), {}};
     x.what = test::random_plan(indexed, x.machines.devices().size(), random);
-    training_options training{.bucket = bytes(random.of(std::vector<double>{0, 200, 1000, 1e9, 1e9})), .micro_batches = micro_batches};
+    training_options training{.bucket = bytes(random.of(std::vector<double>{0, 200, 1000, 1e9, 1e9})),
+                              .micro_batches = micro_batches};
     training.overlaps_gradients = random.chance(0.5);
     if (micro_batches > 1) x.what = test::interleaved(std::move(x.what), indexed, training, random);
     else x.what.provenance.training = training;
@@ -59,7 +60,8 @@ double added_up_by_gradient(plan const& p, cluster const& c) {
         return clock.total(label);
     };
     if (p.provenance.training.interleaves()) return total(duplex(model.class_count(), p.provenance.training));
-    return p.provenance.training.overlaps_gradients ? total(overlapped(model.class_count())) : total(serial(model.class_count()));
+    return p.provenance.training.overlaps_gradients ? total(overlapped(model.class_count()))
+                                                    : total(serial(model.class_count()));
 }
 
 } // namespace
@@ -78,7 +80,8 @@ TEST_CASE("every gradient is in one bucket, of one kind, filled in the order of 
             bytes size;
             std::set<tensor_id> tensors;
             auto const& first = p.steps[buckets[b].steps.front()].step;
-            auto const kind = std::tuple(first.deferred_transfers.at(0).kind, is_one_by_one(first.deferred_transfers[0]), first.type);
+            auto const kind =
+                std::tuple(first.deferred_transfers.at(0).kind, is_one_by_one(first.deferred_transfers[0]), first.type);
             for (auto n : buckets[b].steps) {
                 auto const& s = p.steps[n].step;
                 CHECK(met.insert(n).second);
@@ -93,28 +96,34 @@ TEST_CASE("every gradient is in one bucket, of one kind, filled in the order of 
             several += buckets[b].steps.size() > 1;
             if (auto const before = last.find(kind); before != last.end() && first.deferred_transfers[0].size < limit) {
                 auto const& full = buckets[before->second];
-                sent_early += full.size + first.deferred_transfers[0].size <= limit; // a second collective of one of its parameters
+                sent_early += full.size + first.deferred_transfers[0].size <=
+                              limit; // a second collective of one of its parameters
                 CHECK(full.steps.back() > buckets[b].steps.front());
             }
             if (first.deferred_transfers[0].size < limit) last[kind] = b;
         }
         for (std::size_t n = 0; n < p.steps.size(); ++n)
-            CHECK(met.contains(n) == (!p.steps[n].step.deferred_transfers.empty() && p.steps[n].step.reduces_gradients()));
+            CHECK(met.contains(n) ==
+                  (!p.steps[n].step.deferred_transfers.empty() && p.steps[n].step.reduces_gradients()));
     }
     CHECK(several > 40);
     CHECK(sent_early > 0);
 }
 
-TEST_CASE("a plan costs what its events take, no more than tensor by tensor, and no less than what its gradients add up to") {
+TEST_CASE(
+    "a plan costs what its events take, no more than tensor by tensor, and no less than what its gradients add up to") {
     int cheaper = 0, exact = 0;
     for (std::uint64_t seed = 1; seed <= 800; ++seed) {
         random_source random(seed + 1000);
         auto const [machines, p] = random_bucketed_case(random);
         CAPTURE(seed);
-        double const cost = evaluate(p, machines).time.total(), one_by_one = seconds_with_buckets(p, machines, bytes(0)), added = added_up_by_gradient(p, machines);
+        double const cost = evaluate(p, machines).time.total(),
+                     one_by_one = seconds_with_buckets(p, machines, bytes(0)),
+                     added = added_up_by_gradient(p, machines);
         CHECK(run_serial(p, machines).total == doctest::Approx(cost).epsilon(1e-9));
         CHECK(added <= cost * (1 + 1e-9));
-        if (!p.provenance.training.overlaps_gradients) CHECK(cost <= one_by_one * (1 + 1e-9)); // a bucket that overlaps waits for its last gradient
+        if (!p.provenance.training.overlaps_gradients)
+            CHECK(cost <= one_by_one * (1 + 1e-9)); // a bucket that overlaps waits for its last gradient
         if (p.provenance.training.bucket == bytes(0)) CHECK(added == doctest::Approx(cost).epsilon(1e-9));
         cheaper += cost < one_by_one * (1 - 1e-6);
         exact += added > cost * (1 - 1e-9);

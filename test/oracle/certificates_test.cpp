@@ -25,7 +25,8 @@ using test::random_source;
 
 enum class planner { hap, hap_with_overlap, hidup };
 
-plan plan_by(planner which, program const& p, cluster const& c, std::vector<pinned_tensor> pinned = {}, bool few = false) {
+plan plan_by(planner which, program const& p, cluster const& c, std::vector<pinned_tensor> pinned = {},
+             bool few = false) {
     clp::ratio_solver solver;
     if (which == planner::hidup) {
         hidup_options options;
@@ -62,7 +63,8 @@ std::optional<double> cost_at_shares_of(indexed_program const& p, plan const& bo
     return cost.fits ? std::optional(cost.time.total()) : std::nullopt;
 }
 
-/// The plan with each class rounded alone, so that remainders of all are on the same devices: nothing where that changes nothing or does not fit.
+/// The plan with each class rounded alone, so that remainders of all are on the same devices: nothing where that
+/// changes nothing or does not fit.
 std::optional<double> cost_of_counts_together(plan other, cluster const& c) {
     auto const before = other.cuts;
     for (auto& cut : other.cuts) cut.counts = apportion(cut.atoms, other.ratios.at(cut.segment));
@@ -71,7 +73,8 @@ std::optional<double> cost_of_counts_together(plan other, cluster const& c) {
     return cost.fits ? std::optional(cost.time.total()) : std::nullopt;
 }
 
-/// A form for some tensor. A parameter is gathered along its finest factor alone, pinned along another: such pins are no fewer choices.
+/// A form for some tensor. A parameter is gathered along its finest factor alone, pinned along another: such pins are
+/// no fewer choices.
 std::vector<pinned_tensor> random_pin(random_source& random, indexed_program const& p) {
     auto const t = static_cast<tensor_id>(random.below(p.tensors.size()));
     std::vector<form> forms{form::replicated(), form::mirrored(), form::partial()};
@@ -160,7 +163,8 @@ TEST_CASE("bounds hold for plans of fewer choices, and what is cheaper among the
         for (std::uint64_t seed = 1; tried < 500 && (tried < 30 || !until.is_over()); ++seed) try_one(seed);
         CHECK(dearer <= 5 + tried / 50);
         CHECK(3 * at_equal_shares > plans);
-        MESSAGE(tried << " programs, " << dearer << " plans dearer than one of fewer choices, by at most " << 100 * (most - 1) << " %; " << at_equal_shares << " of " << plans
+        MESSAGE(tried << " programs, " << dearer << " plans dearer than one of fewer choices, by at most "
+                      << 100 * (most - 1) << " %; " << at_equal_shares << " of " << plans
                       << " compared at equal shares");
     }
 }

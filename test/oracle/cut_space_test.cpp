@@ -34,10 +34,10 @@ using test::infinite;
 
 /// A price for every instruction of a program's theory.
 ///
-/// Reads and conversions of one tensor cost within 15 % of each other, so that a straight conversion is
-/// never dearer than two steps, and no set of forms is cheaper to reach by way of a form nobody uses.
-/// Masking the loss is not cheaper than mirroring it, and of sharded storage the finest is the cheapest. Whatever saves memory
-/// alone costs what it would without.
+/// Reads and conversions of one tensor cost within 15 % of each other, so that a straight conversion is never dearer
+/// than two steps, and no set of forms is cheaper to reach by way of a form nobody uses. Masking the loss is not
+/// cheaper than mirroring it, and of sharded storage the finest is the cheapest. Whatever saves memory alone costs what
+/// it would without.
 class random_prices {
 public:
     random_prices(random_source& random, indexed_program const& p) {
@@ -62,20 +62,24 @@ public:
                 }
             }
         }
-        auto const of_loss = [&](form to) -> double& { return convert_.at({p.loss, {code(form::replicated()), code(to)}}); };
+        auto const of_loss = [&](form to) -> double& {
+            return convert_.at({p.loss, {code(form::replicated()), code(to)}});
+        };
         of_loss(form::partial()) = std::max(of_loss(form::partial()), of_loss(form::mirrored()));
         for (operator_id o = 0; o < p.operators.size(); ++o) {
             computations_.push_back(computations(p, o));
             auto& prices = compute_.emplace_back();
             double const scale = random.log_between(0.1, 10);
-            for (std::size_t n = 0; n < computations_.back().size(); ++n) prices.push_back(random.chance(0.1) ? 0 : scale * random.between(0.1, 2.0));
+            for (std::size_t n = 0; n < computations_.back().size(); ++n)
+                prices.push_back(random.chance(0.1) ? 0 : scale * random.between(0.1, 2.0));
         }
     }
     [[nodiscard]] double of(instruction const& i) const {
         switch (i.what) {
         case instruction::kind::read: return read_.at({i.tensor, i.to.code()});
         case instruction::kind::convert:
-        case instruction::kind::unshard: return i.from == i.to ? 0 : convert_.at({i.tensor, {i.from.code(), i.to.code()}});
+        case instruction::kind::unshard:
+            return i.from == i.to ? 0 : convert_.at({i.tensor, {i.from.code(), i.to.code()}});
         case instruction::kind::reshard: return 0;
         case instruction::kind::compute: break;
         }
@@ -101,7 +105,8 @@ std::vector<form> possible_forms(indexed_tensor const& tensor) {
 /// from reads, by enumeration of sets. A set's entry is the least cost of any set that includes it.
 /// A parameter's read is fused with its first use: it is stored in the form used there, or, where that is
 /// whole, along its finest factor.
-std::vector<double> cheapest_sets(indexed_program const& p, tensor_id t, std::optional<form> given, std::optional<form> first_use, random_prices const& prices) {
+std::vector<double> cheapest_sets(indexed_program const& p, tensor_id t, std::optional<form> given,
+                                  std::optional<form> first_use, random_prices const& prices) {
     auto const& tensor = p.tensors[t];
     auto const forms = possible_forms(tensor);
     auto readable = readable_forms(tensor);
@@ -122,7 +127,8 @@ std::vector<double> cheapest_sets(indexed_program const& p, tensor_id t, std::op
         for (std::size_t to = 0; to < forms.size(); ++to) {
             if ((held >> to) & 1) continue;
             auto& next = cost[held | (std::size_t{1} << to)];
-            if (tensor.is_source() && (held == 0 || !tensor.is_parameter()) && std::ranges::find(readable, forms[to]) != readable.end())
+            if (tensor.is_source() && (held == 0 || !tensor.is_parameter()) &&
+                std::ranges::find(readable, forms[to]) != readable.end())
                 next = std::min(next, cost[held] + prices.of(instruction::read(t, forms[to])));
             for (std::size_t from = 0; from < forms.size(); ++from)
                 if (((held >> from) & 1) && find_conversion(forms[from], forms[to]))
@@ -173,7 +179,9 @@ double cheapest_program(indexed_program const& p, random_prices const& prices) {
             }
             for (std::size_t k = 0; k < op.results.size(); ++k) given[op.results[k]] = i->results[k];
         }
-        auto const found = [](std::map<tensor_id, form> const& forms, tensor_id t) { return forms.contains(t) ? optional_form(forms.at(t)) : std::nullopt; };
+        auto const found = [](std::map<tensor_id, form> const& forms, tensor_id t) {
+            return forms.contains(t) ? optional_form(forms.at(t)) : std::nullopt;
+        };
         double const computing = sum;
         for (form end : {form::partial(), form::mirrored()}) {
             sum = computing;
@@ -250,7 +258,8 @@ public:
             if (!p.tensors[t].is_source() || p.tensors[t].consumers.empty()) continue;
             auto& item = items_.emplace_back();
             item.cost = infinite;
-            for (auto f : readable_forms(p.tensors[t])) item.cost = std::min(item.cost, prices.of(instruction::read(t, f)));
+            for (auto f : readable_forms(p.tensors[t]))
+                item.cost = std::min(item.cost, prices.of(instruction::read(t, f)));
             for (auto f : possible_forms(p.tensors[t])) item.any_of.push_back(table.held(t, f));
         }
     }
@@ -261,7 +270,10 @@ public:
     }
 
 private:
-    struct unmet { double cost = 0; std::vector<property_id> any_of; };
+    struct unmet {
+        double cost = 0;
+        std::vector<property_id> any_of;
+    };
     std::vector<unmet> items_;
 };
 
@@ -273,7 +285,8 @@ struct planning_task {
 };
 
 /// The background theory as it is, or with a budget that lets each operator be computed once.
-planning_task task_of(indexed_program const& p, property_table const& table, random_prices const& prices, bool compute_once) {
+planning_task task_of(indexed_program const& p, property_table const& table, random_prices const& prices,
+                      bool compute_once) {
     auto const all = make_theory(p, table);
     planning_task task{all.property_count, all.initial, all.goal, {}, {}};
     auto const first_budget = static_cast<std::uint32_t>(task.properties);
@@ -306,16 +319,21 @@ TEST_CASE("under added costs best_first over the theory agrees with the cuts") {
         property_table const table(p);
         auto const task = task_of(p, table, prices, true);
         search::property_task const indexed(task.properties, task.actions, task.initial, task.goal);
-        search::property_space<search::additive_cost, unmet_bound> const whole(indexed, search::additive_cost(task.costs), unmet_bound(p, table, prices));
+        search::property_space<search::additive_cost, unmet_bound> const whole(
+            indexed, search::additive_cost(task.costs), unmet_bound(p, table, prices));
         auto const found = search::best_first(whole, {.label_limit = 20000});
         CAPTURE(seed);
         INFO(test::describe(made));
         double const shortest = shortest_path(space, graph, prices);
         CHECK(found.lower_bound <= shortest * (1 + 1e-9));
-        if (found.status == search::status::limit) { ++limited; continue; }
+        if (found.status == search::status::limit) {
+            ++limited;
+            continue;
+        }
         REQUIRE(found.status == search::status::optimal);
         // The theory may store a parameter of several uses in a form of a later one.
-        bool const tied = std::ranges::any_of(p.tensors, [](auto const& t) { return t.is_parameter() && t.consumers.size() > 1; });
+        bool const tied =
+            std::ranges::any_of(p.tensors, [](auto const& t) { return t.is_parameter() && t.consumers.size() > 1; });
         if (tied) CHECK(*found.cost <= shortest * (1 + 1e-9));
         else CHECK(*found.cost == doctest::Approx(shortest).epsilon(1e-9));
         ++checked;
@@ -343,9 +361,11 @@ struct priced_instance {
     std::vector<step_cost> costs;
 
     priced_instance(random_source& random, test::cluster_limits limits, int most_operators)
-        : made(test::random_program(random, {.least_operators = 2, .most_operators = most_operators, .most_extent = 4})), p(index_program(made)),
-          on(test::random_cluster(random, limits)), space(p), graph(search::explore(space)), steps(make_steps()), model(on, classes()),
-          ratios(make_ratios(random)), priced(space, graph, steps, model, integral_shares(p, ratios)), costs(make_costs()) {}
+        : made(
+              test::random_program(random, {.least_operators = 2, .most_operators = most_operators, .most_extent = 4})),
+          p(index_program(made)), on(test::random_cluster(random, limits)), space(p), graph(search::explore(space)),
+          steps(make_steps()), model(on, classes()), ratios(make_ratios(random)),
+          priced(space, graph, steps, model, integral_shares(p, ratios)), costs(make_costs()) {}
 
     [[nodiscard]] std::string text() const { return test::describe(made) + test::describe(on); }
 
@@ -380,24 +400,31 @@ private:
 double path_count(cut_graph const& graph) {
     std::vector<double> count(graph.node_count());
     for (std::size_t n = graph.node_count(); n-- > 0;) {
-        if (graph.is_last(n)) { count[n] = 1; continue; }
+        if (graph.is_last(n)) {
+            count[n] = 1;
+            continue;
+        }
         for (auto const& e : graph.out(n)) count[n] += count[e.to];
     }
     return count[0];
 }
 
-/// The most bytes that come and go: of every collective its buffer, beside the whole copies unsharded so far for the operator that it
-/// is for, and those copies with their gradients.
+/// The most bytes that come and go: of every collective its buffer, beside the whole copies unsharded so far for the
+/// operator that it is for, and those copies with their gradients.
 double most_that_passes(priced_instance const& x, std::vector<std::uint32_t> const& instructions) {
     double most = 0;
     std::map<operator_id, double> unsharded;
     for (std::size_t n = 0; n < instructions.size(); ++n) {
         auto const& i = x.space.instructions()[instructions[n]];
         std::size_t next = n; // what is converted for an operator stands before it
-        for (; next + 1 < instructions.size() && x.space.instructions()[instructions[next]].what != instruction::kind::compute;) ++next;
+        for (; next + 1 < instructions.size() &&
+               x.space.instructions()[instructions[next]].what != instruction::kind::compute;)
+            ++next;
         auto const& of = x.space.instructions()[instructions[next]];
         bool const is_one_operators = i.what == instruction::kind::reshard || i.what == instruction::kind::unshard;
-        auto const op = is_one_operators ? x.p.tensors[i.tensor].consumers.at(0) : of.what == instruction::kind::compute ? of.op : ~operator_id{};
+        auto const op = is_one_operators                        ? x.p.tensors[i.tensor].consumers.at(0)
+                        : of.what == instruction::kind::compute ? of.op
+                                                                : ~operator_id{};
         double& copies = unsharded[op];
         if (i.what == instruction::kind::unshard) copies += x.p.tensors[i.tensor].info.size().value;
         most = std::max({most, copies + x.costs[instructions[n]].buffer, 2 * copies});
@@ -448,7 +475,8 @@ path_cost cost_by_definition(priced_instance const& x, std::vector<std::uint32_t
             }
             if (!kept.insert({t, f}).second) return;
             for (std::size_t k = 0; k < classes; ++k)
-                memory[k] += x.p.tensors[t].info.size().value * (f.is_shard() ? shares(share_ref{t, f.factor()})[k] : 1);
+                memory[k] +=
+                    x.p.tensors[t].info.size().value * (f.is_shard() ? shares(share_ref{t, f.factor()})[k] : 1);
         });
     }
     for (auto& m : memory) m += most_that_passes(x, instructions);
@@ -466,7 +494,8 @@ exhaustive enumerate(priced_instance const& x) {
         if (x.graph.is_last(node)) {
             auto const cost = cost_by_definition(x, instructions);
             bool fits = true;
-            for (std::size_t k = 0; k < cost.memory.size(); ++k) fits = fits && cost.memory[k] <= x.on.types[x.model.classes()[k].type].memory.value;
+            for (std::size_t k = 0; k < cost.memory.size(); ++k)
+                fits = fits && cost.memory[k] <= x.on.types[x.model.classes()[k].type].memory.value;
             result.best = std::min(result.best, cost.seconds);
             if (fits) result.best_that_fits = std::min(result.best_that_fits, cost.seconds);
             return;
@@ -500,16 +529,21 @@ TEST_CASE("under serial costs the theory searched in any order is never dearer t
         for (auto const& t : all.triples) {
             actions.push_back({t.pre, t.add, t.remove});
             costs.emplace_back();
-            if (t.action.what != instruction::kind::convert || t.action.from != t.action.to) costs.back().push_back(x.model.price(make_step(x.p, t.action, {}), shares));
+            if (t.action.what != instruction::kind::convert || t.action.from != t.action.to)
+                costs.back().push_back(x.model.price(make_step(x.p, t.action, {}), shares));
         }
         search::property_task const task(all.property_count, actions, all.initial, all.goal);
         serial_actions const clocks(x.model.class_count(), std::move(costs));
         search::options const options{.label_limit = 20'000, .cutoff = best * (1 + 1e-9)};
         CAPTURE(seed);
         INFO(x.text());
-        auto const found = search::best_first(search::property_space(task, clocks, search::landmark_bound(task, clocks, table.groups())), options);
+        auto const found = search::best_first(
+            search::property_space(task, clocks, search::landmark_bound(task, clocks, table.groups())), options);
         CHECK(found.lower_bound <= best * (1 + 1e-9));
-        if (found.status == search::status::limit) { ++limited; continue; }
+        if (found.status == search::status::limit) {
+            ++limited;
+            continue;
+        }
         REQUIRE(found.status == search::status::optimal);
         CHECK(*found.cost <= best * (1 + 1e-9));
         ++checked;
@@ -517,8 +551,8 @@ TEST_CASE("under serial costs the theory searched in any order is never dearer t
         with_cuts += found.statistics.expanded;
         blindly += search::best_first(search::property_space(task, clocks), options).statistics.expanded;
     }
-    MESSAGE(checked << " solved, " << equal << " as the cuts have it, " << limited << " stopped; expanded " << with_cuts << " with landmark cuts by class, "
-                    << blindly << " without");
+    MESSAGE(checked << " solved, " << equal << " as the cuts have it, " << limited << " stopped; expanded " << with_cuts
+                    << " with landmark cuts by class, " << blindly << " without");
     CHECK(checked > 30);
     CHECK(equal > checked * 8 / 10);
     CHECK(with_cuts < blindly);
@@ -539,13 +573,15 @@ void check_synthesis(priced_instance const& x, synthesis_result const& r, double
     CHECK(r.cost.seconds >= best * (1 - 1e-9));
     CHECK(r.lower_bound <= r.cost.seconds * (1 + 1e-9));
     CHECK(x.priced.fits(r.cost));
-    if (r.status == search::status::optimal || r.status == search::status::feasible) CHECK(r.cost.seconds == doctest::Approx(best).epsilon(1e-9));
+    if (r.status == search::status::optimal || r.status == search::status::feasible)
+        CHECK(r.cost.seconds == doctest::Approx(best).epsilon(1e-9));
     std::vector<std::uint32_t> instructions;
     for (auto a : *r.path)
         for (auto i : x.space.moves()[a].instructions) instructions.push_back(i);
     auto const again = cost_by_definition(x, instructions);
     CHECK(again.seconds == doctest::Approx(r.cost.seconds).epsilon(1e-9));
-    for (std::size_t k = 0; k < again.memory.size(); ++k) CHECK(again.memory[k] == doctest::Approx(r.cost.memory[k]).epsilon(1e-9));
+    for (std::size_t k = 0; k < again.memory.size(); ++k)
+        CHECK(again.memory[k] == doctest::Approx(r.cost.memory[k]).epsilon(1e-9));
 }
 
 template <class Check>
@@ -582,15 +618,16 @@ TEST_CASE("synthesise finds the best of all paths") {
 
 TEST_CASE("synthesise finds the best of all paths that fit") {
     int binding = 0, impossible = 0;
-    for_random_instances(5001, 450, {.most_types = 3, .most_devices = 4, .memory = test::memory_kind::tight}, [&](auto& random, priced_instance const& x) {
-        synthesis_options options;
-        options.relaxation_rounds = random.between(1, 20);
-        auto const r = synthesise(x.priced, options);
-        auto const all = enumerate(x);
-        check_synthesis(x, r, all.best_that_fits);
-        binding += all.best_that_fits > all.best && all.best_that_fits < infinite;
-        impossible += all.best_that_fits == infinite;
-    });
+    for_random_instances(5001, 450, {.most_types = 3, .most_devices = 4, .memory = test::memory_kind::tight},
+                         [&](auto& random, priced_instance const& x) {
+                             synthesis_options options;
+                             options.relaxation_rounds = random.between(1, 20);
+                             auto const r = synthesise(x.priced, options);
+                             auto const all = enumerate(x);
+                             check_synthesis(x, r, all.best_that_fits);
+                             binding += all.best_that_fits > all.best && all.best_that_fits < infinite;
+                             impossible += all.best_that_fits == infinite;
+                         });
     MESSAGE("memory binds " << binding << ", forbids " << impossible);
     CHECK(binding > 20);
     CHECK(impossible > 10);
@@ -618,13 +655,15 @@ TEST_CASE("synthesise is never above a baseline, nor below its bound") {
         auto const r = synthesise(x.priced, {});
         REQUIRE(r.path);
         CHECK(r.lower_bound <= r.cost.seconds * (1 + 1e-9));
-        for (auto storage : {parameter_storage::replicated, parameter_storage::sharded_state, parameter_storage::sharded_gradients, parameter_storage::sharded}) {
+        for (auto storage : {parameter_storage::replicated, parameter_storage::sharded_state,
+                             parameter_storage::sharded_gradients, parameter_storage::sharded}) {
             // The same instructions and moves, numbered alike, of which only some are in the graph.
             auto restricted = x.space;
             restricted.restrict_to(data_parallel(x.p, storage));
             auto const graph = search::explore(restricted);
             REQUIRE(restricted.moves().size() == x.space.moves().size());
-            auto const baseline = improve_bounds(priced_graph(x.space, graph, x.steps, x.model, integral_shares(x.p, x.ratios)), 6);
+            auto const baseline =
+                improve_bounds(priced_graph(x.space, graph, x.steps, x.model, integral_shares(x.p, x.ratios)), 6);
             if (!baseline.path) continue;
             if (r.status != search::status::limit) CHECK(r.cost.seconds <= baseline.cost.seconds * (1 + 1e-9));
             CHECK(r.lower_bound <= baseline.cost.seconds * (1 + 1e-9));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief What plans on device groups cost: against a simulation from forms alone, and how it must move with the groups.
+/// @brief What plans on device groups cost: against a simulation from forms alone, and how it must move with the
+/// groups.
 #include <heddle/plan/evaluate.hpp>
 #include <heddle/plan/verify.hpp>
 #include <heddle/planner/hap.hpp>
@@ -25,7 +26,8 @@ using namespace heddle;
 /// One iteration, clock by clock, from the forms of a plan's instructions.
 class simulation {
 public:
-    simulation(indexed_program const& program, plan const& p, cluster const& c) : program_(program), plan_(p), cluster_(c), shares_(shares_of(p)), clocks_(p.devices.size()) {}
+    simulation(indexed_program const& program, plan const& p, cluster const& c)
+        : program_(program), plan_(p), cluster_(c), shares_(shares_of(p)), clocks_(p.devices.size()) {}
 
     double seconds() {
         for (auto const& s : plan_.steps) run_forward(s);
@@ -46,10 +48,18 @@ private:
     [[nodiscard]] double members(std::size_t d) const { return plan_.devices[d].group_size; }
     [[nodiscard]] bool is_cut(tensor_id t) const { return program_.tensors[t].inside != no_factor; }
     [[nodiscard]] double size(tensor_id t) const { return program_.tensors[t].info.size().value; }
-    [[nodiscard]] double share(tensor_id t, form f, std::size_t d) const { return f.is_shard() ? shares_({t, f.factor()})[d] : 1; }
-    [[nodiscard]] double held(tensor_id t, form f, std::size_t d, bool divided) const { return size(t) * share(t, f, d) / (divided && is_cut(t) ? members(d) : 1); }
-    [[nodiscard]] static uneven way(transfer_list const& list) { return list.empty() ? uneven::padded : list[0].how.value_or(uneven::padded); }
-    [[nodiscard]] static bool has_statistics(split_loop const& l) { return l.forward_statistics + l.backward_statistics > 0; }
+    [[nodiscard]] double share(tensor_id t, form f, std::size_t d) const {
+        return f.is_shard() ? shares_({t, f.factor()})[d] : 1;
+    }
+    [[nodiscard]] double held(tensor_id t, form f, std::size_t d, bool divided) const {
+        return size(t) * share(t, f, d) / (divided && is_cut(t) ? members(d) : 1);
+    }
+    [[nodiscard]] static uneven way(transfer_list const& list) {
+        return list.empty() ? uneven::padded : list[0].how.value_or(uneven::padded);
+    }
+    [[nodiscard]] static bool has_statistics(split_loop const& l) {
+        return l.forward_statistics + l.backward_statistics > 0;
+    }
 
     void meet() { std::ranges::fill(clocks_, std::ranges::max(clocks_)); }
     /// The time of a step inside group `d`: reduce, broadcast, gather, scatter, Gather to all, All-reduce.
@@ -57,8 +67,11 @@ private:
         double const n = members(d), a = cluster_.intra->latency.value, b = bytes / cluster_.intra->bandwidth.value;
         if (n == 1) return 0;
         switch (step) {
-        case 'r': case 'b': return std::ceil(std::log2(n)) * a + b;
-        case 'g': case 's': case 'G': return (n - 1) * a + b * (n - 1) / n;
+        case 'r':
+        case 'b': return std::ceil(std::log2(n)) * a + b;
+        case 'g':
+        case 's':
+        case 'G': return (n - 1) * a + b * (n - 1) / n;
         default: return 2 * (n - 1) * a + 2 * b * (n - 1) / n;
         }
     }
@@ -67,7 +80,8 @@ private:
     }
     void inside_all(char step, tensor_id t, form f) { inside_all(step, size(t), t, f); }
 
-    /// A collective of a tensor: what is cut inside, or `gathers`, goes to the first devices, across and back as `after` says (0: not at all).
+    /// A collective of a tensor: what is cut inside, or `gathers`, goes to the first devices, across and back as
+    /// `after` says (0: not at all).
     void across(collective kind, tensor_id t, form from, form to, uneven how, bool gathers, char after) {
         double whole = size(t), most_from = 0, most_to = 0, first = 0, last = 0, each = 0;
         for (std::size_t d = 0; d < clocks_.size(); ++d) {
@@ -75,7 +89,9 @@ private:
             most_to = std::max(most_to, share(t, to, d));
             if (gathers) first = std::max(first, inside('g', whole * share(t, from, d), d));
             if (after) last = std::max(last, inside(after, whole * share(t, to, d), d));
-            each += model_of(cluster_, collective::broadcast).time(bytes(whole * share(t, kind == collective::all_gather ? from : to, d))).value;
+            each += model_of(cluster_, collective::broadcast)
+                        .time(bytes(whole * share(t, kind == collective::all_gather ? from : to, d)))
+                        .value;
         }
         double const n = static_cast<double>(clocks_.size());
         double payload = whole;
@@ -83,17 +99,23 @@ private:
         if (kind == collective::reduce_scatter) payload = n * whole * most_to;
         if (kind == collective::all_to_all) payload = whole * std::max(most_from, most_to);
         double time = first + last;
-        if (n > 1) time += how == uneven::grouped && has_grouped_kind(kind) ? each : model_of(cluster_, kind).time(bytes(payload)).value;
+        if (n > 1)
+            time += how == uneven::grouped && has_grouped_kind(kind)
+                        ? each
+                        : model_of(cluster_, kind).time(bytes(payload)).value;
         if (time == 0) return;
         meet();
         for (auto& clock : clocks_) clock += time;
     }
     void kernel(operator_class category, element_type type, std::size_t d, double flops, double bytes) {
         auto const& device = cluster_.types[cluster_.devices()[d]];
-        clocks_[d] += std::max(flops / device.rates.at(type).at(category).value, bytes / device.bandwidth.value) + device.overhead.value;
+        clocks_[d] += std::max(flops / device.rates.at(type).at(category).value, bytes / device.bandwidth.value) +
+                      device.overhead.value;
     }
 
-    void copy(tensor_id t, std::size_t d, double bytes) { kernel(operator_class::elementwise, program_.tensors[t].info.type, d, 0, bytes); }
+    void copy(tensor_id t, std::size_t d, double bytes) {
+        kernel(operator_class::elementwise, program_.tensors[t].info.type, d, 0, bytes);
+    }
 
     /// Whether a factor's parts are each in one piece, in the tensor or in what it is a view of.
     bool is_first_in_memory(tensor_id t, factor_number f) const {
@@ -101,7 +123,8 @@ private:
             auto const k = static_cast<std::size_t>(std::ranges::find(op.results, t) - op.results.begin());
             if (k == op.results.size() || !op.work.is_view || op.operands.size() != 1) continue;
             for (auto const& loop : op.loops)
-                if (loop.results[k] == f && loop.operands[0] != no_factor) return is_first_in_memory(op.operands[0], loop.operands[0]);
+                if (loop.results[k] == f && loop.operands[0] != no_factor)
+                    return is_first_in_memory(op.operands[0], loop.operands[0]);
         }
         auto const& tensor = program_.tensors[t];
         auto const& factor = tensor.factors[static_cast<std::size_t>(f)];
@@ -124,7 +147,9 @@ private:
             if (!f.is_shard() || tensor.is_parameter()) continue;
             if (is_first_in_memory(t, f.factor())) continue;
             for (std::size_t d = 0; d < clocks_.size(); ++d)
-                copy(t, d, 2 * size(t) * (from.is_shard() && to.is_shard() ? share(t, cut, d) : 1) / (is_cut(t) ? members(d) : 1));
+                copy(t, d,
+                     2 * size(t) * (from.is_shard() && to.is_shard() ? share(t, cut, d) : 1) /
+                         (is_cut(t) ? members(d) : 1));
         }
     }
 
@@ -143,7 +168,10 @@ private:
             double const mine = size(t) / (is_cut(t) ? members(d) : 1), part = mine * share(t, cut, d);
             using enum conversion_half::work;
             if (half.local == none) continue;
-            kernel(operator_class::elementwise, program_.tensors[t].info.type, d, 0, half.local == heddle::conversion_half::work::cut ? 2 * part : half.local == pad ? mine + part : 2 * mine);
+            kernel(operator_class::elementwise, program_.tensors[t].info.type, d, 0,
+                   half.local == heddle::conversion_half::work::cut ? 2 * part
+                   : half.local == pad                              ? mine + part
+                                                                    : 2 * mine);
         }
         if (is_cut(t) && (from.is_shard() != to.is_shard()) && cut.factor() == program_.tensors[t].inside) {
             inside_all('g', t, from);
@@ -156,10 +184,13 @@ private:
         switch (i.what) {
         case instruction::kind::read:
             if (i.to == form::partial() && program_.tensors[i.tensor].has_cotangent)
-                for (std::size_t d = 0; d < clocks_.size(); ++d) kernel(operator_class::elementwise, program_.tensors[i.tensor].info.type, d, 0, 2 * size(i.tensor));
+                for (std::size_t d = 0; d < clocks_.size(); ++d)
+                    kernel(operator_class::elementwise, program_.tensors[i.tensor].info.type, d, 0, 2 * size(i.tensor));
             return;
         case instruction::kind::convert:
-        case instruction::kind::unshard: return convert(i.tensor, i.from, i.to, find_conversion(i.from, i.to)->forward, way(s.step.forward_transfers), i.from.is_shard() && !i.to.is_shard() ? i.from : i.to, true);
+        case instruction::kind::unshard:
+            return convert(i.tensor, i.from, i.to, find_conversion(i.from, i.to)->forward,
+                           way(s.step.forward_transfers), i.from.is_shard() && !i.to.is_shard() ? i.from : i.to, true);
         case instruction::kind::reshard: return;
         case instruction::kind::compute: return compute(i, true);
         }
@@ -169,36 +200,45 @@ private:
         bool const derived = i.what == instruction::kind::compute || program_.tensors[i.tensor].has_cotangent;
         switch (i.what) {
         case instruction::kind::read:
-            for (std::size_t d = 0; d < clocks_.size(); ++d) sum_uses(i.tensor, d, held(i.tensor, i.to, d, is_cut(i.tensor)));
+            for (std::size_t d = 0; d < clocks_.size(); ++d)
+                sum_uses(i.tensor, d, held(i.tensor, i.to, d, is_cut(i.tensor)));
             return;
         case instruction::kind::convert:
         case instruction::kind::unshard: {
             auto const half = find_conversion(i.from, i.to)->backward;
             if (!derived) return;
             if (program_.tensors[i.tensor].is_parameter() && half.collective) {
-                if (i.what == instruction::kind::unshard) across(*half.collective, i.tensor, i.to, i.from, way(s.step.backward_transfers), false, 0);
+                if (i.what == instruction::kind::unshard)
+                    across(*half.collective, i.tensor, i.to, i.from, way(s.step.backward_transfers), false, 0);
                 return;
             }
-            return convert(i.tensor, i.to, i.from, half, way(s.step.backward_transfers), i.from.is_shard() && !i.to.is_shard() ? i.from : i.to, false);
+            return convert(i.tensor, i.to, i.from, half, way(s.step.backward_transfers),
+                           i.from.is_shard() && !i.to.is_shard() ? i.from : i.to, false);
         }
-        case instruction::kind::reshard: return across(collective::all_gather, i.tensor, i.to, i.from, way(s.step.backward_transfers), false, 'b');
+        case instruction::kind::reshard:
+            return across(collective::all_gather, i.tensor, i.to, i.from, way(s.step.backward_transfers), false, 'b');
         case instruction::kind::compute: return compute(i, false);
         }
     }
     void run_deferred(plan_step const& s) {
         auto const& i = s.instruction;
-        if (i.what == instruction::kind::compute || !program_.tensors[i.tensor].is_parameter() || !program_.tensors[i.tensor].has_cotangent) return;
+        if (i.what == instruction::kind::compute || !program_.tensors[i.tensor].is_parameter() ||
+            !program_.tensors[i.tensor].has_cotangent)
+            return;
         if (i.what == instruction::kind::read && i.to == form::replicated())
-            across(i.from == i.to ? collective::all_reduce : collective::reduce_scatter, i.tensor, i.to, i.from, way(s.step.deferred_transfers), false, 0);
+            across(i.from == i.to ? collective::all_reduce : collective::reduce_scatter, i.tensor, i.to, i.from,
+                   way(s.step.deferred_transfers), false, 0);
         if (i.what == instruction::kind::convert)
-            if (auto const half = find_conversion(i.from, i.to)->backward; half.collective) across(*half.collective, i.tensor, i.to, i.from, way(s.step.deferred_transfers), false, 0);
+            if (auto const half = find_conversion(i.from, i.to)->backward; half.collective)
+                across(*half.collective, i.tensor, i.to, i.from, way(s.step.deferred_transfers), false, 0);
     }
     void run_update(plan_step const& s) {
         auto const& i = s.instruction;
         if (i.what != instruction::kind::read || !program_.tensors[i.tensor].has_cotangent) return;
         double const state = 8.0 / static_cast<double>(element_size(program_.tensors[i.tensor].info.type));
         for (std::size_t d = 0; d < clocks_.size(); ++d)
-            clocks_[d] += size(i.tensor) * share(i.tensor, i.from, d) * (3 + 2 * state) / cluster_.types[cluster_.devices()[d]].bandwidth.value;
+            clocks_[d] += size(i.tensor) * share(i.tensor, i.from, d) * (3 + 2 * state) /
+                          cluster_.types[cluster_.devices()[d]].bandwidth.value;
         inside_all('b', i.tensor, i.from);
     }
 
@@ -209,18 +249,25 @@ private:
         bool const derived = std::ranges::any_of(op.results, [&](auto t) { return program_.tensors[t].has_cotangent; });
         if (!forward && !derived) return;
         std::pair<tensor_id, form> cut{0, form::replicated()};
-        for (std::size_t k = op.operands.size(); k-- > 0;) if (i.operands[k].is_shard()) cut = {op.operands[k], i.operands[k]};
-        for (std::size_t k = op.results.size(); k-- > 0;) if (i.results[k].is_shard()) cut = {op.results[k], i.results[k]};
+        for (std::size_t k = op.operands.size(); k-- > 0;)
+            if (i.operands[k].is_shard()) cut = {op.operands[k], i.operands[k]};
+        for (std::size_t k = op.results.size(); k-- > 0;)
+            if (i.results[k].is_shard()) cut = {op.results[k], i.results[k]};
         auto const statistics = [&] {
             if (!outer) return;
             for (int n = forward ? outer->forward_statistics : outer->backward_statistics; n > 0; --n) {
                 double first = 0, last = 0;
                 for (std::size_t d = 0; d < clocks_.size(); ++d) {
-                    char const before = !inner ? 0 : has_statistics(*inner) ? 'A' : 'g', after = inner && !has_statistics(*inner) ? 's' : 'b';
+                    char const before = !inner                   ? 0
+                                        : has_statistics(*inner) ? 'A'
+                                                                 : 'g',
+                               after = inner && !has_statistics(*inner) ? 's' : 'b';
                     if (before) first = std::max(first, inside(before, outer->statistic.value, d));
                     last = std::max(last, inside(after, outer->statistic.value, d));
                 }
-                double const time = first + last + (clocks_.size() > 1 ? model_of(cluster_, collective::all_reduce).time(outer->statistic).value : 0);
+                double const time =
+                    first + last +
+                    (clocks_.size() > 1 ? model_of(cluster_, collective::all_reduce).time(outer->statistic).value : 0);
                 if (time == 0) continue;
                 meet();
                 for (auto& clock : clocks_) clock += time;
@@ -228,7 +275,11 @@ private:
         };
         if (forward) statistics();
         auto const contains = [](auto const& list, std::size_t k) { return std::ranges::find(list, k) != list.end(); };
-        auto const kept = [&](std::size_t d) { return derived ? op.work.extra_saved.value * (outer ? share(cut.first, cut.second, d) : 1) / (inner ? members(d) : 1) : 0; };
+        auto const kept = [&](std::size_t d) {
+            return derived ? op.work.extra_saved.value * (outer ? share(cut.first, cut.second, d) : 1) /
+                                 (inner ? members(d) : 1)
+                           : 0;
+        };
         bool const is_attention = op.work.category == operator_class::attention;
         for (std::size_t d = 0; d < clocks_.size() && !op.work.is_view; ++d) {
             double moved = is_attention ? 0 : kept(d);
@@ -240,20 +291,25 @@ private:
             for (std::size_t k = 0; k < op.operands.size(); ++k) {
                 double const mine = held(op.operands[k], i.operands[k], d, inner);
                 if (forward) moved += contains(op.work.sparse_operands, k) ? 0 : mine;
-                else moved += mine * (contains(op.work.saved_operands, k) + program_.tensors[op.operands[k]].has_cotangent);
+                else
+                    moved +=
+                        mine * (contains(op.work.saved_operands, k) + program_.tensors[op.operands[k]].has_cotangent);
             }
-            double const flops = (forward ? op.work.forward : op.work.backward).value * (outer ? share(cut.first, cut.second, d) : 1) / (inner ? members(d) : 1);
+            double const flops = (forward ? op.work.forward : op.work.backward).value *
+                                 (outer ? share(cut.first, cut.second, d) : 1) / (inner ? members(d) : 1);
             kernel(op.work.category, program_.tensors[op.results[0]].info.type, d, flops, moved);
         }
         for (std::size_t d = 0; d < clocks_.size() && derived; ++d) {
             tensor_id const result = op.results[0];
-            for (int n = 0; n < 6 && is_attention && op.work.extra_saved.value > 0; ++n) copy(result, d, (forward ? 2 : 3) * kept(d) / 6);
+            for (int n = 0; n < 6 && is_attention && op.work.extra_saved.value > 0; ++n)
+                copy(result, d, (forward ? 2 : 3) * kept(d) / 6);
             bool const has_product = std::ranges::any_of(op.terms, [](auto const& term) { return term.size() > 1; });
             bool reduces = false;
             for (auto const& term : op.terms) {
                 if (term.empty()) continue;
                 tensor_id const t = op.operands[term[0]];
-                bool const repeats = !is_attention && !op.work.is_view && term.size() == 1 && program_.tensors[t].info.elements() < program_.tensors[result].info.elements();
+                bool const repeats = !is_attention && !op.work.is_view && term.size() == 1 &&
+                                     program_.tensors[t].info.elements() < program_.tensors[result].info.elements();
                 if (!repeats || contains(op.work.sparse_operands, term[0])) continue;
                 if (forward && has_product) copy(result, d, 2 * held(result, i.results[0], d, inner));
                 reduces = reduces || program_.tensors[t].has_cotangent;
@@ -261,23 +317,39 @@ private:
             if (forward) continue;
             if (reduces) {
                 double read = held(result, i.results[0], d, inner);
-                for (auto k : op.work.saved_operands) read += has_product ? 0 : held(op.operands[k], i.operands[k], d, inner);
+                for (auto k : op.work.saved_operands)
+                    read += has_product ? 0 : held(op.operands[k], i.operands[k], d, inner);
                 copy(result, d, read);
             }
-            for (std::size_t k = 0; k < op.results.size(); ++k) sum_uses(op.results[k], d, held(op.results[k], i.results[k], d, inner));
+            for (std::size_t k = 0; k < op.results.size(); ++k)
+                sum_uses(op.results[k], d, held(op.results[k], i.results[k], d, inner));
         }
         auto const each = [&](auto const& tensors, form_list const& forms, auto&& visit) {
             for (std::size_t k = 0; k < tensors.size(); ++k) visit(tensors[k], forms[k]);
         };
         if (!inner) {
-            auto const gather = [&](tensor_id t, form f) { if (is_cut(t)) inside_all('G', t, f); };
+            auto const gather = [&](tensor_id t, form f) {
+                if (is_cut(t)) inside_all('G', t, f);
+            };
             each(op.operands, i.operands, gather);
-            if (!forward) each(op.results, i.results, [&](tensor_id t, form f) { gather(t, f); if (program_.tensors[t].has_cotangent) gather(t, f); });
+            if (!forward)
+                each(op.results, i.results, [&](tensor_id t, form f) {
+                    gather(t, f);
+                    if (program_.tensors[t].has_cotangent) gather(t, f);
+                });
         } else {
             if (!(outer && has_statistics(*outer)))
-                for (int n = forward ? inner->forward_statistics : inner->backward_statistics; n > 0; --n) inside_all('A', inner->statistic.value, cut.first, cut.second);
-            if (forward) each(op.results, i.results, [&](tensor_id t, form f) { if (!is_cut(t)) inside_all('A', t, f); });
-            else each(op.operands, i.operands, [&](tensor_id t, form f) { if (!is_cut(t) && program_.tensors[t].has_cotangent) inside_all(program_.tensors[t].is_parameter() ? 'r' : 'A', t, f); });
+                for (int n = forward ? inner->forward_statistics : inner->backward_statistics; n > 0; --n)
+                    inside_all('A', inner->statistic.value, cut.first, cut.second);
+            if (forward)
+                each(op.results, i.results, [&](tensor_id t, form f) {
+                    if (!is_cut(t)) inside_all('A', t, f);
+                });
+            else
+                each(op.operands, i.operands, [&](tensor_id t, form f) {
+                    if (!is_cut(t) && program_.tensors[t].has_cotangent)
+                        inside_all(program_.tensors[t].is_parameter() ? 'r' : 'A', t, f);
+                });
         }
         if (!forward) statistics();
     }
@@ -296,7 +368,9 @@ void reduce_gradients_last(Options& options) {
 }
 
 bool has_factors(plan const& p) {
-    return std::ranges::any_of(p.steps, [](auto const& s) { return s.instruction.what == instruction::kind::compute && gathers_factors(s.instruction); });
+    return std::ranges::any_of(p.steps, [](auto const& s) {
+        return s.instruction.what == instruction::kind::compute && gathers_factors(s.instruction);
+    });
 }
 
 template <class Check>
@@ -335,13 +409,15 @@ TEST_CASE("a plan on device groups costs what a simulation of its devices takes"
 
 TEST_CASE("a faster link inside never costs more") {
     for_each_case(200, [](test::grouped_case const& made) {
-        double const slow = seconds_of(made.plan, test::cluster_of(made.plan, 1e9)), fast = seconds_of(made.plan, test::cluster_of(made.plan, 2e9));
+        double const slow = seconds_of(made.plan, test::cluster_of(made.plan, 1e9)),
+                     fast = seconds_of(made.plan, test::cluster_of(made.plan, 2e9));
         CHECK(fast <= slow);
         CHECK(seconds_of(made.plan, test::cluster_of(made.plan, 1e9, 2e-5)) >= slow);
     });
 }
 
-TEST_CASE("a group costs no less than a device as fast as all of it, and with a free link inside no more than one of its devices") {
+TEST_CASE("a group costs no less than a device as fast as all of it, and with a free link inside no more than one of "
+          "its devices") {
     for_each_case(200, [](test::grouped_case const& made) {
         auto const c = test::cluster_of(made.plan), free = test::cluster_of(made.plan, 1e300, 0);
         cluster single = c, united = c;
@@ -393,11 +469,14 @@ TEST_CASE("a group of one device is planned as the plain device, bit for bit") {
         for (auto& m : grouped.machines) m.devices = 1;
         auto plain = grouped;
         for (auto& m : plain.machines) m.is_group = false;
-        auto const a = find_plan(made.program, grouped, clp::ratio_solver{}), b = find_plan(made.program, plain, clp::ratio_solver{});
+        auto const a = find_plan(made.program, grouped, clp::ratio_solver{}),
+                   b = find_plan(made.program, plain, clp::ratio_solver{});
         CHECK(a.cost() == b.cost());
         CHECK(a.lower_bound == b.lower_bound);
         CHECK(a.ratios == b.ratios);
-        CHECK(std::ranges::equal(a.steps, b.steps, [](auto const& x, auto const& y) { return x.instruction == y.instruction && x.step == y.step && x.saved == y.saved; }));
+        CHECK(std::ranges::equal(a.steps, b.steps, [](auto const& x, auto const& y) {
+            return x.instruction == y.instruction && x.step == y.step && x.saved == y.saved;
+        }));
         CHECK_FALSE(a.has_groups());
     });
 }

@@ -58,7 +58,9 @@ using staged_list = std::vector<staged_step>;
 staged_step random_staged_step(random_source& random, std::size_t classes) {
     staged_step result;
     auto& s = result.cost;
-    auto const number = [&](double chance) { return random.chance(chance) ? static_cast<double>(random.between(1, 9)) : 0.0; };
+    auto const number = [&](double chance) {
+        return random.chance(chance) ? static_cast<double>(random.between(1, 9)) : 0.0;
+    };
     s.once = random.chance(0.4);
     if (s.once && random.chance(0.5)) s.transient = 1;
     s.forward_transfer = number(0.4);
@@ -95,7 +97,8 @@ duplex::label label_of(duplex const& clock, staged_list const& steps) {
 std::string text(staged_list const& steps) {
     std::ostringstream out;
     for (auto const& [s, begins] : steps) {
-        out << (begins ? "| " : "  ") << (s.once ? s.transient > 0 ? "unsharded " : "once " : "") << "transfers " << s.forward_transfer << ' ' << s.backward_transfer << ' ' << s.deferred << ", forward";
+        out << (begins ? "| " : "  ") << (s.once ? s.transient > 0 ? "unsharded " : "once " : "") << "transfers "
+            << s.forward_transfer << ' ' << s.backward_transfer << ' ' << s.deferred << ", forward";
         for (double v : s.forward) out << ' ' << v;
         out << ", backward";
         for (double v : s.backward) out << ' ' << v;
@@ -171,14 +174,16 @@ double explicit_seconds(staged_list const& steps, std::size_t classes, int count
         slot(count * turn, 0);
     }
     double between = 0;
-    for (std::size_t k = 0; k < classes; ++k) between = std::max(between, stages[last][0].work[k] + stages[last][1].work[k]);
+    for (std::size_t k = 0; k < classes; ++k)
+        between = std::max(between, stages[last][0].work[k] + stages[last][1].work[k]);
     now += std::max(between, stages[last][1].again + most(stages[last][1].work));
     // Backward: gradients wait for a free network.
     explicit_schedule run;
     for (std::size_t i = last + 1; i-- > 0;) {
         auto const& b = stages[i][1];
         if (i < last) run.slot(most(b.work), stages[i + 1][1].transfer + stages[i + 1][1].urgent);
-        for (int j = 2; j <= count; ++j) run.slot(most(b.work), b.transfer + (j == count && i > 0 ? stages[i - 1][1].again : 0));
+        for (int j = 2; j <= count; ++j)
+            run.slot(most(b.work), b.transfer + (j == count && i > 0 ? stages[i - 1][1].again : 0));
         run.slot(count * turn, 0);
         run.add(b.patient);
     }
@@ -189,7 +194,8 @@ double explicit_seconds(staged_list const& steps, std::size_t classes, int count
 
 training_options halves(int count = 2, double turn = 0) { return {.micro_batches = count, .turn = seconds(turn)}; }
 
-/// A stage of one kind of cost each, or of computation alone, and the end of what was open: together they show a difference where there is one.
+/// A stage of one kind of cost each, or of computation alone, and the end of what was open: together they show a
+/// difference where there is one.
 std::vector<staged_list> telling_continuations(std::size_t classes) {
     std::vector<staged_list> result{{}};
     constexpr double much = 4096;
@@ -199,7 +205,8 @@ std::vector<staged_list> telling_continuations(std::size_t classes) {
         s.cost.forward.assign(classes, 0.0), s.cost.backward.assign(classes, 0.0), s.cost.update.assign(classes, 0.0);
         return s;
     };
-    // Of each direction: nothing, a long collective or much for the network that may wait; and long computation or none.
+    // Of each direction: nothing, a long collective or much for the network that may wait; and long computation or
+    // none.
     for (int f = 0; f < 6; ++f)
         for (int b = 0; b < 6; ++b)
             for (std::size_t k = 0; k < classes; ++k) {
@@ -264,7 +271,8 @@ TEST_CASE("duplex: the total of a label is the time of the explicit schedule") {
     }
 }
 
-TEST_CASE("duplex: without backward pass and parameters it is the paper's, with the backward pass the recurrence of both") {
+TEST_CASE(
+    "duplex: without backward pass and parameters it is the paper's, with the backward pass the recurrence of both") {
     for (std::uint64_t seed = 1; seed <= 1000; ++seed) {
         random_source random(seed);
         duplex const clock(1, halves());
@@ -273,9 +281,15 @@ TEST_CASE("duplex: without backward pass and parameters it is the paper's, with 
         auto const stages = random_stages(random, 1, 6), back = random_stages(random, 6, 6);
         bool const both = random.chance(0.5);
         for (std::size_t i = 0; i < stages.size(); ++i) {
-            double const m = stages[i].first, c2 = stages[i].second, n = both ? back[i].first : 0, b2 = both ? back[i].second : 0;
+            double const m = stages[i].first, c2 = stages[i].second, n = both ? back[i].first : 0,
+                         b2 = both ? back[i].second : 0;
             if (i > 0) clock.close(l);
-            clock.extend(l, {.forward_transfer = m, .backward_transfer = n, .forward = {c2}, .backward = {b2}, .update = {0}, .memory = {}});
+            clock.extend(l, {.forward_transfer = m,
+                             .backward_transfer = n,
+                             .forward = {c2},
+                             .backward = {b2},
+                             .update = {0},
+                             .memory = {}});
             a += std::max(c, m) + std::max(m, c2) + std::max(b, n) + std::max(n, b2);
             c = c2, b = b2;
         }
@@ -285,7 +299,8 @@ TEST_CASE("duplex: without backward pass and parameters it is the paper's, with 
     }
 }
 
-TEST_CASE("duplex: no continuation is cheaper after a label that is dominated; at the end of a stage, if it is not, one is") {
+TEST_CASE(
+    "duplex: no continuation is cheaper after a label that is dominated; at the end of a stage, if it is not, one is") {
     int dominates = 0, does_not = 0, exact = 0, unshown = 0;
     for (std::uint64_t seed = 1; seed <= 6000; ++seed) {
         random_source random(seed);
@@ -293,12 +308,14 @@ TEST_CASE("duplex: no continuation is cheaper after a label that is dominated; a
         int const count = random.between(2, 3);
         duplex const clock(classes, halves(count));
         auto const common = random_staged_steps(random, classes, 0, 2);
-        auto first = joined(common, random_staged_steps(random, classes, 0, 2)), second = joined(common, random_staged_steps(random, classes, 0, 3));
+        auto first = joined(common, random_staged_steps(random, classes, 0, 2)),
+             second = joined(common, random_staged_steps(random, classes, 0, 3));
         bool const at_end = random.chance(0.5);
         auto const end = [&](staged_list& steps) {
             staged_step nothing;
             nothing.begins_stage = true;
-            nothing.cost.forward.assign(classes, 0.0), nothing.cost.backward.assign(classes, 0.0), nothing.cost.update.assign(classes, 0.0);
+            nothing.cost.forward.assign(classes, 0.0), nothing.cost.backward.assign(classes, 0.0),
+                nothing.cost.update.assign(classes, 0.0);
             steps.push_back(nothing);
         };
         if (at_end) end(first), end(second);
@@ -310,7 +327,8 @@ TEST_CASE("duplex: no continuation is cheaper after a label that is dominated; a
         INFO("first\n" << text(first) << "second\n" << text(second));
         bool shown = false;
         auto const run_on = [&](staged_list const& rest) {
-            double const after_first = clock.total(label_of(clock, joined(first, rest))), after_second = clock.total(label_of(clock, joined(second, rest)));
+            double const after_first = clock.total(label_of(clock, joined(first, rest))),
+                         after_second = clock.total(label_of(clock, joined(second, rest)));
             shown = shown || after_first > after_second;
             if (!holds) return;
             INFO("continuation\n" << text(rest));
@@ -351,10 +369,12 @@ TEST_CASE("duplex: weighted costs are a bound, and two sums are not enough") {
                 auto const& s = steps[n].cost;
                 double const times = s.once ? 1 : count;
                 bool const stays = s.once && s.transient == 0;
-                rest += (stays ? w.forward.patient : w.forward.network) * times * s.forward_transfer + (stays ? w.again() : w.backward.network) * times * s.backward_transfer;
+                rest += (stays ? w.forward.patient : w.forward.network) * times * s.forward_transfer +
+                        (stays ? w.again() : w.backward.network) * times * s.backward_transfer;
                 rest += w.backward.patient * s.deferred + s.refresh;
                 for (std::size_t k = 0; k < classes; ++k)
-                    rest += w.clock[k] * (times * (w.forward.work * s.forward[k] + w.backward.work * s.backward[k]) + s.update[k]);
+                    rest += w.clock[k] *
+                            (times * (w.forward.work * s.forward[k] + w.backward.work * s.backward[k]) + s.update[k]);
             }
             auto const part = label_of(clock, {steps.begin(), steps.begin() + static_cast<std::ptrdiff_t>(n)});
             CHECK(clock.relaxed(part, w, n) + rest <= total * (1 + 1e-12) + 1e-12);
@@ -369,13 +389,17 @@ TEST_CASE("duplex: weighted costs are a bound, and two sums are not enough") {
     duplex const turning(1, halves(3, 2));
     CHECK(bound(turning, turning.initial()) == turning.total(turning.initial()));
     auto gathered = turning.initial();
-    turning.extend(gathered, {.forward_transfer = 9, .forward = {0}, .backward = {0}, .update = {0}, .memory = {}, .once = true});
+    turning.extend(gathered,
+                   {.forward_transfer = 9, .forward = {0}, .backward = {0}, .update = {0}, .memory = {}, .once = true});
     CHECK(bound(turning, gathered) == turning.total(gathered));
-    // The time up to a stage and that without its computation, both directions together: less of both, and slower after a collective.
+    // The time up to a stage and that without its computation, both directions together: less of both, and slower after
+    // a collective.
     duplex const clock(1, halves());
     auto const staged = [&](double transfer, double forward, double backward) {
         auto l = clock.initial();
-        clock.extend(l, {.forward_transfer = transfer, .forward = {forward}, .backward = {backward}, .update = {0}, .memory = {}});
+        clock.extend(
+            l,
+            {.forward_transfer = transfer, .forward = {forward}, .backward = {backward}, .update = {0}, .memory = {}});
         clock.close(l);
         return l;
     };

@@ -18,7 +18,8 @@ using namespace heddle;
 using test::random_source;
 
 template <class Accumulator>
-double least_seconds(indexed_program const& p, instruction_filter allowed, cost_model const& model, integral_shares const& shares, training_options const& training) {
+double least_seconds(indexed_program const& p, instruction_filter allowed, cost_model const& model,
+                     integral_shares const& shares, training_options const& training) {
     cut_space space(p, operator_kinds(p), training.interleaves() ? 16 : 1);
     if (training.interleaves()) space.divide_into_stages();
     space.restrict_to(std::move(allowed));
@@ -31,7 +32,8 @@ double least_seconds(indexed_program const& p, instruction_filter allowed, cost_
     return synthesise<Accumulator>(priced_graph(space, graph, steps, model, shares, training), options).cost.seconds;
 }
 
-/// Returns how often all programs are checked, and how often gathering after the update alone would have missed the fastest.
+/// Returns how often all programs are checked, and how often gathering after the update alone would have missed the
+/// fastest.
 template <class Accumulator>
 std::pair<int, int> check(training_options const& training, best_gather when, std::uint64_t cases) {
     int checked = 0, missed = 0;
@@ -52,7 +54,9 @@ std::pair<int, int> check(training_options const& training, best_gather when, st
         auto const p = index_program(made);
         auto const model = per_device_model(c, element_type::float32);
         integral_shares const shares(p, test::random_ratios(model.class_count(), random));
-        auto const least = [&](instruction_filter allowed) { return least_seconds<Accumulator>(p, std::move(allowed), model, shares, training); };
+        auto const least = [&](instruction_filter allowed) {
+            return least_seconds<Accumulator>(p, std::move(allowed), model, shares, training);
+        };
         double const all = least(instruction_filter::everything());
         CHECK(least(fastest_programs(p, when)) <= all * (1 + 1e-9));
         ++checked;
@@ -64,9 +68,15 @@ std::pair<int, int> check(training_options const& training, best_gather when, st
 } // namespace
 
 TEST_CASE("the programs searched where memory is loose are as fast as any") {
-    SUBCASE("gradients after the backward pass") { CHECK(check<serial>({}, best_gather::after_update, 50).second == 0); }
-    SUBCASE("gradients beside the backward pass") { CHECK(check<overlapped>({.overlaps_gradients = true}, best_gather::after_update, 50).second == 0); }
-    SUBCASE("gradients that are copied") { CHECK(check<serial>({.copies_gradients = true}, best_gather::either, 40).second > 3); }
+    SUBCASE("gradients after the backward pass") {
+        CHECK(check<serial>({}, best_gather::after_update, 50).second == 0);
+    }
+    SUBCASE("gradients beside the backward pass") {
+        CHECK(check<overlapped>({.overlaps_gradients = true}, best_gather::after_update, 50).second == 0);
+    }
+    SUBCASE("gradients that are copied") {
+        CHECK(check<serial>({.copies_gradients = true}, best_gather::either, 40).second > 3);
+    }
     SUBCASE("micro-batches in turn") {
         auto const [checked, missed] = check<duplex>({.micro_batches = 2}, best_gather::before_use, 200);
         CHECK(checked > 20);

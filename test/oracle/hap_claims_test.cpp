@@ -19,7 +19,9 @@ program shipped(std::string const& name) { return json::read_model("examples/mod
 cluster shipped_cluster(std::string const& name) { return json::read_cluster("examples/clusters/" + name + ".json"); }
 
 /// HAP's own setting.
-plan hap(program const& p, cluster const& c) { return find_plan(p, c, clp::ratio_solver{}, {.training = {.overlaps_gradients = false}}); }
+plan hap(program const& p, cluster const& c) {
+    return find_plan(p, c, clp::ratio_solver{}, {.training = {.overlaps_gradients = false}});
+}
 
 /// 2 machines of 8 V100 and 6 of 8 P100, all of 16 GB, 10.4 Gbit/s between machines (section 7.1).
 cluster testbed() {
@@ -32,7 +34,8 @@ cluster testbed() {
     return c;
 }
 
-/// Twice as many experts as devices and 32 samples each (table 1); an expert takes as many of all tokens as before, rounded up.
+/// Twice as many experts as devices and 32 samples each (table 1); an expert takes as many of all tokens as before,
+/// rounded up.
 program scaled_mixture(int devices) {
     auto const p = with_batch_size(shipped("bert_moe_12"), 32 * devices);
     auto const indexed = index_program(p);
@@ -50,11 +53,13 @@ program scaled_mixture(int devices) {
                 slots.push_back({t, static_cast<factor_number>(indexed.tensors[t].factors.size() - 1)});
                 slot_count = indexed.tensors[t].factors.back().extent;
             }
-    auto const fewer_slots = rescaled(p, slots, (expert_count * slot_count + 2 * devices - 1) / (2 * devices), slot_count);
+    auto const fewer_slots =
+        rescaled(p, slots, (expert_count * slot_count + 2 * devices - 1) / (2 * devices), slot_count);
     return rescaled(fewer_slots, experts, 2 * devices, expert_count);
 }
 
-/// Every program of a baseline's instructions that a search of its own finds, priced: a plan may not be dearer. Returns how many fit.
+/// Every program of a baseline's instructions that a search of its own finds, priced: a plan may not be dearer. Returns
+/// how many fit.
 int check_against_own_searches(program const& model, cluster const& c, plan const& p) {
     auto const indexed = index_program(model);
     training_options const training{};
@@ -100,7 +105,9 @@ void check_experts_are_cut(program const& model, plan const& p) {
     std::size_t count = 0;
     for (auto const& s : p.steps) {
         auto const& i = s.instruction;
-        if (i.what == instruction::kind::compute || !indexed.tensors[i.tensor].is_parameter() || experts.first_of(i.tensor) == no_factor) continue;
+        if (i.what == instruction::kind::compute || !indexed.tensors[i.tensor].is_parameter() ||
+            experts.first_of(i.tensor) == no_factor)
+            continue;
         CAPTURE(indexed.tensors[i.tensor].info.name);
         CHECK(i.from.is_shard());
         CHECK(i.to.is_shard());
@@ -115,7 +122,8 @@ TEST_CASE("a plan is never dearer than a baseline") {
     for (auto const* model : {"vgg19", "vit_12", "bert_12", "bert_moe_2"}) {
         CAPTURE(model);
         auto const p = shipped(model);
-        for (auto const* c : {"v100x2_p100x6", "p100x4", "v100x4_nvlink"}) check_against_baselines(with_batch_size(p, 256), shipped_cluster(c));
+        for (auto const* c : {"v100x2_p100x6", "p100x4", "v100x4_nvlink"})
+            check_against_baselines(with_batch_size(p, 256), shipped_cluster(c));
     }
     for (auto const* model : {"vgg19", "bert_moe_12"}) {
         CAPTURE(model);

@@ -1,6 +1,5 @@
-// SPDX-License-Identifier: BSL-1.0
-// The worked example of HAP (EuroSys '24, section 4.3, figure 11): a batch, a parameter, their product and its sum, the batch cut along its
-// first dimension and the parameter along its second.
+// SPDX-License-Identifier: BSL-1.0 The worked example of HAP (EuroSys '24, section 4.3, figure 11): a batch, a
+// parameter, their product and its sum, the batch cut along its first dimension and the parameter along its second.
 #include <heddle/cost/cost_model.hpp>
 #include <heddle/program/program.hpp>
 #include <heddle/search/best_first.hpp>
@@ -44,8 +43,9 @@ struct example {
         return form::shard(static_cast<factor_number>(found - factors.begin()));
     }
 
-    /// HAP's instructions alone: whole copies (Identity), shards (All-Gather(d)) and, of the loss, summands (All-Reduce). The batch is read in
-    /// shards only (Placeholder-Shard), the parameter is not communicated (section 4.5).
+    /// HAP's instructions alone: whole copies (Identity), shards (All-Gather(d)) and, of the loss, summands
+    /// (All-Reduce). The batch is read in shards only (Placeholder-Shard), the parameter is not communicated (section
+    /// 4.5).
     [[nodiscard]] bool is_of_example(instruction const& i) const {
         auto const allowed = [&](tensor_id t, form f) {
             if (t == e1) return f == form::replicated() || f == cut(e1, 0);
@@ -70,7 +70,11 @@ struct example {
     /// Seconds of each triple on two equal devices, all its costs added up.
     [[nodiscard]] std::vector<double> prices() const {
         cluster c;
-        c.types = {{"any", bytes(1e12), bytes_per_second(4e9), seconds(1e-6), {{element_type::float32, {flops_per_second(1e9)}}}}};
+        c.types = {{"any",
+                    bytes(1e12),
+                    bytes_per_second(4e9),
+                    seconds(1e-6),
+                    {{element_type::float32, {flops_per_second(1e9)}}}}};
         c.machines = {{0, 1, 2}};
         c.inter = network_link{bytes_per_second(1e8), seconds(1e-6)};
         cost_model const model(c, {{0, 2}});
@@ -78,7 +82,8 @@ struct example {
         std::vector<double> result;
         for (auto const& t : all.triples) {
             auto const cost = model.price(make_step(program, t.action, {}), shares);
-            result.push_back(cost.forward_transfer + cost.backward_transfer + cost.deferred + cost.forward[0] + cost.backward[0] + cost.update[0]);
+            result.push_back(cost.forward_transfer + cost.backward_transfer + cost.deferred + cost.forward[0] +
+                             cost.backward[0] + cost.update[0]);
         }
         return result;
     }
@@ -120,7 +125,8 @@ struct example {
         REQUIRE(found.status == search::status::optimal);
         outcome result{*found.cost, {}};
         for (auto a : found.actions)
-            if (auto const& i = all.triples[a].action; i.what != instruction::kind::convert || i.from != i.to) result.instructions.push_back(i);
+            if (auto const& i = all.triples[a].action; i.what != instruction::kind::convert || i.from != i.to)
+                result.instructions.push_back(i);
         return result;
     }
 };
@@ -149,7 +155,8 @@ instruction compute(example const& e, operator_id op, form_list operands, form r
     auto const& loops = e.program.operators[op].loops;
     auto const is_split = [&](split_loop const& l) {
         for (std::size_t k = 0; k < operands.size(); ++k)
-            if (operands[k] != (l.operands[k] == no_factor ? form::replicated() : form::shard(l.operands[k]))) return false;
+            if (operands[k] != (l.operands[k] == no_factor ? form::replicated() : form::shard(l.operands[k])))
+                return false;
         return true;
     };
     auto const loop = std::ranges::find_if(loops, is_split) - loops.begin();
@@ -169,13 +176,16 @@ void check_program(example const& e, std::vector<instruction> const& wanted) {
 TEST_CASE("figure 11: of a large batch the program is four instructions along it, with the loss in summands") {
     auto const e = example::make(4096);
     form const rows = e.cut(e.e1, 0);
-    check_program(e, {instruction::read(e.e1, rows), instruction::read(e.e2, form::replicated()), compute(e, 0, {rows, form::replicated()}, e.cut(e.e3, 0)),
+    check_program(e, {instruction::read(e.e1, rows), instruction::read(e.e2, form::replicated()),
+                      compute(e, 0, {rows, form::replicated()}, e.cut(e.e3, 0)),
                       compute(e, 1, {e.cut(e.e3, 0)}, form::partial())});
 }
 
 TEST_CASE("figure 11: of a small batch it is gathered, and the parameter is in shards") {
     auto const e = example::make(2);
     form const columns = e.cut(e.e2, 1);
-    check_program(e, {instruction::read(e.e1, e.cut(e.e1, 0)), instruction::convert(e.e1, e.cut(e.e1, 0), form::replicated()), instruction::read(e.e2, columns),
-                      compute(e, 0, {form::replicated(), columns}, e.cut(e.e3, 1)), compute(e, 1, {e.cut(e.e3, 1)}, form::partial())});
+    check_program(e, {instruction::read(e.e1, e.cut(e.e1, 0)),
+                      instruction::convert(e.e1, e.cut(e.e1, 0), form::replicated()), instruction::read(e.e2, columns),
+                      compute(e, 0, {form::replicated(), columns}, e.cut(e.e3, 1)),
+                      compute(e, 1, {e.cut(e.e3, 1)}, form::partial())});
 }

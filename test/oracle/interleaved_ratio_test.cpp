@@ -29,8 +29,8 @@ struct turned_program {
     bool gathers_again = false;
 
     turned_program(test::random_source& random, cluster const& c)
-        : program(index_program(test::random_program(random, {.least_operators = 3, .most_operators = 6}))), training{.micro_batches = random.between(2, 3), .turn = seconds(1e-4)},
-          model(c, device_types(c).classes) {
+        : program(index_program(test::random_program(random, {.least_operators = 3, .most_operators = 6}))),
+          training{.micro_batches = random.between(2, 3), .turn = seconds(1e-4)}, model(c, device_types(c).classes) {
         cut_space space(program);
         space.divide_into_stages();
         auto const graph = search::explore(space);
@@ -65,7 +65,9 @@ struct turned_program {
         }
         return clock.total(label);
     }
-    [[nodiscard]] ratio_problem problem_near(std::vector<double> const& ratios) const { return make_interleaved_ratio_problem(steps, {}, model, even(model), training, ratios); }
+    [[nodiscard]] ratio_problem problem_near(std::vector<double> const& ratios) const {
+        return make_interleaved_ratio_problem(steps, {}, model, even(model), training, ratios);
+    }
     /// Ratios of which the first type's devices have `part` of all.
     [[nodiscard]] std::vector<double> split_at(double part) const {
         return {part / model.classes()[0].count, (1 - part) / model.classes()[1].count};

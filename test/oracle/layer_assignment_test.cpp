@@ -39,7 +39,8 @@ layer_assignment_problem random_problem(random_source& random, sizes s) {
         return flat ? 1.0 : static_cast<double>(random.between(0, most));
     };
     layer_assignment_problem p;
-    int const layers = random.between(1, s.most_layers), devices = random.between(1, s.most_devices), types = random.between(1, 3);
+    int const layers = random.between(1, s.most_layers), devices = random.between(1, s.most_devices),
+              types = random.between(1, 3);
     for (int t = 0; t < types; ++t) {
         auto& on = p.times.emplace_back();
         for (int l = 0; l < layers; ++l) {
@@ -57,11 +58,13 @@ layer_assignment_problem random_problem(random_source& random, sizes s) {
     bool const tight = s.limited && random.chance(0.6);
     for (int d = 0; d < devices; ++d) {
         bytes limit(infinite);
-        if (tight) limit = bytes(std::floor((kept + saved * static_cast<double>(p.micro_batches)) * random.between(0.2, 0.9)));
+        if (tight)
+            limit = bytes(std::floor((kept + saved * static_cast<double>(p.micro_batches)) * random.between(0.2, 0.9)));
         p.devices.push_back({random.below(p.times.size()), limit});
     }
     if (random.chance(0.8))
-        for (int d = 0; d + 1 < devices; ++d) p.links.push_back({bytes_per_second(random.chance(0.5) ? 1 : 0.25), seconds(amount(2))});
+        for (int d = 0; d + 1 < devices; ++d)
+            p.links.push_back({bytes_per_second(random.chance(0.5) ? 1 : 0.25), seconds(amount(2))});
     p.back_link = {bytes_per_second(0.5), seconds(1)};
     p.recompute = random.chance(0.4);
     return p;
@@ -75,7 +78,9 @@ any_schedule random_schedule(random_source& random, layer_assignment_problem con
     return random.chance(0.5) && interleaved.can_run(p.shape()) ? interleaved : one_f_one_b{};
 }
 /// The weight of the slowest stage and the micro-batches held, written out once more.
-std::size_t chunks_of(any_schedule const& s) { return std::holds_alternative<one_f_one_b>(s) ? std::get<one_f_one_b>(s).chunks : 1; }
+std::size_t chunks_of(any_schedule const& s) {
+    return std::holds_alternative<one_f_one_b>(s) ? std::get<one_f_one_b>(s).chunks : 1;
+}
 bool counts_tail(any_schedule const& s) { return std::holds_alternative<oobleck_estimate>(s); }
 double weight_of(any_schedule const& s, layer_assignment_problem const& p) {
     auto const m = static_cast<double>(p.micro_batches), k = static_cast<double>(p.devices.size());
@@ -84,11 +89,13 @@ double weight_of(any_schedule const& s, layer_assignment_problem const& p) {
 }
 double in_flight(any_schedule const& s, std::size_t stage, layer_assignment_problem const& p) {
     if (std::holds_alternative<gpipe>(s)) return static_cast<double>(p.micro_batches);
-    if (chunks_of(s) == 1) return std::min(static_cast<double>(p.micro_batches), static_cast<double>(p.devices.size() - stage));
+    if (chunks_of(s) == 1)
+        return std::min(static_cast<double>(p.micro_batches), static_cast<double>(p.devices.size() - stage));
     return static_cast<double>(one_f_one_b{2}.in_flight(stage, p.shape()));
 }
 
-double needed(any_schedule const& schedule, layer_assignment_problem const& p, std::size_t stage, std::size_t first, std::size_t end) {
+double needed(any_schedule const& schedule, layer_assignment_problem const& p, std::size_t stage, std::size_t first,
+              std::size_t end) {
     double sum = 0, most = 0;
     for (auto l = first; l < end; ++l) {
         auto const& m = p.memory[l];
@@ -109,7 +116,8 @@ std::optional<double> seconds_of(any_schedule const& schedule, layer_assignment_
         std::size_t const device = s % p.devices.size();
         auto const& on = p.times[p.devices[device].type];
         double time = 0;
-        for (auto l = c[s]; l < c[s + 1]; ++l) time += on.forward[l].value * (p.recompute ? 2 : 1) + on.backward[l].value;
+        for (auto l = c[s]; l < c[s + 1]; ++l)
+            time += on.forward[l].value * (p.recompute ? 2 : 1) + on.backward[l].value;
         if (time >= slowest * (1 - 1e-14)) {
             slowest = time;
             tail = static_cast<double>(s) * time;
@@ -152,9 +160,13 @@ enumeration try_all(any_schedule const& schedule, layer_assignment_problem const
 
 std::string text(layer_assignment_problem const& p, any_schedule const& s) {
     std::ostringstream out;
-    out << (std::holds_alternative<gpipe>(s) ? "gpipe" : counts_tail(s) ? "oobleck" : "1f1b") << " chunks " << chunks_of(s) << " micro-batches " << p.micro_batches << " recompute " << p.recompute << '\n';
+    out << (std::holds_alternative<gpipe>(s) ? "gpipe"
+            : counts_tail(s)                 ? "oobleck"
+                                             : "1f1b")
+        << " chunks " << chunks_of(s) << " micro-batches " << p.micro_batches << " recompute " << p.recompute << '\n';
     for (auto const& on : p.times) {
-        for (std::size_t l = 0; l < on.forward.size(); ++l) out << on.forward[l].value << '+' << on.backward[l].value << ' ';
+        for (std::size_t l = 0; l < on.forward.size(); ++l)
+            out << on.forward[l].value << '+' << on.backward[l].value << ' ';
         out << '\n';
     }
     for (auto const& m : p.memory) out << m.kept.value << '/' << m.saved.value << '/' << m.input.value << ' ';
@@ -163,13 +175,16 @@ std::string text(layer_assignment_problem const& p, any_schedule const& s) {
     return out.str();
 }
 
-layer_assignment solve(any_schedule const& schedule, layer_assignment_problem const& p, layer_assignment_options const& o = {}) {
+layer_assignment solve(any_schedule const& schedule, layer_assignment_problem const& p,
+                       layer_assignment_options const& o = {}) {
     return std::visit([&](auto const& s) { return assign_layers(p, o, s); }, schedule);
 }
 
 search::partition_problem random_partition(random_source& random, std::size_t items, std::size_t parts, numbers kind) {
     search::partition_problem p;
-    auto const amount = [&](int most) { return kind == numbers::whole ? random.between(0, most) : random.log_between(0.01, most); };
+    auto const amount = [&](int most) {
+        return kind == numbers::whole ? random.between(0, most) : random.log_between(0.01, most);
+    };
     auto const types = random.below(3) + 1;
     p.sizes.resize(types);
     for (auto& row : p.sizes)
@@ -212,7 +227,9 @@ TEST_CASE("layer assignment is the best of all cuts, the first of equals") {
             auto more = p;
             more.devices[more.device_of(s.stage)].memory_limit = 2 * s.needed;
             auto const again = solve(schedule, more);
-            if (again.shortage) CHECK((again.shortage->stage != s.stage || again.shortage->first != s.first || again.shortage->end != s.end));
+            if (again.shortage)
+                CHECK((again.shortage->stage != s.stage || again.shortage->first != s.first ||
+                       again.shortage->end != s.end));
             continue;
         }
         CHECK(found.status == search::status::optimal);
@@ -225,7 +242,8 @@ TEST_CASE("layer assignment is the best of all cuts, the first of equals") {
         CHECK(*checked == doctest::Approx(*all.best).epsilon(1e-12));
         if (seed % 4 && !counts_tail(schedule)) CHECK(found.cuts == all.first_best); // sums of whole numbers are exact
         for (std::size_t s = 0; s + 1 < found.cuts.size(); ++s)
-            CHECK(found.cost->memory[s].value == doctest::Approx(needed(schedule, p, s, found.cuts[s], found.cuts[s + 1])));
+            CHECK(found.cost->memory[s].value ==
+                  doctest::Approx(needed(schedule, p, s, found.cuts[s], found.cuts[s + 1])));
     }
     MESSAGE("infeasible " << infeasible << ", of which for memory " << limited);
     CHECK(infeasible < 2000);
@@ -256,7 +274,9 @@ TEST_CASE("partition with a tail is the best of all cuts") {
         if (random.chance(0.4))
             for (std::size_t n = 0; n < parts; ++n) {
                 auto& row = p.reach.emplace_back(items + 1, items);
-                for (std::size_t i = 0, end = 0; i < items; ++i) row[i] = end = std::min(items, std::max({end, i, i + random.below(items) + (random.chance(0.9) ? 1 : 0)}));
+                for (std::size_t i = 0, end = 0; i < items; ++i)
+                    row[i] = end =
+                        std::min(items, std::max({end, i, i + random.below(items) + (random.chance(0.9) ? 1 : 0)}));
             }
         CAPTURE(seed);
         std::optional<double> best;

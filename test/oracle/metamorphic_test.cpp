@@ -43,8 +43,8 @@ share_vector random_ratios(random_source& random, std::size_t count) {
 class bench_of_clusters {
 public:
     explicit bench_of_clusters(random_source& random, int most_operators = 5)
-        : made_(test::random_program(random, {.most_operators = most_operators, .most_extent = 5})), p_(index_program(made_)), space_(p_),
-          graph_(search::explore(space_)), steps_(steps_of_space(space_)) {}
+        : made_(test::random_program(random, {.most_operators = most_operators, .most_extent = 5})),
+          p_(index_program(made_)), space_(p_), graph_(search::explore(space_)), steps_(steps_of_space(space_)) {}
 
     [[nodiscard]] synthesis_result at(cluster const& c, share_vector const& ratios) const {
         auto const model = per_device_model(c, element_type::float32);
@@ -136,25 +136,31 @@ void for_random_clusters(std::uint64_t first, std::uint64_t count, test::cluster
 } // namespace
 
 TEST_CASE("at fixed ratios more bandwidth never costs more") {
-    for_random_clusters(1, 80, {.most_devices = 6}, [](auto& random, auto const& bench, cluster const& c, auto const& ratios) {
-        check_no_dearer(bench.at(with_faster_links(c, random.log_between(1.0, 10.0)), ratios), bench.at(c, ratios));
-    });
+    for_random_clusters(
+        1, 80, {.most_devices = 6}, [](auto& random, auto const& bench, cluster const& c, auto const& ratios) {
+            check_no_dearer(bench.at(with_faster_links(c, random.log_between(1.0, 10.0)), ratios), bench.at(c, ratios));
+        });
 }
 
 TEST_CASE("at fixed ratios a faster device never costs more") {
-    for_random_clusters(1001, 80, {.most_devices = 6}, [](auto& random, auto const& bench, cluster const& c, auto const& ratios) {
-        check_no_dearer(bench.at(with_faster_device(c, random.below(c.types.size()), random.log_between(1.0, 10.0)), ratios), bench.at(c, ratios));
-    });
+    for_random_clusters(
+        1001, 80, {.most_devices = 6}, [](auto& random, auto const& bench, cluster const& c, auto const& ratios) {
+            check_no_dearer(
+                bench.at(with_faster_device(c, random.below(c.types.size()), random.log_between(1.0, 10.0)), ratios),
+                bench.at(c, ratios));
+        });
 }
 
 TEST_CASE("at fixed ratios exchanging equal devices changes nothing") {
-    for_random_clusters(2001, 80, {.most_types = 2, .most_devices = 6}, [](auto& random, auto const& bench, cluster const& c, auto ratios) {
-        auto const before = bench.at(c, ratios);
-        auto const types = c.devices();
-        for (std::size_t d = types.size(); d-- > 1;) // shuffles within each type
-            if (std::size_t const other = random.below(d + 1); types[d] == types[other]) std::swap(ratios[d], ratios[other]);
-        check_same(before, bench.at(c, ratios));
-    });
+    for_random_clusters(2001, 80, {.most_types = 2, .most_devices = 6},
+                        [](auto& random, auto const& bench, cluster const& c, auto ratios) {
+                            auto const before = bench.at(c, ratios);
+                            auto const types = c.devices();
+                            for (std::size_t d = types.size(); d-- > 1;) // shuffles within each type
+                                if (std::size_t const other = random.below(d + 1); types[d] == types[other])
+                                    std::swap(ratios[d], ratios[other]);
+                            check_same(before, bench.at(c, ratios));
+                        });
 }
 
 TEST_CASE("at fixed ratios the order of machines changes nothing") {
@@ -169,23 +175,26 @@ TEST_CASE("at fixed ratios the order of machines changes nothing") {
 
 TEST_CASE("at fixed ratios looser memory never costs more") {
     int binding = 0;
-    for_random_clusters(4001, 150, {.most_devices = 5, .memory = test::memory_kind::tight}, [&](auto& random, auto const& bench, cluster const& c, auto const& ratios) {
-        auto const tight = bench.at(c, ratios), loose = bench.at(with_memory(c, random.between(1.0, 3.0)), ratios);
-        check_no_dearer(loose, tight);
-        binding += tight.path && loose.path && loose.cost.seconds < tight.cost.seconds;
-    });
+    for_random_clusters(4001, 150, {.most_devices = 5, .memory = test::memory_kind::tight},
+                        [&](auto& random, auto const& bench, cluster const& c, auto const& ratios) {
+                            auto const tight = bench.at(c, ratios),
+                                       loose = bench.at(with_memory(c, random.between(1.0, 3.0)), ratios);
+                            check_no_dearer(loose, tight);
+                            binding += tight.path && loose.path && loose.cost.seconds < tight.cost.seconds;
+                        });
     MESSAGE("memory made a difference " << binding << " times");
     CHECK(binding > 3);
 }
 
 TEST_CASE("at fixed ratios doubling every time doubles the cost") {
-    for_random_clusters(5001, 60, {.most_devices = 6}, [](auto&, auto const& bench, cluster const& c, auto const& ratios) {
-        auto const once = bench.at(c, ratios);
-        auto const twice = bench.at(twice_as_slow(c), ratios);
-        CHECK(once.status == twice.status);
-        CHECK(twice.cost.seconds == doctest::Approx(2 * once.cost.seconds).epsilon(1e-12));
-        CHECK(twice.lower_bound == doctest::Approx(2 * once.lower_bound).epsilon(1e-9));
-    });
+    for_random_clusters(5001, 60, {.most_devices = 6},
+                        [](auto&, auto const& bench, cluster const& c, auto const& ratios) {
+                            auto const once = bench.at(c, ratios);
+                            auto const twice = bench.at(twice_as_slow(c), ratios);
+                            CHECK(once.status == twice.status);
+                            CHECK(twice.cost.seconds == doctest::Approx(2 * once.cost.seconds).epsilon(1e-12));
+                            CHECK(twice.lower_bound == doctest::Approx(2 * once.lower_bound).epsilon(1e-9));
+                        });
 }
 
 #ifdef HEDDLE_TEST_HAS_SOLVER
@@ -325,7 +334,10 @@ TEST_CASE("a plan's bound holds for every program at its integral shares") {
     for (std::uint64_t seed = 1; checked < 200 && seed <= 2000; ++seed) {
         random_source random(seed + 97000);
         auto const made = test::random_program(random, {.most_operators = 4, .most_extent = 4});
-        auto const c = test::random_cluster(random, {.most_types = 3, .most_devices = 4, .memory = random.chance(0.3) ? test::memory_kind::tight : test::memory_kind::loose});
+        auto const c = test::random_cluster(
+            random, {.most_types = 3,
+                     .most_devices = 4,
+                     .memory = random.chance(0.3) ? test::memory_kind::tight : test::memory_kind::loose});
         CAPTURE(seed);
         INFO(test::describe(made) << test::describe(c));
         auto const indexed = index_program(made);
@@ -349,7 +361,9 @@ TEST_CASE("a plan's bound holds for every program at its integral shares") {
         auto const model = per_device_model(c, element_type::float32, options.training.bucket);
         auto const steps = steps_of_space(space);
         // Without a plan, no program fits at even shares.
-        auto const ratios = p.exists() ? p.ratios[0] : std::vector<double>(c.devices().size(), 1.0 / static_cast<double>(c.devices().size()));
+        auto const ratios =
+            p.exists() ? p.ratios[0]
+                       : std::vector<double>(c.devices().size(), 1.0 / static_cast<double>(c.devices().size()));
         priced_graph const priced(space, graph, steps, model, integral_shares(indexed, ratios, p.cuts));
         double best = std::numeric_limits<double>::infinity();
         move_list path;

@@ -25,9 +25,14 @@ using test::random_source;
 /// States 0 .. n - 1, arcs to higher ones; a path costs its sum and so many times its largest arc, less a gift.
 struct graph {
     using state = std::uint32_t;
-    struct label { double sum = 0, largest = 0; };
+    struct label {
+        double sum = 0, largest = 0;
+    };
     using action = std::uint32_t; // number of an arc
-    struct arc { state from, to; double cost; };
+    struct arc {
+        state from, to;
+        double cost;
+    };
     state count = 2;
     double weight = 0, gift = 0;
     std::vector<arc> arcs;
@@ -39,7 +44,9 @@ struct graph {
     [[nodiscard]] std::size_t level(state s) const { return s / 2; }
     [[nodiscard]] double total(label const& l) const { return l.sum + weight * l.largest - gift; }
     [[nodiscard]] double bound(state s, label const& l) const { return total(l) + rest[s]; }
-    [[nodiscard]] bool dominates(label const& a, label const& b) const { return a.sum <= b.sum && a.largest <= b.largest; }
+    [[nodiscard]] bool dominates(label const& a, label const& b) const {
+        return a.sum <= b.sum && a.largest <= b.largest;
+    }
     template <class Visit>
     void for_each_successor(state s, label const& l, Visit&& visit) const {
         for (std::uint32_t a = 0; a < arcs.size(); ++a)
@@ -80,7 +87,8 @@ graph random_graph(random_source& random) {
     g.weight = random.between(0, 5);
     if (random.chance(0.3)) g.gift = random.between(1, 80);
     for (int n = random.between(1, 30); n-- > 0;) {
-        auto const from = static_cast<graph::state>(random.below(g.count)), to = static_cast<graph::state>(random.below(g.count));
+        auto const from = static_cast<graph::state>(random.below(g.count)),
+                   to = static_cast<graph::state>(random.below(g.count));
         if (g.level(from) < g.level(to)) g.arcs.push_back({from, to, static_cast<double>(random.between(0, 9))});
     }
     g.rest.assign(g.count, 0);

@@ -17,25 +17,32 @@ using namespace heddle;
 cluster two_devices(double first_memory, double second_memory) {
     cluster c;
     for (double memory : {first_memory, second_memory})
-        c.types.push_back({"of " + std::to_string(memory), bytes(memory), bytes_per_second(600e9), seconds(0), {{element_type::float32, {flops_per_second(8e12)}}}});
+        c.types.push_back({"of " + std::to_string(memory),
+                           bytes(memory),
+                           bytes_per_second(600e9),
+                           seconds(0),
+                           {{element_type::float32, {flops_per_second(8e12)}}}});
     c.machines = {{0, 1, 1}, {1, 1, 1}};
     c.inter = network_link{bytes_per_second(3e9), seconds(2e-5)};
     return c;
 }
 
-/// Eight layers whose weights and activations are of one size, wide enough that neither may be whole on a device of little memory.
+/// Eight layers whose weights and activations are of one size, wide enough that neither may be whole on a device of
+/// little memory.
 program wide_layers() {
     program_builder b;
     auto h = b.input("x", {16384, 4096});
     for (int l = 0; l < 8; ++l) {
-        h = b.apply("linear", "(b k), (n k) -> (b n); 0*1", {h, b.parameter("w" + std::to_string(l), {4096, 4096})}, {.category = operator_class::matmul});
+        h = b.apply("linear", "(b k), (n k) -> (b n); 0*1", {h, b.parameter("w" + std::to_string(l), {4096, 4096})},
+                    {.category = operator_class::matmul});
         h = b.apply("relu", "(b n) -> (b n)", {h}, {.saved_results = {0}});
     }
     return b.finish(b.apply("sum", "(b n) -> (); 0", {h}));
 }
 
 std::size_t count(plan const& p, auto const& holds) {
-    return static_cast<std::size_t>(std::ranges::count_if(p.steps, [&](auto const& s) { return holds(s.instruction); }));
+    return static_cast<std::size_t>(
+        std::ranges::count_if(p.steps, [&](auto const& s) { return holds(s.instruction); }));
 }
 
 } // namespace
@@ -43,7 +50,8 @@ std::size_t count(plan const& p, auto const& holds) {
 TEST_CASE("one parameter as two operands is read once") {
     program_builder b;
     auto const w = b.parameter("w", {4096, 4096});
-    auto const p = b.finish(b.apply("sum", "(i j) -> (); 0", {b.apply("gram", "(i !k), (j !k) -> (i j); 0*1", {w, w})}));
+    auto const p =
+        b.finish(b.apply("sum", "(i j) -> (); 0", {b.apply("gram", "(i !k), (j !k) -> (i j); 0*1", {w, w})}));
     auto const made = find_plan(p, two_devices(16e9, 16e9), clp::ratio_solver{});
     REQUIRE(made.exists());
     auto const checked = verify(p, made);
@@ -55,7 +63,8 @@ TEST_CASE("a device too small for its part gets none") {
     program_builder b;
     auto h = b.input("x", {65536, 1024});
     for (int l = 0; l < 20; ++l) {
-        h = b.apply("linear", "(b k), (n k) -> (b n); 0*1", {h, b.parameter("w" + std::to_string(l), {1024, 1024})}, {.category = operator_class::matmul});
+        h = b.apply("linear", "(b k), (n k) -> (b n); 0*1", {h, b.parameter("w" + std::to_string(l), {1024, 1024})},
+                    {.category = operator_class::matmul});
         h = b.apply("relu", "(b n) -> (b n)", {h}, {.saved_results = {0}});
     }
     auto const p = b.finish(b.apply("sum", "(b n) -> (); 0", {h}));
@@ -75,7 +84,8 @@ TEST_CASE("an operator of many parameters is planned without trying all ways to 
         rule += n ? ", (i j)" : "(i j)";
         terms += (n ? " + " : "") + std::to_string(n);
     }
-    auto const p = b.finish(b.apply("sum", "(i j) -> (); 0", {b.apply("add_all", rule + " -> (i j); " + terms, parts)}));
+    auto const p =
+        b.finish(b.apply("sum", "(i j) -> (); 0", {b.apply("add_all", rule + " -> (i j); " + terms, parts)}));
     auto const made = find_plan(p, two_devices(16e9, 16e9), clp::ratio_solver{});
     REQUIRE(made.exists());
     CHECK(verify(p, made));
@@ -87,10 +97,16 @@ TEST_CASE("the stages of ZeRO: memory and bytes") {
     auto const c = two_devices(16e9, 16e9);
     auto const model = per_device_model(c, element_type::float32);
     std::vector const even{0.5, 0.5};
-    // In weights of one layer: value, gradient and two numbers of state; the first layer's backward pass does not read its weight.
-    struct expectation { parameter_storage storage; double values, gradients, state, passing, reduced, scattered, gathered; };
+    // In weights of one layer: value, gradient and two numbers of state; the first layer's backward pass does not read
+    // its weight.
+    struct expectation {
+        parameter_storage storage;
+        double values, gradients, state, passing, reduced, scattered, gathered;
+    };
     using enum parameter_storage;
-    for (auto const& e : {expectation{replicated, 8, 8, 16, 1, 8, 0, 0}, {sharded_state, 8, 8, 8, 1, 0, 8, 8}, {sharded_gradients, 4 + 7, 4, 8, 2, 0, 8, 8},
+    for (auto const& e : {expectation{replicated, 8, 8, 16, 1, 8, 0, 0},
+                          {sharded_state, 8, 8, 8, 1, 0, 8, 8},
+                          {sharded_gradients, 4 + 7, 4, 8, 2, 0, 8, 8},
                           {sharded, 4, 4, 8, 2, 0, 8, 8 + 7}}) {
         CAPTURE(static_cast<int>(e.storage));
         cut_space space(p);
@@ -146,13 +162,15 @@ TEST_CASE("parameters are gathered twice where nothing else fits, and not where 
     auto const graph = search::explore(space);
     std::vector<step> steps;
     for (auto const& i : space.instructions()) steps.push_back(make_step(indexed, i, {}));
-    CHECK(synthesise(priced_graph(space, graph, steps, model, integral_shares(indexed, {0.5, 0.5})), {}).status == search::status::infeasible);
+    CHECK(synthesise(priced_graph(space, graph, steps, model, integral_shares(indexed, {0.5, 0.5})), {}).status ==
+          search::status::infeasible);
 
     double before = std::numeric_limits<double>::infinity();
     for (double memory : {2.5e9, 2.6e9, 2.7e9, 2.8e9, 3.0e9, 3.2e9, 8e9}) {
         auto const made = at(memory);
         CAPTURE(memory);
-        for (auto const* name : {"DP-EV", "DP-CP", "ZeRO-1", "ZeRO-2", "fully sharded"}) CHECK(made.baselines.contains(name));
+        for (auto const* name : {"DP-EV", "DP-CP", "ZeRO-1", "ZeRO-2", "fully sharded"})
+            CHECK(made.baselines.contains(name));
         if (!made.exists()) continue;
         CHECK(made.cost() <= before);
         CHECK(made.lower_bound <= made.cost());

@@ -23,7 +23,9 @@ curved_ratio_problem random_curved_problem(test::random_source& random, int most
         auto& stage = p.stages.emplace_back();
         for (std::size_t t = 0; t < p.linear.type_count(); ++t) {
             curved_work work{t, {{0, scale * random.unit()}, {}}, {}};
-            for (int k = random.between(0, 2); k-- > 0;) work.curves.push_back(saturating_work(seconds(scale * random.between(0.1, 3.0)), random.log_between(0.01, 2)));
+            for (int k = random.between(0, 2); k-- > 0;)
+                work.curves.push_back(
+                    saturating_work(seconds(scale * random.between(0.1, 3.0)), random.log_between(0.01, 2)));
             stage.push_back(std::move(work));
         }
     }
@@ -52,7 +54,8 @@ TEST_CASE("convex curved problems: nothing near or on a grid is better") {
             CHECK(p.objective(other) >= least);
             std::vector<double> near; // convexity makes a better neighbour of any better point
             double const part = random.log_between(1e-4, 1);
-            for (std::size_t t = 0; t < other.size(); ++t) near.push_back(found.ratios[t] + part * (other[t] - found.ratios[t]));
+            for (std::size_t t = 0; t < other.size(); ++t)
+                near.push_back(found.ratios[t] + part * (other[t] - found.ratios[t]));
             CHECK(p.objective(near) >= least);
         }
         if (p.linear.type_count() != 2) continue;
@@ -75,7 +78,8 @@ TEST_CASE("curves that are lines make the linear problem") {
             auto& curved = p.stages.emplace_back();
             for (std::size_t t = 0; t < stage.size(); ++t) {
                 affine const line = stage[t].straight;
-                curved.push_back({t, {}, {{[line](double r) { return curve_point{line.at(r), line.slope, 0}; }, true}}});
+                curved.push_back(
+                    {t, {}, {{[line](double r) { return curve_point{line.at(r), line.slope, 0}; }, true}}});
             }
         }
         CAPTURE(seed);
@@ -84,7 +88,8 @@ TEST_CASE("curves that are lines make the linear problem") {
         REQUIRE(found.feasible == expected.feasible);
         if (!found.feasible) continue;
         CHECK(found.objective == doctest::Approx(expected.objective).epsilon(1e-8));
-        CHECK(distance_to_preferred(linear, found.ratios) == doctest::Approx(distance_to_preferred(linear, expected.ratios)).epsilon(1e-4));
+        CHECK(distance_to_preferred(linear, found.ratios) ==
+              doctest::Approx(distance_to_preferred(linear, expected.ratios)).epsilon(1e-4));
     }
 }
 

@@ -21,7 +21,8 @@ namespace {
 
 using namespace heddle;
 
-/// All rows and columns of the epigraph form, as the documentation of `ratio_problem` states it; times are not negative.
+/// All rows and columns of the epigraph form, as the documentation of `ratio_problem` states it; times are not
+/// negative.
 class whole_program {
 public:
     explicit whole_program(ratio_problem const& p) : p_(p) {
@@ -51,7 +52,8 @@ public:
         }
         for (int t = 0; t < types() && !p.memory.empty(); ++t) {
             auto const n = static_cast<std::size_t>(t);
-            row({{t, p.memory[n].slope / p.memory_limits[n]}}, -unlimited, 1 - p.memory[n].constant / p.memory_limits[n]);
+            row({{t, p.memory[n].slope / p.memory_limits[n]}}, -unlimited,
+                1 - p.memory[n].constant / p.memory_limits[n]);
         }
     }
 
@@ -61,7 +63,8 @@ public:
     std::optional<double> least_distance(double most) {
         std::vector<std::pair<int, double>> objective;
         for (int c = 0; c < static_cast<int>(costs_.size()); ++c)
-            if (double& cost = costs_[static_cast<std::size_t>(c)]; cost != 0) objective.push_back({c, std::exchange(cost, 0)});
+            if (double& cost = costs_[static_cast<std::size_t>(c)]; cost != 0)
+                objective.push_back({c, std::exchange(cost, 0)});
         if (!objective.empty()) row(objective, -unlimited, most);
         for (int t = 0; t < types(); ++t) {
             double const wanted = p_.preferred[static_cast<std::size_t>(t)];
@@ -95,7 +98,8 @@ private:
         for (auto a : pieces) row({{result, 1}, {of, -a.slope * scale_}}, a.constant * scale_, unlimited);
     }
     std::optional<double> solve() {
-        CoinPackedMatrix const matrix(true, rows_.data(), columns_.data(), values_.data(), static_cast<CoinBigIndex>(values_.size()));
+        CoinPackedMatrix const matrix(true, rows_.data(), columns_.data(), values_.data(),
+                                      static_cast<CoinBigIndex>(values_.size()));
         ClpSimplex model;
         model.setLogLevel(0);
         model.setPrimalTolerance(1e-9);
@@ -119,8 +123,9 @@ TEST_CASE("the solver finds what the whole linear program does") {
     for (std::uint64_t seed = 1; seed <= 1500; ++seed) {
         test::random_source random(seed);
         bool const large = seed % 25 == 0;
-        auto const p = test::random_ratio_problem(random, large ? test::ratio_problem_limits{.most_types = 24, .most_stages = 60, .most_bent = 8}
-                                                                : test::ratio_problem_limits{});
+        auto const p = test::random_ratio_problem(
+            random, large ? test::ratio_problem_limits{.most_types = 24, .most_stages = 60, .most_bent = 8}
+                          : test::ratio_problem_limits{});
         CAPTURE(seed);
         whole_program whole(p);
         auto const least = whole.least();
@@ -160,19 +165,23 @@ TEST_CASE("ratios follow the types, in whatever order those are and wherever the
         auto const p = test::random_ratio_problem(random);
         auto const types = p.type_count();
         auto turned = p; // type t becomes type (t + 1) % types
-        auto const turn = [](auto& list) { if (!list.empty()) std::ranges::rotate(list, list.end() - 1); };
+        auto const turn = [](auto& list) {
+            if (!list.empty()) std::ranges::rotate(list, list.end() - 1);
+        };
         turn(turned.counts);
         turn(turned.preferred);
         for (auto& stage : turned.stages) turn(stage);
         turn(turned.memory);
         turn(turned.memory_limits);
         CAPTURE(seed);
-        auto const found = clp::ratio_solver().solve(p), other = clp::ratio_solver().solve(turned, test::random_ratios(random, turned));
+        auto const found = clp::ratio_solver().solve(p),
+                   other = clp::ratio_solver().solve(turned, test::random_ratios(random, turned));
         REQUIRE(found.feasible == other.feasible);
         if (!found.feasible) continue;
         double devices = 0;
         for (int count : p.counts) devices += count;
-        for (std::size_t t = 0; t < types; ++t) CHECK(std::abs(found.ratios[t] - other.ratios[(t + 1) % types]) < 1e-4 / devices);
+        for (std::size_t t = 0; t < types; ++t)
+            CHECK(std::abs(found.ratios[t] - other.ratios[(t + 1) % types]) < 1e-4 / devices);
     }
 }
 #endif

@@ -113,18 +113,28 @@ std::string text(ratio_problem const& p) {
     out << "constant " << p.constant;
     for (std::size_t t = 0; t < p.type_count(); ++t) {
         out << "\n  type " << t << ": count " << p.counts[t] << ", preferred " << p.preferred[t];
-        if (!p.memory.empty()) { out << ", memory"; line(p.memory[t]); out << " <= " << p.memory_limits[t]; }
+        if (!p.memory.empty()) {
+            out << ", memory";
+            line(p.memory[t]);
+            out << " <= " << p.memory_limits[t];
+        }
     }
     for (auto const& stage : p.stages) {
         out << "\n  stage";
         for (auto const& work : stage) {
             out << " [";
             line(work.straight);
-            for (auto const& pieces : work.bent) { out << " + max"; for (auto a : pieces) line(a); }
+            for (auto const& pieces : work.bent) {
+                out << " + max";
+                for (auto a : pieces) line(a);
+            }
             out << " ]";
         }
     }
-    for (auto const& pieces : p.transfers) { out << "\n  transfer"; for (auto a : pieces) line(a); }
+    for (auto const& pieces : p.transfers) {
+        out << "\n  transfer";
+        for (auto a : pieces) line(a);
+    }
     return out.str();
 }
 
@@ -136,11 +146,14 @@ ratio_problem random_problem(random_source& random, memory_rows memory) {
     double ranks = 0;
     for (int t = 0; t < types; ++t) ranks += p.counts.emplace_back(random.between(1, 4));
     double sum = 0;
-    for (int t = 0; t < types; ++t) sum += p.counts[static_cast<std::size_t>(t)] * p.preferred.emplace_back(random.between(0.1, 1.0));
+    for (int t = 0; t < types; ++t)
+        sum += p.counts[static_cast<std::size_t>(t)] * p.preferred.emplace_back(random.between(0.1, 1.0));
     for (auto& r : p.preferred) r /= sum;
     double const scale = random.log_between(1e-6, 1e3);
     p.constant = random.chance(0.5) ? 0 : scale * random.unit();
-    auto const rising = [&](double most) { return affine{random.chance(0.5) ? 0 : scale * random.between(0.0, most), scale * random.between(0.0, most)}; };
+    auto const rising = [&](double most) {
+        return affine{random.chance(0.5) ? 0 : scale * random.between(0.0, most), scale * random.between(0.0, most)};
+    };
     for (int n = random.between(0, 4); n-- > 0;) {
         auto& stage = p.stages.emplace_back();
         for (int t = 0; t < types; ++t) {
@@ -171,7 +184,9 @@ TEST_CASE("ratios are as good as the best of a fine grid") {
     int infeasible = 0;
     for (std::uint64_t seed = 1; seed <= 300; ++seed) {
         random_source random(seed);
-        auto const kind = random.chance(0.5) ? memory_rows::tight : random.chance(0.5) ? memory_rows::loose : memory_rows::none;
+        auto const kind = random.chance(0.5)   ? memory_rows::tight
+                          : random.chance(0.5) ? memory_rows::loose
+                                               : memory_rows::none;
         auto const p = random_problem(random, kind);
         int const steps = p.type_count() == 3 ? 120 : 2000;
         CAPTURE(seed);
@@ -219,7 +234,10 @@ TEST_CASE("of equally good ratios the nearest to the preferred ones is taken") {
         auto const solution = clp::ratio_solver().solve(p);
         int const steps = p.type_count() == 3 ? 100 : 1000;
         double const best = grid_optimum(p, steps);
-        if (!solution.feasible) { CHECK(best == infinite); continue; }
+        if (!solution.feasible) {
+            CHECK(best == infinite);
+            continue;
+        }
         double nearest = infinite, cheapest = infinite;
         for_grid(p, steps, [&](auto const& ratios) {
             if (!fits(p, ratios, 0) || objective(p, ratios) > solution.objective * (1 + 1e-12)) return;
@@ -307,15 +325,18 @@ struct made_problem {
     }
     [[nodiscard]] double bytes(double ratio) const {
         double sum = 0;
-        for (auto const& s : steps) sum += s.stored.whole.value + s.saved.whole.value + ratio * (s.stored.split.value + s.saved.split.value);
+        for (auto const& s : steps)
+            sum += s.stored.whole.value + s.saved.whole.value + ratio * (s.stored.split.value + s.saved.split.value);
         for (auto const& h : saved) sum += h.whole.value + ratio * h.split.value;
         double buffer = 0; // what one direction of a step sends, or unshards with its gradient, whole at any ratio
         for (auto const& s : steps) buffer = std::max(buffer, 2 * s.transient.value);
         for (auto const& s : steps)
-            for (auto const* list : {&s.forward_transfers, &s.backward_transfers, &s.deferred_transfers, &s.update_transfers}) {
+            for (auto const* list :
+                 {&s.forward_transfers, &s.backward_transfers, &s.deferred_transfers, &s.update_transfers}) {
                 double together = 0;
                 for (auto const& t : *list)
-                    if ((t.kind == collective::all_reduce || t.how == uneven::grouped) && on.devices().size() > 1) together += t.size.value;
+                    if ((t.kind == collective::all_reduce || t.how == uneven::grouped) && on.devices().size() > 1)
+                        together += t.size.value;
                 buffer = std::max(buffer, together);
             }
         return sum + buffer;
@@ -334,7 +355,8 @@ TEST_CASE("the objective of a program's ratio problem is its time") {
             double const seconds = x.seconds(ratios);
             CHECK(x.problem.objective(ratios) == doctest::Approx(seconds).epsilon(1e-9));
             CHECK(objective(x.problem, ratios) == doctest::Approx(seconds).epsilon(1e-9));
-            for (std::size_t t = 0; t < ratios.size(); ++t) CHECK(x.problem.memory[t].at(ratios[t]) == doctest::Approx(x.bytes(ratios[t])).epsilon(1e-12));
+            for (std::size_t t = 0; t < ratios.size(); ++t)
+                CHECK(x.problem.memory[t].at(ratios[t]) == doctest::Approx(x.bytes(ratios[t])).epsilon(1e-12));
         };
         for (int n = 0; n < 5; ++n) {
             std::vector<double> ratios;
@@ -366,7 +388,11 @@ TEST_CASE("a program's ratios keep its memory") {
         INFO(test::describe(x.made) << test::describe(x.on));
         auto const solution = clp::ratio_solver().solve(x.problem);
         double const best = grid_optimum(x.problem, x.problem.type_count() == 3 ? 60 : 500);
-        if (!solution.feasible) { CHECK(best == infinite); ++infeasible; continue; }
+        if (!solution.feasible) {
+            CHECK(best == infinite);
+            ++infeasible;
+            continue;
+        }
         ++feasible;
         CHECK(solution.objective <= best * (1 + 1e-6));
         auto unlimited = x.problem;

@@ -24,10 +24,15 @@ struct outcome {
 };
 
 /// Prices actions with everything added up on two unequal devices, and searches.
-std::optional<outcome> solve(indexed_program const& p, theory<sequence> const& t, bool fill_unused, std::size_t label_limit = 10'000) {
+std::optional<outcome> solve(indexed_program const& p, theory<sequence> const& t, bool fill_unused,
+                             std::size_t label_limit = 10'000) {
     static cluster const c = [] {
         cluster made;
-        made.types = {{"a", bytes(1e12), bytes_per_second(400), seconds(0.01), {{element_type::float32, {flops_per_second(900)}}}}};
+        made.types = {{"a",
+                       bytes(1e12),
+                       bytes_per_second(400),
+                       seconds(0.01),
+                       {{element_type::float32, {flops_per_second(900)}}}}};
         made.machines = {{0, 1, 2}};
         made.inter = network_link{bytes_per_second(500), seconds(0.02)};
         return made;
@@ -40,13 +45,15 @@ std::optional<outcome> solve(indexed_program const& p, theory<sequence> const& t
         double sum = 0;
         for (auto const& i : one.action) {
             auto const cost = model.price(make_step(p, i, {}), shares);
-            sum += cost.forward_transfer + cost.backward_transfer + cost.deferred + cost.refresh + cost.forward[0] + cost.backward[0] + cost.update[0];
+            sum += cost.forward_transfer + cost.backward_transfer + cost.deferred + cost.refresh + cost.forward[0] +
+                   cost.backward[0] + cost.update[0];
         }
         costs.push_back(sum);
         actions.push_back({one.pre, one.add, one.remove});
     }
     search::property_task const task(t.property_count, actions, t.initial, t.goal);
-    search::property_space const space(task, search::additive_cost(costs), search::blind_bound{}, {.fill_unused = fill_unused, .one_order = false});
+    search::property_space const space(task, search::additive_cost(costs), search::blind_bound{},
+                                       {.fill_unused = fill_unused, .one_order = false});
     auto const result = search::best_first(space, {.label_limit = label_limit});
     if (result.status != search::status::optimal) return std::nullopt;
     return outcome{*result.cost, result.statistics.expanded};
@@ -55,7 +62,9 @@ std::optional<outcome> solve(indexed_program const& p, theory<sequence> const& t
 theory<instruction> converting_once(indexed_program const& p, theory<instruction> const& whole) {
     return convert_once(
         whole, p.tensors.size(),
-        [](instruction const& i) { return i.what == instruction::kind::convert && i.from != i.to ? std::optional(i.tensor) : std::nullopt; },
+        [](instruction const& i) {
+            return i.what == instruction::kind::convert && i.from != i.to ? std::optional(i.tensor) : std::nullopt;
+        },
         [&](tensor_id t) { return p.tensors[t].is_source(); });
 }
 
@@ -70,7 +79,8 @@ TEST_CASE("converting once loses a partial sum that is wanted whole and in shard
     property_table const properties(p);
     auto const all = make_theory(p, properties);
     constexpr std::size_t most = 300'000;
-    auto const plain = solve(p, fuse_sources(as_sequences(all)), true, most), once = solve(p, fuse_sources(as_sequences(converting_once(p, all))), true, most);
+    auto const plain = solve(p, fuse_sources(as_sequences(all)), true, most),
+               once = solve(p, fuse_sources(as_sequences(converting_once(p, all))), true, most);
     REQUIRE(plain);
     REQUIRE(once);
     CHECK(once->cost > plain->cost * 1.01);
@@ -104,8 +114,8 @@ TEST_CASE("fusing sources and filling in what is unused lose nothing; converting
         once_expanded += single->expanded;
         fused_expanded += reduced->expanded;
     }
-    MESSAGE(compared, " programs; expanded: ", plain_expanded, " plain, ", filled_expanded, " filled in, ", once_expanded, " converting once as well, ",
-            fused_expanded, " fused as well");
+    MESSAGE(compared, " programs; expanded: ", plain_expanded, " plain, ", filled_expanded, " filled in, ",
+            once_expanded, " converting once as well, ", fused_expanded, " fused as well");
     CHECK(compared >= 45);
     // Without a bound, what is filled in can lead astray: in a few programs to twice as many labels.
     MESSAGE("filled in fewer in ", filled_fewer, ", more in ", filled_more);

@@ -30,7 +30,9 @@ struct block {
     tensor_id shared;
     int& weights;
 
-    tensor_id weight(bool trained) const { return b.parameter("weight" + std::to_string(++weights), {width, width}, element_type::float32, trained); }
+    tensor_id weight(bool trained) const {
+        return b.parameter("weight" + std::to_string(++weights), {width, width}, element_type::float32, trained);
+    }
 
     /// In the block at which `odd` is not negative, the operator of that number differs in one detail.
     tensor_id apply(tensor_id x, int odd) const {
@@ -39,13 +41,25 @@ struct block {
         for (int what : operators) {
             bool const differs = number++ == odd;
             switch (what) {
-            case 0: x = b.apply("linear", "(b k), (n k) -> (b n); 0*1", {x, weight(!differs)}, {.category = operator_class::matmul}); break;
-            case 1: x = b.apply("relu", "(b k) -> (b k)", {x}, {.extra_saved = bytes(differs ? 64 : 0), .saved_results = {0}}); break;
-            case 2: x = b.apply("add", "(b k), (b k) -> (b k); 0 + 1", {x, before}, {.category = differs ? operator_class::other : operator_class::elementwise}); break;
-            case 3: x = b.apply("norm", differs ? "(b ~k) -> (b ~k)" : "(b !k) -> (b !k)", {x}, {.saved_operands = {{0}}}); break;
+            case 0:
+                x = b.apply("linear", "(b k), (n k) -> (b n); 0*1", {x, weight(!differs)},
+                            {.category = operator_class::matmul});
+                break;
+            case 1:
+                x = b.apply("relu", "(b k) -> (b k)", {x},
+                            {.extra_saved = bytes(differs ? 64 : 0), .saved_results = {0}});
+                break;
+            case 2:
+                x = b.apply("add", "(b k), (b k) -> (b k); 0 + 1", {x, before},
+                            {.category = differs ? operator_class::other : operator_class::elementwise});
+                break;
+            case 3:
+                x = b.apply("norm", differs ? "(b ~k) -> (b ~k)" : "(b !k) -> (b !k)", {x}, {.saved_operands = {{0}}});
+                break;
             case 5:
                 x = b.apply("transpose", "(b k) -> (k b); 0", {x}, {.is_view = true});
-                x = b.apply("linear", "(k b), (n k) -> (b n); 0*1", {x, weight(!differs)}, {.category = operator_class::matmul});
+                x = b.apply("linear", "(k b), (n k) -> (b n); 0*1", {x, weight(!differs)},
+                            {.category = operator_class::matmul});
                 break;
             case 4: x = b.apply("mixed", "(b k), (n k) -> (b n); 0*1", {x, differs ? weight(true) : shared}); break;
             }
@@ -81,13 +95,15 @@ struct explored {
     cut_graph graph;
     std::vector<step> steps;
 
-    explored(indexed_program const& p, std::vector<operator_id> kinds, instruction_filter const& filter) : space(p, std::move(kinds)) {
+    explored(indexed_program const& p, std::vector<operator_id> kinds, instruction_filter const& filter)
+        : space(p, std::move(kinds)) {
         space.restrict_to(filter);
         graph = search::explore(space);
         for (auto const& i : space.instructions()) steps.push_back(make_step(p, i, {}));
     }
     /// The instructions of a move at a level, and what it saves.
-    [[nodiscard]] std::pair<std::vector<instruction>, std::vector<std::pair<tensor_id, form>>> at(std::size_t level, cut_space::action a) const {
+    [[nodiscard]] std::pair<std::vector<instruction>, std::vector<std::pair<tensor_id, form>>> at(
+        std::size_t level, cut_space::action a) const {
         std::pair<std::vector<instruction>, std::vector<std::pair<tensor_id, form>>> result;
         for (auto i : space.moves()[a].instructions) result.first.push_back(space.at(level, space.instructions()[i]));
         for (auto const& [t, f] : space.moves()[a].saved) result.second.push_back({space.at(level, t), f});
@@ -97,10 +113,14 @@ struct explored {
 
 std::vector<instruction_filter> filters(indexed_program const& p) {
     using enum parameter_storage;
-    std::vector<instruction_filter> result{instruction_filter::everything(), fastest_programs(p), converting_before_views(p, fastest_programs(p))};
-    for (auto storage : {replicated, sharded_state, sharded_gradients, sharded}) result.push_back(data_parallel(p, storage));
+    std::vector<instruction_filter> result{instruction_filter::everything(), fastest_programs(p),
+                                           converting_before_views(p, fastest_programs(p))};
+    for (auto storage : {replicated, sharded_state, sharded_gradients, sharded})
+        result.push_back(data_parallel(p, storage));
     // One that says nothing of what it depends on.
-    result.push_back([](instruction const& i) { return i.what == instruction::kind::compute || i.tensor % 3 != 0 || i.to != form::shard(1); });
+    result.push_back([](instruction const& i) {
+        return i.what == instruction::kind::compute || i.tensor % 3 != 0 || i.to != form::shard(1);
+    });
     return result;
 }
 
@@ -144,9 +164,13 @@ TEST_CASE("what repeats is explored once and leads where it leads each time") {
 
 TEST_CASE("what repeats has the prices and the best programs that it has each time") {
     for_random_repeats(1001, 150, [&](random_source& random, repeated const& r) {
-        auto const c = test::random_cluster(random, {.most_types = 2, .most_devices = 3, .memory = random.chance(0.3) ? test::memory_kind::tight : test::memory_kind::loose});
+        auto const c = test::random_cluster(
+            random, {.most_types = 2,
+                     .most_devices = 3,
+                     .memory = random.chance(0.3) ? test::memory_kind::tight : test::memory_kind::loose});
         auto const model = per_device_model(c, element_type::float32);
-        explored const once(r.p, operator_kinds(r.p), instruction_filter::everything()), each(r.p, {}, instruction_filter::everything());
+        explored const once(r.p, operator_kinds(r.p), instruction_filter::everything()),
+            each(r.p, {}, instruction_filter::everything());
         share_vector ratios;
         double sum = 0;
         for (std::size_t d = 0; d < model.class_count(); ++d) sum += ratios.emplace_back(random.between(0.1, 1.0));
@@ -157,12 +181,15 @@ TEST_CASE("what repeats has the prices and the best programs that it has each ti
             for (tensor_id t = 0; t < r.p.tensors.size(); ++t)
                 for (std::size_t f = 0; f < r.p.tensors[t].factors.size(); ++f) {
                     if (random.chance(0.5)) continue;
-                    atom_class cut{r.p.tensors[t].factors[f].extent, {{t, static_cast<factor_number>(f)}}, std::vector<extent>(model.class_count(), 0)};
+                    atom_class cut{r.p.tensors[t].factors[f].extent,
+                                   {{t, static_cast<factor_number>(f)}},
+                                   std::vector<extent>(model.class_count(), 0)};
                     for (extent n = 0; n < cut.atoms; ++n) ++cut.counts[random.below(cut.counts.size())];
                     cuts.push_back(std::move(cut));
                 }
         integral_shares const shares(r.p, ratios, cuts);
-        priced_graph const a(once.space, once.graph, once.steps, model, shares), b(each.space, each.graph, each.steps, model, shares);
+        priced_graph const a(once.space, once.graph, once.steps, model, shares),
+            b(each.space, each.graph, each.steps, model, shares);
         auto const check_prices = [&](std::size_t level, cut_space::action x, cut_space::action y) {
             auto const left = a.instructions_of(x), right = b.instructions_of(y);
             REQUIRE(left.size() == right.size());
@@ -179,7 +206,8 @@ TEST_CASE("what repeats has the prices and the best programs that it has each ti
         };
         for (std::size_t level = 0; level + 1 < once.graph.level_count(); ++level)
             for (std::size_t l = 0; l < once.graph.from_level(level).links.size(); ++l) {
-                auto const x = once.graph.bundle(once.graph.from_level(level).links[l].bundle), y = each.graph.bundle(each.graph.from_level(level).links[l].bundle);
+                auto const x = once.graph.bundle(once.graph.from_level(level).links[l].bundle),
+                           y = each.graph.bundle(each.graph.from_level(level).links[l].bundle);
                 REQUIRE(x.size() == y.size());
                 for (std::size_t e = 0; e < x.size(); ++e) check_prices(level, x[e], y[e]);
             }
@@ -189,7 +217,8 @@ TEST_CASE("what repeats has the prices and the best programs that it has each ti
         CHECK(found.lower_bound == expected.lower_bound);
         if (!found.path) return;
         CHECK(a.evaluate(*found.path).seconds == b.evaluate(*expected.path).seconds);
-        auto const plan = realise(*found.path, once.space, once.steps, c, {ratios}, {}).first, same = realise(*expected.path, each.space, each.steps, c, {ratios}, {}).first;
+        auto const plan = realise(*found.path, once.space, once.steps, c, {ratios}, {}).first,
+                   same = realise(*expected.path, each.space, each.steps, c, {ratios}, {}).first;
         CHECK(plan.cost() == same.cost());
         REQUIRE(plan.steps.size() == same.steps.size());
         for (std::size_t n = 0; n < plan.steps.size(); ++n) {

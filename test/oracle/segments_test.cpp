@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Ratios per segment: the joint linear program against random ratios and against the solver of one segment; plans with
+/// @brief Ratios per segment: the joint linear program against random ratios and against the solver of one segment;
+/// plans with
 /// segments against plans without.
 #include "support/random_programs.hpp"
 
@@ -37,7 +38,8 @@ segmented_ratio_problem random_problem(random_source& random, std::size_t segmen
     for (std::size_t g = 0; g < segments; ++g) {
         auto& mine = p.segments.emplace_back(shape);
         mine.constant = random.between(0.0, 3.0);
-        for (std::size_t t = 0; t < types; ++t) mine.memory.push_back({random.between(0.0, 1.0), random.between(0.0, 20.0)});
+        for (std::size_t t = 0; t < types; ++t)
+            mine.memory.push_back({random.between(0.0, 1.0), random.between(0.0, 20.0)});
         for (int s = 0; s < stages; ++s) {
             auto& stage = mine.stages.emplace_back(types);
             for (auto& work : stage) {
@@ -57,7 +59,8 @@ ratio_table random_table(random_source& random, segmented_ratio_problem const& p
     for (auto const& segment : p.segments) {
         auto& row = table.emplace_back();
         double sum = 0;
-        for (int count : segment.counts) sum += count * row.emplace_back(random.chance(0.2) ? 0.01 : random.between(0.01, 1.0));
+        for (int count : segment.counts)
+            sum += count * row.emplace_back(random.chance(0.2) ? 0.01 : random.between(0.01, 1.0));
         for (auto& r : row) r /= sum;
     }
     return table;
@@ -66,8 +69,16 @@ ratio_table random_table(random_source& random, segmented_ratio_problem const& p
 /// The two ends of one type's strength: products on one, traffic on the other; a network that hardly counts.
 cluster specialists() {
     cluster c;
-    c.types = {{"products", bytes(16e9), bytes_per_second(2e11), seconds(0), {{element_type::float32, {flops_per_second(2e13)}}}},
-               {"traffic", bytes(16e9), bytes_per_second(2e12), seconds(0), {{element_type::float32, {flops_per_second(4e12)}}}}};
+    c.types = {{"products",
+                bytes(16e9),
+                bytes_per_second(2e11),
+                seconds(0),
+                {{element_type::float32, {flops_per_second(2e13)}}}},
+               {"traffic",
+                bytes(16e9),
+                bytes_per_second(2e12),
+                seconds(0),
+                {{element_type::float32, {flops_per_second(4e12)}}}}};
     c.machines = {{0, 1, 1}, {1, 1, 1}};
     c.inter = network_link{bytes_per_second(1e13), seconds(1e-9)};
     return c;
@@ -91,7 +102,8 @@ TEST_CASE("no ratios of segments are better than those of the joint linear progr
             auto table = random_table(random, p);
             if (solution.feasible && n % 2 == 0) // near the solution
                 for (std::size_t g = 0; g < table.size(); ++g)
-                    for (std::size_t t = 0; t < table[g].size(); ++t) table[g][t] = 0.98 * solution.ratios[g][t] + 0.02 * table[g][t];
+                    for (std::size_t t = 0; t < table[g].size(); ++t)
+                        table[g][t] = 0.98 * solution.ratios[g][t] + 0.02 * table[g][t];
             if (!p.fits(table, 0)) continue;
             REQUIRE(solution.feasible);
             CHECK(solution.objective <= p.objective(table) * (1 + 1e-6));
@@ -129,10 +141,13 @@ TEST_CASE("the objective of a program's segments is its time") {
         auto const graph = search::explore(space);
         std::vector<step> all;
         for (auto const& i : space.instructions()) all.push_back(make_step(p, i, {}));
-        priced_graph const priced(space, graph, all, model, segment_shares(p, ratio_table(segment_count(p), even(model))));
+        priced_graph const priced(space, graph, all, model,
+                                  segment_shares(p, ratio_table(segment_count(p), even(model))));
         auto const bounds = improve_bounds(priced, 3);
         if (!bounds.path) continue;
-        auto const segment_of = [&](share_ref ref) -> std::size_t { return p.tensors[ref.tensor].factors[static_cast<std::size_t>(ref.factor)].segment; };
+        auto const segment_of = [&](share_ref ref) -> std::size_t {
+            return p.tensors[ref.tensor].factors[static_cast<std::size_t>(ref.factor)].segment;
+        };
         ratio_table ratios;
         for (std::size_t g = 0; g < segment_count(p); ++g) {
             auto& row = ratios.emplace_back();
@@ -141,16 +156,19 @@ TEST_CASE("the objective of a program's segments is its time") {
             for (auto& r : row) r /= sum;
         }
         std::vector<step> steps;
-        for (auto const& s : steps_of(*bounds.path, space, all)) steps.push_back(model.decided(s.step, segment_shares(p, ratios)));
-        bool const is_bounded = std::ranges::any_of(steps, [&](step const& s) { // grouped: a constant where its model is one line
-            bool grouped = false;
-            for_each_transfer(s, [&](transfer const& t) { grouped = grouped || t.how == uneven::grouped; });
-            return grouped;
-        });
+        for (auto const& s : steps_of(*bounds.path, space, all))
+            steps.push_back(model.decided(s.step, segment_shares(p, ratios)));
+        bool const is_bounded =
+            std::ranges::any_of(steps, [&](step const& s) { // grouped: a constant where its model is one line
+                bool grouped = false;
+                for_each_transfer(s, [&](transfer const& t) { grouped = grouped || t.how == uneven::grouped; });
+                return grouped;
+            });
         if (is_bounded) continue;
         auto const problem = make_ratio_problem(steps, {}, model, even(model), segment_count(p), segment_of);
         CAPTURE(seed);
-        CHECK(problem.objective(ratios) == doctest::Approx(run_serial(steps, model, segment_shares(p, ratios)).total).epsilon(1e-9));
+        CHECK(problem.objective(ratios) ==
+              doctest::Approx(run_serial(steps, model, segment_shares(p, ratios)).total).epsilon(1e-9));
     }
 }
 
@@ -164,7 +182,8 @@ TEST_CASE("a plan with segments is never dearer than without, and is verified") 
         INFO(test::describe(p) << test::describe(c));
         auto const one = find_plan(p, c, clp::ratio_solver());
         hap_options options;
-        for (operator_id o = 0; o < p.operator_count(); ++o) options.segments.push_back(static_cast<segment_number>(3 * o / p.operator_count()));
+        for (operator_id o = 0; o < p.operator_count(); ++o)
+            options.segments.push_back(static_cast<segment_number>(3 * o / p.operator_count()));
         auto const several = find_plan(p, c, clp::ratio_solver(), options);
         REQUIRE(several.exists() == one.exists());
         if (!one.exists()) continue;
@@ -182,8 +201,11 @@ TEST_CASE("devices with other strengths take other shares of other layers") {
     program_builder b;
     auto h = b.input("x", {16384, 1024});
     for (std::string const n : {"0", "1", "2", "3"})
-        h = b.apply("linear", "(b k), (n k) -> (b n); 0*1", {h, b.parameter("layers.0.weight" + n, {1024, 1024})}, {.category = operator_class::matmul});
-    for (int n = 0; n < 12; ++n) h = b.apply("scale", "(b n), (n) -> (b n); 0*1", {h, b.parameter("layers.1.scale" + std::to_string(n), {1024})});
+        h = b.apply("linear", "(b k), (n k) -> (b n); 0*1", {h, b.parameter("layers.0.weight" + n, {1024, 1024})},
+                    {.category = operator_class::matmul});
+    for (int n = 0; n < 12; ++n)
+        h = b.apply("scale", "(b n), (n) -> (b n); 0*1",
+                    {h, b.parameter("layers.1.scale" + std::to_string(n), {1024})});
     auto const p = b.finish(b.apply("sum", "(b n) -> (); 0", {h}));
     auto const one = find_plan(p, specialists(), clp::ratio_solver());
     hap_options options;
@@ -192,7 +214,9 @@ TEST_CASE("devices with other strengths take other shares of other layers") {
     REQUIRE(several.ratios.size() == 2);
     CHECK(several.cost() < 0.8 * one.cost());
     CHECK(several.ratios[0][0] > several.ratios[1][0] + 0.2);
-    CHECK(std::ranges::any_of(several.steps, [](plan_step const& s) { return std::ranges::any_of(s.step.forward_transfers, &transfer::redistributes); }));
+    CHECK(std::ranges::any_of(several.steps, [](plan_step const& s) {
+        return std::ranges::any_of(s.step.forward_transfers, &transfer::redistributes);
+    }));
     auto const checked = verify(p, several);
     CHECK_MESSAGE(checked, checked.problem);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief The `serial` and `overlapped` accumulators: their totals against an event-by-event run, their dominance against
+/// @brief The `serial` and `overlapped` accumulators: their totals against an event-by-event run, their dominance
+/// against
 /// continuations, at random and constructed.
 #include "support/random_programs.hpp"
 
@@ -23,7 +24,9 @@ using test::random_source;
 /// Costs are small whole numbers, so that sums are exact.
 step_cost random_step(random_source& random, std::size_t classes, int most = 9) {
     step_cost s;
-    auto const number = [&](double chance) { return random.chance(chance) ? static_cast<double>(random.between(1, most)) : 0.0; };
+    auto const number = [&](double chance) {
+        return random.chance(chance) ? static_cast<double>(random.between(1, most)) : 0.0;
+    };
     s.forward_transfer = number(0.3);
     s.backward_transfer = number(0.3);
     s.deferred = number(0.3);
@@ -58,7 +61,8 @@ double seconds_of(std::vector<step_cost> const& steps, std::size_t classes, bool
     }
     for (auto s = steps.rbegin(); s != steps.rend(); ++s) {
         for (std::size_t k = 0; k < classes; ++k) clock[k] += s->backward[k];
-        if (double const start = std::ranges::max(clock); s->backward_transfer > 0) transfers.push_back({start, start + s->backward_transfer});
+        if (double const start = std::ranges::max(clock); s->backward_transfer > 0)
+            transfers.push_back({start, start + s->backward_transfer});
         collective(s->backward_transfer);
         deferred += s->deferred;
         if (s->deferred > 0) gradients.push_back({std::ranges::max(clock), s->deferred});
@@ -71,7 +75,8 @@ double seconds_of(std::vector<step_cost> const& steps, std::size_t classes, bool
         update = std::max(update, mine);
     }
     double const last = std::ranges::max(clock);
-    // Between two moments at which anything starts, ends or gets ready the network carries a collective of the pass, or else gradients.
+    // Between two moments at which anything starts, ends or gets ready the network carries a collective of the pass, or
+    // else gradients.
     std::vector<double> moments;
     for (auto const& t : transfers) moments.insert(moments.end(), {t.first, t.second});
     for (auto const& g : gradients) moments.push_back(g.first);
@@ -90,13 +95,17 @@ double seconds_of(std::vector<step_cost> const& steps, std::size_t classes, bool
     }
     return (overlaps_gradients ? std::max(last, channel) : last + deferred) + update + refresh;
 }
-double serial_seconds(std::vector<step_cost> const& steps, std::size_t classes) { return seconds_of(steps, classes, false); }
+double serial_seconds(std::vector<step_cost> const& steps, std::size_t classes) {
+    return seconds_of(steps, classes, false);
+}
 
 std::vector<step_cost> joined(std::vector<step_cost> before, std::vector<step_cost> const& after) {
     before.insert(before.end(), after.begin(), after.end());
     return before;
 }
-double total(std::vector<step_cost> const& before, std::vector<step_cost> const& after, std::size_t classes) { return serial_seconds(joined(before, after), classes); }
+double total(std::vector<step_cost> const& before, std::vector<step_cost> const& after, std::size_t classes) {
+    return serial_seconds(joined(before, after), classes);
+}
 
 template <class Accumulator>
 auto label_of(Accumulator const& clock, std::vector<step_cost> const& steps) {
@@ -108,7 +117,8 @@ auto label_of(Accumulator const& clock, std::vector<step_cost> const& steps) {
 std::string text(std::vector<step_cost> const& steps) {
     std::ostringstream out;
     for (auto const& s : steps) {
-        out << "  transfers " << s.forward_transfer << ' ' << s.backward_transfer << ' ' << s.deferred << ' ' << s.refresh;
+        out << "  transfers " << s.forward_transfer << ' ' << s.backward_transfer << ' ' << s.deferred << ' '
+            << s.refresh;
         auto const write = [&](char const* what, per_class const& values) {
             out << ", " << what;
             for (double v : values) out << ' ' << v;
@@ -205,7 +215,8 @@ TEST_CASE("overlapped: the total of a label is the time of its steps, and never 
         // Under any weights that the accumulator allows costs add up to a bound, whatever part of them is in a label.
         relaxation_weights weights{{}, gradient_turns()};
         for (int n = random.between(0, 4); n-- > 0;)
-            weights.turns->move(random.unit(), random.chance(0.2) ? std::nullopt : std::optional(random.below(steps.size() + 1)));
+            weights.turns->move(random.unit(),
+                                random.chance(0.2) ? std::nullopt : std::optional(random.below(steps.size() + 1)));
         double sum = 0;
         for (std::size_t k = 0; k < classes; ++k) sum += weights.clock.emplace_back(random.unit() + 1e-3);
         for (auto& w : weights.clock) w /= sum;
@@ -221,7 +232,8 @@ TEST_CASE("overlapped: the total of a label is the time of its steps, and never 
             CHECK(bound <= clock.total(label) * (1 + 1e-12) + 1e-12);
             CHECK(bound <= before * (1 + 1e-12) + 1e-12); // and never rises towards the start
             before = bound;
-            CHECK(serial::relaxed(label_of(serial(classes), part), in_turn, level) + rest_in_turn <= serial_seconds(steps, classes) * (1 + 1e-12) + 1e-12);
+            CHECK(serial::relaxed(label_of(serial(classes), part), in_turn, level) + rest_in_turn <=
+                  serial_seconds(steps, classes) * (1 + 1e-12) + 1e-12);
         }
         CHECK(rest == doctest::Approx(before));
     }
@@ -235,7 +247,8 @@ TEST_CASE("overlapped: no continuation is cheaper after a label that is dominate
         random_source random(seed + 50000);
         auto const classes = static_cast<std::size_t>(random.between(1, 3));
         auto const common = random_steps(random, classes, 0, 2);
-        auto const first = joined(common, random_steps(random, classes, 0, 2)), second = joined(common, random_steps(random, classes, 0, 3));
+        auto const first = joined(common, random_steps(random, classes, 0, 2)),
+                   second = joined(common, random_steps(random, classes, 0, 3));
         overlapped const clock(classes);
         auto const a = label_of(clock, first), b = label_of(clock, second);
         CAPTURE(seed);
@@ -245,7 +258,8 @@ TEST_CASE("overlapped: no continuation is cheaper after a label that is dominate
         bool contradicted = false;
         for (int n = 0; n < 60; ++n) {
             auto const rest = random_steps(random, classes, 0, 4);
-            double const after_first = seconds_of(joined(first, rest), classes, true), after_second = seconds_of(joined(second, rest), classes, true);
+            double const after_first = seconds_of(joined(first, rest), classes, true),
+                         after_second = seconds_of(joined(second, rest), classes, true);
             contradicted = contradicted || after_first > after_second;
             if (!holds) continue;
             INFO("continuation\n" << text(rest));
@@ -291,12 +305,21 @@ TEST_CASE("a timeline takes as long as the accumulator says, and its events do n
             step s;
             auto const size = [&] { return bytes(random.between(0, 500)); };
             if (random.chance(0.6)) s.share = split;
-            auto const work = [&] { return kernel{flops(random.between(0, 500)), size(), s.share.is_split() ? size() : bytes(0), random.chance(0.8)}; };
+            auto const work = [&] {
+                return kernel{flops(random.between(0, 500)), size(), s.share.is_split() ? size() : bytes(0),
+                              random.chance(0.8)};
+            };
             auto const move = [&]() -> transfer_list {
                 if (random.chance(0.6)) return {};
                 auto const kind = static_cast<collective>(random.below(4));
-                auto const is = [&](collective x, collective y) { return kind == x || kind == y ? split : share_ref{}; };
-                return {{kind, size(), is(collective::all_gather, collective::all_to_all), is(collective::reduce_scatter, collective::all_to_all), {}}};
+                auto const is = [&](collective x, collective y) {
+                    return kind == x || kind == y ? split : share_ref{};
+                };
+                return {{kind,
+                         size(),
+                         is(collective::all_gather, collective::all_to_all),
+                         is(collective::reduce_scatter, collective::all_to_all),
+                         {}}};
             };
             s.forward = work();
             s.backward = work();
@@ -321,7 +344,8 @@ TEST_CASE("a timeline takes as long as the accumulator says, and its events do n
         INFO(test::describe(c) << text(costs));
         for (bool const overlaps : {false, true}) {
             auto const run = run_serial(steps, model, all, overlaps);
-            CHECK(run.total == doctest::Approx(overlaps ? overlapped(classes.size()).total(beside) : clock.total(l)).epsilon(1e-12));
+            CHECK(run.total ==
+                  doctest::Approx(overlaps ? overlapped(classes.size()).total(beside) : clock.total(l)).epsilon(1e-12));
             CHECK(run.total == doctest::Approx(seconds_of(costs, classes.size(), overlaps)).epsilon(1e-12));
             std::vector<double> busy_until(2 * classes.size());
             std::vector<double> busy(classes.size());
@@ -341,7 +365,9 @@ TEST_CASE("a timeline takes as long as the accumulator says, and its events do n
             for (double until : busy_until) CHECK(until <= run.total * (1 + 1e-12));
             for (std::size_t d = 0; d < classes.size(); ++d) {
                 double work = 0;
-                for (auto const& s : costs) work += s.forward_transfer + s.backward_transfer + s.deferred + s.refresh + s.forward[d] + s.backward[d] + s.update[d];
+                for (auto const& s : costs)
+                    work += s.forward_transfer + s.backward_transfer + s.deferred + s.refresh + s.forward[d] +
+                            s.backward[d] + s.update[d];
                 CHECK(busy[d] == doctest::Approx(work).epsilon(1e-9));
             }
         }

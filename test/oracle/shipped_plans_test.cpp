@@ -21,8 +21,11 @@ cluster unequal_cluster(test::random_source& random) {
     c.name = "random";
     int const types = random.between(1, 4);
     for (int t = 0; t < types; ++t)
-        c.types.push_back({"type" + std::to_string(t), bytes(random.log_between(2e9, 2e11)), bytes_per_second(random.log_between(5e10, 3e12)),
-                           seconds(random.log_between(1e-7, 1e-4)), {{element_type::float32, {flops_per_second(random.log_between(1e12, 1e14))}}}});
+        c.types.push_back({"type" + std::to_string(t),
+                           bytes(random.log_between(2e9, 2e11)),
+                           bytes_per_second(random.log_between(5e10, 3e12)),
+                           seconds(random.log_between(1e-7, 1e-4)),
+                           {{element_type::float32, {flops_per_second(random.log_between(1e12, 1e14))}}}});
     int left = random.between(1, 16);
     while (left > 0) {
         int const devices = random.between(1, left);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief The simulator of micro-batches in turn: with barriers it takes as long as the recurrence says, without never longer.
+/// @brief The simulator of micro-batches in turn: with barriers it takes as long as the recurrence says, without never
+/// longer.
 #include "support/interleaved_plans.hpp"
 #include "support/random_programs.hpp"
 
@@ -30,8 +31,10 @@ interleaved_case random_case(std::uint64_t seed, bool turns) {
     auto const p = test::random_program(random, {.most_operators = 10});
     auto const indexed = index_program(p);
     interleaved_case result{test::random_cluster(random, {.most_types = 3, .most_devices = 5}), {}};
-    training_options training{.micro_batches = random.between(2, 4), .turn = seconds(turns && random.chance(0.5) ? random.between(0.01, 1.0) : 0)};
-    result.what = test::interleaved(test::random_plan(indexed, result.machines.devices().size(), random), indexed, training, random);
+    training_options training{.micro_batches = random.between(2, 4),
+                              .turn = seconds(turns && random.chance(0.5) ? random.between(0.01, 1.0) : 0)};
+    result.what = test::interleaved(test::random_plan(indexed, result.machines.devices().size(), random), indexed,
+                                    training, random);
     return result;
 }
 
@@ -80,12 +83,14 @@ TEST_CASE("interference slows what runs side by side, and nothing else") {
     for (std::uint64_t seed = 1; seed <= 300; ++seed) {
         auto const [machines, what] = random_case(seed + 5000, false);
         CAPTURE(seed);
-        auto const alone = simulate(what, machines), work = simulate(what, machines, {.slower_work = 1.5}), both = simulate(what, machines, {.slower_work = 1.5, .slower_collectives = 1.5});
+        auto const alone = simulate(what, machines), work = simulate(what, machines, {.slower_work = 1.5}),
+                   both = simulate(what, machines, {.slower_work = 1.5, .slower_collectives = 1.5});
         CHECK(work_of(work) <= 1.5 * work_of(alone) * (1 + 1e-9));
         CHECK(work_of(both) <= 1.5 * work_of(alone) * (1 + 1e-9));
         CHECK(both.total <= 1.5 * alone.total * (1 + 1e-9));
         bool any = false;
-        for (std::size_t d = 0; d < what.devices.size(); ++d) any = any || overlap_of(alone, d).both > 1e-9 * alone.total;
+        for (std::size_t d = 0; d < what.devices.size(); ++d)
+            any = any || overlap_of(alone, d).both > 1e-9 * alone.total;
         if (!any) CHECK(both.total == doctest::Approx(alone.total));
         slower += both.total > alone.total * (1 + 1e-6);
     }
@@ -110,7 +115,8 @@ TEST_CASE("collectives in place, between kernels, waiting for ranks: the same wo
         double const wait = 0.125;
         std::set<std::tuple<std::size_t, std::size_t, int, timeline_event::phase>> collectives;
         for (auto const& e : free.events)
-            if (e.transfer && e.when != timeline_event::phase::update) collectives.insert({e.step, *e.transfer, e.micro_batch, e.when});
+            if (e.transfer && e.when != timeline_event::phase::update)
+                collectives.insert({e.step, *e.transfer, e.micro_batch, e.when});
         auto const waiting = simulate(what, machines, {.wait = seconds(wait)});
         double const added = wait * static_cast<double>(collectives.size() * what.devices.size());
         CHECK(work_of(waiting) == doctest::Approx(work_of(free) + added).epsilon(1e-9));

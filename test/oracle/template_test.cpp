@@ -36,18 +36,21 @@ any_schedule random_schedule(random_source& random, template_problem const& p) {
 }
 
 /// The objective and the memory, written out once more.
-std::optional<double> seconds_of(any_schedule const& schedule, template_problem const& p, std::vector<template_stage> const& stages) {
+std::optional<double> seconds_of(any_schedule const& schedule, template_problem const& p,
+                                 std::vector<template_stage> const& stages) {
     bool const all_in_flight = std::holds_alternative<gpipe>(schedule);
     double sum = 0, slowest = -1, behind_it = 0;
     std::size_t k = 0;
     for (std::size_t s = 0; s < stages.size(); ++s) {
         auto const& [type, machine, devices, first, end] = stages[s];
         auto const g = static_cast<double>(devices);
-        auto const flight = all_in_flight ? p.micro_batches : std::min(p.micro_batches, static_cast<std::int64_t>(stages.size() - s));
+        auto const flight =
+            all_in_flight ? p.micro_batches : std::min(p.micro_batches, static_cast<std::int64_t>(stages.size() - s));
         double time = 0, bytes = 0;
         for (auto l = first; l < end; ++l) {
             auto const& on = p.types[type];
-            time += (on.times.forward[l].value + on.times.backward[l].value) / g + (devices > 1 ? 2 * on.all_reduce.at(devices)[l].value : 0);
+            time += (on.times.forward[l].value + on.times.backward[l].value) / g +
+                    (devices > 1 ? 2 * on.all_reduce.at(devices)[l].value : 0);
             bytes += p.memory[l].kept.value + static_cast<double>(flight) * p.memory[l].saved.value;
         }
         if (bytes > g * p.types[type].memory_limit.value) return {};
@@ -61,7 +64,11 @@ std::optional<double> seconds_of(any_schedule const& schedule, template_problem 
     }
     auto const m = static_cast<double>(p.micro_batches);
     if (auto const* tail = std::get_if<oobleck_estimate>(&schedule))
-        return sum + (m - static_cast<double>(stages.size()) + static_cast<double>(tail->more_slots) + static_cast<double>(k)) * slowest + behind_it;
+        return sum +
+               (m - static_cast<double>(stages.size()) + static_cast<double>(tail->more_slots) +
+                static_cast<double>(k)) *
+                   slowest +
+               behind_it;
     return sum + (m - 1) * slowest;
 }
 
@@ -76,7 +83,8 @@ std::vector<std::vector<std::size_t>> shares(std::size_t devices, machine_split 
             }
     };
     if (split == machine_split::free) {
-        for (std::size_t first = 1; first < devices; ++first) append(std::vector<std::vector<std::size_t>>{{first}}, shares(devices - first, split));
+        for (std::size_t first = 1; first < devices; ++first)
+            append(std::vector<std::vector<std::size_t>>{{first}}, shares(devices - first, split));
     } else if (devices % 2 == 0) {
         auto const half = shares(devices / 2, split);
         append(half, half);
@@ -132,7 +140,8 @@ pipeline_template solve(any_schedule const& schedule, template_problem const& p,
     return std::visit([&](auto const& s) { return plan_template(p, o, s); }, schedule);
 }
 
-/// The devices of every stage are of one machine, every machine's of consecutive stages, all are used, or all of a machine or none where there are too many.
+/// The devices of every stage are of one machine, every machine's of consecutive stages, all are used, or all of a
+/// machine or none where there are too many.
 void check_structure(template_problem const& p, std::vector<template_stage> const& stages) {
     std::vector<std::vector<std::size_t>> taken;
     for (auto const& t : p.types) taken.emplace_back(t.devices_per_machine == 0 ? 0 : t.machines, 0);
@@ -152,7 +161,8 @@ void check_structure(template_problem const& p, std::vector<template_stage> cons
     }
     CHECK(layer == p.layer_count());
     for (std::size_t t = 0; t < taken.size(); ++t)
-        for (auto const used : taken[t]) CHECK((used == p.types[t].devices_per_machine || (used == 0 && machines_of(p) > p.layer_count())));
+        for (auto const used : taken[t])
+            CHECK((used == p.types[t].devices_per_machine || (used == 0 && machines_of(p) > p.layer_count())));
 }
 
 } // namespace
@@ -192,7 +202,8 @@ TEST_CASE("templates cost what the best of all templates costs, and the generic 
                 CHECK(by_levels.status == search::status::optimal);
                 CHECK(*by_levels.cost == doctest::Approx(*best).epsilon(1e-11));
                 CHECK(*by_bound.cost == doctest::Approx(*best).epsilon(1e-11));
-                CHECK(*seconds_of(schedule, p, space.stages_of(by_levels.actions)) == doctest::Approx(*best).epsilon(1e-11));
+                CHECK(*seconds_of(schedule, p, space.stages_of(by_levels.actions)) ==
+                      doctest::Approx(*best).epsilon(1e-11));
             },
             schedule);
     }

@@ -22,13 +22,17 @@ namespace {
 using namespace heddle;
 using test::random_source;
 
-/// Matrices and stacks of matrices of one size, by way of views that turn, join and split their dimensions, and what uses them.
+/// Matrices and stacks of matrices of one size, by way of views that turn, join and split their dimensions, and what
+/// uses them.
 program program_of_views(random_source& random) {
     program_builder b;
     extent const n = random.of(std::vector<extent>{2, 3, 4});
     int weights = 0;
     auto const weight = [&] { return b.parameter("w" + std::to_string(++weights), {n, n}); };
-    struct value { tensor_id tensor; bool is_stack; };
+    struct value {
+        tensor_id tensor;
+        bool is_stack;
+    };
     auto const view = [&](char const* kind, char const* rule, tensor_id t) {
         return b.apply(kind, rule, {t}, {.extents = {{"b", n}, {"c", n}}, .is_view = true});
     };
@@ -39,31 +43,45 @@ program program_of_views(random_source& random) {
         switch (random.between(0, 6)) {
         case 0:
         case 1:
-            if (x.is_stack) x.tensor = view("transpose", random.chance(0.5) ? "(b c k) -> (c b k); 0" : "(b c k) -> (b k c); 0", x.tensor);
+            if (x.is_stack)
+                x.tensor =
+                    view("transpose", random.chance(0.5) ? "(b c k) -> (c b k); 0" : "(b c k) -> (b k c); 0", x.tensor);
             else x = {view("split", "((b c) k) -> (b c k); 0", x.tensor), true};
             break;
         case 2:
-            x = x.is_stack ? value{view("merge", "(b c k) -> ((b c) k); 0", x.tensor), false} : value{view("copy", "(r k) -> (r k); 0", x.tensor), false};
+            x = x.is_stack ? value{view("merge", "(b c k) -> ((b c) k); 0", x.tensor), false}
+                           : value{view("copy", "(r k) -> (r k); 0", x.tensor), false};
             break;
-        case 3: x.tensor = b.apply("relu", x.is_stack ? "(b c k) -> (b c k)" : "(r k) -> (r k)", {x.tensor}, {.saved_results = {0}}); break;
+        case 3:
+            x.tensor = b.apply("relu", x.is_stack ? "(b c k) -> (b c k)" : "(r k) -> (r k)", {x.tensor},
+                               {.saved_results = {0}});
+            break;
         case 4:
-            x.tensor = b.apply("linear", x.is_stack ? "(b c k), (m k) -> (b c m); 0*1" : "(r k), (m k) -> (r m); 0*1", {x.tensor, weight()}, {.category = operator_class::matmul});
+            x.tensor = b.apply("linear", x.is_stack ? "(b c k), (m k) -> (b c m); 0*1" : "(r k), (m k) -> (r m); 0*1",
+                               {x.tensor, weight()}, {.category = operator_class::matmul});
             break;
         case 5: {
             auto other = random.of(values);
             if (other.is_stack != x.is_stack) other = x;
-            x.tensor = b.apply("add", x.is_stack ? "(b c k), (b c k) -> (b c k); 0 + 1" : "(r k), (r k) -> (r k); 0 + 1", {x.tensor, other.tensor});
+            x.tensor =
+                b.apply("add", x.is_stack ? "(b c k), (b c k) -> (b c k); 0 + 1" : "(r k), (r k) -> (r k); 0 + 1",
+                        {x.tensor, other.tensor});
             break;
         }
         default: { // a product of views of one tensor
             if (!x.is_stack) x = {view("split", "((b c) k) -> (b c k); 0", x.tensor), true};
-            auto const left = view("transpose", "(b c k) -> (c b k); 0", x.tensor), right = view("transpose", "(b c k) -> (b k c); 0", x.tensor);
-            x.tensor = b.apply("product", random.chance(0.5) ? "(a b m), (a m c) -> (a b c); 0*1" : "(a b !m), (a !m c) -> (a b c); 0*1", {left, right}, {.category = operator_class::matmul});
+            auto const left = view("transpose", "(b c k) -> (c b k); 0", x.tensor),
+                       right = view("transpose", "(b c k) -> (b k c); 0", x.tensor);
+            x.tensor =
+                b.apply("product",
+                        random.chance(0.5) ? "(a b m), (a m c) -> (a b c); 0*1" : "(a b !m), (a !m c) -> (a b c); 0*1",
+                        {left, right}, {.category = operator_class::matmul});
         }
         }
         values.push_back(x);
     }
-    x.tensor = b.apply("linear", x.is_stack ? "(b c k), (m k) -> (b c m); 0*1" : "(r k), (m k) -> (r m); 0*1", {x.tensor, weight()}, {.category = operator_class::matmul});
+    x.tensor = b.apply("linear", x.is_stack ? "(b c k), (m k) -> (b c m); 0*1" : "(r k), (m k) -> (r m); 0*1",
+                       {x.tensor, weight()}, {.category = operator_class::matmul});
     return b.finish(b.apply("sum", x.is_stack ? "(b c k) -> (); 0" : "(r k) -> (); 0", {x.tensor}));
 }
 
@@ -83,7 +101,8 @@ struct setting {
     integral_shares shares;
 
     explicit setting(random_source& random)
-        : made(program_of_views(random)), devices(devices_of_links(random)), shares(indexed, test::random_ratios(model.class_count(), random)) {}
+        : made(program_of_views(random)), devices(devices_of_links(random)),
+          shares(indexed, test::random_ratios(model.class_count(), random)) {}
     setting(setting const&) = delete;
     setting& operator=(setting const&) = delete;
     [[nodiscard]] std::string describe() const { return test::describe(made) + test::describe(devices); }
@@ -97,8 +116,10 @@ struct priced_space {
     priced_graph priced;
 
     template <class Shares>
-    priced_space(indexed_program const& p, instruction_filter allowed, cost_model const& model, Shares const& shares, training_options const& training)
-        : space(p, operator_kinds(p), training.interleaves() ? hidup_options{}.planning.cuts : 1), graph(explore(std::move(allowed), training.interleaves())), steps(steps_of(p, training)),
+    priced_space(indexed_program const& p, instruction_filter allowed, cost_model const& model, Shares const& shares,
+                 training_options const& training)
+        : space(p, operator_kinds(p), training.interleaves() ? hidup_options{}.planning.cuts : 1),
+          graph(explore(std::move(allowed), training.interleaves())), steps(steps_of(p, training)),
           priced(space, graph, steps, model, shares, training) {}
 
 private:
@@ -143,16 +164,20 @@ TEST_CASE("converting before views leaves a program of the least added cost, wha
             auto const& op = random.of(p.operators);
             auto const t = op.results[0];
             if (!p.tensors[t].factors.empty()) {
-                allowed = with_pins(p, {{t, form::shard(static_cast<factor_number>(random.below(p.tensors[t].factors.size())))}}, allowed);
+                allowed = with_pins(
+                    p, {{t, form::shard(static_cast<factor_number>(random.below(p.tensors[t].factors.size())))}},
+                    allowed);
                 ++pinned_count;
             }
         }
-        priced_space const all(p, allowed, s.model, s.shares, training), fewer(p, converting_before_views(p, allowed), s.model, s.shares, training);
+        priced_space const all(p, allowed, s.model, s.shares, training),
+            fewer(p, converting_before_views(p, allowed), s.model, s.shares, training);
         all_states += all.graph.node_count();
         states += fewer.graph.node_count();
         for (int n = 0; n < 5; ++n) {
             auto const weights = random_weights(random, s.model, training.interleaves());
-            CHECK(fewer.priced.relax(weights).bound() == doctest::Approx(all.priced.relax(weights).bound()).epsilon(1e-9));
+            CHECK(fewer.priced.relax(weights).bound() ==
+                  doctest::Approx(all.priced.relax(weights).bound()).epsilon(1e-9));
         }
     }
     MESSAGE(states << " of " << all_states << " states, " << pinned_count << " programs with a pin");
@@ -169,7 +194,8 @@ TEST_CASE("converting before views leaves a fastest program of micro-batches in 
         training_options const training{.micro_batches = 2};
         CAPTURE(seed);
         INFO(s.describe());
-        priced_space const all(p, fastest_programs(p), s.model, s.shares, training), fewer(p, converting_before_views(p, fastest_programs(p)), s.model, s.shares, training);
+        priced_space const all(p, fastest_programs(p), s.model, s.shares, training),
+            fewer(p, converting_before_views(p, fastest_programs(p)), s.model, s.shares, training);
         synthesis_options const options{.engine = search_engine::pareto_dp, .search = {.label_limit = 100'000}};
         auto const best = synthesise<duplex>(all.priced, options), found = synthesise<duplex>(fewer.priced, options);
         if (best.status != search::status::optimal || found.status != search::status::optimal) continue;

@@ -27,7 +27,9 @@ inline double amp_recurrence(search::partition_problem const& p) {
             for (std::size_t first = 0; first < end; ++first) tolerances.push_back(sums[end] - sums[first]);
     std::ranges::sort(tolerances);
     tolerances.erase(std::unique(tolerances.begin(), tolerances.end()), tolerances.end());
-    auto const index = [&](double x) { return static_cast<std::size_t>(std::ranges::lower_bound(tolerances, x) - tolerances.begin()); };
+    auto const index = [&](double x) {
+        return static_cast<std::size_t>(std::ranges::lower_bound(tolerances, x) - tolerances.begin());
+    };
 
     // last[end][t]: the first `end` items in the parts so far, with tolerance t.
     std::size_t const width = tolerances.size();

@@ -18,9 +18,11 @@ public:
     program build(int recipes) {
         auto const& table = all_recipes();
         auto const x = input(sizes(2 + random_.below(3)));
-        keep(random_.chance(0.5) ? same("mul", x, {T(trained_weight({dims(x).back()}))}) : product("linear", x, trained_weight({size(), dims(x).back()})));
+        keep(random_.chance(0.5) ? same("mul", x, {T(trained_weight({dims(x).back()}))})
+                                 : product("linear", x, trained_weight({size(), dims(x).back()})));
         for (int n = 0; n < recipes; ++n) {
-            auto const& [kind, recipe] = *std::next(table.begin(), static_cast<std::ptrdiff_t>(random_.below(table.size())));
+            auto const& [kind, recipe] =
+                *std::next(table.begin(), static_cast<std::ptrdiff_t>(random_.below(table.size())));
             (this->*recipe)(kind);
         }
         return builder_.finish(total_loss());
@@ -38,17 +40,27 @@ private:
             auto const add = [&](std::initializer_list<char const*> kinds, void (self::*recipe)(std::string const&)) {
                 for (auto const* kind : kinds) made[kind] = recipe;
             };
-            add({"neg", "clone", "to", "type_as", "float", "double", "half", "bfloat16", "contiguous", "relu", "tanh", "sigmoid", "exp", "sqrt", "log", "gelu", "silu", "dropout"}, &self::unary);
+            add({"neg", "clone", "to", "type_as", "float", "double", "half", "bfloat16", "contiguous", "relu", "tanh",
+                 "sigmoid", "exp", "sqrt", "log", "gelu", "silu", "dropout"},
+                &self::unary);
             add({"add", "sub", "mul", "multiply", "div", "truediv"}, &self::binary);
-            add({"rsqrt", "reciprocal", "expm1", "log1p", "log2", "log10", "exp2", "tan", "atan", "sinh", "cosh", "erfc", "sin", "cos", "erf", "square", "pow", "mish", "logsigmoid", "log_sigmoid", "softsign", "tanhshrink"}, &self::smooth_function);
-            add({"abs", "clamp", "clamp_min", "clamp_max", "floor_divide", "remainder", "relu6", "hardsigmoid", "hardswish", "selu", "leaky_relu", "elu", "celu", "softplus", "hardtanh", "softshrink", "hardshrink", "threshold", "sign", "floor", "ceil", "trunc", "round", "logical_not"}, &self::bent_function);
+            add({"rsqrt", "reciprocal", "expm1",      "log1p",       "log2",     "log10",     "exp2", "tan",
+                 "atan",  "sinh",       "cosh",       "erfc",        "sin",      "cos",       "erf",  "square",
+                 "pow",   "mish",       "logsigmoid", "log_sigmoid", "softsign", "tanhshrink"},
+                &self::smooth_function);
+            add({"abs",   "clamp",       "clamp_min", "clamp_max",  "floor_divide", "remainder",
+                 "relu6", "hardsigmoid", "hardswish", "selu",       "leaky_relu",   "elu",
+                 "celu",  "softplus",    "hardtanh",  "softshrink", "hardshrink",   "threshold",
+                 "sign",  "floor",       "ceil",      "trunc",      "round",        "logical_not"},
+                &self::bent_function);
             add({"dropout1d", "dropout2d", "dropout3d", "stochastic_depth"}, &self::drop);
             add({"eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or"}, &self::compare);
             add({"minimum", "maximum", "atan2", "logaddexp"}, &self::function_of_two);
             add({"where", "masked_fill"}, &self::choose);
             add({"addcmul", "addcdiv", "lerp"}, &self::function_of_three);
             add({"and_", "or_", "xor", "invert", "logical_xor"}, &self::combine_masks);
-            add({"detach", "full_like", "zeros_like", "ones_like", "rand_like", "randn_like", "bernoulli"}, &self::constant);
+            add({"detach", "full_like", "zeros_like", "ones_like", "rand_like", "randn_like", "bernoulli"},
+                &self::constant);
             add({"prelu"}, &self::prelu);
             add({"glu"}, &self::gate);
             add({"rsub"}, &self::subtract_from);
@@ -71,16 +83,23 @@ private:
             add({"layer_norm", "rms_norm"}, &self::layer_norm);
             add({"batch_norm"}, &self::batch_norm);
             add({"group_norm", "instance_norm"}, &self::sample_norm);
-            add({"sum", "mean", "amax", "amin", "max", "min", "prod", "logsumexp", "var", "std", "var_mean", "std_mean", "norm"}, &self::reduce);
+            add({"sum", "mean", "amax", "amin", "max", "min", "prod", "logsumexp", "var", "std", "var_mean", "std_mean",
+                 "norm"},
+                &self::reduce);
             add({"cumsum"}, &self::accumulate);
             add({"max_pool1d", "max_pool2d", "max_pool3d", "avg_pool1d", "avg_pool2d", "avg_pool3d"}, &self::pool);
-            add({"adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d"}, &self::adaptive_pool);
+            add({"adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d",
+                 "adaptive_max_pool2d", "adaptive_max_pool3d"},
+                &self::adaptive_pool);
             add({"interpolate"}, &self::interpolate);
-            add({"l1_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits", "kl_div"}, &self::element_loss);
+            add({"l1_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits",
+                 "kl_div"},
+                &self::element_loss);
             add({"nll_loss", "cross_entropy"}, &self::classification);
             add({"mse_loss"}, &self::squared_error);
             add({"transpose", "swapaxes", "swapdims", "permute", "t", "getattr"}, &self::permute);
-            add({"reshape", "view", "flatten", "unflatten", "squeeze", "unsqueeze", "view_as", "reshape_as"}, &self::reshape);
+            add({"reshape", "view", "flatten", "unflatten", "squeeze", "unsqueeze", "view_as", "reshape_as"},
+                &self::reshape);
             add({"expand", "expand_as"}, &self::expand);
             add({"cat", "concat"}, &self::concatenate);
             add({"split", "split_with_sizes", "tensor_split", "chunk"}, &self::divide);
@@ -122,8 +141,10 @@ private:
         if (kind == "float") return keep(call(kind, {T(x)}, dims(x), {}, element_type::float32));
         if (kind == "exp") return keep(same(kind, same("tanh", x)));
         if (kind == "sqrt" || kind == "log") return keep(same(kind, positive(x)));
-        if (kind == "gelu") return keep(same(kind, x, {}, {{"approximate", text(random_.chance(0.5) ? "tanh" : "none")}}));
-        if (kind == "dropout") return keep(not_plain(same(kind, x, {}, {{"p", real(0.4)}, {"training", flag(random_.chance(0.8))}})));
+        if (kind == "gelu")
+            return keep(same(kind, x, {}, {{"approximate", text(random_.chance(0.5) ? "tanh" : "none")}}));
+        if (kind == "dropout")
+            return keep(not_plain(same(kind, x, {}, {{"p", real(0.4)}, {"training", flag(random_.chance(0.8))}})));
         keep(same(kind, x));
     }
     /// Whole numbers of an input, counted in the loss by way of floating-point ones; or more precision.
@@ -182,7 +203,8 @@ private:
         auto const x = at_least_rank(2);
         extent const channels = dims(x)[1];
         keywords named;
-        if (kind == "group_norm") named["num_groups"] = number(random_.chance(0.3) ? channels : channels % 2 == 0 ? 2 : 1);
+        if (kind == "group_norm")
+            named["num_groups"] = number(random_.chance(0.3) ? channels : channels % 2 == 0 ? 2 : 1);
         keep(norm(kind, x, {channels}, named));
     }
     void batch_norm(std::string const& kind) {
@@ -191,12 +213,14 @@ private:
         bool const training = random_.chance(0.5);
         keywords named{{"training", flag(training)}};
         if (!training)
-            for (char const* moment : {"running_mean", "running_var"}) named[moment] = T(builder_.buffer(fresh_name(moment), channels));
+            for (char const* moment : {"running_mean", "running_var"})
+                named[moment] = T(builder_.buffer(fresh_name(moment), channels));
         keep(norm(kind, x, channels, named));
     }
     tensor_id norm(std::string const& kind, tensor_id x, shape const& parameters, keywords named) {
         for (char const* name : {"weight", "bias"})
-            if (random_.chance(0.6) && (kind != "rms_norm" || name != std::string("bias"))) named[name] = T(weight(parameters));
+            if (random_.chance(0.6) && (kind != "rms_norm" || name != std::string("bias")))
+                named[name] = T(weight(parameters));
         return not_plain(same(kind, x, {}, named));
     }
     void pool(std::string const& kind) {
@@ -237,7 +261,10 @@ private:
         shape y = dims(x);
         for (std::size_t d = 2; d < y.size(); ++d) y[d] = size();
         bool const smooth = random_.chance(0.6);
-        keywords named{{"mode", text(!smooth ? "nearest" : y.size() == 3 ? "linear" : random_.chance(0.5) ? "bicubic" : "bilinear")}};
+        keywords named{{"mode", text(!smooth               ? "nearest"
+                                     : y.size() == 3       ? "linear"
+                                     : random_.chance(0.5) ? "bicubic"
+                                                           : "bilinear")}};
         if (smooth) named["align_corners"] = flag(random_.chance(0.5));
         keep(not_plain(call(kind, {T(x), ints({y.begin() + 2, y.end()})}, y, named)));
     }
@@ -263,7 +290,8 @@ private:
     void squared_error(std::string const& kind) { keep(squared_error_of(kind, operand())); }
     tensor_id squared_error_of(std::string const& kind, tensor_id x) {
         auto const* const reduction = random_.of(std::vector<char const*>{"mean", "sum", "none"});
-        return call(kind, {T(x), T(weight(dims(x)))}, reduction == std::string("none") ? dims(x) : shape{}, {{"reduction", text(reduction)}});
+        return call(kind, {T(x), T(weight(dims(x)))}, reduction == std::string("none") ? dims(x) : shape{},
+                    {{"reduction", text(reduction)}});
     }
     /// The sum of a scalar of every value that no operator uses.
     tensor_id total_loss() {
@@ -271,7 +299,9 @@ private:
         for (std::size_t n = 0; n < values_.size(); ++n) {
             auto x = values_[n];
             if (used_.contains(x)) continue;
-            if (rank(x) > 0 && random_.chance(0.4)) x = random_.chance(0.3) ? squared_error_of("mse_loss", x) : class_loss(random_.chance(0.5) ? "nll_loss" : "cross_entropy", x);
+            if (rank(x) > 0 && random_.chance(0.4))
+                x = random_.chance(0.3) ? squared_error_of("mse_loss", x)
+                                        : class_loss(random_.chance(0.5) ? "nll_loss" : "cross_entropy", x);
             if (rank(x) > 0) { // weighed: what a normalisation makes would add up to nothing but rounding
                 x = call("mul", {T(x), T(input(dims(x)))}, dims(x));
                 x = call(random_.chance(0.5) ? "sum" : "mean", {T(x)}, {});
@@ -284,6 +314,8 @@ private:
 };
 
 /// A program of catalogue operators whose loss depends on a trained parameter.
-[[nodiscard]] inline program catalogue_program(random_source& random, int recipes) { return catalogue_growth(random).build(recipes); }
+[[nodiscard]] inline program catalogue_program(random_source& random, int recipes) {
+    return catalogue_growth(random).build(recipes);
+}
 
 } // namespace heddle::test

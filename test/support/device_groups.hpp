@@ -22,8 +22,8 @@ struct grouped_case {
     heddle::plan plan;
 };
 
-/// A random program of the catalogue and a random walk through its theory, on one to three groups of one to four devices, one of
-/// which has several.
+/// A random program of the catalogue and a random walk through its theory, on one to three groups of one to four
+/// devices, one of which has several.
 inline grouped_case random_grouped_case(std::uint64_t seed) {
     random_source random(seed);
     auto const recipes = static_cast<int>(1 + random.below(5));
@@ -40,7 +40,8 @@ inline grouped_case random_grouped_case(std::uint64_t seed) {
 inline cluster cluster_of(plan const& p, double inside_bandwidth = 50e9, double inside_latency = 1e-5) {
     cluster c;
     c.name = "groups";
-    c.types = {{"fast", bytes(1e12), bytes_per_second(8e8), seconds(5e-6), {}}, {"slow", bytes(1e12), bytes_per_second(4e8), seconds(1e-5), {}}};
+    c.types = {{"fast", bytes(1e12), bytes_per_second(8e8), seconds(5e-6), {}},
+               {"slow", bytes(1e12), bytes_per_second(4e8), seconds(1e-5), {}}};
     for (std::size_t e = 0; e < element_type_count; ++e) {
         c.types[0].rates[static_cast<element_type>(e)] = {flops_per_second(1e9)};
         c.types[1].rates[static_cast<element_type>(e)] = {flops_per_second(4e8)};

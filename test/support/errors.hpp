@@ -14,9 +14,7 @@ template <class Error = input_error, class Action>
 std::string error_of(Action&& action) {
     try {
         action();
-    } catch (Error const& e) {
-        return e.what();
-    }
+    } catch (Error const& e) { return e.what(); }
     return "nothing thrown";
 }
 

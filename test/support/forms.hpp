@@ -7,6 +7,7 @@
 
 namespace heddle::test {
 
-inline constexpr form R = form::replicated(), P = form::partial(), M = form::mirrored(), S0 = form::shard(0), S1 = form::shard(1);
+inline constexpr form R = form::replicated(), P = form::partial(), M = form::mirrored(), S0 = form::shard(0),
+                      S1 = form::shard(1);
 
 } // namespace heddle::test

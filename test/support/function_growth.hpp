@@ -14,7 +14,9 @@ public:
     using product_growth::product_growth;
 
 protected:
-    static bool among(std::string const& kind, std::initializer_list<char const*> kinds) { return std::ranges::find(kinds, kind) != kinds.end(); }
+    static bool among(std::string const& kind, std::initializer_list<char const*> kinds) {
+        return std::ranges::find(kinds, kind) != kinds.end();
+    }
 
     tensor_id positive(tensor_id x) { return call("add", {T(same("sigmoid", x)), real(0.5)}, dims(x)); }
     /// In (0, 1), and far enough from both.
@@ -26,7 +28,8 @@ protected:
         auto x = operand();
         if (among(kind, {"rsqrt", "reciprocal", "log1p", "log2", "log10", "pow"})) x = positive(x);
         if (among(kind, {"expm1", "exp2", "sinh", "cosh", "tan"})) x = same("tanh", x);
-        if (kind == "pow") return keep(same(kind, x, {random_.of(std::vector<literal>{number(2), real(0.5), real(-1)})}));
+        if (kind == "pow")
+            return keep(same(kind, x, {random_.of(std::vector<literal>{number(2), real(0.5), real(-1)})}));
         keep(same(kind, x));
     }
     /// What has a kink, or jumps.
@@ -40,11 +43,15 @@ protected:
         if (among(kind, {"softshrink", "hardshrink"}) && random_.chance(0.5)) named["lambd"] = real(0.1);
         if (kind == "threshold") named = {{"threshold", real(0.1)}, {"value", real(-0.4)}};
         if (kind == "clamp") named[random_.chance(0.5) ? "min" : "max"] = real(0.1);
-        keep(not_plain(kind.starts_with("clamp_") ? same(kind, x, {real(0.1)}) : among(kind, {"floor_divide", "remainder"}) ? same(kind, x, {real(-0.7)}) : same(kind, x, {}, named)));
+        keep(not_plain(kind.starts_with("clamp_")                   ? same(kind, x, {real(0.1)})
+                       : among(kind, {"floor_divide", "remainder"}) ? same(kind, x, {real(-0.7)})
+                                                                    : same(kind, x, {}, named)));
     }
     void drop(std::string const& kind) {
         if (kind == "stochastic_depth")
-            return keep(not_plain(same("torchvision.ops.stochastic_depth.stochastic_depth", at_least_rank(1), {real(0.4), text(random_.chance(0.7) ? "row" : "batch"), flag(random_.chance(0.8))})));
+            return keep(
+                not_plain(same("torchvision.ops.stochastic_depth.stochastic_depth", at_least_rank(1),
+                               {real(0.4), text(random_.chance(0.7) ? "row" : "batch"), flag(random_.chance(0.8))})));
         auto const x = of_rank(2 + static_cast<std::size_t>(kind[7] - '0'));
         keep(not_plain(same(kind, x, {}, {{"p", real(0.4)}, {"training", flag(random_.chance(0.8))}})));
     }
@@ -75,8 +82,10 @@ protected:
     }
     void choose(std::string const& kind) {
         auto const x = operand();
-        auto const mask = is_plain(x) && random_.chance(0.5) ? compared("gt", x) : input(dims(x), element_type::boolean);
-        if (kind == "masked_fill") return keep(not_plain(call(kind, {T(x), T(mask), random_.chance(0.5) ? number(0) : real(1.5)}, dims(x))));
+        auto const mask =
+            is_plain(x) && random_.chance(0.5) ? compared("gt", x) : input(dims(x), element_type::boolean);
+        if (kind == "masked_fill")
+            return keep(not_plain(call(kind, {T(x), T(mask), random_.chance(0.5) ? number(0) : real(1.5)}, dims(x))));
         auto const other = random_.chance(0.5) ? T(broadcasting(x)) : random_.chance(0.5) ? number(0) : real(-0.5);
         bool const swapped = random_.chance(0.5), method = !swapped && random_.chance(0.3);
         if (method) return keep(not_plain(call(kind, {T(x), T(mask), other}, dims(x))));
@@ -94,13 +103,16 @@ protected:
     void combine_bits(std::string const& kind) {
         auto const x = input(sizes(2), element_type::int64);
         std::vector<literal> numbers{T(x)};
-        if (kind != "invert") numbers.push_back(random_.chance(0.5) ? number(3) : T(input(dims(x), element_type::int64)));
+        if (kind != "invert")
+            numbers.push_back(random_.chance(0.5) ? number(3) : T(input(dims(x), element_type::int64)));
         auto const bits = call(kind, numbers, dims(x), {}, element_type::int64);
         keep(not_plain(call("float", {T(bits)}, dims(x), {}, element_type::float32)));
     }
     void constant(std::string const& kind) {
         auto const x = operand();
-        keep(not_trained(kind == "detach" ? same(kind, x) : not_plain(kind == "full_like" ? same(kind, x, {real(0.7)}) : same(kind, x))));
+        keep(not_trained(kind == "detach"
+                             ? same(kind, x)
+                             : not_plain(kind == "full_like" ? same(kind, x, {real(0.7)}) : same(kind, x))));
     }
     void prelu(std::string const& kind) {
         auto const x = operand_that([&](tensor_id t) { return rank(t) > 1 && is_plain(t); }, 2);
@@ -128,13 +140,19 @@ protected:
         y.erase(y.begin() + static_cast<std::ptrdiff_t>(d));
         bool const of_all = random_.chance(0.3);
         if (of_all) y.clear();
-        auto const found = call(kind, of_all ? std::vector<literal>{T(x)} : std::vector<literal>{T(x), axis(d, rank(x))}, y, {}, element_type::int64);
+        auto const found =
+            call(kind, of_all ? std::vector<literal>{T(x)} : std::vector<literal>{T(x), axis(d, rank(x))}, y, {},
+                 element_type::int64);
         keep(not_plain(call("float", {T(found)}, y, {}, element_type::float32)));
     }
     void function_of_three(std::string const& kind) {
         auto const x = operand();
-        if (kind == "lerp") return keep(call(kind, {T(x), T(broadcasting(x)), random_.chance(0.5) ? T(broadcasting(x)) : real(0.3)}, dims(x)));
-        if (kind == "addcdiv") return keep(call(kind, {T(x), T(broadcasting(x)), T(positive(broadcasting(x)))}, dims(x), {{"value", real(0.5)}}));
+        if (kind == "lerp")
+            return keep(
+                call(kind, {T(x), T(broadcasting(x)), random_.chance(0.5) ? T(broadcasting(x)) : real(0.3)}, dims(x)));
+        if (kind == "addcdiv")
+            return keep(
+                call(kind, {T(x), T(broadcasting(x)), T(positive(broadcasting(x)))}, dims(x), {{"value", real(0.5)}}));
         keep(call(kind, {T(x), T(broadcasting(x)), T(broadcasting(x))}, dims(x), {{"value", real(0.5)}}));
     }
 
@@ -160,17 +178,20 @@ protected:
         bool const sum = among(kind, {"sum", "mean", "logsumexp"});
         auto const good = [&](tensor_id t) { return rank(t) > 0 && is_plain(t); };
         auto const x = sum ? at_least_rank(1) : operand_that(good, 2);
-        if (among(kind, {"max", "min"})) return random_.chance(0.4) ? keep(not_plain(call(kind, {T(x)}, {}))) : extremes(kind, x);
+        if (among(kind, {"max", "min"}))
+            return random_.chance(0.4) ? keep(not_plain(call(kind, {T(x)}, {}))) : extremes(kind, x);
         bool const keep_dims = random_.chance(0.3), spread = among(kind, {"var", "std", "var_mean", "std_mean"});
         auto const r = some_reduced(x, keep_dims);
         keywords named{{"keepdim", flag(keep_dims)}};
         if (spread && (r.elements < 2 || random_.chance(0.5))) named["unbiased"] = flag(false);
-        if (kind.starts_with("std") && r.elements < 2) return keep(same("square", x)); // of one element there is no slope
+        if (kind.starts_with("std") && r.elements < 2)
+            return keep(same("square", x)); // of one element there is no slope
         if (kind.ends_with("_mean")) {
             for (auto y : call_multi(kind, {T(x), ints(r.axes)}, {r.result, r.result}, named)) keep(not_plain(y));
             return;
         }
-        auto const y = kind == "norm" ? call(kind, {T(x), number(2), ints(r.axes)}, r.result, named) : call(kind, {T(x), ints(r.axes)}, r.result, named);
+        auto const y = kind == "norm" ? call(kind, {T(x), number(2), ints(r.axes)}, r.result, named)
+                                      : call(kind, {T(x), ints(r.axes)}, r.result, named);
         keep(spread ? not_plain(y) : y);
     }
     /// Of one dimension, and what another tensor has at their places.
@@ -181,11 +202,13 @@ protected:
         kept[d] = 1;
         if (keep_dims) y = kept;
         else y.erase(y.begin() + static_cast<std::ptrdiff_t>(d));
-        auto const found = call_multi(kind, {T(x), axis(d, rank(x))}, {y, y}, {{"keepdim", flag(keep_dims)}}, {}, element_type::int64);
+        auto const found =
+            call_multi(kind, {T(x), axis(d, rank(x))}, {y, y}, {{"keepdim", flag(keep_dims)}}, {}, element_type::int64);
         bool const looks_up = random_.chance(0.5); // then the loss may depend on the places alone
         if (!looks_up || random_.chance(0.5)) keep(not_plain(found[0]));
         if (!looks_up) return;
-        auto const places = keep_dims ? found[1] : call("unsqueeze", {T(found[1]), axis(d, rank(x))}, kept, {}, element_type::int64);
+        auto const places =
+            keep_dims ? found[1] : call("unsqueeze", {T(found[1]), axis(d, rank(x))}, kept, {}, element_type::int64);
         keep(not_plain(call("gather", {T(weight(dims(x))), axis(d, rank(x)), T(places)}, kept)));
     }
     void accumulate(std::string const& kind) {
@@ -205,7 +228,8 @@ protected:
         if (kind == "kl_div") x = same("logsigmoid", x);
         auto wanted = target;
         if (kind == "kl_div" && random_.chance(0.3)) named["log_target"] = flag(true);
-        else if (among(kind, {"binary_cross_entropy", "kl_div"})) wanted = random_.chance(0.5) ? probability(target) : input(dims(x));
+        else if (among(kind, {"binary_cross_entropy", "kl_div"}))
+            wanted = random_.chance(0.5) ? probability(target) : input(dims(x));
         char const* reduction = random_.of(std::vector<char const*>{"mean", "sum", "none"});
         if (kind == "kl_div" && rank(x) > 0 && random_.chance(0.3)) reduction = "batchmean";
         named["reduction"] = text(reduction);

@@ -12,7 +12,8 @@
 namespace heddle::test {
 
 /// A plan of one micro-batch, as the plan of so many of them; stages begin where they must, and now and then elsewhere.
-[[nodiscard]] inline plan interleaved(plan p, indexed_program const& program, training_options const& training, random_source& random) {
+[[nodiscard]] inline plan interleaved(plan p, indexed_program const& program, training_options const& training,
+                                      random_source& random) {
     p.provenance.training = training;
     p.stages.clear();
     for (std::size_t n = 0; n < p.steps.size(); ++n) {
@@ -29,7 +30,8 @@ namespace heddle::test {
     auto const batch = batch_of_inputs(indexed);
     auto const [statistic, operation] = obstacles_to_micro_batches(indexed);
     if (batch.empty() || statistic || operation) return 0;
-    auto const size = indexed.tensors[batch.front().tensor].factors[static_cast<std::size_t>(batch.front().factor)].extent;
+    auto const size =
+        indexed.tensors[batch.front().tensor].factors[static_cast<std::size_t>(batch.front().factor)].extent;
     std::vector<int> fit;
     for (int k = 2; k <= 4; ++k)
         if (size % k == 0 && size > k) fit.push_back(k);

@@ -24,7 +24,8 @@ inline literal ints(std::vector<std::int64_t> const& values) {
     for (auto v : values) items.push_back(number(v));
     return {std::move(items)};
 }
-inline literal slice(std::optional<std::int64_t> start, std::optional<std::int64_t> stop, std::optional<std::int64_t> step = {}) {
+inline literal slice(std::optional<std::int64_t> start, std::optional<std::int64_t> stop,
+                     std::optional<std::int64_t> step = {}) {
     return {literal::slice{start, stop, step}};
 }
 inline literal whole() { return {literal::slice{}}; }

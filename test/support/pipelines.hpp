@@ -16,7 +16,8 @@
 namespace heddle::test {
 
 /// Layers of one operator each, cut into stages; devices in order, in groups of one size for each stage, or of one.
-[[nodiscard]] inline pipeline_plan pipeline_of(program const& p, std::vector<std::size_t> const& cuts, std::size_t copies, std::int64_t micro_batches, std::int64_t size = 0,
+[[nodiscard]] inline pipeline_plan pipeline_of(program const& p, std::vector<std::size_t> const& cuts,
+                                               std::size_t copies, std::int64_t micro_batches, std::int64_t size = 0,
                                                std::vector<std::size_t> const& degrees = {}) {
     pipeline_plan plan;
     plan.status = search::status::feasible;
@@ -36,8 +37,10 @@ namespace heddle::test {
     return plan;
 }
 
-/// A random plan of the theory on a group that stages can run, if one is found in so many attempts: shares are random, some of them empty.
-[[nodiscard]] inline std::optional<plan> random_group(indexed_program const& p, batch_split const& batch, std::size_t devices, random_source& random, int attempts) {
+/// A random plan of the theory on a group that stages can run, if one is found in so many attempts: shares are random,
+/// some of them empty.
+[[nodiscard]] inline std::optional<plan> random_group(indexed_program const& p, batch_split const& batch,
+                                                      std::size_t devices, random_source& random, int attempts) {
     for (int n = 0; n < attempts; ++n) {
         auto found = random_plan(p, devices, random);
         std::vector<instruction> program;
@@ -45,8 +48,7 @@ namespace heddle::test {
         try {
             check_for_stages(p, program, batch);
             return found;
-        } catch (input_error const&) {
-        }
+        } catch (input_error const&) {}
     }
     return std::nullopt;
 }

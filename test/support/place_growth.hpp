@@ -39,18 +39,21 @@ protected:
     void shift(std::string const& kind) {
         auto const x = at_least_rank(1);
         auto const d = any_axis(x);
-        if (kind == "roll") return keep(same(kind, x, {ints({random_.between(-3, 7)}), ints({static_cast<std::int64_t>(d)})}));
+        if (kind == "roll")
+            return keep(same(kind, x, {ints({random_.between(-3, 7)}), ints({static_cast<std::int64_t>(d)})}));
         keep(same(kind, x, {ints({static_cast<std::int64_t>(d)})}));
     }
     void pad(std::string const& kind) {
         auto const x = at_least_rank(1);
-        auto const* const mode = random_.of(std::vector<char const*>{"constant", "constant", "reflect", "replicate", "circular"});
+        auto const* const mode =
+            random_.of(std::vector<char const*>{"constant", "constant", "reflect", "replicate", "circular"});
         shape y = dims(x);
         std::vector<std::int64_t> sides;
         for (std::size_t n = 0, count = 1 + random_.below(y.size()); n < count; ++n) {
             auto& e = y[y.size() - 1 - n];
             int const most = static_cast<int>(std::min<extent>(e - (mode == std::string("reflect") ? 1 : 0), 2));
-            sides.insert(sides.end(), {random_.between(0, most), random_.between(mode == std::string("constant") && e > 1 ? -1 : 0, most)});
+            sides.insert(sides.end(), {random_.between(0, most),
+                                       random_.between(mode == std::string("constant") && e > 1 ? -1 : 0, most)});
             e += sides[2 * n] + sides[2 * n + 1];
         }
         keywords named{{"mode", text(mode)}};
@@ -62,7 +65,8 @@ protected:
         auto const d = any_axis(x);
         shape slice = dims(x);
         slice.erase(slice.begin() + static_cast<std::ptrdiff_t>(d));
-        auto const slices = call_multi(kind, {T(x), axis(d, rank(x))}, std::vector<shape>(static_cast<std::size_t>(dims(x)[d]), slice));
+        auto const slices =
+            call_multi(kind, {T(x), axis(d, rank(x))}, std::vector<shape>(static_cast<std::size_t>(dims(x)[d]), slice));
         constexpr std::size_t most = 3;
         for (std::size_t n = 0; n < std::min(most, slices.size()); ++n) keep(slices[n]);
     }
@@ -80,7 +84,8 @@ protected:
         auto const d = any_axis(x);
         extent const size = dims(x)[d], first = random_.between(0, static_cast<int>(size) - 1);
         shape y = dims(x);
-        std::vector<literal> arguments{T(x), axis(d, y.size()), number(first - (random_.chance(0.5) && kind != "narrow" ? size : 0))};
+        std::vector<literal> arguments{T(x), axis(d, y.size()),
+                                       number(first - (random_.chance(0.5) && kind != "narrow" ? size : 0))};
         if (kind == "select") {
             y.erase(y.begin() + static_cast<std::ptrdiff_t>(d));
         } else if (kind == "narrow") {
@@ -135,7 +140,10 @@ protected:
         shape from = dims(x);
         from[d] = size();
         auto const index = T(places(from));
-        keep(not_plain(call(kind, {T(x), axis(d, from.size()), index, random_.chance(0.7) ? T(weight(from)) : real(random_.chance(0.5) ? 0 : 1.5)}, dims(x))));
+        keep(not_plain(call(kind,
+                            {T(x), axis(d, from.size()), index,
+                             random_.chance(0.7) ? T(weight(from)) : real(random_.chance(0.5) ? 0 : 1.5)},
+                            dims(x))));
     }
     /// Of copies side by side, so that there is something to divide.
     void shuffle_pixels(std::string const& kind) {
@@ -154,7 +162,8 @@ protected:
     void diagonal(std::string const& kind) {
         auto const x = at_least_rank(2);
         auto const row = any_axis(x), column = (row + 1 + random_.below(rank(x) - 1)) % rank(x);
-        extent const rows = dims(x)[row], columns = dims(x)[column], offset = random_.between(1 - static_cast<int>(rows), static_cast<int>(columns) - 1);
+        extent const rows = dims(x)[row], columns = dims(x)[column],
+                     offset = random_.between(1 - static_cast<int>(rows), static_cast<int>(columns) - 1);
         shape y;
         for (std::size_t d = 0; d < rank(x); ++d)
             if (d != row && d != column) y.push_back(dims(x)[d]);
@@ -170,7 +179,8 @@ protected:
         shape y = dims(x);
         if (kind == "topk") y[d] = random_.between(1, static_cast<int>(y[d]));
         literal const by = flag(random_.chance(0.7));
-        std::vector<literal> const arguments = kind == "sort" ? std::vector{T(x), axis(d, y.size()), by} : std::vector{T(x), number(y[d]), axis(d, y.size()), by};
+        std::vector<literal> const arguments = kind == "sort" ? std::vector{T(x), axis(d, y.size()), by}
+                                                              : std::vector{T(x), number(y[d]), axis(d, y.size()), by};
         keywords named;
         if (kind == "sort" && random_.chance(0.5)) named["stable"] = flag(true);
         auto const found = call_multi(kind, arguments, {y, y}, named, {}, element_type::int64);
@@ -191,8 +201,11 @@ protected:
         auto const e = dims(x);
         extent const m = size();
         if (kind == "outer") return keep(not_plain(call(kind, {T(x), T(weight({m}))}, {e[0], m})));
-        if (kind == "addmv") return keep(not_plain(call(kind, {T(weight({m})), T(weight({m, e[0]})), T(x)}, {m}, {{"alpha", real(0.5)}})));
-        keep(not_plain(call(kind, {T(weight({m})), T(x), T(weight({e[0], e[2], m}))}, {e[1], m}, {{"beta", real(0.5)}})));
+        if (kind == "addmv")
+            return keep(
+                not_plain(call(kind, {T(weight({m})), T(weight({m, e[0]})), T(x)}, {m}, {{"alpha", real(0.5)}})));
+        keep(not_plain(
+            call(kind, {T(weight({m})), T(x), T(weight({e[0], e[2], m}))}, {e[1], m}, {{"beta", real(0.5)}})));
     }
     void one_hot(std::string const& kind) {
         shape y = sizes(1 + random_.below(2));
@@ -213,14 +226,18 @@ protected:
         arguments.push_back(T(weight({gates * hidden, dims(x)[1]})));
         arguments.push_back(T(weight({gates * hidden, hidden})));
         if (random_.chance(0.5)) arguments.insert(arguments.end(), 2, T(weight({gates * hidden})));
-        for (auto y : call_multi(kind, arguments, std::vector<shape>(kind == "lstm_cell" ? 2 : 1, state))) keep(not_plain(y));
+        for (auto y : call_multi(kind, arguments, std::vector<shape>(kind == "lstm_cell" ? 2 : 1, state)))
+            keep(not_plain(y));
     }
     /// One layer or two, in one direction or both.
     void recurrent_layers(std::string const& kind) {
         auto const x = of_rank(3, true);
         shape const e = dims(x);
         bool const is_batch_first = random_.chance(0.5), is_biased = random_.chance(0.5), both = random_.chance(0.5);
-        extent const gates = kind == "lstm" ? 4 : kind == "gru" ? 3 : 1, hidden = size(3), layers = random_.between(1, 2), directions = both ? 2 : 1;
+        extent const gates = kind == "lstm"  ? 4
+                             : kind == "gru" ? 3
+                                             : 1,
+                     hidden = size(3), layers = random_.between(1, 2), directions = both ? 2 : 1;
         shape const state{layers * directions, e[is_batch_first ? 0 : 1], hidden};
         std::vector<literal> arguments{T(x), T(weight(state))}, weights;
         if (kind == "lstm") arguments[1] = list({arguments[1], T(weight(state))});
@@ -229,7 +246,8 @@ protected:
             weights.push_back(T(weight({gates * hidden, hidden})));
             for (int bias = 0; is_biased && bias < 2; ++bias) weights.push_back(T(weight({gates * hidden})));
         }
-        arguments.insert(arguments.end(), {list(weights), flag(is_biased), number(layers), real(0), flag(true), flag(both), flag(is_batch_first)});
+        arguments.insert(arguments.end(), {list(weights), flag(is_biased), number(layers), real(0), flag(true),
+                                           flag(both), flag(is_batch_first)});
         std::vector<shape> results{{e[0], e[1], directions * hidden}, state};
         if (kind == "lstm") results.push_back(state);
         for (auto y : call_multi(kind, arguments, results)) keep(not_plain(y));

@@ -44,7 +44,8 @@ protected:
         shape other = dims(x), result = dims(x);
         other.back() = size();
         result.back() = size();
-        std::vector<literal> arguments{T(x), T(weight(other)), T(weight({result.back(), dims(x).back(), other.back()}))};
+        std::vector<literal> arguments{T(x), T(weight(other)),
+                                       T(weight({result.back(), dims(x).back(), other.back()}))};
         if (random_.chance(0.5)) arguments.push_back(T(weight({result.back()})));
         keep(not_plain(call(kind, arguments, result)));
     }
@@ -64,15 +65,28 @@ protected:
         keep(call(kind, {T(weight(added)), T(x), T(weight(other))}, result, named));
     }
     void einsum(std::string const& kind) {
-        struct choice { char const *equation; std::size_t rank; };
-        static constexpr std::array<choice, 12> choices{{{"ab,cb->abc", 2}, {"ab,ab->a", 2}, {"ab,c->b", 2}, {"ab->ba", 2}, {"abc->cb", 3}, {"abc,cd->abd", 3},
-                                                        {"abc,adc->abd", 3}, {"abc,c,b->a", 3}, {"ab,ab,b->", 2}, {"ab,bb->ab", 2},
-                                                        {"...a,ab->...b", 3}, {"b...,...", 2}}};
+        struct choice {
+            char const* equation;
+            std::size_t rank;
+        };
+        static constexpr std::array<choice, 12> choices{{{"ab,cb->abc", 2},
+                                                         {"ab,ab->a", 2},
+                                                         {"ab,c->b", 2},
+                                                         {"ab->ba", 2},
+                                                         {"abc->cb", 3},
+                                                         {"abc,cd->abd", 3},
+                                                         {"abc,adc->abd", 3},
+                                                         {"abc,c,b->a", 3},
+                                                         {"ab,ab,b->", 2},
+                                                         {"ab,bb->ab", 2},
+                                                         {"...a,ab->...b", 3},
+                                                         {"b...,...", 2}}};
         auto const& [equation, rank] = choices[random_.below(choices.size())];
         auto const x = of_rank(rank);
         auto const [letters, result] = heddle::detail::split_equation(equation);
         // An ellipsis stands for the dimensions that the first operand has left.
-        auto const written_out = [places = std::string("XYZ").substr(0, rank + 3 - letters[0].size())](std::string list) {
+        auto const written_out = [places =
+                                      std::string("XYZ").substr(0, rank + 3 - letters[0].size())](std::string list) {
             if (auto const dots = list.find("..."); dots != std::string::npos) list.replace(dots, 3, places);
             return list;
         };
@@ -87,7 +101,8 @@ protected:
         for (std::size_t k = 1; k < letters.size(); ++k) operands.push_back(T(weight(shape_of(letters[k]))));
         if (random_.chance(0.3)) { // operands with lists of numbers
             arguments.clear();
-            for (std::size_t k = 0; k < letters.size(); ++k) arguments.insert(arguments.end(), {operands[k], numbers_of(letters[k])});
+            for (std::size_t k = 0; k < letters.size(); ++k)
+                arguments.insert(arguments.end(), {operands[k], numbers_of(letters[k])});
             arguments.push_back(numbers_of(result));
         } else {
             arguments.insert(arguments.end(), operands.begin(), operands.end());
@@ -117,9 +132,13 @@ protected:
             padding.push_back(equal || w.back() == 1 ? 0 : random_.between(0, 1));
             dilation.push_back(2 * (w.back() - 1) < in ? random_.between(1, 2) : 1);
             stride.push_back(equal ? 1 : random_.between(1, 2));
-            y.push_back(equal ? in : (in + 2 * padding.back() - dilation.back() * (w.back() - 1) - 1) / stride.back() + 1);
+            y.push_back(equal ? in
+                              : (in + 2 * padding.back() - dilation.back() * (w.back() - 1) - 1) / stride.back() + 1);
         }
-        keywords named{{"stride", ints(stride)}, {"dilation", ints(dilation)}, {"groups", number(groups)}, {"padding", equal ? text("same") : ints(padding)}};
+        keywords named{{"stride", ints(stride)},
+                       {"dilation", ints(dilation)},
+                       {"groups", number(groups)},
+                       {"padding", equal ? text("same") : ints(padding)}};
         if (random_.chance(0.5)) named["bias"] = T(weight({w[0]}));
         keep(call(kind, {T(x), T(weight(w))}, y, named));
     }
@@ -140,21 +159,31 @@ protected:
             padding.push_back(reach > 2 ? random_.between(0, 1) : 0);
             y.push_back(reach - 2 * padding.back());
         }
-        keywords named{{"stride", ints(stride)}, {"dilation", ints(dilation)}, {"groups", number(groups)}, {"padding", ints(padding)}};
+        keywords named{{"stride", ints(stride)},
+                       {"dilation", ints(dilation)},
+                       {"groups", number(groups)},
+                       {"padding", ints(padding)}};
         if (random_.chance(0.5)) named["bias"] = T(weight({y[first - 1]}));
         keep(call(kind, {T(x), T(weight(w))}, y, named));
     }
     void multi_head(std::string const& kind) {
         auto const x = of_rank(3); // sequence, batch, features
-        extent const s = dims(x)[0], b = dims(x)[1], e = dims(x)[2], heads = random_.between(1, 4), width = heads * random_.between(1, 2), out = size();
+        extent const s = dims(x)[0], b = dims(x)[1], e = dims(x)[2], heads = random_.between(1, 4),
+                     width = heads * random_.between(1, 2), out = size();
         bool const self_attention = random_.chance(0.5);
         extent const t = self_attention ? s : size();
         auto const key = self_attention ? x : weight({t, b, e});
-        keywords named{{"query", T(x)}, {"key", T(key)}, {"value", T(random_.chance(0.5) ? key : weight({t, b, e}))}, {"num_heads", number(heads)},
-                       {"in_proj_weight", T(weight({3 * width, e}))}, {"out_proj_weight", T(weight({out, width}))}, {"dropout_p", real(random_.chance(0.3) ? 0.3 : 0)}};
+        keywords named{{"query", T(x)},
+                       {"key", T(key)},
+                       {"value", T(random_.chance(0.5) ? key : weight({t, b, e}))},
+                       {"num_heads", number(heads)},
+                       {"in_proj_weight", T(weight({3 * width, e}))},
+                       {"out_proj_weight", T(weight({out, width}))},
+                       {"dropout_p", real(random_.chance(0.3) ? 0.3 : 0)}};
         if (random_.chance(0.5)) named["in_proj_bias"] = T(weight({3 * width}));
         if (random_.chance(0.5)) named["out_proj_bias"] = T(weight({out}));
-        if (random_.chance(0.3)) named["key_padding_mask"] = T(random_.chance(0.5) ? input({b, t}, element_type::boolean) : input({b, t}));
+        if (random_.chance(0.3))
+            named["key_padding_mask"] = T(random_.chance(0.5) ? input({b, t}, element_type::boolean) : input({b, t}));
         if (random_.chance(0.3)) {
             shape const mask = random_.chance(0.5) ? shape{s, t} : shape{b * heads, s, t};
             named["attn_mask"] = T(random_.chance(0.5) ? input(mask, element_type::boolean) : weight(mask));
@@ -183,15 +212,18 @@ protected:
             if (random_.chance(0.5)) mask.insert(mask.begin(), random_.chance(0.5) ? dims(q)[n - 3] : 1);
             named["attn_mask"] = T(random_.chance(0.5) ? input(mask, element_type::boolean) : weight(mask));
         }
-        keep(not_plain(call(kind, {T(q), T(k == dims(q) && random_.chance(0.5) ? q : weight(k)), T(weight(v))}, y, named)));
+        keep(not_plain(
+            call(kind, {T(q), T(k == dims(q) && random_.chance(0.5) ? q : weight(k)), T(weight(v))}, y, named)));
     }
     void gating(std::string const& kind) {
         auto const x = of_rank(3, true);
-        extent const b = dims(x)[0], s = dims(x)[1], e = dims(x)[2], experts = random_.between(1, 4), slots = random_.between(1, 3), h = size(4);
+        extent const b = dims(x)[0], s = dims(x)[1], e = dims(x)[2], experts = random_.between(1, 4),
+                     slots = random_.between(1, 3), h = size(4);
         shape const mask{b, s, experts, slots};
         auto const masks = call_multi("heddle." + kind, {T(x), T(weight({e, experts}))}, {mask, mask});
         auto const sent = call("einsum", {text("bsd,bsec->becd"), T(x), T(masks[0])}, {b, experts, slots, e});
-        auto const done = call("einsum", {text("becd,edh->bech"), T(sent), T(weight({experts, e, h}))}, {b, experts, slots, h});
+        auto const done =
+            call("einsum", {text("becd,edh->bech"), T(sent), T(weight({experts, e, h}))}, {b, experts, slots, h});
         keep(not_plain(call("einsum", {text("bech,bsec->bsh"), T(done), T(masks[1])}, {b, s, h})));
     }
     void embedding(std::string const& kind) {
@@ -210,7 +242,8 @@ protected:
         keywords named{{"mode", text(is_weighted || random_.chance(0.5) ? "sum" : "mean")}};
         if (is_weighted) named["per_sample_weights"] = T(weight(lines));
         if (random_.chance(0.3)) named["padding_idx"] = number(-1);
-        keep(not_plain(call(kind, {T(input(lines, element_type::int64)), T(table)}, {lines[0], dims(table)[1]}, named)));
+        keep(
+            not_plain(call(kind, {T(input(lines, element_type::int64)), T(table)}, {lines[0], dims(table)[1]}, named)));
     }
 };
 

@@ -57,7 +57,8 @@ protected:
             for (auto t : weights_)
                 if (dims(t) == extents) return t;
         bool const constant = random_.chance(0.1), trained = random_.chance(0.8);
-        auto const t = constant ? builder_.buffer(fresh_name("buffer"), extents) : builder_.parameter(fresh_name("weight"), extents, element_type::float32, trained);
+        auto const t = constant ? builder_.buffer(fresh_name("buffer"), extents)
+                                : builder_.parameter(fresh_name("weight"), extents, element_type::float32, trained);
         if (!constant && trained) trained_.insert(t);
         plain_.insert(t);
         weights_.push_back(t);
@@ -74,8 +75,10 @@ protected:
     // ---- calls
 
     /// Results are of one type, but for the last one where it is said.
-    std::vector<tensor_id> call_multi(std::string const& target, std::vector<literal> arguments, std::vector<shape> const& results, keywords named = {},
-                                      std::optional<element_type> type = {}, std::optional<element_type> last_type = {}) {
+    std::vector<tensor_id> call_multi(std::string const& target, std::vector<literal> arguments,
+                                      std::vector<shape> const& results, keywords named = {},
+                                      std::optional<element_type> type = {},
+                                      std::optional<element_type> last_type = {}) {
         traced_call call{fresh_name((target + "_").c_str()), target, std::move(arguments), std::move(named), {}, {}};
         auto const collect = [&](auto& self, literal const& l) -> void {
             if (auto const* t = l.as<literal::tensor>()) call.operands.push_back(t->id);
@@ -94,21 +97,25 @@ protected:
         for (auto const& s : results) call.results.push_back({s, type.value_or(element_type::float32)});
         if (last_type) call.results.back().type = *last_type;
         auto const added = add_call(builder_, call);
-        if (!added.is_known) throw error("the catalogue does not know " + target + " with the arguments of " + call.name);
+        if (!added.is_known)
+            throw error("the catalogue does not know " + target + " with the arguments of " + call.name);
         for (auto t : added.results) {
             if (trained && is_floating(builder_.tensor(t).type)) trained_.insert(t);
             if (plain) plain_.insert(t);
         }
         return added.results;
     }
-    tensor_id call(std::string const& target, std::vector<literal> arguments, shape const& result, keywords named = {}, std::optional<element_type> type = {}) {
+    tensor_id call(std::string const& target, std::vector<literal> arguments, shape const& result, keywords named = {},
+                   std::optional<element_type> type = {}) {
         return call_multi(target, std::move(arguments), {result}, std::move(named), type).front();
     }
     tensor_id same(std::string const& target, tensor_id x, std::vector<literal> more = {}, keywords named = {}) {
         more.insert(more.begin(), T(x));
         return call(target, std::move(more), dims(x), std::move(named));
     }
-    tensor_id reshaped(tensor_id x, shape const& to, std::string const& target = "reshape") { return call(target, {T(x)}, to); }
+    tensor_id reshaped(tensor_id x, shape const& to, std::string const& target = "reshape") {
+        return call(target, {T(x)}, to);
+    }
     tensor_id not_trained(tensor_id t) {
         trained_.erase(t);
         return t;

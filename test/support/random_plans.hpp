@@ -17,24 +17,29 @@ namespace heddle::test {
 
 /// A plan of instructions: the records that follow from them, and no times. `counts(cut)` gives each device's atoms.
 template <class Counts>
-[[nodiscard]] plan plan_of(indexed_program const& program, std::vector<instruction> const& instructions, ratio_table ratios, Counts counts) {
+[[nodiscard]] plan plan_of(indexed_program const& program, std::vector<instruction> const& instructions,
+                           ratio_table ratios, Counts counts) {
     plan p = blank_plan(program);
     p.devices.resize(ratios[0].size(), {"device", bytes(1e12)});
-    // A parameter takes no further memory in the form it is stored in; whole copies are stored as one. What is resharded is gathered again.
+    // A parameter takes no further memory in the form it is stored in; whole copies are stored as one. What is
+    // resharded is gathered again.
     std::map<tensor_id, form> stored;
     std::set<std::pair<tensor_id, form>> resharded;
     for (auto const& i : instructions)
-        if (i.what == instruction::kind::read && program.tensors[i.tensor].is_parameter()) stored.emplace(i.tensor, i.to);
+        if (i.what == instruction::kind::read && program.tensors[i.tensor].is_parameter())
+            stored.emplace(i.tensor, i.to);
     for (auto const& i : instructions)
         if (i.what == instruction::kind::reshard) resharded.insert({i.tensor, i.from});
     std::set<std::pair<tensor_id, form>> saved;
     for (auto const& i : instructions) {
         // Of a loop that is not there, as a mutant may ask for, nothing can be said.
-        bool const has_step = i.what != instruction::kind::compute || i.loop < static_cast<int>(program.operators[i.op].loops.size());
+        bool const has_step =
+            i.what != instruction::kind::compute || i.loop < static_cast<int>(program.operators[i.op].loops.size());
         auto& s = p.steps.emplace_back(plan_step{i, has_step ? make_step(program, i, {}) : step{}, {}});
         for_each_saved(program, i, [&](tensor_id t, form f) {
             auto const home = stored.find(t);
-            bool const is_home = home != stored.end() && (home->second == f || (home->second.is_whole() && f.is_whole()));
+            bool const is_home =
+                home != stored.end() && (home->second == f || (home->second.is_whole() && f.is_whole()));
             if (!is_home && !resharded.contains({t, f}) && saved.insert({t, f}).second) s.saved.emplace_back(t, f);
         });
     }
@@ -47,7 +52,8 @@ template <class Counts>
 /// Walks operator by operator: a random way to compute each, a random way to bring its operands.
 class theory_walk {
 public:
-    theory_walk(indexed_program const& program, random_source& random) : program_(program), random_(random), held_(program.tensors.size()) {}
+    theory_walk(indexed_program const& program, random_source& random)
+        : program_(program), random_(random), held_(program.tensors.size()) {}
 
     std::vector<instruction> instructions() {
         for (operator_id o = 0; o < program_.operators.size(); ++o) {
@@ -62,7 +68,8 @@ public:
         }
         auto const& forms = held_[program_.loss];
         auto const ends = [&](form f) { return std::ranges::find(forms, f) != forms.end(); };
-        if (!ends(form::partial()) && !ends(form::mirrored())) bring(program_.loss, random_.chance(0.5) ? form::partial() : form::mirrored());
+        if (!ends(form::partial()) && !ends(form::mirrored()))
+            bring(program_.loss, random_.chance(0.5) ? form::partial() : form::mirrored());
         return std::move(result_);
     }
 
@@ -73,7 +80,12 @@ private:
         for (auto& i : computations(program_, o)) {
             bool const partial = std::ranges::find(i.operands, form::partial()) != i.operands.end();
             bool const mirrored = std::ranges::find(i.results, form::mirrored()) != i.results.end();
-            ways[i.loop >= 0 && !partial ? 0 : i.loop >= 0 ? 1 : partial ? 2 : mirrored ? 3 : 4].push_back(std::move(i));
+            ways[i.loop >= 0 && !partial ? 0
+                 : i.loop >= 0           ? 1
+                 : partial               ? 2
+                 : mirrored              ? 3
+                                         : 4]
+                .push_back(std::move(i));
         }
         if (ways.contains(1) && random_.chance(0.4)) return random_.of(ways[1]);
         if (ways.contains(0) && random_.chance(0.4)) return random_.of(ways[0]);
@@ -82,7 +94,9 @@ private:
     void emit(instruction i) { result_.push_back(std::move(i)); }
     [[nodiscard]] bool holds(tensor_id t, form f) const { return std::ranges::find(held_[t], f) != held_[t].end(); }
 
-    factor_number random_factor(indexed_tensor const& tensor) { return static_cast<factor_number>(random_.below(tensor.factors.size())); }
+    factor_number random_factor(indexed_tensor const& tensor) {
+        return static_cast<factor_number>(random_.below(tensor.factors.size()));
+    }
 
     void read(tensor_id t, form f) {
         emit(instruction::read(t, f));
@@ -95,7 +109,9 @@ private:
     /// Gathers a parameter for its one operator, now and then.
     bool unshard(tensor_id t, form f, instruction const& computation) {
         auto const& tensor = program_.tensors[t];
-        if (!tensor.is_parameter() || tensor.factors.empty() || !f.is_whole() || !is_used_once(program_, t) || !held_[t].empty()) return false;
+        if (!tensor.is_parameter() || tensor.factors.empty() || !f.is_whole() || !is_used_once(program_, t) ||
+            !held_[t].empty())
+            return false;
         if ((gathers_factors(computation) && f == form::mirrored()) || random_.chance(0.5)) return false;
         form const shard = form::shard(random_factor(tensor));
         read(t, shard);
@@ -115,7 +131,8 @@ private:
             bool const direct = std::ranges::find(readable, f) != readable.end() && random_.chance(0.6);
             form const first = direct ? f : random_.of(readable);
             if (!holds(t, first)) {
-                bool const cuts_state = first.is_whole() && tensor.is_parameter() && tensor.has_cotangent && !tensor.factors.empty() && random_.chance(0.4);
+                bool const cuts_state = first.is_whole() && tensor.is_parameter() && tensor.has_cotangent &&
+                                        !tensor.factors.empty() && random_.chance(0.4);
                 if (cuts_state) emit(instruction::read(t, form::shard(random_factor(tensor)), first));
                 else emit(instruction::read(t, first));
                 held_[t].push_back(first);
@@ -125,10 +142,13 @@ private:
         form const from = random_.of(held_[t]);
         std::vector<form> between;
         for (std::uint16_t code = 0; code < 3 + tensor.factors.size(); ++code)
-            if (form const h = form::from_code(code); is_possible(h, tensor) && !holds(t, h) && h != f && find_conversion(from, h) && find_conversion(h, f)) between.push_back(h);
+            if (form const h = form::from_code(code);
+                is_possible(h, tensor) && !holds(t, h) && h != f && find_conversion(from, h) && find_conversion(h, f))
+                between.push_back(h);
         bool const straight = find_conversion(from, f).has_value();
         // From a shard nothing leads straight to partial; where whole copies are held already, they lead there.
-        if (!straight && between.empty()) return convert(t, holds(t, form::replicated()) ? form::replicated() : form::mirrored(), f);
+        if (!straight && between.empty())
+            return convert(t, holds(t, form::replicated()) ? form::replicated() : form::mirrored(), f);
         if (straight && (between.empty() || random_.chance(0.8))) return convert(t, from, f);
         form const h = random_.of(between);
         convert(t, from, h);
@@ -144,7 +164,8 @@ private:
 [[nodiscard]] inline std::vector<double> random_ratios(std::size_t ranks, random_source& random) {
     std::vector<double> ratios;
     double sum = 0;
-    for (std::size_t r = 0; r < ranks; ++r) sum += ratios.emplace_back(random.chance(0.2) ? 0.0 : random.between(0.05, 1.0));
+    for (std::size_t r = 0; r < ranks; ++r)
+        sum += ratios.emplace_back(random.chance(0.2) ? 0.0 : random.between(0.05, 1.0));
     if (sum == 0) sum = ratios[0] = 1;
     for (auto& x : ratios) x /= sum;
     return ratios;
@@ -157,19 +178,23 @@ private:
     int const count = random.between(2, 3);
     bool const in_a_row = random.chance(0.5);
     for (std::size_t o = 0; o < segments.size(); ++o)
-        segments[o] = static_cast<segment_number>(in_a_row ? o * static_cast<std::size_t>(count) / segments.size() : random.below(static_cast<std::size_t>(count)));
+        segments[o] = static_cast<segment_number>(in_a_row ? o * static_cast<std::size_t>(count) / segments.size()
+                                                           : random.below(static_cast<std::size_t>(count)));
     return segments;
 }
 
-/// A plan at random ratios, some zero; its cuts are apportioned, or divided at random, and its shards move in random ways.
+/// A plan at random ratios, some zero; its cuts are apportioned, or divided at random, and its shards move in random
+/// ways.
 [[nodiscard]] inline plan random_plan(indexed_program const& program, std::size_t ranks, random_source& random) {
     ratio_table ratios;
-    for (std::size_t s = 0; s < segment_count(program); ++s) ratios.push_back(s > 0 && random.chance(0.2) ? ratios[0] : random_ratios(ranks, random));
+    for (std::size_t s = 0; s < segment_count(program); ++s)
+        ratios.push_back(s > 0 && random.chance(0.2) ? ratios[0] : random_ratios(ranks, random));
     auto const instructions = theory_walk(program, random).instructions();
     bool const apportioned = random.chance(0.6);
     ratio_table carry(ratios.size(), std::vector<double>(ranks));
     auto p = plan_of(program, instructions, ratios, [&](atom_class const& cut) {
-        return apportion(cut.atoms, apportioned ? ratios[cut.segment] : random_ratios(ranks, random), apportioned ? &carry[cut.segment] : nullptr);
+        return apportion(cut.atoms, apportioned ? ratios[cut.segment] : random_ratios(ranks, random),
+                         apportioned ? &carry[cut.segment] : nullptr);
     });
     for (auto& s : p.steps)
         for_each_transfer(s.step, [&](transfer& t) {

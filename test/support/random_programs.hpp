@@ -28,7 +28,9 @@ public:
     explicit random_source(std::uint64_t seed) : engine_(seed * 0x9e3779b97f4a7c15u + 1) {}
 
     /// A whole number of [low, high].
-    int between(int low, int high) { return low + static_cast<int>(engine_() % static_cast<std::uint64_t>(high - low + 1)); }
+    int between(int low, int high) {
+        return low + static_cast<int>(engine_() % static_cast<std::uint64_t>(high - low + 1));
+    }
     std::size_t below(std::size_t size) { return static_cast<std::size_t>(engine_() % size); }
     bool chance(double probability) { return unit() < probability; }
     /// A number of [0, 1).
@@ -36,7 +38,9 @@ public:
     double between(double low, double high) { return low + (high - low) * unit(); }
     double log_between(double low, double high) { return low * std::pow(high / low, unit()); }
     template <class T>
-    T const& of(std::vector<T> const& list) { return list[below(list.size())]; }
+    T const& of(std::vector<T> const& list) {
+        return list[below(list.size())];
+    }
 
 private:
     std::mt19937_64 engine_;
@@ -67,14 +71,17 @@ private:
     tensor_info const& info(tensor_id t) { return builder_.tensor(t); }
     std::string fresh(char const* stem) { return stem + std::to_string(++names_); }
 
-    tensor_id apply(char const* kind, std::string const& rule, std::vector<tensor_id> operands, operator_options options = {}) {
+    tensor_id apply(char const* kind, std::string const& rule, std::vector<tensor_id> operands,
+                    operator_options options = {}) {
         last_ = builder_.apply(kind, rule, std::move(operands), std::move(options));
         ++operators_;
         return last_;
     }
     /// An operator whose result later ones may use.
-    void add(char const* kind, std::string const& rule, std::vector<tensor_id> operands, operator_options options = {}) {
-        bool const trained = std::ranges::any_of(operands, [&](tensor_id t) { return info(t).trainable || trained_.contains(t); });
+    void add(char const* kind, std::string const& rule, std::vector<tensor_id> operands,
+             operator_options options = {}) {
+        bool const trained =
+            std::ranges::any_of(operands, [&](tensor_id t) { return info(t).trainable || trained_.contains(t); });
         values_.push_back(apply(kind, rule, std::move(operands), std::move(options)));
         if (trained) trained_.insert(last_);
     }
@@ -85,7 +92,8 @@ private:
             for (auto t : weights_)
                 if (info(t).shape == dims) return t;
         if (!trained && random_.chance(0.12)) return builder_.buffer(fresh("buffer"), dims);
-        weights_.push_back(builder_.parameter(fresh("weight"), dims, element_type::float32, trained || !random_.chance(0.2)));
+        weights_.push_back(
+            builder_.parameter(fresh("weight"), dims, element_type::float32, trained || !random_.chance(0.2)));
         return weights_.back();
     }
     /// A value to go on from: mostly the newest, so that little is left unused.
@@ -100,14 +108,17 @@ private:
     void start() {
         if (random_.chance(0.2)) {
             bool const pair = random_.chance(0.5);
-            auto const ids = builder_.input(fresh("ids"), pair ? shape{size(), size()} : shape{size()}, element_type::int64);
+            auto const ids =
+                builder_.input(fresh("ids"), pair ? shape{size(), size()} : shape{size()}, element_type::int64);
             auto const table = weight({size(), size()}, true);
             operator_options options;
             options.saved_operands = {0};
             options.sparse_operands = {1};
-            return add("embedding", pair ? "(a b), (v e) -> (a b e); 1" : "(a), (v e) -> (a e); 1", {ids, table}, std::move(options));
+            return add("embedding", pair ? "(a b), (v e) -> (a b e); 1" : "(a), (v e) -> (a e); 1", {ids, table},
+                       std::move(options));
         }
-        auto const x = builder_.input(fresh("x"), random_.chance(0.3) ? shape{size(), size(), size()} : shape{size(), size()});
+        auto const x =
+            builder_.input(fresh("x"), random_.chance(0.3) ? shape{size(), size(), size()} : shape{size(), size()});
         values_.push_back(x);
         linear(x, true);
     }
@@ -122,7 +133,9 @@ private:
         if (bias) operands.push_back(weight({n}));
         operator_options options;
         options.category = operator_class::matmul;
-        add("linear", "(" + rows + " k), (n k)" + (bias ? ", (n)" : "") + " -> (" + rows + " n); 0*1" + (bias ? " + 2" : ""), operands, std::move(options));
+        add("linear",
+            "(" + rows + " k), (n k)" + (bias ? ", (n)" : "") + " -> (" + rows + " n); 0*1" + (bias ? " + 2" : ""),
+            operands, std::move(options));
     }
 
     void unary(tensor_id x) {
@@ -133,7 +146,9 @@ private:
         if (choice < 0.6) {
             options.saved_results = {0};
             std::string const others = all.substr(0, all.size() - 1), last = all.substr(all.size() - 1);
-            if (choice < 0.15) return add("log_softmax", "(" + others + "~~" + last + ") -> (" + others + "~" + last + ")", {x}, std::move(options));
+            if (choice < 0.15)
+                return add("log_softmax", "(" + others + "~~" + last + ") -> (" + others + "~" + last + ")", {x},
+                           std::move(options));
             return add("relu", "(" + all + ") -> (" + all + ")", {x}, std::move(options));
         }
         options.extra_saved = bytes(static_cast<double>(info(x).elements()));
@@ -149,7 +164,8 @@ private:
         bool const sum = random_.chance(0.5);
         operator_options options;
         options.category = operator_class::elementwise;
-        add(sum ? "add" : "mul", "(" + all + "), (" + all + ") -> (" + all + ")" + (sum ? "; 0 + 1" : "; 0*1"), {x, y}, std::move(options));
+        add(sum ? "add" : "mul", "(" + all + "), (" + all + ") -> (" + all + ")" + (sum ? "; 0 + 1" : "; 0*1"), {x, y},
+            std::move(options));
     }
 
     void product(tensor_id x) {
@@ -168,7 +184,9 @@ private:
         auto const dims = info(x).shape;
         operator_options options;
         options.is_view = true;
-        if (dims.size() == 3) return add("reshape", random_.chance(0.5) ? "(a b c) -> ((a b) c); 0" : "(a b c) -> (a (b c)); 0", {x}, std::move(options));
+        if (dims.size() == 3)
+            return add("reshape", random_.chance(0.5) ? "(a b c) -> ((a b) c); 0" : "(a b c) -> (a (b c)); 0", {x},
+                       std::move(options));
         if (dims.size() != 2) return unary(x);
         for (extent outer : {2, 3}) {
             if (dims[1] % outer != 0 || dims[1] == outer) continue;
@@ -189,7 +207,9 @@ private:
         std::vector<tensor_id> operands{x, weight({dims.back()})};
         bool const bias = random_.chance(0.5);
         if (bias) operands.push_back(weight({dims.back()}));
-        add("layer_norm", "(" + rows + " !e), (!e)" + (bias ? ", (!e)" : "") + " -> (" + rows + " !e); 1" + (bias ? " + 2" : ""), operands, std::move(options));
+        add("layer_norm",
+            "(" + rows + " !e), (!e)" + (bias ? ", (!e)" : "") + " -> (" + rows + " !e); 1" + (bias ? " + 2" : ""),
+            operands, std::move(options));
     }
 
     void grow() {
@@ -287,7 +307,8 @@ struct cluster_limits {
         c.machines.push_back(group);
     }
     auto const link = [&] {
-        return network_link{bytes_per_second(random.log_between(1e3, 1e5)), seconds(limits.fixed_costs && random.chance(0.5) ? random.log_between(1e-4, 1e-2) : 0)};
+        return network_link{bytes_per_second(random.log_between(1e3, 1e5)),
+                            seconds(limits.fixed_costs && random.chance(0.5) ? random.log_between(1e-4, 1e-2) : 0)};
     };
     c.intra = link();
     c.inter = link();
@@ -295,7 +316,8 @@ struct cluster_limits {
         if (!random.chance(0.15)) continue;
         auto& pieces = c.measured[static_cast<collective>(k)].pieces;
         for (int n = random.between(1, 2); n-- > 0;)
-            pieces.push_back({seconds(limits.fixed_costs ? random.log_between(1e-4, 1e-1) : 0), seconds_per_byte(random.log_between(1e-5, 1e-3))});
+            pieces.push_back({seconds(limits.fixed_costs ? random.log_between(1e-4, 1e-1) : 0),
+                              seconds_per_byte(random.log_between(1e-5, 1e-3))});
     }
     validate(c);
     return c;
@@ -307,7 +329,8 @@ struct cluster_limits {
 inline void add_efficiencies(random_source& random, cluster& c) {
     for (auto& type : c.types)
         for (auto kind : {operator_class::matmul, operator_class::elementwise})
-            type.rates[element_type::float32].by_class[kind].efficiency = saturation{flops(random.log_between(1, 1e4)), random.chance(0.5) ? 0.0 : random.log_between(0.01, 0.9)};
+            type.rates[element_type::float32].by_class[kind].efficiency =
+                saturation{flops(random.log_between(1, 1e4)), random.chance(0.5) ? 0.0 : random.log_between(0.01, 0.9)};
     validate(c);
 }
 
@@ -340,8 +363,9 @@ inline void add_efficiencies(random_source& random, cluster& c) {
     for (auto const& m : c.machines) {
         auto const& t = c.types[m.type];
         auto const& table = t.rates.at(element_type::float32);
-        out << "  " << m.count << " x " << m.devices << ' ' << t.name << ": memory " << t.memory.value << ", bandwidth " << t.bandwidth.value << ", overhead "
-            << t.overhead.value << ", rate " << table.fallback.value << ", matmul " << table.at(operator_class::matmul).value << '\n';
+        out << "  " << m.count << " x " << m.devices << ' ' << t.name << ": memory " << t.memory.value << ", bandwidth "
+            << t.bandwidth.value << ", overhead " << t.overhead.value << ", rate " << table.fallback.value
+            << ", matmul " << table.at(operator_class::matmul).value << '\n';
     }
     if (c.intra) out << "  intra " << c.intra->bandwidth.value << ' ' << c.intra->latency.value << '\n';
     if (c.inter) out << "  inter " << c.inter->bandwidth.value << ' ' << c.inter->latency.value << '\n';
@@ -359,10 +383,19 @@ inline void add_efficiencies(random_source& random, cluster& c) {
         for (auto f : forms) out << ' ' << to_string(f);
     };
     switch (i.what) {
-    case instruction::kind::read: out << "read " << i.tensor << ' ' << to_string(i.to) << (i.from == i.to ? "" : ", state " + to_string(i.from)); break;
-    case instruction::kind::convert: out << "convert " << i.tensor << ' ' << to_string(i.from) << " -> " << to_string(i.to); break;
-    case instruction::kind::unshard: out << "unshard " << i.tensor << ' ' << to_string(i.from) << " -> " << to_string(i.to) << (i.is_resharded ? ", twice" : ""); break;
-    case instruction::kind::reshard: out << "reshard " << i.tensor << ' ' << to_string(i.from) << " -> " << to_string(i.to); break;
+    case instruction::kind::read:
+        out << "read " << i.tensor << ' ' << to_string(i.to) << (i.from == i.to ? "" : ", state " + to_string(i.from));
+        break;
+    case instruction::kind::convert:
+        out << "convert " << i.tensor << ' ' << to_string(i.from) << " -> " << to_string(i.to);
+        break;
+    case instruction::kind::unshard:
+        out << "unshard " << i.tensor << ' ' << to_string(i.from) << " -> " << to_string(i.to)
+            << (i.is_resharded ? ", twice" : "");
+        break;
+    case instruction::kind::reshard:
+        out << "reshard " << i.tensor << ' ' << to_string(i.from) << " -> " << to_string(i.to);
+        break;
     case instruction::kind::compute:
         out << "compute " << i.op << ':';
         list(i.operands);

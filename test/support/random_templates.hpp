@@ -52,7 +52,9 @@ inline template_problem random_template_problem(random_source& random, template_
         bool const shared = random.chance(0.5);
         for (std::size_t group = 2; group <= type.devices_per_machine; ++group)
             for (int l = 0; l < layers; ++l) type.all_reduce[group].push_back(seconds(shared ? 0 : 0.25 * amount(3)));
-        if (tight) type.memory_limit = bytes(std::floor((kept + saved * static_cast<double>(p.micro_batches)) * random.between(0.15, 0.7)));
+        if (tight)
+            type.memory_limit =
+                bytes(std::floor((kept + saved * static_cast<double>(p.micro_batches)) * random.between(0.15, 0.7)));
     }
     return p;
 }
@@ -62,7 +64,8 @@ inline std::string text(template_problem const& p) {
     out << p.micro_batches << " micro-batches, split " << static_cast<int>(p.split);
     for (auto const& t : p.types) {
         out << "\n" << t.machines << " x " << t.devices_per_machine << ", limit " << t.memory_limit.value << ", times";
-        for (std::size_t l = 0; l < p.layer_count(); ++l) out << ' ' << t.times.forward[l].value << '+' << t.times.backward[l].value;
+        for (std::size_t l = 0; l < p.layer_count(); ++l)
+            out << ' ' << t.times.forward[l].value << '+' << t.times.backward[l].value;
         for (auto const& [group, row] : t.all_reduce) {
             out << "\n  all-reduce on " << group << ':';
             for (auto const& x : row) out << ' ' << x.value;

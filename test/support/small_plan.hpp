@@ -19,8 +19,16 @@ namespace heddle::test {
 inline cluster two_devices() {
     cluster c;
     c.name = "one fast, one slow";
-    c.types = {{"fast", bytes(32e9), bytes_per_second(800e9), seconds(5e-6), {{element_type::float32, {flops_per_second(10e12)}}}},
-               {"slow", bytes(16e9), bytes_per_second(400e9), seconds(1e-5), {{element_type::float32, {flops_per_second(5e12)}}}}};
+    c.types = {{"fast",
+                bytes(32e9),
+                bytes_per_second(800e9),
+                seconds(5e-6),
+                {{element_type::float32, {flops_per_second(10e12)}}}},
+               {"slow",
+                bytes(16e9),
+                bytes_per_second(400e9),
+                seconds(1e-5),
+                {{element_type::float32, {flops_per_second(5e12)}}}}};
     c.machines = {{0, 1, 1}, {1, 1, 1}};
     c.inter = network_link{bytes_per_second(10e9), seconds(1e-4)};
     return c;
@@ -35,7 +43,8 @@ public:
     void convert(tensor_id t, form from, form to) { instructions_.push_back(instruction::convert(t, from, to)); }
     void add(instruction i) { instructions_.push_back(std::move(i)); }
     void compute(operator_id op, std::int16_t loop, form_list operands, form_list results) {
-        instructions_.push_back({instruction::kind::compute, 0, {}, {}, op, std::move(operands), std::move(results), loop});
+        instructions_.push_back(
+            {instruction::kind::compute, 0, {}, {}, op, std::move(operands), std::move(results), loop});
     }
 
     plan finish(cluster const& c, std::vector<double> ratios) {
@@ -43,7 +52,8 @@ public:
         for (auto type : c.devices()) p.devices.push_back({c.types[type].name, c.types[type].memory});
         std::set<std::pair<tensor_id, form>> saved;
         for (auto const& i : instructions_)
-            if (i.what == instruction::kind::read || i.is_resharded) saved.insert({i.tensor, i.to}); // nothing more stays of these
+            if (i.what == instruction::kind::read || i.is_resharded)
+                saved.insert({i.tensor, i.to}); // nothing more stays of these
         for (auto const& i : instructions_) {
             auto& s = p.steps.emplace_back(plan_step{i, make_step(program_, i, {}), {}});
             for_each_saved(program_, i, [&](tensor_id t, form f) {
@@ -84,9 +94,11 @@ inline plan layers_plan(cluster const& c, std::vector<double> ratios) {
         y = b.apply("relu", "(b n) -> (b n)", {y}, options);
     }
     auto const head = b.parameter("head.weight", {32000, 8192});
-    auto const scores = b.apply("linear", "(b k), (n k) -> (b n); 0*1", {y, head}, {.name = "head", .category = operator_class::matmul});
+    auto const scores = b.apply("linear", "(b k), (n k) -> (b n); 0*1", {y, head},
+                                {.name = "head", .category = operator_class::matmul});
     auto const target = b.input("target", {6000, 32000});
-    auto const loss = b.apply("loss", "(b n), (b n) -> ()", {scores, target}, {.name = "loss", .saved_operands = std::vector<std::uint8_t>{0, 1}});
+    auto const loss = b.apply("loss", "(b n), (b n) -> ()", {scores, target},
+                              {.name = "loss", .saved_operands = std::vector<std::uint8_t>{0, 1}});
     plan_writer writer(index_program(b.finish(loss)));
     writer.read(x, form::shard(0));
     for (operator_id n = 0; n < 3; ++n) {
@@ -107,7 +119,9 @@ inline plan layers_plan(cluster const& c, std::vector<double> ratios) {
     p.provenance.cluster_digest = "fedcba9876543210";
     p.baselines = {{"DP-EV", 1.5 * p.cost()}, {"DP-CP", 1.25 * p.cost()}, {"fully sharded", std::nullopt}};
     p.other_baselines = {{"DP-CP, with gradient overlap", 0.75 * p.cost()}};
-    p.trajectory = {{"DP-EV", p.ratios, 1.5 * p.cost()}, {"even, round 1", p.ratios, std::nullopt}, {"even, round 2", p.ratios, p.cost()}};
+    p.trajectory = {{"DP-EV", p.ratios, 1.5 * p.cost()},
+                    {"even, round 1", p.ratios, std::nullopt},
+                    {"even, round 2", p.ratios, p.cost()}};
     p.statistics = {12, 345, 67, 89, 10, 11, 0.123456789};
     p.warnings = {"made by hand"};
     return p;
@@ -120,7 +134,8 @@ inline plan tiny_plan() {
     program_builder b;
     auto const x = b.input("x", {6, 4});
     auto const w = b.parameter("w", {2, 4});
-    auto const y = b.apply("linear", "(b k), (n k) -> (b n); 0*1", {x, w}, {.name = "linear", .category = operator_class::matmul});
+    auto const y =
+        b.apply("linear", "(b k), (n k) -> (b n); 0*1", {x, w}, {.name = "linear", .category = operator_class::matmul});
     auto const loss = b.apply("sum", "(b n) -> (); 0", {y}, {.name = "loss", .category = operator_class::reduction});
     plan_writer writer(index_program(b.finish(loss)));
     writer.read(x, form::shard(0));

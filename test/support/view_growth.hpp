@@ -112,11 +112,14 @@ protected:
         std::vector<shape> results;
         for (extent n = 0; n < count; ++n) {
             results.push_back(dims(x));
-            results.back()[d] = kind == "tensor_split" ? all / count + (n < all % count ? 1 : 0) : std::min(piece, all - n * piece);
+            results.back()[d] =
+                kind == "tensor_split" ? all / count + (n < all % count ? 1 : 0) : std::min(piece, all - n * piece);
         }
         std::vector<std::int64_t> extents;
         for (auto const& r : results) extents.push_back(r[d]);
-        literal const argument = kind == "split" ? number(piece) : kind == "split_with_sizes" ? ints(extents) : number(static_cast<extent>(results.size()));
+        literal const argument = kind == "split"              ? number(piece)
+                                 : kind == "split_with_sizes" ? ints(extents)
+                                                              : number(static_cast<extent>(results.size()));
         auto const pieces = call_multi(kind, {T(x), argument}, results, {{"dim", axis(d, rank(x))}});
         std::size_t const most = 3;
         for (std::size_t n = 0; n < std::min(most, pieces.size()); ++n) keep(pieces[n]);
@@ -127,7 +130,8 @@ protected:
         if (rank(x) > 0 && random_.chance(0.2)) { // places in a tensor
             shape y = dims(x);
             y.back() = size();
-            return keep(not_plain(call(kind, {T(x), list({{literal::ellipsis{}}, T(input({y.back()}, element_type::int64))})}, y)));
+            return keep(not_plain(
+                call(kind, {T(x), list({{literal::ellipsis{}}, T(input({y.back()}, element_type::int64))})}, y)));
         }
         std::vector<literal> items;
         shape y;
@@ -138,16 +142,16 @@ protected:
                 y.push_back(1);
             }
             switch (random_.below(4)) {
-            case 0: items.push_back(number(random_.between(0, static_cast<int>(e) - 1) - (random_.chance(0.5) ? e : 0))); break;
+            case 0:
+                items.push_back(number(random_.between(0, static_cast<int>(e) - 1) - (random_.chance(0.5) ? e : 0)));
+                break;
             case 1: {
                 extent const first = random_.between(0, static_cast<int>(e) - 1), step = random_.between(1, 2);
                 items.push_back(slice(first, {}, step));
                 y.push_back((e - first + step - 1) / step);
                 break;
             }
-            default:
-                items.push_back(whole());
-                y.push_back(e);
+            default: items.push_back(whole()); y.push_back(e);
             }
         }
         if (items.empty() || random_.chance(0.2)) items.push_back({literal::ellipsis{}});
@@ -158,7 +162,8 @@ protected:
         auto const d = any_axis(x);
         shape y = dims(x);
         extent const all = y[d], count = y[d] = random_.between(1, static_cast<int>(all));
-        auto const ranks = call_multi("topk", {T(input({all})), number(count)}, {{count}, {count}}, {}, {}, element_type::int64);
+        auto const ranks =
+            call_multi("topk", {T(input({all})), number(count)}, {{count}, {count}}, {}, {}, element_type::int64);
         auto const ones = call("one_hot", {T(ranks[1]), number(all)}, {count, all}, {}, element_type::int64);
         auto const total = call("sum", {T(ones), number(0)}, {all}, {}, element_type::int64);
         auto const mask = call("gt", {T(total), number(0)}, {all}, {}, element_type::boolean);

@@ -1,5 +1,5 @@
-// SPDX-License-Identifier: BSL-1.0
-// The HAP planner on clusters whose efficiency depends on the size of kernels: curves followed by Ipopt, and by CLP where they are convex.
+// SPDX-License-Identifier: BSL-1.0 The HAP planner on clusters whose efficiency depends on the size of kernels: curves
+// followed by Ipopt, and by CLP where they are convex.
 #if __has_include(<heddle/clp/ratio_solver.hpp>)
 #include <heddle/clp/ratio_solver.hpp>
 #include <heddle/ipopt/all.hpp>
@@ -28,8 +28,12 @@ struct any_solver {
     [[nodiscard]] curved_ratio_solution solve(curved_ratio_problem const& p, std::vector<double> const& start) const {
         return what == kind::of_all ? by_ipopt.solve(p, start) : by_clp.solve(p, start);
     }
-    [[nodiscard]] curved_ratio_solution solve(curved_ratio_problem const& p) const { return solve(p, p.linear.preferred); }
-    [[nodiscard]] bool solves(curved_ratio_problem const& p) const { return what == kind::of_all || (what == kind::of_convex && by_clp.solves(p)); }
+    [[nodiscard]] curved_ratio_solution solve(curved_ratio_problem const& p) const {
+        return solve(p, p.linear.preferred);
+    }
+    [[nodiscard]] bool solves(curved_ratio_problem const& p) const {
+        return what == kind::of_all || (what == kind::of_convex && by_clp.solves(p));
+    }
 
     clp::ratio_solver by_clp{};
     ipopt::ratio_solver by_ipopt{};
@@ -41,7 +45,9 @@ using enum any_solver::kind;
 /// A product of 2 GFLOP on a batch of 256, and its sum.
 program one_product() {
     program_builder b;
-    auto const y = b.apply("linear", "(b k), (n k) -> (b n); 0*1", {b.input("x", {256, 2000}), b.parameter("w", {2000, 2000})}, {.category = operator_class::matmul});
+    auto const y =
+        b.apply("linear", "(b k), (n k) -> (b n); 0*1", {b.input("x", {256, 2000}), b.parameter("w", {2000, 2000})},
+                {.category = operator_class::matmul});
     return b.finish(b.apply("sum", "(b n) -> (); 0", {y}));
 }
 
@@ -49,7 +55,11 @@ program one_product() {
 cluster fast_and_steady(double least) {
     cluster c;
     for (auto const& [name, rate] : {std::pair("fast", 2e12), {"steady", 1e12}})
-        c.types.push_back({name, bytes(32e9), bytes_per_second(1e15), seconds(0), {{element_type::float32, {flops_per_second(rate)}}}});
+        c.types.push_back({name,
+                           bytes(32e9),
+                           bytes_per_second(1e15),
+                           seconds(0),
+                           {{element_type::float32, {flops_per_second(rate)}}}});
     c.types[0].rates[element_type::float32].by_class[operator_class::matmul].efficiency = saturation{flops(1e9), least};
     c.machines = {{0, 1, 1}, {1, 1, 1}};
     c.inter = network_link{bytes_per_second(1e12), seconds(0)};
@@ -57,12 +67,14 @@ cluster fast_and_steady(double least) {
     return c;
 }
 
-/// The least cost in turns of programs and ratios, the ratios by curves or by lines; what is tried after that may meet the same.
+/// The least cost in turns of programs and ratios, the ratios by curves or by lines; what is tried after that may meet
+/// the same.
 double least_cost(plan const& p, bool by_curves) {
     double result = std::numeric_limits<double>::infinity();
     for (auto const& point : p.trajectory) {
         bool const is_curved = point.origin.find(", curved, round") != std::string::npos;
-        bool const is_plain = point.origin.starts_with("even, round") || point.origin.starts_with("compute-proportional, round");
+        bool const is_plain =
+            point.origin.starts_with("even, round") || point.origin.starts_with("compute-proportional, round");
         if (point.cost && (by_curves ? is_curved : is_plain)) result = std::min(result, *point.cost);
     }
     return result;
@@ -74,7 +86,8 @@ std::pair<curved_ratio_problem, ratio_problem> problems_of(plan const& p, cost_m
     for (auto const& s : p.steps) steps.push_back(s.step);
     std::vector<holding> const saved;
     auto const preferred = compute_proportional(model, element_type::float32);
-    return {make_curved_ratio_problem(steps, saved, model, preferred), make_ratio_problem(steps, saved, model, preferred)};
+    return {make_curved_ratio_problem(steps, saved, model, preferred),
+            make_ratio_problem(steps, saved, model, preferred)};
 }
 
 } // namespace
@@ -84,7 +97,8 @@ TEST_CASE("where efficiency is curved, a planner that follows the curve finds st
     for (double least : {0.05, 0.2}) {
         CAPTURE(least);
         auto const c = fast_and_steady(least);
-        auto const linear = planned(of_lines, p, c), curved = planned(of_all, p, c), convex_only = planned(of_convex, p, c);
+        auto const linear = planned(of_lines, p, c), curved = planned(of_all, p, c),
+                   convex_only = planned(of_convex, p, c);
         CHECK(least_cost(curved, true) < 0.98 * least_cost(curved, false));
         CHECK(curved.cost() <= linear.cost());
         CHECK(convex_only.cost() == linear.cost()); // CLP takes no curve that is not convex

@@ -73,7 +73,9 @@ TEST_CASE("threads find what one thread does") {
     for (std::uint64_t seed = 0; seed < seeds; ++seed) expected.push_back(solve(seed + 1));
     std::vector<std::thread> threads;
     for (std::uint64_t first = 0; first < 4; ++first)
-        threads.emplace_back([&, first] { for (auto seed = first; seed < seeds; seed += 4) found[seed] = solve(seed + 1); });
+        threads.emplace_back([&, first] {
+            for (auto seed = first; seed < seeds; seed += 4) found[seed] = solve(seed + 1);
+        });
     for (auto& thread : threads) thread.join();
     for (std::uint64_t seed = 0; seed < seeds; ++seed) {
         CAPTURE(seed);
@@ -87,7 +89,8 @@ TEST_CASE("the derivatives of the smooth program are its own") {
     p.linear.counts = {1, 2};
     p.linear.preferred = {0.4, 0.3};
     p.linear.transfers = {{{1, 2}, {0, 4}}};
-    p.stages = {{{0, {{1, 2}, {}}, {saturating_work(seconds(2), 0.3)}}, {1, {}, {exchanged_volume(seconds(1), seconds(3)), saturating_work(seconds(1), 0.1)}}}};
+    p.stages = {{{0, {{1, 2}, {}}, {saturating_work(seconds(2), 0.3)}},
+                 {1, {}, {exchanged_volume(seconds(1), seconds(3)), saturating_work(seconds(1), 0.1)}}}};
     auto const reduced = reduce(p);
     for (bool const with_budget : {false, true}) {
         ipopt::detail::epigraph program(reduced, {0.5, 0.25}, with_budget ? std::optional(3.0) : std::nullopt);
@@ -97,21 +100,36 @@ TEST_CASE("the derivatives of the smooth program are its own") {
         auto const columns = static_cast<std::size_t>(n), rows = static_cast<std::size_t>(m);
         std::vector<double> x(columns, 0.8), multipliers;
         for (std::size_t r = 0; r < rows; ++r) multipliers.push_back(1 + 0.1 * static_cast<double>(r));
-        std::vector<int> at_row(static_cast<std::size_t>(jacobian)), at_column = at_row, of_row(static_cast<std::size_t>(hessian)), of_column = of_row;
+        std::vector<int> at_row(static_cast<std::size_t>(jacobian)),
+            at_column = at_row, of_row(static_cast<std::size_t>(hessian)), of_column = of_row;
         program.eval_jac_g(n, nullptr, false, m, jacobian, at_row.data(), at_column.data(), nullptr);
         program.eval_h(n, nullptr, false, 1, m, nullptr, false, hessian, of_row.data(), of_column.data(), nullptr);
-        auto const values = [&] { std::vector<double> g(rows); program.eval_g(n, x.data(), true, m, g.data()); return g; };
+        auto const values = [&] {
+            std::vector<double> g(rows);
+            program.eval_g(n, x.data(), true, m, g.data());
+            return g;
+        };
         auto const slopes = [&] {
             std::vector<double> v(at_row.size()), dense(rows * columns, 0.0);
             program.eval_jac_g(n, x.data(), true, m, jacobian, nullptr, nullptr, v.data());
-            for (std::size_t k = 0; k < v.size(); ++k) dense[static_cast<std::size_t>(at_row[k]) * columns + static_cast<std::size_t>(at_column[k])] += v[k];
+            for (std::size_t k = 0; k < v.size(); ++k)
+                dense[static_cast<std::size_t>(at_row[k]) * columns + static_cast<std::size_t>(at_column[k])] += v[k];
             return dense;
         };
         std::vector<double> curvatures(of_row.size());
         double const weight = 7;
-        program.eval_h(n, x.data(), true, weight, m, multipliers.data(), true, hessian, nullptr, nullptr, curvatures.data());
-        auto const objective = [&] { double value = 0; program.eval_f(n, x.data(), true, value); return value; };
-        auto const gradient = [&] { std::vector<double> g(columns); program.eval_grad_f(n, x.data(), true, g.data()); return g; };
+        program.eval_h(n, x.data(), true, weight, m, multipliers.data(), true, hessian, nullptr, nullptr,
+                       curvatures.data());
+        auto const objective = [&] {
+            double value = 0;
+            program.eval_f(n, x.data(), true, value);
+            return value;
+        };
+        auto const gradient = [&] {
+            std::vector<double> g(columns);
+            program.eval_grad_f(n, x.data(), true, g.data());
+            return g;
+        };
         auto const here = slopes(), gradient_here = gradient();
         double const h = 1e-6;
         for (std::size_t c = 0; c < columns; ++c) {
@@ -123,12 +141,16 @@ TEST_CASE("the derivatives of the smooth program are its own") {
             auto const before = values(), slopes_before = slopes(), gradient_before = gradient();
             x[c] += h;
             CHECK((objective_after - objective_before) / (2 * h) == doctest::Approx(gradient_here[c]).epsilon(1e-6));
-            for (std::size_t r = 0; r < rows; ++r) CHECK((after[r] - before[r]) / (2 * h) == doctest::Approx(here[r * columns + c]).epsilon(1e-6));
+            for (std::size_t r = 0; r < rows; ++r)
+                CHECK((after[r] - before[r]) / (2 * h) == doctest::Approx(here[r * columns + c]).epsilon(1e-6));
             for (std::size_t d = 0; d < columns; ++d) {
                 double expected = weight * (gradient_after[d] - gradient_before[d]) / (2 * h), given = 0;
-                for (std::size_t r = 0; r < rows; ++r) expected += multipliers[r] * (slopes_after[r * columns + d] - slopes_before[r * columns + d]) / (2 * h);
+                for (std::size_t r = 0; r < rows; ++r)
+                    expected +=
+                        multipliers[r] * (slopes_after[r * columns + d] - slopes_before[r * columns + d]) / (2 * h);
                 for (std::size_t k = 0; k < curvatures.size(); ++k)
-                    if (static_cast<std::size_t>(of_row[k]) == c && static_cast<std::size_t>(of_column[k]) == d) given += curvatures[k];
+                    if (static_cast<std::size_t>(of_row[k]) == c && static_cast<std::size_t>(of_column[k]) == d)
+                        given += curvatures[k];
                 CHECK(given == doctest::Approx(expected).epsilon(1e-5));
             }
         }
@@ -141,7 +163,8 @@ TEST_CASE("the true volume of an all-to-all: the best of local optima is that of
         curved_ratio_problem p;
         p.linear.counts = {random.between(1, 3), random.between(1, 3)};
         p.linear.preferred.assign(2, 1.0 / (p.linear.counts[0] + p.linear.counts[1]));
-        p.linear.stages = {{{{random.unit(), random.between(0.5, 4.0)}, {}}, {{random.unit(), random.between(0.5, 4.0)}, {}}}};
+        p.linear.stages = {
+            {{{random.unit(), random.between(0.5, 4.0)}, {}}, {{random.unit(), random.between(0.5, 4.0)}, {}}}};
         auto const volume = exchanged_volume(seconds(random.unit()), seconds(random.between(0.5, 8.0)));
         p.stages = {{{0, {}, {volume}}, {1, {}, {volume}}}};
         CAPTURE(seed);
@@ -181,7 +204,8 @@ TEST_CASE("both solvers agree on linear problems, and choose the same ratios amo
         CHECK(found.objective == doctest::Approx(exact.objective).epsilon(1e-7));
         double devices = 0;
         for (int count : p.counts) devices += count;
-        for (std::size_t t = 0; t < p.type_count(); ++t) CHECK(std::abs(found.ratios[t] - exact.ratios[t]) < 1e-4 / devices);
+        for (std::size_t t = 0; t < p.type_count(); ++t)
+            CHECK(std::abs(found.ratios[t] - exact.ratios[t]) < 1e-4 / devices);
     }
 }
 
@@ -193,7 +217,8 @@ TEST_CASE("both solvers agree on convex curved problems") {
         double const scale = 1 + p.linear.objective(std::vector<double>(p.linear.type_count(), 0.5));
         for (std::size_t t = 0; t < p.linear.type_count(); ++t) {
             if (t == 0) p.stages.emplace_back();
-            p.stages[0].push_back({t, {}, {saturating_work(seconds(scale * random.between(0.5, 3.0)), random.log_between(0.02, 1))}});
+            p.stages[0].push_back(
+                {t, {}, {saturating_work(seconds(scale * random.between(0.5, 3.0)), random.log_between(0.02, 1))}});
         }
         CAPTURE(seed);
         auto const tangents = clp::ratio_solver().solve(p);

@@ -17,7 +17,6 @@
 extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* data, std::size_t size) {
     try {
         static_cast<void>(heddle::json::HEDDLE_FUZZED({reinterpret_cast<char const*>(data), size}, "fuzzed"));
-    } catch (heddle::error const&) {
-    }
+    } catch (heddle::error const&) {}
     return 0;
 }

@@ -57,19 +57,28 @@ TEST_CASE("format and version come together, of the right kind, and not newer th
     for (char const* kind : {"model", "cluster", "theory", "fitted"}) {
         std::string const name = "heddle." + std::string(kind), file = std::string(kind) + ".json: ";
         CAPTURE(kind);
-        CHECK(message_of_change(kind, "/version", "2") == file + "is " + name + " version 2, expected " + name + " up to version 1");
-        CHECK(message_of_change(kind, "/version", "") == file + "has a 'format' but no 'version', expected both or neither");
-        CHECK(message_of_change(kind, "/format", "") == file + "has a 'version' but no 'format', expected both or neither");
-        CHECK(message_of_change(kind, "/format", "\"heddle.plan\"") == file + "format: is \"heddle.plan\", expected " + name + " up to version 1");
+        CHECK(message_of_change(kind, "/version", "2") ==
+              file + "is " + name + " version 2, expected " + name + " up to version 1");
+        CHECK(message_of_change(kind, "/version", "") ==
+              file + "has a 'format' but no 'version', expected both or neither");
+        CHECK(message_of_change(kind, "/format", "") ==
+              file + "has a 'version' but no 'format', expected both or neither");
+        CHECK(message_of_change(kind, "/format", "\"heddle.plan\"") ==
+              file + "format: is \"heddle.plan\", expected " + name + " up to version 1");
         CHECK(message_of_change(kind, "/format", "7") == file + "format: is 7, expected a string");
-        CHECK(message_of_change(kind, "/version", "0").find("version: is 0, expected an integer from 1") != std::string::npos);
-        CHECK(message_of_change(kind, "/version", "\"1\"").find("version: is \"1\", expected an integer") != std::string::npos);
-        CHECK(message_of_change(kind, "/version", "1.5").find("version: is 1.5, expected an integer") != std::string::npos);
+        CHECK(message_of_change(kind, "/version", "0").find("version: is 0, expected an integer from 1") !=
+              std::string::npos);
+        CHECK(message_of_change(kind, "/version", "\"1\"").find("version: is \"1\", expected an integer") !=
+              std::string::npos);
+        CHECK(message_of_change(kind, "/version", "1.5").find("version: is 1.5, expected an integer") !=
+              std::string::npos);
     }
 }
 
 TEST_CASE("what is no JSON is refused with line and column") {
-    struct { std::string text, message; } const cases[] = {
+    struct {
+        std::string text, message;
+    } const cases[] = {
         {"", "line 1, column 1: syntax error"},
         {"{", "line 1, column 2: syntax error"},
         {"{\n  \"nodes\": [1,\n ]\n}", "line 3, column 2: syntax error"},
@@ -126,10 +135,13 @@ TEST_CASE("models: nodes") {
         {"model", "/nodes/8/name", "\"x\"", "nodes[8].name: is \"x\", expected a name that no other node has"},
         {"model", "/nodes/3/op", "\"call_module\"", "nodes[3].op: is \"call_module\", expected placeholder"},
         {"model", "/nodes/3/op", "\"output\"", "nodes[3].op: is \"output\" before the last node"},
-        {"model", "/nodes/8/op", "\"placeholder\"", "nodes[8].op: is \"placeholder\", expected \"output\" for the last node"},
+        {"model", "/nodes/8/op", "\"placeholder\"",
+         "nodes[8].op: is \"placeholder\", expected \"output\" for the last node"},
         {"model", "/nodes/3/target", "null", "nodes[3].target: is null, expected a string"},
-        {"model", "/nodes/1/target", "\"x\"", "nodes[1].target: is \"x\", expected a name that no other input, parameter or buffer has"},
-        {"model", "/nodes/2/target", "\"y\"", "nodes[2].target: is \"y\", expected a name that no other input, parameter or buffer has"},
+        {"model", "/nodes/1/target", "\"x\"",
+         "nodes[1].target: is \"x\", expected a name that no other input, parameter or buffer has"},
+        {"model", "/nodes/2/target", "\"y\"",
+         "nodes[2].target: is \"y\", expected a name that no other input, parameter or buffer has"},
         {"model", "/nodes/0/inputs", "[0]", "nodes[0].inputs: is an array of 1, expected none for a placeholder"},
         {"model", "/nodes/3/inputs", "[0,3]", "nodes[3].inputs[1]: is 3, expected an integer below 3"},
         {"model", "/nodes/3/inputs", "[0,-2]", "nodes[3].inputs[1]: is -2, expected an integer below 3"},
@@ -139,7 +151,8 @@ TEST_CASE("models: nodes") {
         {"model", "/nodes/2/requires_grad", "1", "nodes[2].requires_grad: is 1, expected true or false"},
         {"model", "/nodes/2/out/dtype", "\"int64\"", "nodes[2]: is a trained parameter of an integer type"},
         {"model", "/nodes/8/inputs", "[]", "nodes[8].inputs: is an array of 0, expected the loss"},
-        {"model", "/nodes/8/inputs", "[6]", "nodes[8].inputs[0]: is 6, expected a node that yields a tensor of shape []"},
+        {"model", "/nodes/8/inputs", "[6]",
+         "nodes[8].inputs[0]: is 6, expected a node that yields a tensor of shape []"},
         {"model", "/nodes/2/requires_grad", "false", "nodes[8]: loss 'nll_loss': depends on no trained parameter"},
     });
 }
@@ -148,46 +161,73 @@ TEST_CASE("models: shapes and types") {
     check_all({
         {"model", "/nodes/3/out", "", "nodes[3]: lacks the field 'out'"},
         {"model", "/nodes/3/out/kind", "\"dict\"", "nodes[3].out.kind: is \"dict\", expected \"tensor\", \"tuple\""},
-        {"model", "/nodes/2/out/kind", "\"size\"", "nodes[2].out.kind: is \"size\", expected \"tensor\" for a parameter"},
-        {"model", "/nodes/0/out/shape/1", "0", "nodes[0].out.shape[1]: is 0, expected an integer from 1 to 1099511627776"},
+        {"model", "/nodes/2/out/kind", "\"size\"",
+         "nodes[2].out.kind: is \"size\", expected \"tensor\" for a parameter"},
+        {"model", "/nodes/0/out/shape/1", "0",
+         "nodes[0].out.shape[1]: is 0, expected an integer from 1 to 1099511627776"},
         {"model", "/nodes/0/out/shape/1", "-4", "nodes[0].out.shape[1]: is -4, expected an integer from 1"},
         {"model", "/nodes/0/out/shape/1", "4.0", "nodes[0].out.shape[1]: is 4.0, expected an integer from 1"},
-        {"model", "/nodes/0/out/shape/1", "1099511627777", "nodes[0].out.shape[1]: is 1099511627777, expected an integer from 1"},
-        {"model", "/nodes/0/out/shape/1", "18446744073709551615", "nodes[0].out.shape[1]: is 18446744073709551615, expected an integer"},
+        {"model", "/nodes/0/out/shape/1", "1099511627777",
+         "nodes[0].out.shape[1]: is 1099511627777, expected an integer from 1"},
+        {"model", "/nodes/0/out/shape/1", "18446744073709551615",
+         "nodes[0].out.shape[1]: is 18446744073709551615, expected an integer"},
         {"model", "/nodes/0/out/shape/1", "1e300", "nodes[0].out.shape[1]: is 1e+300, expected an integer"},
-        {"model", "/nodes/0/out/shape", "[1099511627776,1099511627776]", "nodes[0].out.shape: is the shape of more than 2^50 elements"},
+        {"model", "/nodes/0/out/shape", "[1099511627776,1099511627776]",
+         "nodes[0].out.shape: is the shape of more than 2^50 elements"},
         {"model", "/nodes/0/out/shape", "8", "nodes[0].out.shape: is 8, expected an array"},
-        {"model", "/nodes/0/out/shape", "[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]",
+        {"model", "/nodes/0/out/shape",
+         "[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,"
+         "1,1,1,1,1,1,1,1,1,1,1]",
          "nodes[0].out.shape: is an array of 65, expected at most 64 extents"},
-        {"model", "/nodes/0/out/dtype", "\"float31\"", "nodes[0].out.dtype: is \"float31\", expected one of float16, bfloat16, float32"},
-        {"model", "/nodes/3/out/shape", "[8,4]", "nodes[3]: operator 'linear', result 0: has shape [8, 4], its operands and arguments give [8, 3]"},
-        {"model", "/nodes/3/out/shape", "[8]", "nodes[3]: operator 'linear', result 0: has shape [8], its operands and arguments give [8, 3]"},
+        {"model", "/nodes/0/out/dtype", "\"float31\"",
+         "nodes[0].out.dtype: is \"float31\", expected one of float16, bfloat16, float32"},
+        {"model", "/nodes/3/out/shape", "[8,4]",
+         "nodes[3]: operator 'linear', result 0: has shape [8, 4], its operands and arguments give [8, 3]"},
+        {"model", "/nodes/3/out/shape", "[8]",
+         "nodes[3]: operator 'linear', result 0: has shape [8], its operands and arguments give [8, 3]"},
         {"model", "/nodes/2/out/shape", "[3,5]", "nodes[3]: operator 'linear': operand 1, dimension 1: extent 5"},
-        {"model", "/nodes/6/out/shape", "[8,4]", "nodes[6]: operator 'log_softmax', result 0: has shape [8, 4], its operands and arguments give [8, 3]"},
-        {"model", "/nodes/7/out/shape", "[1]", "nodes[7]: operator 'nll_loss', result 0: has shape [1], its operands and arguments give []"},
-        {"model", "/nodes/1/out/shape", "[7]", "nodes[7]: operator 'nll_loss', argument 'target': has shape [7], expected [8]"},
+        {"model", "/nodes/6/out/shape", "[8,4]",
+         "nodes[6]: operator 'log_softmax', result 0: has shape [8, 4], its operands and arguments give [8, 3]"},
+        {"model", "/nodes/7/out/shape", "[1]",
+         "nodes[7]: operator 'nll_loss', result 0: has shape [1], its operands and arguments give []"},
+        {"model", "/nodes/1/out/shape", "[7]",
+         "nodes[7]: operator 'nll_loss', argument 'target': has shape [7], expected [8]"},
     });
 }
 
 TEST_CASE("models: arguments and rules") {
     check_all({
-        {"model", "/nodes/3/kwargs/input", "{\"node\":9}", "nodes[3].kwargs.input.node: is 9, expected the id of an earlier node"},
-        {"model", "/nodes/3/kwargs/input", "{\"node\":3}", "nodes[3].kwargs.input.node: is 3, expected the id of an earlier node"},
-        {"model", "/nodes/3/kwargs/input", "{\"node\":\"x\"}", "nodes[3].kwargs.input.node: is \"x\", expected an integer"},
-        {"model", "/nodes/3/kwargs/input", "{\"nodes\":0}", "nodes[3].kwargs.input: is an object, expected {\"node\": id}"},
-        {"model", "/nodes/3/kwargs/extra", "{\"slice\":[0,1]}", "nodes[3].kwargs.extra.slice: is an array of 2, expected [start, stop, step]"},
-        {"model", "/nodes/3/kwargs/extra", "{\"slice\":[0,1,\"a\"]}", "nodes[3].kwargs.extra.slice[2]: is \"a\", expected an integer"},
-        {"model", "/nodes/3/kwargs/extra", "{\"float\":\"infinity\"}", "nodes[3].kwargs.extra.float: is \"infinity\", expected \"inf\""},
-        {"model", "/nodes/3/kwargs/extra", "12345678901234567890", "nodes[3].kwargs.extra: is 12345678901234567890, expected an integer"},
+        {"model", "/nodes/3/kwargs/input", "{\"node\":9}",
+         "nodes[3].kwargs.input.node: is 9, expected the id of an earlier node"},
+        {"model", "/nodes/3/kwargs/input", "{\"node\":3}",
+         "nodes[3].kwargs.input.node: is 3, expected the id of an earlier node"},
+        {"model", "/nodes/3/kwargs/input", "{\"node\":\"x\"}",
+         "nodes[3].kwargs.input.node: is \"x\", expected an integer"},
+        {"model", "/nodes/3/kwargs/input", "{\"nodes\":0}",
+         "nodes[3].kwargs.input: is an object, expected {\"node\": id}"},
+        {"model", "/nodes/3/kwargs/extra", "{\"slice\":[0,1]}",
+         "nodes[3].kwargs.extra.slice: is an array of 2, expected [start, stop, step]"},
+        {"model", "/nodes/3/kwargs/extra", "{\"slice\":[0,1,\"a\"]}",
+         "nodes[3].kwargs.extra.slice[2]: is \"a\", expected an integer"},
+        {"model", "/nodes/3/kwargs/extra", "{\"float\":\"infinity\"}",
+         "nodes[3].kwargs.extra.float: is \"infinity\", expected \"inf\""},
+        {"model", "/nodes/3/kwargs/extra", "12345678901234567890",
+         "nodes[3].kwargs.extra: is 12345678901234567890, expected an integer"},
         {"model", "/nodes/3/args", "{}", "nodes[3].args: is an object, expected an array"},
         {"model", "/nodes/3/kwargs", "[]", "nodes[3].kwargs: is an array of 0, expected an object"},
-        {"model", "/nodes/6/kwargs/dim", "2", "nodes[6]: operator 'log_softmax', argument 'dim': is 2, expected a dimension of a tensor of 2"},
-        {"model", "/nodes/6/kwargs/dim", "\"c\"", "nodes[6]: operator 'log_softmax', argument 'dim': expected an integer"},
+        {"model", "/nodes/6/kwargs/dim", "2",
+         "nodes[6]: operator 'log_softmax', argument 'dim': is 2, expected a dimension of a tensor of 2"},
+        {"model", "/nodes/6/kwargs/dim", "\"c\"",
+         "nodes[6]: operator 'log_softmax', argument 'dim': expected an integer"},
         {"model", "/nodes/6/args", "[5]", "nodes[6].inputs: are not the nodes"},
-        {"model", "/nodes/7/kwargs/reduction", "3", "nodes[7]: operator 'nll_loss', argument 'reduction': expected a string"},
-        {"model", "/rules/my.scale", "\"(b d), (d) -> (b\"", "rules['my.scale']: index rule '(b d), (d) -> (b', character 17: expected an index name"},
-        {"model", "/rules/my.scale", "\"(b d) -> (b d)\"", "nodes[5]: operator 'my_scale': the rule has 1 operands, 2 were given"},
-        {"model", "/rules/my.scale", "\"(b d), (b) -> (b d)\"", "nodes[5]: operator 'my_scale': operand 1, dimension 0: extent 3, the rule expects 8"},
+        {"model", "/nodes/7/kwargs/reduction", "3",
+         "nodes[7]: operator 'nll_loss', argument 'reduction': expected a string"},
+        {"model", "/rules/my.scale", "\"(b d), (d) -> (b\"",
+         "rules['my.scale']: index rule '(b d), (d) -> (b', character 17: expected an index name"},
+        {"model", "/rules/my.scale", "\"(b d) -> (b d)\"",
+         "nodes[5]: operator 'my_scale': the rule has 1 operands, 2 were given"},
+        {"model", "/rules/my.scale", "\"(b d), (b) -> (b d)\"",
+         "nodes[5]: operator 'my_scale': operand 1, dimension 0: extent 3, the rule expects 8"},
         {"model", "/rules/my.scale", "[]", "rules['my.scale']: is an array of 0, expected a string"},
         {"model", "/rules", "[]", "rules: is an array of 0, expected an object"},
     });
@@ -196,23 +236,39 @@ TEST_CASE("models: arguments and rules") {
 TEST_CASE("models: tuples and their items") {
     auto const with_chunk = [](std::string const& out, std::string const& taken, std::string const& index) {
         return R"({"nodes":[{"id":0,"name":"w","op":"parameter","target":"w","inputs":[],"out":{"kind":"tensor","shape":[4,2],"dtype":"float32"}},)"
-               R"({"id":1,"name":"two","op":"call_method","target":"chunk","inputs":[0],"args":[{"node":0},2,1],"out":)" + out + "}," +
-               R"({"id":2,"name":"one","op":"call_function","target":"operator.getitem","inputs":[1],"args":[{"node":1},)" + index + R"(],"out":)" + taken + "}," +
+               R"({"id":1,"name":"two","op":"call_method","target":"chunk","inputs":[0],"args":[{"node":0},2,1],"out":)" +
+               out + "}," +
+               R"({"id":2,"name":"one","op":"call_function","target":"operator.getitem","inputs":[1],"args":[{"node":1},)" +
+               index + R"(],"out":)" + taken + "}," +
                R"({"id":3,"name":"loss","op":"call_method","target":"sum","inputs":[2],"args":[{"node":2}],"out":{"kind":"tensor","shape":[],"dtype":"float32"}},)"
                R"({"id":4,"name":"output","op":"output","target":"output","inputs":[3],"args":[{"node":3}]}]})";
     };
-    std::string const column = R"({"kind":"tensor","shape":[4,1],"dtype":"float32"})", two = R"({"kind":"tuple","items":[)" + column + "," + column + "]}";
+    std::string const column = R"({"kind":"tensor","shape":[4,1],"dtype":"float32"})",
+                      two = R"({"kind":"tuple","items":[)" + column + "," + column + "]}";
     CHECK(message_of("model", with_chunk(two, column, "1")) == "nothing thrown");
-    CHECK(message_of("model", with_chunk(two, column, "2")).find("nodes[2]: takes an item that its tuple of 2 has not") != std::string::npos);
-    CHECK(message_of("model", with_chunk(two, column, "null")).find("nodes[2]: takes an item that its tuple of 2 has not") != std::string::npos);
-    CHECK(message_of("model", with_chunk(two, R"({"kind":"tensor","shape":[4],"dtype":"float32"})", "0")).find("nodes[2].out: is not the item") != std::string::npos);
-    CHECK(message_of("model", with_chunk(two, R"({"kind":"tensor","shape":[4,1],"dtype":"float16"})", "0")).find("nodes[2].out: is not the item") != std::string::npos);
-    CHECK(message_of("model", with_chunk(R"({"kind":"tuple","items":[{"kind":"value","value":{"node":0}}]})", column, "0")).find("items[0].value: names a node") != std::string::npos);
-    CHECK(message_of("model", with_chunk(R"({"kind":"tuple"})", column, "0")).find("nodes[1].out: lacks the field 'items'") != std::string::npos);
-    CHECK(message_of("model", with_chunk(R"({"kind":"size","value":4})", column, "0")).find("nodes[1].out.value: is 4, expected an array") != std::string::npos);
+    CHECK(
+        message_of("model", with_chunk(two, column, "2")).find("nodes[2]: takes an item that its tuple of 2 has not") !=
+        std::string::npos);
+    CHECK(message_of("model", with_chunk(two, column, "null"))
+              .find("nodes[2]: takes an item that its tuple of 2 has not") != std::string::npos);
+    CHECK(message_of("model", with_chunk(two, R"({"kind":"tensor","shape":[4],"dtype":"float32"})", "0"))
+              .find("nodes[2].out: is not the item") != std::string::npos);
+    CHECK(message_of("model", with_chunk(two, R"({"kind":"tensor","shape":[4,1],"dtype":"float16"})", "0"))
+              .find("nodes[2].out: is not the item") != std::string::npos);
+    CHECK(message_of("model",
+                     with_chunk(R"({"kind":"tuple","items":[{"kind":"value","value":{"node":0}}]})", column, "0"))
+              .find("items[0].value: names a node") != std::string::npos);
+    CHECK(message_of("model", with_chunk(R"({"kind":"tuple"})", column, "0"))
+              .find("nodes[1].out: lacks the field 'items'") != std::string::npos);
+    CHECK(message_of("model", with_chunk(R"({"kind":"size","value":4})", column, "0"))
+              .find("nodes[1].out.value: is 4, expected an array") != std::string::npos);
     // A node that yields a value is no loss.
-    CHECK(message_of("model", R"({"nodes":[{"id":0,"name":"v","op":"call_function","target":"f","inputs":[],"out":{"kind":"value","value":1}},
-                                           {"id":1,"name":"output","op":"output","target":"output","inputs":[0],"args":[{"node":0}]}]})").find("expected a node that yields a tensor") != std::string::npos);
+    CHECK(
+        message_of(
+            "model",
+            R"({"nodes":[{"id":0,"name":"v","op":"call_function","target":"f","inputs":[],"out":{"kind":"value","value":1}},
+                                           {"id":1,"name":"output","op":"output","target":"output","inputs":[0],"args":[{"node":0}]}]})")
+            .find("expected a node that yields a tensor") != std::string::npos);
 }
 
 TEST_CASE("references to long lists are counted with what they hold") {
@@ -222,16 +278,21 @@ TEST_CASE("references to long lists are counted with what they hold") {
         return text + "]";
     };
     auto const with_list = [&](std::string const& value, std::size_t references) {
-        return R"({"nodes":[{"id":0,"name":"v","op":"call_function","target":"f","inputs":[],"out":{"kind":"value","value":)" + value + "}}," +
+        return R"({"nodes":[{"id":0,"name":"v","op":"call_function","target":"f","inputs":[],"out":{"kind":"value","value":)" +
+               value + "}}," +
                R"({"id":1,"name":"w","op":"parameter","target":"w","inputs":[],"out":{"kind":"tensor","shape":[],"dtype":"float32"}},)" +
-               R"({"id":2,"name":"y","op":"call_function","target":"torch.relu","inputs":[1)" + (references ? "," + list(references, "0").substr(1, 2 * references - 1) : "") +
-               R"(],"args":[{"node":1}],"kwargs":{"many":)" + (references ? list(references, R"({"node":0})") : "[]") + R"(},"out":{"kind":"tensor","shape":[],"dtype":"float32"}},)" +
+               R"({"id":2,"name":"y","op":"call_function","target":"torch.relu","inputs":[1)" +
+               (references ? "," + list(references, "0").substr(1, 2 * references - 1) : "") +
+               R"(],"args":[{"node":1}],"kwargs":{"many":)" + (references ? list(references, R"({"node":0})") : "[]") +
+               R"(},"out":{"kind":"tensor","shape":[],"dtype":"float32"}},)" +
                R"({"id":3,"name":"output","op":"output","target":"output","inputs":[2],"args":[{"node":2}]}]})";
     };
     CHECK(message_of("model", with_list(list(4096, "0"), 0)) == "nothing thrown");
-    CHECK(message_of("model", with_list("[" + list(4096, "0") + "]", 0)).find("nodes[0].out.value: ") != std::string::npos); // nested ones are counted
+    CHECK(message_of("model", with_list("[" + list(4096, "0") + "]", 0)).find("nodes[0].out.value: ") !=
+          std::string::npos); // nested ones are counted
     CHECK(message_of("model", with_list(list(4000, "0"), 16)) == "nothing thrown");
-    CHECK(message_of("model", with_list(list(4000, "0"), 17)).find("nodes[2].kwargs.many[16].node: is one of more than 65536 items") != std::string::npos);
+    CHECK(message_of("model", with_list(list(4000, "0"), 17))
+              .find("nodes[2].kwargs.many[16].node: is one of more than 65536 items") != std::string::npos);
 }
 
 TEST_CASE("clusters") {
@@ -242,29 +303,48 @@ TEST_CASE("clusters") {
         {"cluster", "/device_types/0/memory", "0", "device_types[0].memory: is 0, expected a number greater than 0"},
         {"cluster", "/device_types/0/memory", "\"32 GB\"", "device_types[0].memory: is \"32 GB\", expected a number"},
         {"cluster", "/device_types/0/memory", "", "device_types[0]: lacks the field 'memory'"},
-        {"cluster", "/device_types/0/bandwidth", "-1e9", "device_types[0].bandwidth: is -1000000000.0, expected a number greater than 0"},
-        {"cluster", "/device_types/0/overhead", "-1e-9", "device_types[0].overhead: is -1e-09, expected a number that is not negative"},
+        {"cluster", "/device_types/0/bandwidth", "-1e9",
+         "device_types[0].bandwidth: is -1000000000.0, expected a number greater than 0"},
+        {"cluster", "/device_types/0/overhead", "-1e-9",
+         "device_types[0].overhead: is -1e-09, expected a number that is not negative"},
         {"cluster", "/device_types/0/name", "\"\"", "device_types[0].name: is \"\", expected a name"},
-        {"cluster", "/device_types/1/name", "\"big\"", "device_types[1].name: is \"big\", expected a name that no other device type has"},
+        {"cluster", "/device_types/1/name", "\"big\"",
+         "device_types[1].name: is \"big\", expected a name that no other device type has"},
         {"cluster", "/device_types/0/memroy", "1", "device_types[0]: has the unknown field 'memroy'"},
-        {"cluster", "/device_types/0/rates", "{}", "device_types[0].rates: is an object, expected the rate of at least one element type"},
+        {"cluster", "/device_types/0/rates", "{}",
+         "device_types[0].rates: is an object, expected the rate of at least one element type"},
         {"cluster", "/device_types/0/rates", "5e12", "device_types[0].rates: is 5000000000000.0, expected an object"},
-        {"cluster", "/device_types/0/rates/fp16", "1", "device_types[0].rates.fp16: is no element type, expected one of float16"},
-        {"cluster", "/device_types/0/rates/float16", "0", "device_types[0].rates.float16: is 0, expected a number greater than 0"},
-        {"cluster", "/device_types/0/rates/float32/default", "", "device_types[0].rates.float32: lacks the field 'default'"},
-        {"cluster", "/device_types/0/rates/float32/gemm", "1", "device_types[0].rates.float32.gemm: is no operator class, expected default or one of matmul"},
-        {"cluster", "/device_types/0/rates/float32/matmul", "null", "device_types[0].rates.float32.matmul: is null, expected a number"},
-        {"cluster", "/device_types/0/rates/float32/matmul", "{\"rate\":0}", "device_types[0].rates.float32.matmul.rate: is 0, expected a number greater than 0"},
-        {"cluster", "/device_types/0/rates/float32/matmul", "{\"bandwidth\":-1}", "device_types[0].rates.float32.matmul.bandwidth: is -1"},
-        {"cluster", "/device_types/0/rates/float32/matmul", "{\"overhead\":\"1 us\"}", "device_types[0].rates.float32.matmul.overhead: is \"1 us\""},
-        {"cluster", "/device_types/0/rates/float32/matmul", "{\"efficiency\":0.5}", "device_types[0].rates.float32.matmul.efficiency: is 0.5, expected an object"},
-        {"cluster", "/device_types/0/rates/float32/matmul", "{\"efficiency\":{\"least\":0.5}}", "device_types[0].rates.float32.matmul.efficiency: lacks the field 'scale'"},
-        {"cluster", "/device_types/0/rates/float32/matmul", "{\"efficiency\":{\"scale\":0}}", "efficiency.scale: is 0, expected a number greater than 0"},
-        {"cluster", "/device_types/0/rates/float32/matmul", "{\"efficiency\":{\"scale\":1,\"least\":1}}", "efficiency.least: is 1, expected a part less than 1"},
-        {"cluster", "/device_types/0/rates/float32/matmul", "{\"efficiency\":{\"scale\":1,\"most\":1}}", "efficiency: has the unknown field 'most'"},
-        {"cluster", "/device_types/0/rates/float32/matmul", "{\"speed\":1}", "device_types[0].rates.float32.matmul: has the unknown field 'speed'"},
+        {"cluster", "/device_types/0/rates/fp16", "1",
+         "device_types[0].rates.fp16: is no element type, expected one of float16"},
+        {"cluster", "/device_types/0/rates/float16", "0",
+         "device_types[0].rates.float16: is 0, expected a number greater than 0"},
+        {"cluster", "/device_types/0/rates/float32/default", "",
+         "device_types[0].rates.float32: lacks the field 'default'"},
+        {"cluster", "/device_types/0/rates/float32/gemm", "1",
+         "device_types[0].rates.float32.gemm: is no operator class, expected default or one of matmul"},
+        {"cluster", "/device_types/0/rates/float32/matmul", "null",
+         "device_types[0].rates.float32.matmul: is null, expected a number"},
+        {"cluster", "/device_types/0/rates/float32/matmul", "{\"rate\":0}",
+         "device_types[0].rates.float32.matmul.rate: is 0, expected a number greater than 0"},
+        {"cluster", "/device_types/0/rates/float32/matmul", "{\"bandwidth\":-1}",
+         "device_types[0].rates.float32.matmul.bandwidth: is -1"},
+        {"cluster", "/device_types/0/rates/float32/matmul", "{\"overhead\":\"1 us\"}",
+         "device_types[0].rates.float32.matmul.overhead: is \"1 us\""},
+        {"cluster", "/device_types/0/rates/float32/matmul", "{\"efficiency\":0.5}",
+         "device_types[0].rates.float32.matmul.efficiency: is 0.5, expected an object"},
+        {"cluster", "/device_types/0/rates/float32/matmul", "{\"efficiency\":{\"least\":0.5}}",
+         "device_types[0].rates.float32.matmul.efficiency: lacks the field 'scale'"},
+        {"cluster", "/device_types/0/rates/float32/matmul", "{\"efficiency\":{\"scale\":0}}",
+         "efficiency.scale: is 0, expected a number greater than 0"},
+        {"cluster", "/device_types/0/rates/float32/matmul", "{\"efficiency\":{\"scale\":1,\"least\":1}}",
+         "efficiency.least: is 1, expected a part less than 1"},
+        {"cluster", "/device_types/0/rates/float32/matmul", "{\"efficiency\":{\"scale\":1,\"most\":1}}",
+         "efficiency: has the unknown field 'most'"},
+        {"cluster", "/device_types/0/rates/float32/matmul", "{\"speed\":1}",
+         "device_types[0].rates.float32.matmul: has the unknown field 'speed'"},
         {"cluster", "/machines", "[]", "machines: is an array of 0, expected at least one machine"},
-        {"cluster", "/machines/0/type", "\"huge\"", "machines[0].type: is \"huge\", expected the name of a device type"},
+        {"cluster", "/machines/0/type", "\"huge\"",
+         "machines[0].type: is \"huge\", expected the name of a device type"},
         {"cluster", "/machines/0/type", "0", "machines[0].type: is 0, expected a string"},
         {"cluster", "/machines/0/devices", "0", "machines[0].devices: is 0, expected an integer from 1 to 65536"},
         {"cluster", "/machines/0/devices", "2.5", "machines[0].devices: is 2.5, expected an integer from 1 to 65536"},
@@ -277,10 +357,13 @@ TEST_CASE("clusters") {
         {"cluster", "/links/inter/latencies", "1", "links.inter: has the unknown field 'latencies'"},
         {"cluster", "/links/nvlink", "{}", "links: has the unknown field 'nvlink'"},
         {"cluster", "/collectives/gather", "{}", "collectives.gather: is no collective, expected one of all_reduce"},
-        {"cluster", "/collectives/all_reduce/latency", "-1", "collectives.all_reduce.latency: is -1, expected a number that is not negative"},
+        {"cluster", "/collectives/all_reduce/latency", "-1",
+         "collectives.all_reduce.latency: is -1, expected a number that is not negative"},
         {"cluster", "/collectives/all_reduce/slope", "1", "collectives.all_reduce: has the unknown field 'slope'"},
-        {"cluster", "/collectives/all_gather/pieces", "[]", "collectives.all_gather.pieces: is an array of 0, expected at least one piece"},
-        {"cluster", "/collectives/all_gather/pieces/1/seconds_per_byte", "", "collectives.all_gather.pieces[1]: lacks the field 'seconds_per_byte'"},
+        {"cluster", "/collectives/all_gather/pieces", "[]",
+         "collectives.all_gather.pieces: is an array of 0, expected at least one piece"},
+        {"cluster", "/collectives/all_gather/pieces/1/seconds_per_byte", "",
+         "collectives.all_gather.pieces[1]: lacks the field 'seconds_per_byte'"},
         {"cluster", "/collectives/all_gather/latency", "1", "collectives.all_gather: has the unknown field 'latency'"},
         {"cluster", "/comment", "\"hm\"", "has the unknown field 'comment'"},
         {"cluster", "/name", "[1]", "name: is an array of 1, expected a string"},
@@ -291,7 +374,8 @@ TEST_CASE("clusters") {
 
 TEST_CASE("theories") {
     check_all({
-        {"theory", "/triples", R"([{"add": [4], "cost": 1e308}, {"add": [4], "cost": 1e308}])", "triples[1].cost: is 1e+308, expected costs whose sum is a number"},
+        {"theory", "/triples", R"([{"add": [4], "cost": 1e308}, {"add": [4], "cost": 1e308}])",
+         "triples[1].cost: is 1e+308, expected costs whose sum is a number"},
         {"theory", "/properties", "", "lacks the field 'properties'"},
         {"theory", "/properties", "5", "properties: is 5, expected an array"},
         {"theory", "/properties/1", "5", "properties[1]: is 5, expected a string"},
@@ -312,8 +396,10 @@ TEST_CASE("theories") {
         {"theory", "/triples/1/cost", "\"free\"", "triples[1].cost: is \"free\", expected a number"},
         {"theory", "/triples/1/pre", "[0,9]", "triples[1].pre[1]: is 9, expected an integer below 5"},
         {"theory", "/triples/1/pre", "[0,0]", "triples[1].pre: has property 0 twice"},
-        {"theory", "/triples/1/pre", "[]", "triples[1].remove: is an array of 1, expected some of the properties in pre"},
-        {"theory", "/triples/1/remove", "[2]", "triples[1].remove: is an array of 1, expected some of the properties in pre"},
+        {"theory", "/triples/1/pre", "[]",
+         "triples[1].remove: is an array of 1, expected some of the properties in pre"},
+        {"theory", "/triples/1/remove", "[2]",
+         "triples[1].remove: is an array of 1, expected some of the properties in pre"},
         {"theory", "/triples/0/add", "[0]", "triples[0].add: has property 0, which a triple removes"},
         {"theory", "/triples/1/text", "1", "triples[1].text: is 1, expected a string"},
         {"theory", "/program", "[0,4]", "program[1]: is 4, expected an integer below 4"},
@@ -334,14 +420,18 @@ TEST_CASE("fitted models") {
         {"fitted", "/rates/big", "1", "rates.big: is 1, expected an object"},
         {"fitted", "/rates/big/float8", "{}", "rates.big.float8: is no element type"},
         {"fitted", "/rates/big/float32/conv", "1", "rates.big.float32.conv: is no operator class"},
-        {"fitted", "/rates/big/float32/matmul/overhead", "-1", "rates.big.float32.matmul.overhead: is -1, expected a number that is not negative"},
-        {"fitted", "/rates/big/float32/matmul", "0", "rates.big.float32.matmul: is 0, expected a number greater than 0"},
+        {"fitted", "/rates/big/float32/matmul/overhead", "-1",
+         "rates.big.float32.matmul.overhead: is -1, expected a number that is not negative"},
+        {"fitted", "/rates/big/float32/matmul", "0",
+         "rates.big.float32.matmul: is 0, expected a number greater than 0"},
     });
 }
 
 TEST_CASE("samples") {
     std::string const header = "what,device,ranks,dtype,flops,bytes,seconds\n";
-    struct { std::string text, message; } const cases[] = {
+    struct {
+        std::string text, message;
+    } const cases[] = {
         {"", "is empty, expected the header"},
         {"# nothing\n\n", "is empty, expected the header"},
         {"all_reduce,,2,,,1,1\n", "line 1: is 'all_reduce,,2,,,1,1', expected the header"},

@@ -36,7 +36,8 @@ plan priced_plan(std::uint64_t seed) {
 } // namespace
 
 TEST_CASE("a cluster says which machines are grouped") {
-    std::string const text = R"({"format": "heddle.cluster", "version": 1, "device_types": [{"name": "a", "memory": 1e9, "bandwidth": 1e9, "rates": {"float32": 1e9}}],
+    std::string const text =
+        R"({"format": "heddle.cluster", "version": 1, "device_types": [{"name": "a", "memory": 1e9, "bandwidth": 1e9, "rates": {"float32": 1e9}}],
         "machines": [{"type": "a", "devices": 4, "count": 2, "grouped": true}, {"type": "a", "devices": 2}],
         "links": {"inter": {"bandwidth": 1e9, "latency": 1e-5}, "intra": {"bandwidth": 1e10, "latency": 1e-6}}})";
     auto const c = json::parse_cluster(text);
@@ -46,10 +47,12 @@ TEST_CASE("a cluster says which machines are grouped") {
     CHECK(json::to_text(again) == json::to_text(c));
     auto wrong = nlohmann::json::parse(text);
     wrong["machines"][0]["grouped"] = 1;
-    CHECK_THROWS_WITH_AS((void)json::parse_cluster(wrong.dump(), "c.json"), doctest::Contains("machines[0].grouped"), input_error);
+    CHECK_THROWS_WITH_AS((void)json::parse_cluster(wrong.dump(), "c.json"), doctest::Contains("machines[0].grouped"),
+                         input_error);
     wrong = nlohmann::json::parse(text);
     wrong["links"].erase("intra");
-    CHECK_THROWS_WITH_AS((void)json::parse_cluster(wrong.dump(), "c.json"), doctest::Contains("links, intra"), input_error);
+    CHECK_THROWS_WITH_AS((void)json::parse_cluster(wrong.dump(), "c.json"), doctest::Contains("links, intra"),
+                         input_error);
 }
 
 TEST_CASE("a plan on groups that is written and read costs the same, bit for bit") {
@@ -74,7 +77,9 @@ TEST_CASE("what is wrong with a plan's groups is said, and where") {
     auto const p = priced_plan(3);
     auto const good = nlohmann::json::parse(json::write_plan(p));
     REQUIRE(message_of_plan(good) == "nothing thrown");
-    auto const contains = [](std::string const& text, std::string const& part) { return text.find(part) != std::string::npos; };
+    auto const contains = [](std::string const& text, std::string const& part) {
+        return text.find(part) != std::string::npos;
+    };
     auto const after = [&](std::string const& pointer, nlohmann::json const& value) {
         auto document = good;
         document[nlohmann::json::json_pointer(pointer)] = value;
@@ -84,7 +89,8 @@ TEST_CASE("what is wrong with a plan's groups is said, and where") {
     CHECK(contains(after("/group_sizes/0", 0), "group_sizes[0]"));
     CHECK(contains(after("/group_sizes/0", "two"), "group_sizes[0]"));
     std::optional<std::size_t> cut, parameter;
-    for (std::size_t t = 0; t < p.tensors.size(); ++t) (p.tensors[t].inside != no_factor ? cut : p.tensors[t].role == tensor_role::parameter ? parameter : cut) = t;
+    for (std::size_t t = 0; t < p.tensors.size(); ++t)
+        (p.tensors[t].inside != no_factor ? cut : p.tensors[t].role == tensor_role::parameter ? parameter : cut) = t;
     std::optional<std::size_t> inside_step, transfer_step;
     for (std::size_t n = 0; n < p.steps.size(); ++n) {
         if (!p.steps[n].step.inside_update.empty()) inside_step = n;
@@ -99,7 +105,10 @@ TEST_CASE("what is wrong with a plan's groups is said, and where") {
     auto single = good;
     single.erase("group_sizes");
     for (auto const& t : p.tensors)
-        if (t.inside != no_factor) { CHECK(contains(message_of_plan(single), "no device is a group")); break; }
+        if (t.inside != no_factor) {
+            CHECK(contains(message_of_plan(single), "no device is a group"));
+            break;
+        }
 }
 
 TEST_CASE("the table names groups with their sizes") {

@@ -20,7 +20,8 @@ namespace heddle::test {
 }
 
 /// The document with `value` (JSON) at a place, or without it where that is empty.
-[[nodiscard]] inline std::string with_change(std::string const& document, std::string const& pointer, std::string const& value) {
+[[nodiscard]] inline std::string with_change(std::string const& document, std::string const& pointer,
+                                             std::string const& value) {
     auto root = nlohmann::json::parse(document);
     nlohmann::json::json_pointer const place(pointer);
     if (!value.empty()) {
@@ -45,9 +46,7 @@ template <class Read>
 [[nodiscard]] std::string message_of(Read const& read) {
     try {
         read();
-    } catch (input_error const& e) {
-        return e.what();
-    }
+    } catch (input_error const& e) { return e.what(); }
     return "nothing thrown";
 }
 

@@ -33,7 +33,9 @@ struct scratch {
         std::error_code ignored;
         fs::remove_all(path, ignored);
     }
-    [[nodiscard]] std::size_t entries() const { return static_cast<std::size_t>(std::distance(fs::directory_iterator(path), {})); }
+    [[nodiscard]] std::size_t entries() const {
+        return static_cast<std::size_t>(std::distance(fs::directory_iterator(path), {}));
+    }
 };
 
 std::string raw(fs::path const& path) {
@@ -75,9 +77,13 @@ TEST_CASE("writing follows a link and writes into what is no file") {
 
 TEST_CASE("a failure to write leaves nothing behind") {
     scratch const s;
-    CHECK(test::error_of<file_error>([&] { json::write_file_atomically(s.path / "missing" / "a.json", "x"); }).find("cannot be written: No such file") != std::string::npos);
+    CHECK(test::error_of<file_error>([&] {
+              json::write_file_atomically(s.path / "missing" / "a.json", "x");
+          }).find("cannot be written: No such file") != std::string::npos);
     fs::create_directory(s.path / "folder");
-    CHECK(test::error_of<file_error>([&] { json::write_file_atomically(s.path / "folder", "x"); }).find("cannot be written") != std::string::npos);
+    CHECK(test::error_of<file_error>([&] {
+              json::write_file_atomically(s.path / "folder", "x");
+          }).find("cannot be written") != std::string::npos);
     CHECK(s.entries() == 1);
 }
 
@@ -99,7 +105,9 @@ TEST_CASE("a staged file takes its place when it is committed, and leaves nothin
     file.commit(); // once is enough
     CHECK(raw(s.path / "old.json") == "new");
     CHECK(s.entries() == 1);
-    CHECK(test::error_of<file_error>([] { json::staged_file("/dev/full", "lost"); }).starts_with("/dev/full: cannot be written"));
+    CHECK(test::error_of<file_error>([] {
+              json::staged_file("/dev/full", "lost");
+          }).starts_with("/dev/full: cannot be written"));
 }
 
 TEST_CASE("whether a file can be written is known before, and nothing is changed by asking") {
@@ -110,30 +118,43 @@ TEST_CASE("whether a file can be written is known before, and nothing is changed
     json::require_writable("/dev/null");
     CHECK(raw(s.path / "there") == "as it was");
     CHECK(s.entries() == 1);
-    CHECK(test::error_of<file_error>([&] { json::require_writable(s.path / "missing" / "a.json"); }).find("a.json: cannot be written: No such file") != std::string::npos);
-    CHECK(test::error_of<file_error>([&] { json::require_writable(s.path); }).find("it is a directory") != std::string::npos);
+    CHECK(test::error_of<file_error>([&] {
+              json::require_writable(s.path / "missing" / "a.json");
+          }).find("a.json: cannot be written: No such file") != std::string::npos);
+    CHECK(test::error_of<file_error>([&] { json::require_writable(s.path); }).find("it is a directory") !=
+          std::string::npos);
 }
 
 TEST_CASE("what cannot be read says why") {
     scratch const s;
-    CHECK(test::error_of<file_error>([&] { static_cast<void>(json::read_model(s.path / "none.json")); }).find("none.json: cannot be read: No such file") != std::string::npos);
-    CHECK(test::error_of<file_error>([&] { static_cast<void>(json::read_cluster(s.path)); }).find("it is a directory") != std::string::npos);
+    CHECK(test::error_of<file_error>([&] {
+              static_cast<void>(json::read_model(s.path / "none.json"));
+          }).find("none.json: cannot be read: No such file") != std::string::npos);
+    CHECK(test::error_of<file_error>([&] {
+              static_cast<void>(json::read_cluster(s.path));
+          }).find("it is a directory") != std::string::npos);
 
     json::write_file_atomically(s.path / "whole.gz", std::string(100000, 'x') + std::to_string(1234567));
     std::string const bytes = raw(s.path / "whole.gz");
     write_raw(s.path / "short.gz", bytes.substr(0, bytes.size() - 9));
-    CHECK(test::error_of<file_error>([&] { static_cast<void>(json::read_text(s.path / "short.gz")); }).find("cannot be read") != std::string::npos);
+    CHECK(test::error_of<file_error>([&] {
+              static_cast<void>(json::read_text(s.path / "short.gz"));
+          }).find("cannot be read") != std::string::npos);
     std::string damaged = bytes;
     damaged[damaged.size() - 6] ^= 1; // in the checksum
     write_raw(s.path / "damaged.gz", damaged);
-    CHECK(test::error_of<file_error>([&] { static_cast<void>(json::read_text(s.path / "damaged.gz")); }).find("cannot be read") != std::string::npos);
+    CHECK(test::error_of<file_error>([&] {
+              static_cast<void>(json::read_text(s.path / "damaged.gz"));
+          }).find("cannot be read") != std::string::npos);
 }
 
 TEST_CASE("a compressed file that expands beyond all measure is refused") {
     scratch const s;
     json::write_file_atomically(s.path / "bomb.gz", std::string(1 << 22, '\0'));
     CHECK(fs::file_size(s.path / "bomb.gz") < 10000);
-    CHECK(test::error_of<file_error>([&] { static_cast<void>(json::read_text(s.path / "bomb.gz", 1 << 20)); }).find("it holds more than 1048576 bytes") != std::string::npos);
+    CHECK(test::error_of<file_error>([&] {
+              static_cast<void>(json::read_text(s.path / "bomb.gz", 1 << 20));
+          }).find("it holds more than 1048576 bytes") != std::string::npos);
     CHECK(json::read_text(s.path / "bomb.gz", 1 << 22).size() == 1 << 22);
 }
 

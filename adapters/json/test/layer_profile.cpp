@@ -16,7 +16,8 @@ std::string profile_example() { return test::example_of("docs/reference/layer_pr
 
 /// What is said of the example with a change.
 std::string said_of_profile(std::string const& pointer, std::string const& value) {
-    return test::message_of([&] { (void)json::parse_layer_profile(test::with_change(profile_example(), pointer, value), "it"); });
+    return test::message_of(
+        [&] { (void)json::parse_layer_profile(test::with_change(profile_example(), pointer, value), "it"); });
 }
 
 } // namespace
@@ -56,19 +57,30 @@ TEST_CASE("a layer profile written and read again is the same") {
 }
 
 TEST_CASE("bad layer profiles are refused by place") {
-    CHECK(said_of_profile("/global_batch", "0") == "it: global_batch: is 0, expected an integer from 1 to 1099511627776");
+    CHECK(said_of_profile("/global_batch", "0") ==
+          "it: global_batch: is 0, expected an integer from 1 to 1099511627776");
     CHECK(said_of_profile("/layers", "") == "it: lacks the field 'layers'");
     CHECK(said_of_profile("/layers/1/savd", "1") == "it: layers[1]: has the unknown field 'savd'");
-    CHECK(said_of_profile("/layers/1/kept", "-1") == "it: layers[1].kept: is -1, expected a number that is not negative");
-    CHECK(said_of_profile("/shared/0/layers", "[0, 6]") == "it: shared[0].layers[1]: is 6, expected an integer from 0 to 5");
-    CHECK(said_of_profile("/shared/0/layers", "[5]") == "it: shared parameter 0, layers: expected two at least, rising, below 6");
-    CHECK(said_of_profile("/shared/0/gradients", "3e8") == "it: layer 0, gradients: less than those of its shared parameters, expected them to be part");
-    CHECK(said_of_profile("/device_types/0/profiles/1/degree", "1") == "it: device_types[0].profiles[1].degree: is 1, expected a degree that no other profile of this type has");
-    CHECK(said_of_profile("/device_types/0/profiles/1/layers", "[1]") == "it: device type 'fast', tensor degree 2: 1 layers, expected 6");
-    CHECK(said_of_profile("/device_types/0/profiles/1/fixed", "[1]") == "it: device type 'fast', tensor degree 2, fixed: 1 layers, expected 6, or none");
-    CHECK(said_of_profile("/device_types/1/name", "\"fast\"") == "it: device_types[1].name: is \"fast\", expected a name that no other device type has");
-    CHECK(said_of_profile("/machines/0/type", "\"none\"") == "it: machines[0].type: is \"none\", expected the name of a device type");
-    CHECK(said_of_profile("/machines/0/outside", "") == "it: machine 0, outside, bandwidth: 0.000000, expected positive bytes per second");
+    CHECK(said_of_profile("/layers/1/kept", "-1") ==
+          "it: layers[1].kept: is -1, expected a number that is not negative");
+    CHECK(said_of_profile("/shared/0/layers", "[0, 6]") ==
+          "it: shared[0].layers[1]: is 6, expected an integer from 0 to 5");
+    CHECK(said_of_profile("/shared/0/layers", "[5]") ==
+          "it: shared parameter 0, layers: expected two at least, rising, below 6");
+    CHECK(said_of_profile("/shared/0/gradients", "3e8") ==
+          "it: layer 0, gradients: less than those of its shared parameters, expected them to be part");
+    CHECK(said_of_profile("/device_types/0/profiles/1/degree", "1") ==
+          "it: device_types[0].profiles[1].degree: is 1, expected a degree that no other profile of this type has");
+    CHECK(said_of_profile("/device_types/0/profiles/1/layers", "[1]") ==
+          "it: device type 'fast', tensor degree 2: 1 layers, expected 6");
+    CHECK(said_of_profile("/device_types/0/profiles/1/fixed", "[1]") ==
+          "it: device type 'fast', tensor degree 2, fixed: 1 layers, expected 6, or none");
+    CHECK(said_of_profile("/device_types/1/name", "\"fast\"") ==
+          "it: device_types[1].name: is \"fast\", expected a name that no other device type has");
+    CHECK(said_of_profile("/machines/0/type", "\"none\"") ==
+          "it: machines[0].type: is \"none\", expected the name of a device type");
+    CHECK(said_of_profile("/machines/0/outside", "") ==
+          "it: machine 0, outside, bandwidth: 0.000000, expected positive bytes per second");
     CHECK(said_of_profile("/bandwidths", "[[0, 1], [2, 0]]") == "it: bandwidths: 2 rows, expected one per device, 6");
     CHECK(said_of_profile("/version", "2").find("expected heddle.layer_profile up to version 1") != std::string::npos);
 }

@@ -50,8 +50,27 @@ std::string mutate_bytes(std::string text, dice& d) {
 
 /// Swaps, replaces or removes values anywhere in a document; the result is JSON.
 std::string mutate_values(nlohmann::json root, dice& d) {
-    static nlohmann::json const strange{nullptr, true, -1, 0, 1, 2, 3, 255, 4096, 1099511627776, 1e300, -0.0, 18446744073709551615u, "", "x", "float32",
-                                        nlohmann::json::array(), nlohmann::json::object(), {{"node", 0}}, {{"slice", {0, 1, nullptr}}}, {{"ellipsis", true}}};
+    static nlohmann::json const strange{nullptr,
+                                        true,
+                                        -1,
+                                        0,
+                                        1,
+                                        2,
+                                        3,
+                                        255,
+                                        4096,
+                                        1099511627776,
+                                        1e300,
+                                        -0.0,
+                                        18446744073709551615u,
+                                        "",
+                                        "x",
+                                        "float32",
+                                        nlohmann::json::array(),
+                                        nlohmann::json::object(),
+                                        {{"node", 0}},
+                                        {{"slice", {0, 1, nullptr}}},
+                                        {{"ellipsis", true}}};
     for (std::size_t n = 1 + d.below(3); n > 0; --n) {
         std::vector<nlohmann::json*> all;
         test::collect(root, all);
@@ -67,7 +86,8 @@ std::string mutate_values(nlohmann::json root, dice& d) {
             if (one.is_number_integer()) one = one.get<std::int64_t>() + static_cast<std::int64_t>(d.below(5)) - 2;
             break;
         default:
-            if (one.is_object() && !one.empty()) one.erase(std::next(one.begin(), static_cast<std::ptrdiff_t>(d.below(one.size()))));
+            if (one.is_object() && !one.empty())
+                one.erase(std::next(one.begin(), static_cast<std::ptrdiff_t>(d.below(one.size()))));
             else if (one.is_array() && !one.empty()) one.erase(d.below(one.size()));
         }
     }
@@ -75,7 +95,8 @@ std::string mutate_values(nlohmann::json root, dice& d) {
 }
 
 /// Reads mutated documents: each reads or throws an `error` of one line, and nothing else happens.
-void check_mutations(std::uint64_t seed, int count, std::string const& text, bool is_json, std::function<void(std::string const&)> const& read) {
+void check_mutations(std::uint64_t seed, int count, std::string const& text, bool is_json,
+                     std::function<void(std::string const&)> const& read) {
     CAPTURE(seed);
     auto const root = is_json ? nlohmann::json::parse(text) : nlohmann::json();
     dice d(seed);
@@ -87,11 +108,10 @@ void check_mutations(std::uint64_t seed, int count, std::string const& text, boo
             ++good;
         } catch (error const& e) {
             std::string const message = e.what();
-            bool const one_line = message.starts_with("fuzzed") && message.find('\n') == std::string::npos && message.size() < 1000;
+            bool const one_line =
+                message.starts_with("fuzzed") && message.find('\n') == std::string::npos && message.size() < 1000;
             if (!one_line) FAIL_CHECK("mutation " << i << ": " << message);
-        } catch (...) {
-            FAIL_CHECK("mutation " << i << " throws something else: " << mutated);
-        }
+        } catch (...) { FAIL_CHECK("mutation " << i << " throws something else: " << mutated); }
     }
     CHECK(good > 0);
     CHECK(good < count);
@@ -100,7 +120,9 @@ void check_mutations(std::uint64_t seed, int count, std::string const& text, boo
 } // namespace
 
 TEST_CASE("mutated models read or are refused, and those that read can be indexed") {
-    auto const read = [](std::string const& text) { static_cast<void>(index_program(json::parse_model(text, "fuzzed").program)); };
+    auto const read = [](std::string const& text) {
+        static_cast<void>(index_program(json::parse_model(text, "fuzzed").program));
+    };
     check_mutations(1, 2000, json::read_text("examples/formats/model.json"), true, read);
     check_mutations(2, 150, json::read_text("examples/models/bert_moe_2.json.gz"), true, read);
     check_mutations(3, 150, json::read_text("examples/models/vit_2.json.gz"), true, read);
@@ -113,15 +135,18 @@ TEST_CASE("mutated clusters read or are refused") {
 }
 
 TEST_CASE("mutated theories read or are refused") {
-    check_mutations(5, 2000, json::read_text("examples/formats/theory.json"), true, [](std::string const& text) { static_cast<void>(json::parse_theory(text, "fuzzed")); });
+    check_mutations(5, 2000, json::read_text("examples/formats/theory.json"), true,
+                    [](std::string const& text) { static_cast<void>(json::parse_theory(text, "fuzzed")); });
 }
 
 TEST_CASE("mutated samples read or are refused") {
-    check_mutations(6, 2000, json::read_text("examples/formats/samples.csv"), false, [](std::string const& text) { static_cast<void>(json::parse_samples(text, "fuzzed")); });
+    check_mutations(6, 2000, json::read_text("examples/formats/samples.csv"), false,
+                    [](std::string const& text) { static_cast<void>(json::parse_samples(text, "fuzzed")); });
 }
 
 TEST_CASE("mutated fitted models read or are refused") {
-    check_mutations(7, 2000, json::read_text("examples/formats/fitted.json"), true, [](std::string const& text) { static_cast<void>(json::parse_fitted(text, "fuzzed")); });
+    check_mutations(7, 2000, json::read_text("examples/formats/fitted.json"), true,
+                    [](std::string const& text) { static_cast<void>(json::parse_fitted(text, "fuzzed")); });
 }
 
 TEST_CASE("mutated pipeline plans and profiles of layers read or are refused") {
@@ -133,6 +158,8 @@ TEST_CASE("mutated pipeline plans and profiles of layers read or are refused") {
     };
     check_mutations(8, 2000, example("docs/reference/pipeline_plans.md"), true, read_pipeline);
     check_mutations(11, 500, test::grouped_pipeline(), true, read_pipeline);
-    check_mutations(9, 2000, example("docs/reference/layer_profiles.md"), true, [](std::string const& text) { validate(json::parse_layer_profile(text, "fuzzed")); });
-    check_mutations(10, 2000, example("docs/reference/templates.md"), true, [](std::string const& text) { static_cast<void>(json::parse_template_problem(text, "fuzzed")); });
+    check_mutations(9, 2000, example("docs/reference/layer_profiles.md"), true,
+                    [](std::string const& text) { validate(json::parse_layer_profile(text, "fuzzed")); });
+    check_mutations(10, 2000, example("docs/reference/templates.md"), true,
+                    [](std::string const& text) { static_cast<void>(json::parse_template_problem(text, "fuzzed")); });
 }

@@ -57,9 +57,7 @@ std::string message_after(nlohmann::json document, std::string const& pointer, n
     else parent.erase(place.back());
     try {
         static_cast<void>(json::parse_plan(document.dump(), "p.json"));
-    } catch (input_error const& e) {
-        return e.what();
-    }
+    } catch (input_error const& e) { return e.what(); }
     return "";
 }
 
@@ -67,7 +65,8 @@ std::string message_after(nlohmann::json document, std::string const& pointer, n
 cluster versatile_devices() {
     auto c = test::two_devices();
     for (auto& type : c.types)
-        for (std::size_t e = 0; e < element_type_count; ++e) type.rates[static_cast<element_type>(e)] = {flops_per_second(1e12)};
+        for (std::size_t e = 0; e < element_type_count; ++e)
+            type.rates[static_cast<element_type>(e)] = {flops_per_second(1e12)};
     return c;
 }
 
@@ -90,7 +89,8 @@ plan odd_plan() {
         s.step.type = element_type::bfloat16;
         s.step.forward = {flops(next()), bytes(next()), bytes(next()), false};
         s.step.backward = {flops(0), bytes(0), bytes(0), true};
-        s.step.forward_transfers = {{collective::all_to_all, bytes(next()), {0, 0}, {1, 1}, {}}, {collective::all_gather, bytes(next()), {0, 0}, {}, uneven::padded}};
+        s.step.forward_transfers = {{collective::all_to_all, bytes(next()), {0, 0}, {1, 1}, {}},
+                                    {collective::all_gather, bytes(next()), {0, 0}, {}, uneven::padded}};
         s.step.backward_transfers = {{collective::broadcast, bytes(next()), {}, {1, 1}, {}}};
         s.step.deferred_transfers = {{collective::reduce_scatter, bytes(0), {}, {1, 1}, uneven::grouped}};
         s.step.deferred = {flops(next()), bytes(next()), bytes(0), true};
@@ -202,7 +202,8 @@ TEST_CASE("without times equal plans give equal text, which is read") {
 }
 
 TEST_CASE("plan files may be compressed") {
-    auto const path = std::filesystem::temp_directory_path() / ("heddle_plan_test_" + std::to_string(std::random_device()()) + ".json.gz");
+    auto const path = std::filesystem::temp_directory_path() /
+                      ("heddle_plan_test_" + std::to_string(std::random_device()()) + ".json.gz");
     auto const text = json::write_plan(test::layers_plan());
     json::write_file_atomically(path, text);
     CHECK(std::filesystem::file_size(path) < text.size() / 2);
@@ -260,7 +261,8 @@ TEST_CASE("a summary is one object on one line") {
 TEST_CASE("numbers that no file can hold are refused") {
     auto p = test::tiny_plan();
     p.time.update = std::numeric_limits<double>::quiet_NaN();
-    CHECK_THROWS_WITH_AS(static_cast<void>(json::write_plan(p)), "plan: has a number that is not finite, which no file can hold", input_error);
+    CHECK_THROWS_WITH_AS(static_cast<void>(json::write_plan(p)),
+                         "plan: has a number that is not finite, which no file can hold", input_error);
     p = test::tiny_plan();
     p.steps[0].step.stored.split = bytes(std::numeric_limits<double>::infinity());
     CHECK_THROWS_AS(static_cast<void>(json::write_plan(p)), input_error);
@@ -323,10 +325,13 @@ TEST_CASE("what is wrong with a plan is said, and where") {
         {"/cuts/0/members/0", {0}, "cuts[0].members[0]: is an array of 1, expected 2, a tensor and one of its factors"},
         {"/cuts/0", removed, "which is in no cut"},
         {"/tensors/0/dtype", "float", "tensors[0].dtype: is \"float\", expected one of float16"},
-        {"/tensors/0/role", "weight", "tensors[0].role: is \"weight\", expected one of input, parameter, buffer, value"},
+        {"/tensors/0/role", "weight",
+         "tensors[0].role: is \"weight\", expected one of input, parameter, buffer, value"},
         {"/tensors/0/trainable", true, "tensors[0].trainable: is true, expected so of floating-point parameters alone"},
         {"/tensors/0/shape/0", 0, "tensors[0].shape[0]: is 0, expected an integer from 1"},
-        {"/tensors/0/shape", {9007199254740992, 2}, "tensors[0].shape: is an array of 2, expected at most 2^53 elements"},
+        {"/tensors/0/shape",
+         {9007199254740992, 2},
+         "tensors[0].shape: is an array of 2, expected at most 2^53 elements"},
         {"/tensors/0/factors/0", {2, 8192, 1}, "tensors[0].factors[0][0]: is 2, expected an integer from 0 to 1"},
         {"/tensors/0/factors/0", {0, 7000, 1}, "tensors[0].factors[0][1]: is 7000, expected an integer from 1 to 6000"},
         {"/tensors/0/factors/0", {0, 3000, 3}, "tensors[0].factors[0][2]: is 3, expected an integer from 1 to 2"},
@@ -348,11 +353,14 @@ TEST_CASE("what is wrong with a plan is said, and where") {
         {"/steps/2/to", "partial", "steps[2].to: cannot be made from shard(0) in one step"},
         {"/steps/2/from", "replicated", "steps[2].to: cannot be made from replicated in one step"},
         {"/steps/2/from", removed, "steps[2]: lacks the field 'from'"},
-        {"/steps/2/forward_transfers/0/collective", "gather", "steps[2].forward_transfers[0].collective: is \"gather\", expected one of all_reduce"},
+        {"/steps/2/forward_transfers/0/collective", "gather",
+         "steps[2].forward_transfers[0].collective: is \"gather\", expected one of all_reduce"},
         {"/steps/2/forward_transfers/0/bytes", removed, "steps[2].forward_transfers[0]: lacks the field 'bytes'"},
         {"/steps/2/forward_transfers/0/from", {1, 1}, "is split along factor 1 of tensor 1, which is in no cut"},
-        {"/steps/2/forward_transfers/0/from", removed, "steps[2].forward_transfers[0]: lacks the field 'from', which says what"},
-        {"/steps/2/forward_transfers/0/collective", "reduce_scatter", "steps[2].forward_transfers[0]: lacks the field 'to', which says what"},
+        {"/steps/2/forward_transfers/0/from", removed,
+         "steps[2].forward_transfers[0]: lacks the field 'from', which says what"},
+        {"/steps/2/forward_transfers/0/collective", "reduce_scatter",
+         "steps[2].forward_transfers[0]: lacks the field 'to', which says what"},
         {"/steps/3/operator", 8, "steps[3].operator: is 8, expected an integer from 0 to 7"},
         {"/steps/3/operands/0", "shard(9)", "steps[3].operands[0]: is \"shard(9)\", expected a factor below 2"},
         {"/steps/3/results", removed, "steps[3]: lacks the field 'results'"},
@@ -362,7 +370,9 @@ TEST_CASE("what is wrong with a plan is said, and where") {
         {"/steps/3/forward/flops", -1, "steps[3].forward.flops: is -1"},
         {"/steps/3/forward/launches", 1, "steps[3].forward.launches: is 1, expected true or false"},
         {"/steps/3/saved", 5, "steps[3].saved: is 5, expected an object"},
-        {"/steps/3/saved_tensors", {{1}}, "steps[3].saved_tensors[0]: is an array of 1, expected 2, a tensor and its form"},
+        {"/steps/3/saved_tensors",
+         {{1}},
+         "steps[3].saved_tensors[0]: is an array of 1, expected 2, a tensor and its form"},
         {"/steps/0/stored/split", "much", "steps[0].stored.split: is \"much\", expected a number"},
         {"/steps", 3, "steps: is 3, expected an array"},
         {"", 3, "p.json: is 3, expected an object"},
@@ -376,18 +386,23 @@ TEST_CASE("what is wrong with a plan is said, and where") {
     }
     auto integers = good;
     integers["tensors"][0]["dtype"] = "int64";
-    CHECK(message_after(integers, "/steps/0/to", "partial") == "p.json: steps[0].to: is \"partial\", expected another form, since the tensor is not floating-point");
-    CHECK_THROWS_WITH_AS(static_cast<void>(json::parse_plan("{\"format\":", "p.json")), doctest::Contains("p.json, line 1"), input_error);
+    CHECK(message_after(integers, "/steps/0/to", "partial") ==
+          "p.json: steps[0].to: is \"partial\", expected another form, since the tensor is not floating-point");
+    CHECK_THROWS_WITH_AS(static_cast<void>(json::parse_plan("{\"format\":", "p.json")),
+                         doctest::Contains("p.json, line 1"), input_error);
     CHECK_THROWS_AS(static_cast<void>(json::parse_plan("{}", "p.json")), input_error);
 }
 
 TEST_CASE("what is wrong with parameters in shards is said, and where") {
     auto const good = nlohmann::json::parse(json::write_plan(test::zero_plan()));
     REQUIRE(message_after(good, "/meta", 1) == "");
-    // Tensors: 0 x, 1 and 2 weights. Steps: 1 reads the first, its state in shards; 4 unshards the second, 6 reshards it.
+    // Tensors: 0 x, 1 and 2 weights. Steps: 1 reads the first, its state in shards; 4 unshards the second, 6 reshards
+    // it.
     std::vector<plan_change> const changes{
-        {"/steps/1/from", "mirrored", "steps[1].from: is \"mirrored\", expected a shard, of a trained parameter that is read whole"},
-        {"/steps/1/to", "shard(0)", "steps[1].from: is \"shard(0)\", expected a shard, of a trained parameter that is read whole"},
+        {"/steps/1/from", "mirrored",
+         "steps[1].from: is \"mirrored\", expected a shard, of a trained parameter that is read whole"},
+        {"/steps/1/to", "shard(0)",
+         "steps[1].from: is \"shard(0)\", expected a shard, of a trained parameter that is read whole"},
         {"/steps/1/tensor", 0, "expected a shard, of a trained parameter that is read whole"},
         {"/steps/1/update_transfers/0/bytes", -1, "steps[1].update_transfers[0].bytes: is -1"},
         {"/steps/4/tensor", 0, "steps[4].tensor: is 0, expected a parameter"},
@@ -418,8 +433,32 @@ TEST_CASE("changed plans are refused with a message or are plans") {
     INFO("seed " << seed);
     std::mt19937_64 random(seed);
     auto const below = [&](std::size_t n) { return static_cast<std::size_t>(random() % n); };
-    std::vector<nlohmann::json> const strange{nullptr, true, -1, 0, 1, 2, 3, 7, 65536, 9007199254740992, 18446744073709551615u, -0.0, 0.5, 1e-320, 1e308, "", "x",
-                                              "partial", "shard(1)", "mirrored", "infeasible", "limit", nlohmann::json::array(), nlohmann::json::object(), {0, 0}, {1, 1}};
+    std::vector<nlohmann::json> const strange{nullptr,
+                                              true,
+                                              -1,
+                                              0,
+                                              1,
+                                              2,
+                                              3,
+                                              7,
+                                              65536,
+                                              9007199254740992,
+                                              18446744073709551615u,
+                                              -0.0,
+                                              0.5,
+                                              1e-320,
+                                              1e308,
+                                              "",
+                                              "x",
+                                              "partial",
+                                              "shard(1)",
+                                              "mirrored",
+                                              "infeasible",
+                                              "limit",
+                                              nlohmann::json::array(),
+                                              nlohmann::json::object(),
+                                              {0, 0},
+                                              {1, 1}};
     auto const c = versatile_devices();
     std::size_t refused = 0, read = 0;
     for (int round = 0; round < 2000; ++round) {
@@ -433,7 +472,8 @@ TEST_CASE("changed plans are refused with a message or are plans") {
                 auto& one = *all[below(all.size())];
                 if (below(3) == 0) one = nlohmann::json(*all[below(all.size())]);
                 else if (below(3) == 0 && one.is_array() && !one.empty()) one.erase(below(one.size()));
-                else if (below(2) == 0 && one.is_object() && !one.empty()) one.erase(std::next(one.begin(), static_cast<std::ptrdiff_t>(below(one.size()))));
+                else if (below(2) == 0 && one.is_object() && !one.empty())
+                    one.erase(std::next(one.begin(), static_cast<std::ptrdiff_t>(below(one.size()))));
                 else one = strange[below(strange.size())];
             }
             text = root.dump();

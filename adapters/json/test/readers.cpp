@@ -105,7 +105,8 @@ TEST_CASE("one warning for each target without a rule; a rule may name a variant
     REQUIRE(unknown.warnings.size() == 1);
     CHECK(unknown.warnings[0].find("'my.magic'") != std::string::npos);
     CHECK(batch_statistics(unknown.program) == 2);
-    auto const known = with_rules(R"("my.magic":"(b d), (b d) -> (b d); 0*1","torch.nn.functional.batch_norm":"per_shard")");
+    auto const known =
+        with_rules(R"("my.magic":"(b d), (b d) -> (b d); 0*1","torch.nn.functional.batch_norm":"per_shard")");
     CHECK(known.warnings.empty());
     auto const indexed = index_program(known.program);
     for (std::size_t o = 0; o < 3; ++o) CHECK(indexed.operators[o].loops.size() == 2);
@@ -119,7 +120,9 @@ TEST_CASE("several nodes of one buffer have names of their own") {
             {"id":0,"name":"w","op":"parameter","target":"w","inputs":[],"out":{"kind":"tensor","shape":[4,6],"dtype":"float32"}},
             {"id":1,"name":"first","op":"buffer","target":"mask","inputs":[],"out":{"kind":"tensor","shape":[4,6],"dtype":"float32"}},
             {"id":2,"name":"a","op":"call_function","target":"torch.mul","inputs":[0,1],"args":[{"node":0},{"node":1}],"out":{"kind":"tensor","shape":[4,6],"dtype":"float32"}},
-            {"id":3,"name":"mask_1","op":")" + op + R"(","target":")" + target + R"(","inputs":[],"out":{"kind":"tensor","shape":)" + shape + R"(,"dtype":"float32"}},
+            {"id":3,"name":"mask_1","op":")" +
+               op + R"(","target":")" + target + R"(","inputs":[],"out":{"kind":"tensor","shape":)" + shape +
+               R"(,"dtype":"float32"}},
             {"id":4,"name":"b","op":"call_function","target":"torch.mul","inputs":[2,3],"args":[{"node":2},{"node":3}],"out":{"kind":"tensor","shape":[4,6],"dtype":"float32"}},
             {"id":5,"name":"loss","op":"call_method","target":"sum","inputs":[4],"args":[{"node":4}],"out":{"kind":"tensor","shape":[],"dtype":"float32"}},
             {"id":6,"name":"output","op":"output","target":"output","inputs":[5],"args":[{"node":5}],"out":{}}]})";
@@ -129,7 +132,8 @@ TEST_CASE("several nodes of one buffer have names of their own") {
     CHECK(p.tensor(p.operands(1)[1]).name == "mask_1");
     auto const check_refused = [&](std::string const& target, std::string const& op, std::string const& shape) {
         CHECK(test::message_of([&] { static_cast<void>(json::parse_model(with_buffer(target, op, shape))); }) ==
-              "model: nodes[3].target: is \"" + target + "\", expected a name that no other input, parameter or buffer has");
+              "model: nodes[3].target: is \"" + target +
+                  "\", expected a name that no other input, parameter or buffer has");
     };
     check_refused("mask", "buffer", "[6]");
     check_refused("mask", "placeholder", "[4,6]");
@@ -225,7 +229,10 @@ TEST_CASE("the example of samples") {
     CHECK(samples[15].work.value == 1048576);
     CHECK(samples[15].type == element_type::float32);
     // Windows line ends, a missing last line end, comments in between, an empty dtype.
-    CHECK(json::parse_samples("# x\r\nwhat,device,ranks,dtype,flops,bytes,seconds\r\n\r\nall_gather,,4,,,1e3,2\r\n#\nother,d,,int8,,0,1").size() == 2);
+    CHECK(
+        json::parse_samples(
+            "# x\r\nwhat,device,ranks,dtype,flops,bytes,seconds\r\n\r\nall_gather,,4,,,1e3,2\r\n#\nother,d,,int8,,0,1")
+            .size() == 2);
     CHECK(json::parse_samples("what,device,ranks,dtype,flops,bytes,seconds\n").empty());
 }
 
@@ -235,7 +242,8 @@ TEST_CASE("fitted models read and survive being written") {
     auto const again = json::parse_fitted(json::to_text(fitted));
     CHECK(json::to_text(again) == json::to_text(fitted));
     CHECK(again.collectives.at(collective::all_gather).pieces.size() == 2);
-    CHECK(again.speeds.at("small").at(element_type::float32).at(operator_class::elementwise).bandwidth->value == doctest::Approx(397.6e9).epsilon(1e-3));
+    CHECK(again.speeds.at("small").at(element_type::float32).at(operator_class::elementwise).bandwidth->value ==
+          doctest::Approx(397.6e9).epsilon(1e-3));
     auto const plain = json::parse_fitted(R"({"ranks": 1, "rates": {"big": {"float32": {"matmul": 2e12}}}})");
     CHECK(plain.speeds.at("big").at(element_type::float32).at(operator_class::matmul).rate == flops_per_second(2e12));
     CHECK(!plain.speeds.at("big").at(element_type::float32).at(operator_class::matmul).overhead);

@@ -19,7 +19,8 @@ plan halves() {
     program_builder b;
     auto const x = b.input("x", {6, 4});
     auto const w = b.parameter("w", {2, 4});
-    auto const y = b.apply("linear", "(b k), (n k) -> (b n); 0*1", {x, w}, {.name = "linear", .category = operator_class::matmul});
+    auto const y =
+        b.apply("linear", "(b k), (n k) -> (b n); 0*1", {x, w}, {.name = "linear", .category = operator_class::matmul});
     auto const indexed = index_program(b.finish(b.apply("sum", "(b n) -> (); 0", {y}, {.name = "loss"})));
     auto p = test::tiny_plan();
     p.provenance.training = {.micro_batches = 2, .turn = seconds(1e-6)};

@@ -37,8 +37,10 @@ TEST_CASE("a trace has an event for every event of the timeline") {
     c.machines = {{0, 1, 2}, {1, 1, 1}};
     auto beside = test::layers_plan();
     beside.provenance.training.overlaps_gradients = true;
-    for (auto const& [p, cluster] : {std::pair(test::layers_plan(), test::two_devices()), {test::tiny_plan(), test::two_devices()},
-                                     {test::layers_plan(c, {0.5, 0.25, 0.25}), c}, {beside, test::two_devices()}}) {
+    for (auto const& [p, cluster] : {std::pair(test::layers_plan(), test::two_devices()),
+                                     {test::tiny_plan(), test::two_devices()},
+                                     {test::layers_plan(c, {0.5, 0.25, 0.25}), c},
+                                     {beside, test::two_devices()}}) {
         bool const overlaps = p.provenance.training.overlaps_gradients;
         auto const events = run_serial(p, cluster);
         auto const trace = complete_events(json::write_trace(p, events));
@@ -61,11 +63,14 @@ TEST_CASE("a trace has an event for every event of the timeline") {
             last[d] = start + duration;
             sum[d] += duration;
             expected[d] += t.duration;
-            std::string const category = t.transfer ? "communication" : t.when == timeline_event::phase::update ? "update" : "compute";
+            std::string const category = t.transfer                                ? "communication"
+                                         : t.when == timeline_event::phase::update ? "update"
+                                                                                   : "compute";
             CHECK(e.at("cat") == category);
             CHECK(e.at("args").at("step") == t.step);
         }
-        for (std::size_t d = 0; d < 2 * devices; ++d) CHECK(std::abs(static_cast<double>(sum[d]) - expected[d] * 1e9) <= static_cast<double>(trace.size()));
+        for (std::size_t d = 0; d < 2 * devices; ++d)
+            CHECK(std::abs(static_cast<double>(sum[d]) - expected[d] * 1e9) <= static_cast<double>(trace.size()));
         CHECK(std::abs(static_cast<double>(std::ranges::max(last)) - events.total * 1e9) <= 1);
     }
 }
@@ -75,13 +80,17 @@ TEST_CASE("events are named for people") {
     auto const text = json::write_trace(p, run_serial(p, test::two_devices()));
     std::map<std::string, nlohmann::json> by_name;
     for (auto const& e : complete_events(text)) by_name[e.at("name").get<std::string>()] = e;
-    for (std::string const name : {"linear_0", "linear_0 backward", "relu_2", "loss backward", "all_gather layers.0.weight", "reduce_scatter gradient of layers.0.weight",
-                             "all_reduce gradient of layers.1.weight", "all_gather relu_2", "reduce_scatter gradient of relu_2", "all_reduce loss", "update head.weight"}) {
+    for (std::string const name :
+         {"linear_0", "linear_0 backward", "relu_2", "loss backward", "all_gather layers.0.weight",
+          "reduce_scatter gradient of layers.0.weight", "all_reduce gradient of layers.1.weight", "all_gather relu_2",
+          "reduce_scatter gradient of relu_2", "all_reduce loss", "update head.weight"}) {
         CAPTURE(name);
         CHECK(by_name.contains(name));
     }
-    CHECK(by_name.at("all_gather layers.0.weight").at("args") == nlohmann::json{{"step", 2}, {"bytes", 268435456}, {"from", "shard(0)"}, {"to", "replicated"}});
-    CHECK(by_name.at("linear_0").at("args") == nlohmann::json{{"step", 3}, {"operands", "shard(0), replicated"}, {"results", "shard(0)"}});
+    CHECK(by_name.at("all_gather layers.0.weight").at("args") ==
+          nlohmann::json{{"step", 2}, {"bytes", 268435456}, {"from", "shard(0)"}, {"to", "replicated"}});
+    CHECK(by_name.at("linear_0").at("args") ==
+          nlohmann::json{{"step", 3}, {"operands", "shard(0), replicated"}, {"results", "shard(0)"}});
     CHECK(!by_name.contains("loss gradient"));
     std::map<int, std::string> threads;
     std::string process;
@@ -94,7 +103,8 @@ TEST_CASE("events are named for people") {
     CHECK(process == "layers on one fast, one slow");
     auto beside = p;
     beside.provenance.training.overlaps_gradients = true;
-    CHECK(json::write_trace(beside, run_serial(beside, test::two_devices())).find("\"0 gradients\"") != std::string::npos);
+    CHECK(json::write_trace(beside, run_serial(beside, test::two_devices())).find("\"0 gradients\"") !=
+          std::string::npos);
     beside.provenance.training.bucket = bytes(1e9);
     std::vector<nlohmann::json> reduced;
     for (auto const& e : complete_events(json::write_trace(beside, run_serial(beside, test::two_devices()))))
@@ -109,9 +119,11 @@ TEST_CASE("local work of conversions has names too") {
     auto const names = [&](form from, form to) {
         p.steps[2].instruction = instruction::convert(1, from, to);
         timeline t;
-        t.events = {{2, 0, timeline_event::phase::forward, {}, 0, 1}, {2, 0, timeline_event::phase::backward, {}, 1, 1}};
+        t.events = {{2, 0, timeline_event::phase::forward, {}, 0, 1},
+                    {2, 0, timeline_event::phase::backward, {}, 1, 1}};
         std::string result;
-        for (auto const& e : complete_events(json::write_trace(p, t))) result += (result.empty() ? "" : ", ") + e.at("name").get<std::string>();
+        for (auto const& e : complete_events(json::write_trace(p, t)))
+            result += (result.empty() ? "" : ", ") + e.at("name").get<std::string>();
         return result;
     };
     CHECK(names(form::replicated(), form::shard(1)) == "slice w, slice w backward");

@@ -46,6 +46,7 @@ TEST_CASE("one segment, as many as operators, and more") {
     auto const p = layers(2);
     CHECK(metis::segments(p, 1) == std::vector<segment_number>(5, 0));
     CHECK(metis::segments(p, 5).size() == 5);
-    CHECK_THROWS_WITH_AS(static_cast<void>(metis::segments(p, 6)), doctest::Contains("at most 5, the operators"), input_error);
+    CHECK_THROWS_WITH_AS(static_cast<void>(metis::segments(p, 6)), doctest::Contains("at most 5, the operators"),
+                         input_error);
     CHECK_THROWS_AS(static_cast<void>(metis::segments(p, 0)), input_error);
 }

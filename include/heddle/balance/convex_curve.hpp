@@ -15,12 +15,13 @@
 
 namespace heddle {
 
-/// A convex piecewise-linear function on an interval. Every line is its tangent somewhere there, so each is a lower bound everywhere.
+/// A convex piecewise-linear function on an interval. Every line is its tangent somewhere there, so each is a lower
+/// bound everywhere.
 class convex_curve {
 public:
     convex_curve() = default;
-    /// The sum of an affine function and of maxima of affine ones on [low, high]. *Complexity.* n log n in the lines; quadratic in the
-    /// lines of one maximum, which are few.
+    /// The sum of an affine function and of maxima of affine ones on [low, high]. *Complexity.* n log n in the lines;
+    /// quadratic in the lines of one maximum, which are few.
     convex_curve(affine straight, std::span<convex_pieces const> bent, double low, double high);
 
     [[nodiscard]] double low() const { return low_; }
@@ -53,7 +54,8 @@ private:
 
 namespace heddle {
 
-HEDDLE_INLINE convex_curve::convex_curve(affine straight, std::span<convex_pieces const> bent, double low, double high) : low_(low), high_(std::max(low, high)) {
+HEDDLE_INLINE convex_curve::convex_curve(affine straight, std::span<convex_pieces const> bent, double low, double high)
+    : low_(low), high_(std::max(low, high)) {
     struct bend {
         double at;
         affine change;

@@ -35,7 +35,9 @@ struct curved_ratio_problem {
 
     [[nodiscard]] bool is_convex() const;
     [[nodiscard]] double objective(std::span<double const> ratios) const;
-    [[nodiscard]] bool fits(std::span<double const> ratios, double tolerance = 1e-9) const { return linear.fits(ratios, tolerance); }
+    [[nodiscard]] bool fits(std::span<double const> ratios, double tolerance = 1e-9) const {
+        return linear.fits(ratios, tolerance);
+    }
 };
 
 struct curved_ratio_solution : ratio_solution {
@@ -45,9 +47,9 @@ struct curved_ratio_solution : ratio_solution {
 
 /// Solves curved ratio problems.
 ///
-/// *Axioms.* If `feasible`, the ratios keep every constraint and no feasible ratios near them have a smaller objective (within the
-/// solver's tolerance, at most 1e-7 relative); if `is_global`, none anywhere has. A convex problem is solved globally.
-/// A solver that refuses some problems says which by a member `solves(p)`.
+/// *Axioms.* If `feasible`, the ratios keep every constraint and no feasible ratios near them have a smaller objective
+/// (within the solver's tolerance, at most 1e-7 relative); if `is_global`, none anywhere has. A convex problem is
+/// solved globally. A solver that refuses some problems says which by a member `solves(p)`.
 template <class Solver>
 concept curved_ratio_solver = requires(Solver& solver, curved_ratio_problem const& p) {
     { solver.solve(p) } -> std::convertible_to<curved_ratio_solution>;
@@ -56,11 +58,15 @@ concept curved_ratio_solver = requires(Solver& solver, curved_ratio_problem cons
 /// Whether a solver takes a problem.
 template <class Solver>
 [[nodiscard]] bool solves(Solver& solver, curved_ratio_problem const& p) {
-    if constexpr (requires { { solver.solves(p) } -> std::convertible_to<bool>; }) return solver.solves(p);
+    if constexpr (requires {
+                      { solver.solves(p) } -> std::convertible_to<bool>;
+                  })
+        return solver.solves(p);
     else return curved_ratio_solver<Solver>;
 }
 
-/// Throws `input_error` naming the first thing in a curved ratio problem that cannot be; curves are looked at in 65 points of [0, 1].
+/// Throws `input_error` naming the first thing in a curved ratio problem that cannot be; curves are looked at in 65
+/// points of [0, 1].
 void validate(curved_ratio_problem const& p);
 
 /// As `reduce` of the linear part; curved stages are kept as they are. *Throws* what `validate` does.
@@ -80,7 +86,8 @@ HEDDLE_INLINE double curved_work::at(double ratio) const {
 
 HEDDLE_INLINE bool curved_ratio_problem::is_convex() const {
     return algorithm::all_of(stages, [](auto const& stage) {
-        return algorithm::all_of(stage, [](auto const& work) { return algorithm::all_of(work.curves, &smooth_curve::is_convex); });
+        return algorithm::all_of(
+            stage, [](auto const& work) { return algorithm::all_of(work.curves, &smooth_curve::is_convex); });
     });
 }
 
@@ -122,7 +129,10 @@ HEDDLE_INLINE reduced_ratio_problem reduce(curved_ratio_problem const& p) {
     for (auto const& stage : p.stages) {
         auto& reduced = result.stages.emplace_back();
         for (auto const& work : stage)
-            reduced.types.push_back({work.type, {work.linear.straight, work.linear.bent, result.lower[work.type], result.upper[work.type]}, work.curves});
+            reduced.types.push_back(
+                {work.type,
+                 {work.linear.straight, work.linear.bent, result.lower[work.type], result.upper[work.type]},
+                 work.curves});
     }
     return result;
 }

@@ -30,7 +30,8 @@ inline stage_work operator+(stage_work a, stage_work const& b) { return a += b; 
 /// The same function of a ratio of [0, 1] as one maximum. *Complexity.* Quadratic in the pieces.
 convex_pieces as_maximum(stage_work const& work);
 
-/// One direction of a program in stages, per type; what the network does is the same for all types, at the largest ratio.
+/// One direction of a program in stages, per type; what the network does is the same for all types, at the largest
+/// ratio.
 struct side_curves {
     std::vector<stage_work> work;
     stage_work transfer, urgent, patient, again;
@@ -39,12 +40,14 @@ struct side_curves {
 /// Builds the problem; stages end as those of `duplex` do.
 class interleaved_problem_builder {
 public:
-    interleaved_problem_builder(cost_model const& model, std::vector<double> const& preferred, training_options const& training);
+    interleaved_problem_builder(cost_model const& model, std::vector<double> const& preferred,
+                                training_options const& training);
 
     void add(step_in_turn const& staged);
     void add_memory(holding const& h);
 
-    /// Where the network is the last to be ready at some ratios, the sum counts the network up to there, in either direction.
+    /// Where the network is the last to be ready at some ratios, the sum counts the network up to there, in either
+    /// direction.
     ratio_problem finish(std::span<double const> ratios);
 
 private:
@@ -76,15 +79,19 @@ private:
 
 } // namespace detail
 
-/// The ratio problem of a program in micro-batches that take turns: its steps in order, what it saves beside them, and the ratios near which
-/// it is wanted. `model` has one class per device type, without groups.
+/// The ratio problem of a program in micro-batches that take turns: its steps in order, what it saves beside them, and
+/// the ratios near which it is wanted. `model` has one class per device type, without groups.
 ///
-/// Every slot of `duplex` is a maximum of work and network, so a stage of the problem. Where patient collectives make the network the last to
-/// be ready, at the stage at which they do at `ratios`, it counts up to there instead of the slots. So the objective is the recurrence's time where that
-/// stage is the same, and nowhere more: where it is the time at the problem's solution too, no ratios are better. (What is gathered again at
-/// the turn counts at every type's own ratio, less than at the largest.)
-[[nodiscard]] ratio_problem make_interleaved_ratio_problem(std::span<step_in_turn const> steps, std::span<holding const> saved, cost_model const& model,
-                                                                  std::vector<double> const& preferred, training_options const& training, std::span<double const> ratios);
+/// Every slot of `duplex` is a maximum of work and network, so a stage of the problem. Where patient collectives make
+/// the network the last to be ready, at the stage at which they do at `ratios`, it counts up to there instead of the
+/// slots. So the objective is the recurrence's time where that stage is the same, and nowhere more: where it is the
+/// time at the problem's solution too, no ratios are better. (What is gathered again at the turn counts at every type's
+/// own ratio, less than at the largest.)
+[[nodiscard]] ratio_problem make_interleaved_ratio_problem(std::span<step_in_turn const> steps,
+                                                           std::span<holding const> saved, cost_model const& model,
+                                                           std::vector<double> const& preferred,
+                                                           training_options const& training,
+                                                           std::span<double const> ratios);
 
 } // namespace heddle
 
@@ -98,7 +105,10 @@ HEDDLE_INLINE convex_pieces as_maximum(stage_work const& work) {
         for (std::size_t a = 0; a < pieces.size(); ++a)
             for (std::size_t b = a + 1; b < pieces.size(); ++b)
                 if (pieces[a].slope != pieces[b].slope)
-                    if (double const x = (pieces[b].constant - pieces[a].constant) / (pieces[a].slope - pieces[b].slope); x > 0 && x < 1) bends.push_back(x);
+                    if (double const x =
+                            (pieces[b].constant - pieces[a].constant) / (pieces[a].slope - pieces[b].slope);
+                        x > 0 && x < 1)
+                        bends.push_back(x);
     algorithm::sort(bends);
     convex_pieces result;
     for (std::size_t n = 0; n + 1 < bends.size(); ++n) {
@@ -110,7 +120,10 @@ HEDDLE_INLINE convex_pieces as_maximum(stage_work const& work) {
     return result;
 }
 
-HEDDLE_INLINE interleaved_problem_builder::interleaved_problem_builder(cost_model const& model, std::vector<double> const& preferred, training_options const& training) : model_(model), training_(training) {
+HEDDLE_INLINE interleaved_problem_builder::interleaved_problem_builder(cost_model const& model,
+                                                                       std::vector<double> const& preferred,
+                                                                       training_options const& training)
+    : model_(model), training_(training) {
     for (std::size_t t = 0; t < model.class_count(); ++t) {
         problem_.counts.push_back(model.classes()[t].count);
         problem_.memory_limits.push_back(model.memory_limit(t));
@@ -125,7 +138,8 @@ HEDDLE_INLINE void interleaved_problem_builder::add(step_in_turn const& staged) 
     auto const& s = staged.step;
     auto const moves = [](transfer const& t) { return !t.redistributes; }; // what is cut alike stays where it is
     auto const works = [](kernel const& k) { return k.launches || k.kernels_beside > 0; };
-    bool const communicates = model_.ranks() > 1 && (algorithm::any_of(s.forward_transfers, moves) || algorithm::any_of(s.backward_transfers, moves));
+    bool const communicates = model_.ranks() > 1 && (algorithm::any_of(s.forward_transfers, moves) ||
+                                                     algorithm::any_of(s.backward_transfers, moves));
     if (staged.begins_stage || (computes_ && !s.once && communicates)) open();
     auto &f = stages_.back().first, &b = stages_.back().second;
     auto const forward = network(s.forward_transfers), backward = network(s.backward_transfers);
@@ -161,23 +175,30 @@ HEDDLE_INLINE void interleaved_problem_builder::add_memory(holding const& h) {
 HEDDLE_INLINE ratio_problem interleaved_problem_builder::finish(std::span<double const> ratios) {
     auto const k = static_cast<double>(training_.micro_batches);
     for (bool const is_forward : {true, false}) {
-        auto const side = [&](std::size_t i) -> side_curves& { return is_forward ? stages_[i].first : stages_[i].second; };
+        auto const side = [&](std::size_t i) -> side_curves& {
+            return is_forward ? stages_[i].first : stages_[i].second;
+        };
         // The slots of each stage, and what the network does up to its first one's end; and what it does in the others.
         std::vector<std::array<weighted_slot, 3>> slots;
         std::vector<stage_work> networks;
-        auto const rest_of = [&](std::size_t i) { return times(k - 1, side(i).transfer) + (i > 0 ? side(i - 1).again : stage_work{}); };
+        auto const rest_of = [&](std::size_t i) {
+            return times(k - 1, side(i).transfer) + (i > 0 ? side(i - 1).again : stage_work{});
+        };
         side_curves const nothing{std::vector<stage_work>(model_.class_count()), {}, {}, {}, {}};
         for (std::size_t i = 0; i < stages_.size(); ++i) {
             auto const &now = side(i), &before = i > 0 ? side(i - 1) : nothing;
             stage_work const first = now.transfer + now.urgent;
-            slots.push_back({{{1, before.work, first}, {k - 2, now.work, now.transfer}, {1, now.work, now.transfer + before.again}}});
+            slots.push_back({{{1, before.work, first},
+                              {k - 2, now.work, now.transfer},
+                              {1, now.work, now.transfer + before.again}}});
             networks.push_back(first + now.patient);
         }
         // Up to which stage the network decides, if any: as the recurrence has it.
         std::optional<std::size_t> decides;
         double slot_time = 0, network_time = 0;
         for (std::size_t i = 0; i < stages_.size(); ++i) {
-            double const ready = network_time + networks[i].at(algorithm::max(ratios)), begun = slot_time + slots[i][0].at(ratios);
+            double const ready = network_time + networks[i].at(algorithm::max(ratios)),
+                         begun = slot_time + slots[i][0].at(ratios);
             if (ready > begun) decides = i;
             slot_time = std::max(ready, begun);
             slot_time += slots[i][1].at(ratios) + slots[i][2].at(ratios);
@@ -199,7 +220,8 @@ HEDDLE_INLINE ratio_problem interleaved_problem_builder::finish(std::span<double
     // At the turn, each type's work in both directions; or what must be gathered again, and then the work back.
     auto const& [f, b] = stages_.back();
     auto& turn = problem_.stages.emplace_back();
-    for (std::size_t t = 0; t < model_.class_count(); ++t) turn.push_back(most_of(f.work[t] + b.work[t], b.again + b.work[t]));
+    for (std::size_t t = 0; t < model_.class_count(); ++t)
+        turn.push_back(most_of(f.work[t] + b.work[t], b.again + b.work[t]));
     problem_.stages.push_back(update_);
     add_network(refresh_);
     for (auto& row : problem_.memory) row.constant += buffer_;
@@ -248,8 +270,11 @@ HEDDLE_INLINE void interleaved_problem_builder::add_slot(weighted_slot const& s)
 
 namespace heddle {
 
-HEDDLE_INLINE ratio_problem make_interleaved_ratio_problem(std::span<step_in_turn const> steps, std::span<holding const> saved, cost_model const& model,
-                                                                  std::vector<double> const& preferred, training_options const& training, std::span<double const> ratios) {
+HEDDLE_INLINE ratio_problem make_interleaved_ratio_problem(std::span<step_in_turn const> steps,
+                                                           std::span<holding const> saved, cost_model const& model,
+                                                           std::vector<double> const& preferred,
+                                                           training_options const& training,
+                                                           std::span<double const> ratios) {
     detail::interleaved_problem_builder builder(model, preferred, training);
     for (auto const& s : steps) builder.add(s);
     for (auto const& h : saved) builder.add_memory(h);

@@ -64,7 +64,8 @@ struct program_work {
 program_work kernel_work(cost_model const& model, kernel const& all, step const& s, std::size_t t, bool split);
 /// The same of what a group's devices exchange.
 affine inside_line(cost_model const& model, inside_list const& list, std::size_t t);
-/// A collective's time as a function of the largest ratio, a gradient's with its part of its bucket's latency. *Precondition:* there is more than one rank.
+/// A collective's time as a function of the largest ratio, a gradient's with its part of its bucket's latency.
+/// *Precondition:* there is more than one rank.
 convex_pieces transfer_curve(cost_model const& model, transfer const& t, bool is_gradient = false);
 /// The bytes of its buffer that are there at all ratios.
 inline double least_buffer(cost_model const& model, transfer const& t) {
@@ -90,7 +91,8 @@ public:
             forward_[g][t] += kernel_work(model_, s.forward, s, t, split);
             backward_[g][t] += kernel_work(model_, s.backward, s, t, split);
             update_[g][t] += kernel_work(model_, s.deferred, s, t, false);
-            update_[g][t].linear.straight += {s.update.whole.value / model_.bandwidth(t), s.update.split.value / model_.bandwidth(t)};
+            update_[g][t].linear.straight +=
+                {s.update.whole.value / model_.bandwidth(t), s.update.split.value / model_.bandwidth(t)};
             forward_[g][t].linear.straight += inside_line(model_, s.inside_forward, t);
             backward_[g][t].linear.straight += inside_line(model_, s.inside_backward, t);
             update_[g][t].linear.straight += inside_line(model_, s.inside_update, t);
@@ -102,7 +104,8 @@ public:
 
     /// With lines in place of curves.
     [[nodiscard]] std::vector<ratio_problem> finish();
-    /// Stages that are alike, as those of layers are, become one that takes as long as all of them. *Precondition:* there is one segment.
+    /// Stages that are alike, as those of layers are, become one that takes as long as all of them. *Precondition:*
+    /// there is one segment.
     [[nodiscard]] curved_ratio_problem finish_curved();
 
     /// What moves between the cuts of two segments, as functions of the larger of their largest ratios.
@@ -115,7 +118,9 @@ public:
 private:
     /// By segment and type.
     using stage = std::vector<std::vector<program_work>>;
-    [[nodiscard]] stage empty_stage() const { return stage(problems_.size(), std::vector<program_work>(model_.class_count())); }
+    [[nodiscard]] stage empty_stage() const {
+        return stage(problems_.size(), std::vector<program_work>(model_.class_count()));
+    }
 
     void close(stage& open) { stages_.push_back(std::exchange(open, empty_stage())); }
     void close_last();
@@ -123,7 +128,8 @@ private:
 
     /// Transfers that close a stage, if they do.
     template <class SegmentOf>
-    void add_transfers(transfer_list const& transfers, stage* open, SegmentOf const& segment_of, bool are_gradients = false) {
+    void add_transfers(transfer_list const& transfers, stage* open, SegmentOf const& segment_of,
+                       bool are_gradients = false) {
         for (auto const& t : transfers) {
             add_inside_groups(t.before, t.size, t.from, segment_of);
             add_inside_groups(t.after, t.size, t.to, segment_of);
@@ -143,7 +149,8 @@ private:
             return ref.is_split() ? segment_of(ref) : other.is_split() ? segment_of(other) : 0;
         };
         if (pieces.size() == 1 && pieces[0].slope == 0) problems_[0].constant += pieces[0].constant;
-        else if (auto const from = segment(t.from, t.to), to = segment(t.to, t.from); from == to) problems_[from].transfers.push_back(std::move(pieces));
+        else if (auto const from = segment(t.from, t.to), to = segment(t.to, t.from); from == to)
+            problems_[from].transfers.push_back(std::move(pieces));
         else exchanges.push_back({from, to, std::move(pieces)});
         return least_buffer(model_, t);
     }
@@ -156,7 +163,8 @@ private:
         for (std::size_t t = 0; t < model_.class_count(); ++t) {
             auto const& line = model_.inside(kind, t);
             double const all = line.slope.value * size.value;
-            if (line.latency.value + all > 0) pieces.push_back(split ? affine{line.latency.value, all} : affine{line.latency.value + all, 0});
+            if (line.latency.value + all > 0)
+                pieces.push_back(split ? affine{line.latency.value, all} : affine{line.latency.value + all, 0});
         }
         if (!pieces.empty()) problems_[split ? segment_of(cut) : 0].transfers.push_back(std::move(pieces));
     }
@@ -169,16 +177,16 @@ private:
 
 } // namespace detail
 
-/// The ratio problem of a program: its steps in order, and what it saves beside them.
-/// `model` has one class per device type.
-/// An all-to-all is charged on its largest shard, and efficiencies that depend on the size are lines below (see `saturated_work`), so
-/// everything is convex in the ratios.
+/// The ratio problem of a program: its steps in order, and what it saves beside them. `model` has one class per device
+/// type. An all-to-all is charged on its largest shard, and efficiencies that depend on the size are lines below (see
+/// `saturated_work`), so everything is convex in the ratios.
 [[nodiscard]] ratio_problem make_ratio_problem(std::span<step const> steps, std::span<holding const> saved,
-                                                      cost_model const& model, std::vector<double> const& preferred);
+                                               cost_model const& model, std::vector<double> const& preferred);
 
 /// The same with efficiencies as they are.
 template <std::ranges::input_range Holdings>
-[[nodiscard]] curved_ratio_problem make_curved_ratio_problem(std::span<step const> steps, Holdings&& saved, cost_model const& model,
+[[nodiscard]] curved_ratio_problem make_curved_ratio_problem(std::span<step const> steps, Holdings&& saved,
+                                                             cost_model const& model,
                                                              std::vector<double> const& preferred) {
     detail::ratio_problem_builder builder(model, preferred, 1);
     for (auto const& s : steps) builder.add(s, [](share_ref) { return std::size_t{0}; });
@@ -230,7 +238,8 @@ HEDDLE_INLINE stage_work program_work::in_lines() const {
     return result;
 }
 
-HEDDLE_INLINE program_work kernel_work(cost_model const& model, kernel const& all, step const& s, std::size_t t, bool split) {
+HEDDLE_INLINE program_work kernel_work(cost_model const& model, kernel const& all, step const& s, std::size_t t,
+                                       bool split) {
     program_work result;
     auto& straight = result.linear.straight;
     if (all.kernels_beside > 0) {
@@ -267,7 +276,8 @@ HEDDLE_INLINE affine inside_line(cost_model const& model, inside_list const& lis
 HEDDLE_INLINE convex_pieces transfer_curve(cost_model const& model, transfer const& t, bool is_gradient) {
     uniform_shares const evenly(even(model));
     // Launches and the sum of all shards: the same at all ratios, where the model is one line.
-    if (t.how == uneven::grouped) return {{is_gradient ? model.time_in_bucket(t, evenly) : model.time_across(t, evenly), 0}};
+    if (t.how == uneven::grouped)
+        return {{is_gradient ? model.time_in_bucket(t, evenly) : model.time_across(t, evenly), 0}};
     double const latencies = is_gradient ? model.part_of_bucket(t) : 1;
     double const at_zero = payload(t, model.ranks(), t.from.is_split() ? 0 : 1, t.to.is_split() ? 0 : 1).value;
     double const at_one = payload(t, model.ranks(), 1, 1).value;
@@ -277,7 +287,9 @@ HEDDLE_INLINE convex_pieces transfer_curve(cost_model const& model, transfer con
     return pieces;
 }
 
-HEDDLE_INLINE ratio_problem_builder::ratio_problem_builder(cost_model const& model, std::vector<double> const& preferred, std::size_t segments) : model_(model), problems_(segments) {
+HEDDLE_INLINE ratio_problem_builder::ratio_problem_builder(cost_model const& model,
+                                                           std::vector<double> const& preferred, std::size_t segments)
+    : model_(model), problems_(segments) {
     for (auto& p : problems_) {
         for (std::size_t t = 0; t < model.class_count(); ++t) {
             p.counts.push_back(model.classes()[t].count);
@@ -316,7 +328,8 @@ HEDDLE_INLINE curved_ratio_problem ratio_problem_builder::finish_curved() {
         auto& curved = result.stages.emplace_back();
         for (std::size_t t = 0; t < types.size(); ++t) {
             curved.push_back({t, times(count, types[t].linear), {}});
-            for (auto [kernel, of_stage] : counted(types[t].curved)) curved.back().curves.push_back(times(count * of_stage, std::move(kernel)).curve());
+            for (auto [kernel, of_stage] : counted(types[t].curved))
+                curved.back().curves.push_back(times(count * of_stage, std::move(kernel)).curve());
         }
     }
     return result;
@@ -341,7 +354,7 @@ HEDDLE_INLINE std::vector<stage_work> ratio_problem_builder::in_lines(std::vecto
 namespace heddle {
 
 HEDDLE_INLINE ratio_problem make_ratio_problem(std::span<step const> steps, std::span<holding const> saved,
-                                                      cost_model const& model, std::vector<double> const& preferred) {
+                                               cost_model const& model, std::vector<double> const& preferred) {
     detail::ratio_problem_builder builder(model, preferred, 1);
     auto const segment_of = [](share_ref) { return std::size_t{0}; };
     for (auto const& s : steps) builder.add(s, segment_of);

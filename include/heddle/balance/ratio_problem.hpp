@@ -27,7 +27,11 @@ namespace heddle {
 struct affine {
     double constant = 0, slope = 0;
     [[nodiscard]] double at(double x) const { return constant + slope * x; }
-    affine& operator+=(affine other) { constant += other.constant; slope += other.slope; return *this; }
+    affine& operator+=(affine other) {
+        constant += other.constant;
+        slope += other.slope;
+        return *this;
+    }
     friend bool operator==(affine, affine) = default;
 };
 
@@ -89,8 +93,8 @@ struct ratio_solution {
 
 /// Solves ratio problems.
 ///
-/// *Axioms.* If `feasible`, the ratios keep every constraint and no feasible ratios have a smaller
-/// objective (within the solver's tolerance, at most 1e-7 relative); among equal ones they are nearest to `preferred`, see `tie_cost`.
+/// *Axioms.* If `feasible`, the ratios keep every constraint and no feasible ratios have a smaller objective (within
+/// the solver's tolerance, at most 1e-7 relative); among equal ones they are nearest to `preferred`, see `tie_cost`.
 template <class Solver>
 concept ratio_solver = requires(Solver& solver, ratio_problem const& p) {
     { solver.solve(p) } -> std::convertible_to<ratio_solution>;
@@ -130,7 +134,8 @@ HEDDLE_INLINE double ratio_problem::objective(std::span<double const> ratios) co
         sum += most;
     }
     double const largest = algorithm::max(ratios);
-    for (auto const& pieces : transfers) sum += algorithm::max(pieces, {}, [&](affine a) { return a.at(largest); }).at(largest);
+    for (auto const& pieces : transfers)
+        sum += algorithm::max(pieces, {}, [&](affine a) { return a.at(largest); }).at(largest);
     return sum;
 }
 
@@ -160,14 +165,17 @@ namespace heddle {
 
 HEDDLE_INLINE void validate(ratio_problem const& p) {
     auto const types = p.type_count();
-    auto const place = [](char const* list, std::size_t n) { return std::string("ratio problem, ") + list + " " + std::to_string(n); };
+    auto const place = [](char const* list, std::size_t n) {
+        return std::string("ratio problem, ") + list + " " + std::to_string(n);
+    };
     if (types == 0) throw input_error("ratio problem, counts", "there is none, expected at least one device type");
     if (p.preferred.size() != types) throw input_error("ratio problem, preferred", "expected one ratio per type");
     if (!p.memory.empty() && (p.memory.size() != types || p.memory_limits.size() != types))
         throw input_error("ratio problem, memory", "expected one row and one limit per type, or no row");
     for (std::size_t t = 0; t < types; ++t) {
         if (p.counts[t] < 1) throw input_error(place("type", t), "expected at least one device");
-        if (!(std::isfinite(p.preferred[t]) && p.preferred[t] >= 0)) throw input_error(place("type", t), "expected a preferred ratio, not negative");
+        if (!(std::isfinite(p.preferred[t]) && p.preferred[t] >= 0))
+            throw input_error(place("type", t), "expected a preferred ratio, not negative");
         if (p.memory.empty()) continue;
         detail::check_finite(p.memory[t], place("memory of type", t));
         if (std::isnan(p.memory_limits[t])) throw input_error(place("memory of type", t), "expected a limit");

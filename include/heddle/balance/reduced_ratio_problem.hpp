@@ -22,8 +22,8 @@
 
 namespace heddle {
 
-/// The same problem as the `ratio_problem` it is made from, in at most as many terms: at all ratios within `lower` and `upper` that sum to
-/// one the objectives are equal, and outside them none fits into memory.
+/// The same problem as the `ratio_problem` it is made from, in at most as many terms: at all ratios within `lower` and
+/// `upper` that sum to one the objectives are equal, and outside them none fits into memory.
 struct reduced_ratio_problem {
     /// Time of a type in a stage.
     struct type_curve {
@@ -55,8 +55,9 @@ struct reduced_ratio_problem {
     [[nodiscard]] double objective(std::span<double const> ratios) const;
     /// Whether any ratios fit into memory.
     [[nodiscard]] bool is_feasible() const;
-    /// The feasible ratios nearest to these, by `tie_cost` (or anything strictly convex that is the same for every device): all are moved by
-    /// the same amount, and none out of its bounds. *Precondition:* `is_feasible()`. *Complexity.* n log n in the types.
+    /// The feasible ratios nearest to these, by `tie_cost` (or anything strictly convex that is the same for every
+    /// device): all are moved by the same amount, and none out of its bounds. *Precondition:* `is_feasible()`.
+    /// *Complexity.* n log n in the types.
     [[nodiscard]] std::vector<double> clamped(std::vector<double> ratios) const;
 };
 
@@ -69,8 +70,9 @@ void bound_by_memory(ratio_problem const& p, reduced_ratio_problem& into);
 
 } // namespace detail
 
-/// Reduces a ratio problem: equal stages become one with a weight, a type's work in a stage one curve without lines that are nowhere the
-/// largest, types that are never last in a stage go, and so do stages that take the same time at all ratios; memory becomes bounds.
+/// Reduces a ratio problem: equal stages become one with a weight, a type's work in a stage one curve without lines
+/// that are nowhere the largest, types that are never last in a stage go, and so do stages that take the same time at
+/// all ratios; memory becomes bounds.
 /// *Throws* what `validate` does.
 /// *Complexity.* n log n in the size of the problem.
 [[nodiscard]] reduced_ratio_problem reduce(ratio_problem const& p);
@@ -126,7 +128,8 @@ HEDDLE_INLINE std::vector<double> reduced_ratio_problem::clamped(std::vector<dou
     double by = 0;
     if (sum(0) != 1) {
         std::vector<double> bends; // of the sum, as a function of the amount
-        for (std::size_t t = 0; t < counts.size(); ++t) bends.insert(bends.end(), {lower[t] - ratios[t], upper[t] - ratios[t]});
+        for (std::size_t t = 0; t < counts.size(); ++t)
+            bends.insert(bends.end(), {lower[t] - ratios[t], upper[t] - ratios[t]});
         algorithm::sort(bends);
         auto const above = std::ranges::partition_point(bends, [&](double bend) { return sum(bend) <= 1; });
         if (above == bends.begin()) by = bends.front();
@@ -184,13 +187,17 @@ HEDDLE_INLINE reduced_ratio_problem reduce(ratio_problem const& p) {
     detail::bound_by_memory(p, result);
     if (!result.is_feasible()) return result;
 
-    std::vector<std::pair<std::size_t, double>> distinct; // stage, weight
+    std::vector<std::pair<std::size_t, double>> distinct;    // stage, weight
     std::unordered_multimap<std::size_t, std::size_t> known; // hash, position in `distinct`
     for (std::size_t s = 0; s < p.stages.size(); ++s) {
         auto const hash = detail::hash_of(p.stages[s]);
         auto const [first, last] = known.equal_range(hash);
-        auto const same = std::find_if(first, last, [&](auto const& k) { return p.stages[distinct[k.second].first] == p.stages[s]; });
-        if (same != last) { distinct[same->second].second += 1; continue; }
+        auto const same =
+            std::find_if(first, last, [&](auto const& k) { return p.stages[distinct[k.second].first] == p.stages[s]; });
+        if (same != last) {
+            distinct[same->second].second += 1;
+            continue;
+        }
         known.emplace(hash, distinct.size());
         distinct.push_back({s, 1.0});
     }
@@ -208,8 +215,10 @@ HEDDLE_INLINE reduced_ratio_problem reduce(ratio_problem const& p) {
     if (!p.transfers.empty()) {
         double devices = 0;
         for (int count : p.counts) devices += count;
-        convex_curve transfers({}, p.transfers, std::max(1 / devices, algorithm::max(result.lower)), algorithm::max(result.upper));
-        if (transfers.lines().size() == 1 && transfers.lines()[0].slope == 0) result.constant += transfers.lines()[0].constant;
+        convex_curve transfers({}, p.transfers, std::max(1 / devices, algorithm::max(result.lower)),
+                               algorithm::max(result.upper));
+        if (transfers.lines().size() == 1 && transfers.lines()[0].slope == 0)
+            result.constant += transfers.lines()[0].constant;
         else result.transfers = std::move(transfers);
     }
     return result;

@@ -19,11 +19,12 @@
 
 namespace heddle {
 
-/// Minimise, over the ratios r_gt of every segment g and type t, each segment's summing to one over the devices,
-/// `sum over stages of max_t (sum over g of work_g(r_gt))`, transfers, constants and exchanges, so that the memory of all segments together
-/// is within the limit of each type.
+/// Minimise, over the ratios r_gt of every segment g and type t, each segment's summing to one over the devices, `sum
+/// over stages of max_t (sum over g of work_g(r_gt))`, transfers, constants and exchanges, so that the memory of all
+/// segments together is within the limit of each type.
 struct segmented_ratio_problem {
-    /// One per segment, side by side: of equal types, limits and numbers of stages. A stage's time adds up over them, type by type.
+    /// One per segment, side by side: of equal types, limits and numbers of stages. A stage's time adds up over them,
+    /// type by type.
     std::vector<ratio_problem> segments;
     /// As `transfers`, of the larger of two segments' largest ratios.
     using exchange = detail::ratio_problem_builder::exchange;
@@ -52,12 +53,13 @@ concept segmented_ratio_solver = ratio_solver<Solver> && requires(Solver& solver
     { solver.solve(p) } -> std::convertible_to<segmented_ratio_solution>;
 };
 
-/// The ratio problem of a program in segments: its steps in order, and what it saves beside them with the segment whose ratios that
-/// follows. `segment_of(share_ref)` is the segment of a share.
+/// The ratio problem of a program in segments: its steps in order, and what it saves beside them with the segment whose
+/// ratios that follows. `segment_of(share_ref)` is the segment of a share.
 template <class SegmentOf>
-[[nodiscard]] segmented_ratio_problem make_ratio_problem(std::span<step const> steps, std::span<std::pair<std::size_t, holding> const> saved,
-                                                         cost_model const& model, std::vector<double> const& preferred, std::size_t segments,
-                                                         SegmentOf const& segment_of) {
+[[nodiscard]] segmented_ratio_problem make_ratio_problem(std::span<step const> steps,
+                                                         std::span<std::pair<std::size_t, holding> const> saved,
+                                                         cost_model const& model, std::vector<double> const& preferred,
+                                                         std::size_t segments, SegmentOf const& segment_of) {
     detail::ratio_problem_builder builder(model, preferred, segments);
     for (auto const& s : steps) builder.add(s, segment_of);
     for (auto const& [segment, h] : saved) builder.add_memory(h, segment);
@@ -75,7 +77,9 @@ HEDDLE_INLINE double segmented_ratio_problem::objective(ratio_table const& ratio
     double sum = 0;
     std::vector<double> largest;
     for (auto const& row : ratios) largest.push_back(algorithm::max(row));
-    auto const most = [](convex_pieces const& pieces, double x) { return algorithm::max(pieces, {}, [x](affine a) { return a.at(x); }).at(x); };
+    auto const most = [](convex_pieces const& pieces, double x) {
+        return algorithm::max(pieces, {}, [x](affine a) { return a.at(x); }).at(x);
+    };
     for (std::size_t g = 0; g < segments.size(); ++g) {
         sum += segments[g].constant;
         for (auto const& pieces : segments[g].transfers) sum += most(pieces, largest[g]);
@@ -107,11 +111,14 @@ HEDDLE_INLINE void validate(segmented_ratio_problem const& p) {
     auto const& first = p.segments.front();
     for (auto const& segment : p.segments) {
         validate(segment);
-        if (segment.counts != first.counts || segment.stages.size() != first.stages.size() || segment.memory.size() != segment.counts.size())
-            throw input_error("ratio problem, segments", "expected equal types and numbers of stages, and memory rows, in all of them");
+        if (segment.counts != first.counts || segment.stages.size() != first.stages.size() ||
+            segment.memory.size() != segment.counts.size())
+            throw input_error("ratio problem, segments",
+                              "expected equal types and numbers of stages, and memory rows, in all of them");
     }
     for (auto const& e : p.exchanges) {
-        if (e.from >= p.segments.size() || e.to >= p.segments.size()) throw input_error("ratio problem, exchanges", "expected segments that are there");
+        if (e.from >= p.segments.size() || e.to >= p.segments.size())
+            throw input_error("ratio problem, exchanges", "expected segments that are there");
         detail::check_pieces(e.pieces, "ratio problem, exchanges");
     }
 }

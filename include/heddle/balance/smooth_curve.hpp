@@ -25,9 +25,11 @@ struct smooth_curve {
 
 /// Seconds of work on a device that reaches a part of its rate that depends on its share: `work * r / efficiency(r)`.
 /// *Preconditions:* efficiency is positive on [0, 1]; `is_convex` states whether the quotient is convex.
-[[nodiscard]] smooth_curve work_at_efficiency(seconds work, std::function<curve_point(double)> efficiency, bool is_convex);
+[[nodiscard]] smooth_curve work_at_efficiency(seconds work, std::function<curve_point(double)> efficiency,
+                                              bool is_convex);
 
-/// The larger of a curve and a line, rounded off where they meet: above it by `width / 2` there and by less elsewhere; convex if the curve is.
+/// The larger of a curve and a line, rounded off where they meet: above it by `width / 2` there and by less elsewhere;
+/// convex if the curve is.
 /// *Precondition:* width > 0.
 [[nodiscard]] smooth_curve larger_of(smooth_curve curve, affine line, double width);
 
@@ -36,14 +38,15 @@ struct smooth_curve {
     return {[work](double r) { return work.at(r); }, work.efficiency.is_convex()};
 }
 
-/// Seconds of work on a device whose efficiency saturates as 1 - (1 - least) exp(-r / scale): `work * r / efficiency`, convex if `least` is 0.
-/// At a small share it then takes `work * scale`, at a share of many scales `work * r`. *Preconditions:* scale > 0; 0 <= least < 1.
+/// Seconds of work on a device whose efficiency saturates as 1 - (1 - least) exp(-r / scale): `work * r / efficiency`,
+/// convex if `least` is 0. At a small share it then takes `work * scale`, at a share of many scales `work * r`.
+/// *Preconditions:* scale > 0; 0 <= least < 1.
 [[nodiscard]] inline smooth_curve saturating_work(seconds work, double scale, double least = 0) {
     return curve_of({work.value, 1 / scale, {flops(scale), least}});
 }
 
-/// Seconds of an all-to-all by what a device with share r sends: of its share all but what it keeps, `latency + whole * r * (1 - r)`;
-/// concave, so that an optimum is local. `whole` is the seconds that the whole tensor takes.
+/// Seconds of an all-to-all by what a device with share r sends: of its share all but what it keeps, `latency + whole *
+/// r * (1 - r)`; concave, so that an optimum is local. `whole` is the seconds that the whole tensor takes.
 [[nodiscard]] smooth_curve exchanged_volume(seconds latency, seconds whole);
 
 } // namespace heddle
@@ -57,7 +60,8 @@ HEDDLE_INLINE affine smooth_curve::tangent(double x) const {
     return {point.value - point.slope * x, point.slope};
 }
 
-HEDDLE_INLINE smooth_curve work_at_efficiency(seconds work, std::function<curve_point(double)> efficiency, bool is_convex) {
+HEDDLE_INLINE smooth_curve work_at_efficiency(seconds work, std::function<curve_point(double)> efficiency,
+                                              bool is_convex) {
     auto const time = [whole = work.value, efficiency = std::move(efficiency)](double r) -> curve_point {
         auto const [e, slope, curvature] = efficiency(r);
         double const gap = e - r * slope; // e^2 times the slope of r / e
@@ -70,7 +74,8 @@ HEDDLE_INLINE smooth_curve larger_of(smooth_curve curve, affine line, double wid
     bool const is_convex = curve.is_convex;
     auto const larger = [f = std::move(curve.at), line, width](double x) -> curve_point {
         auto const p = f(x);
-        double const off = p.value - line.at(x), slope = p.slope - line.slope, root = std::hypot(off, width), part = off / root;
+        double const off = p.value - line.at(x), slope = p.slope - line.slope, root = std::hypot(off, width),
+                     part = off / root;
         return {(p.value + line.at(x) + root) / 2, (p.slope + line.slope + part * slope) / 2,
                 ((1 + part) * p.curvature + slope * slope * (1 - part * part) / root) / 2};
     };
@@ -78,7 +83,9 @@ HEDDLE_INLINE smooth_curve larger_of(smooth_curve curve, affine line, double wid
 }
 
 HEDDLE_INLINE smooth_curve exchanged_volume(seconds latency, seconds whole) {
-    auto const time = [latency = latency.value, all = whole.value](double r) -> curve_point { return {latency + all * r * (1 - r), all * (1 - 2 * r), -2 * all}; };
+    auto const time = [latency = latency.value, all = whole.value](double r) -> curve_point {
+        return {latency + all * r * (1 - r), all * (1 - 2 * r), -2 * all};
+    };
     return {time, whole.value <= 0};
 }
 

@@ -28,25 +28,29 @@ template <class Problem>
     return sum;
 }
 
-/// What is least at the ratios to take among equals: their distance to the preferred ones plus `tie_square` times the sum over devices of
-/// its square. Where several ratios are nearest, the distance is spread over them. Strictly convex: of any convex set exactly one point is least.
+/// What is least at the ratios to take among equals: their distance to the preferred ones plus `tie_square` times the
+/// sum over devices of its square. Where several ratios are nearest, the distance is spread over them. Strictly convex:
+/// of any convex set exactly one point is least.
 template <class Problem>
 [[nodiscard]] double tie_cost(Problem const& p, std::span<double const> ratios) {
     double squares = 0;
-    for (std::size_t t = 0; t < p.type_count(); ++t) squares += p.counts[t] * (ratios[t] - p.preferred[t]) * (ratios[t] - p.preferred[t]);
+    for (std::size_t t = 0; t < p.type_count(); ++t)
+        squares += p.counts[t] * (ratios[t] - p.preferred[t]) * (ratios[t] - p.preferred[t]);
     return distance_to_preferred(p, ratios) + tie_square * squares;
 }
 
-/// Of the ratios as good as `optimal`, within `tie_tolerance`, those of the least `tie_cost`.
-/// `nearest_within(most)` gives them among all feasible ones whose objective is at most `most`, or none where it fails; it is called only
+/// Of the ratios as good as `optimal`, within `tie_tolerance`, those of the least `tie_cost`. `nearest_within(most)`
+/// gives them among all feasible ones whose objective is at most `most`, or none where it fails; it is called only
 /// where the nearest of all feasible ratios are not optimal themselves.
 template <class Problem, class NearestWithin>
-[[nodiscard]] std::vector<double> break_ties(Problem const& p, std::vector<double> optimal, NearestWithin&& nearest_within) {
+[[nodiscard]] std::vector<double> break_ties(Problem const& p, std::vector<double> optimal,
+                                             NearestWithin&& nearest_within) {
     double const least = p.objective(optimal), slack = tie_tolerance * std::abs(least), most = least + slack;
     auto nearest = p.clamped(p.preferred);
     if (p.objective(nearest) <= most) return nearest;
     std::optional<std::vector<double>> nearer = nearest_within(most);
-    bool const is_better = nearer && p.objective(*nearer) <= most + 10 * slack && tie_cost(p, *nearer) < tie_cost(p, optimal);
+    bool const is_better =
+        nearer && p.objective(*nearer) <= most + 10 * slack && tie_cost(p, *nearer) < tie_cost(p, optimal);
     return is_better ? std::move(*nearer) : std::move(optimal);
 }
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Algorithms of std::ranges that headers call most, without the constraints that a compiler checks at each call.
+/// @brief Algorithms of std::ranges that headers call most, without the constraints that a compiler checks at each
+/// call.
 ///
-/// They mean what those of the same names mean. Compiling a call takes a tenth of the time (g++ 12: 25 ms, of a sort 48), and there are hundreds in all headers
-/// together, which every user's unit compiles.
+/// They mean what those of the same names mean. Compiling a call takes a tenth of the time (g++ 12: 25 ms, of a sort
+/// 48), and there are hundreds in all headers together, which every user's unit compiles.
 #pragma once
 
 #include <heddle/base/requirements.hpp>
@@ -73,8 +74,10 @@ template <class Range, class Value, class Projection = std::identity>
 }
 
 /// Ranges of one length whose elements agree, one after the other.
-template <class Range, class Other, class Predicate = std::equal_to<>, class Projection = std::identity, class OtherProjection = std::identity>
-[[nodiscard]] constexpr bool equal(Range&& range, Other&& others, Predicate agree = {}, Projection by = {}, OtherProjection other_by = {}) {
+template <class Range, class Other, class Predicate = std::equal_to<>, class Projection = std::identity,
+          class OtherProjection = std::identity>
+[[nodiscard]] constexpr bool equal(Range&& range, Other&& others, Predicate agree = {}, Projection by = {},
+                                   OtherProjection other_by = {}) {
     auto at = std::begin(range);
     auto other = std::begin(others);
     auto const end = std::end(range);
@@ -110,15 +113,20 @@ template <class Range, class Less = std::less<>, class Projection = std::identit
 
 template <class Range, class Less = std::less<>, class Projection = std::identity>
 constexpr void sort(Range&& range, Less less = {}, Projection by = {}) {
-    std::sort(std::begin(range), std::end(range), [&](auto const& a, auto const& b) { return less(detail::projected(by, a), detail::projected(by, b)); });
+    std::sort(std::begin(range), std::end(range),
+              [&](auto const& a, auto const& b) { return less(detail::projected(by, a), detail::projected(by, b)); });
 }
 template <class Range, class Value, class Less = std::less<>, class Projection = std::identity>
 [[nodiscard]] constexpr auto lower_bound(Range&& range, Value const& value, Less less = {}, Projection by = {}) {
-    return std::lower_bound(std::begin(range), std::end(range), value, [&](auto const& element, Value const& wanted) { return less(detail::projected(by, element), wanted); });
+    return std::lower_bound(std::begin(range), std::end(range), value, [&](auto const& element, Value const& wanted) {
+        return less(detail::projected(by, element), wanted);
+    });
 }
 template <class Range, class Value, class Less = std::less<>, class Projection = std::identity>
 [[nodiscard]] constexpr auto upper_bound(Range&& range, Value const& value, Less less = {}, Projection by = {}) {
-    return std::upper_bound(std::begin(range), std::end(range), value, [&](Value const& wanted, auto const& element) { return less(wanted, detail::projected(by, element)); });
+    return std::upper_bound(std::begin(range), std::end(range), value, [&](Value const& wanted, auto const& element) {
+        return less(wanted, detail::projected(by, element));
+    });
 }
 template <class Range, class Value, class Less = std::less<>, class Projection = std::identity>
 [[nodiscard]] constexpr bool binary_search(Range&& range, Value const& value, Less less = {}, Projection by = {}) {

@@ -15,7 +15,8 @@
 
 namespace heddle {
 
-/// Base of everything Heddle throws. Its message is one printable line, whatever names from files are in it; the middle of a very long one is left out.
+/// Base of everything Heddle throws. Its message is one printable line, whatever names from files are in it; the middle
+/// of a very long one is left out.
 class error : public std::runtime_error {
 public:
     explicit error(std::string const& message) : std::runtime_error(one_line(message)) {}
@@ -47,7 +48,8 @@ namespace heddle {
 HEDDLE_INLINE std::string error::one_line(std::string_view message) {
     constexpr std::size_t most = 1200, end = 400;
     if (message.size() <= most) return printable(message, most);
-    return printable(message.substr(0, most - end), most) + "..." + printable(message.substr(message.size() - end), most);
+    return printable(message.substr(0, most - end), most) + "..." +
+           printable(message.substr(message.size() - end), most);
 }
 
 } // namespace heddle

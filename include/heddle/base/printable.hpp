@@ -14,7 +14,8 @@ namespace heddle {
 
 namespace detail {
 
-/// The bytes of the UTF-8 character that a text begins with; 0 if it begins with none. *Precondition:* the text is not empty.
+/// The bytes of the UTF-8 character that a text begins with; 0 if it begins with none. *Precondition:* the text is not
+/// empty.
 [[nodiscard]] constexpr std::size_t utf8_length(std::string_view text) {
     auto const byte = [&](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
     unsigned const first = byte(0);
@@ -24,7 +25,8 @@ namespace detail {
         if ((byte(i) & 0xc0) != 0x80) return 0;
     unsigned const second = byte(1);
     bool const is_overlong = (first == 0xe0 && second < 0xa0) || (first == 0xf0 && second < 0x90);
-    bool const is_no_character = (first == 0xed && second > 0x9f) || (first == 0xf4 && second > 0x8f); // surrogates, and above the last
+    bool const is_no_character =
+        (first == 0xed && second > 0x9f) || (first == 0xf4 && second > 0x8f); // surrogates, and above the last
     return is_overlong || is_no_character ? 0 : length;
 }
 
@@ -34,8 +36,10 @@ namespace detail {
     if (character.size() == 1) return byte(0) < 0x20 || byte(0) == 0x7f;
     if (character.size() == 2) return byte(0) == 0xc2 && byte(1) < 0xa0; // U+0080 to U+009F
     if (character.size() != 3 || byte(0) != 0xe2) return false;
-    if (byte(1) == 0x80) return byte(2) == 0x8e || byte(2) == 0x8f || (byte(2) >= 0xa8 && byte(2) <= 0xae); // marks, separators, embeddings
-    return byte(1) == 0x81 && byte(2) >= 0xa6 && byte(2) <= 0xa9;                                           // isolates
+    if (byte(1) == 0x80)
+        return byte(2) == 0x8e || byte(2) == 0x8f ||
+               (byte(2) >= 0xa8 && byte(2) <= 0xae);              // marks, separators, embeddings
+    return byte(1) == 0x81 && byte(2) >= 0xa6 && byte(2) <= 0xa9; // isolates
 }
 
 } // namespace detail
@@ -49,7 +53,8 @@ namespace detail {
     return true;
 }
 
-/// The text with '?' for control characters and for what is not UTF-8, cut after `longest` bytes, which `...` then follows.
+/// The text with '?' for control characters and for what is not UTF-8, cut after `longest` bytes, which `...` then
+/// follows.
 [[nodiscard]] std::string printable(std::string_view text, std::size_t longest = 160);
 
 } // namespace heddle

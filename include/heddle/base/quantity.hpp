@@ -18,9 +18,18 @@ struct quantity {
     constexpr quantity() = default;
     constexpr explicit quantity(double number) : value(number) {}
 
-    constexpr quantity& operator+=(quantity other) { value += other.value; return *this; }
-    constexpr quantity& operator-=(quantity other) { value -= other.value; return *this; }
-    constexpr quantity& operator*=(double factor) { value *= factor; return *this; }
+    constexpr quantity& operator+=(quantity other) {
+        value += other.value;
+        return *this;
+    }
+    constexpr quantity& operator-=(quantity other) {
+        value -= other.value;
+        return *this;
+    }
+    constexpr quantity& operator*=(double factor) {
+        value *= factor;
+        return *this;
+    }
 
     friend constexpr quantity operator+(quantity a, quantity b) { return a += b; }
     friend constexpr quantity operator-(quantity a, quantity b) { return a -= b; }

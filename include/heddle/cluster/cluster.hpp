@@ -36,11 +36,13 @@ enum class uneven : std::uint8_t { padded, grouped };
 [[nodiscard]] constexpr char const* name(uneven how) { return how == uneven::padded ? "padded" : "grouped"; }
 
 /// Whether a collective moves shards of which there are two ways to move them.
-[[nodiscard]] constexpr bool has_grouped_kind(collective kind) { return kind == collective::all_gather || kind == collective::reduce_scatter; }
+[[nodiscard]] constexpr bool has_grouped_kind(collective kind) {
+    return kind == collective::all_gather || kind == collective::reduce_scatter;
+}
 
-/// What kernels of one operator class reach. Without a rate it is the table's fallback, without the others the device's.
-/// Small kernels reach less of the rate: a kernel of `f` flops reaches f / (f + overhead * rate) of it, or, before its overhead, what
-/// `efficiency` says.
+/// What kernels of one operator class reach. Without a rate it is the table's fallback, without the others the
+/// device's. Small kernels reach less of the rate: a kernel of `f` flops reaches f / (f + overhead * rate) of it, or,
+/// before its overhead, what `efficiency` says.
 struct class_speed {
     std::optional<flops_per_second> rate{};
     std::optional<bytes_per_second> bandwidth{};
@@ -122,7 +124,9 @@ private:
     template <class Read, class Value = std::invoke_result_t<Read&, machine_group const&>>
     [[nodiscard]] std::vector<Value> per_device(Read&& read) const {
         std::vector<Value> result;
-        for (auto const& m : machines) result.insert(result.end(), static_cast<std::size_t>(m.planned_devices()) * static_cast<std::size_t>(m.count), read(m));
+        for (auto const& m : machines)
+            result.insert(result.end(),
+                          static_cast<std::size_t>(m.planned_devices()) * static_cast<std::size_t>(m.count), read(m));
         return result;
     }
 };
@@ -142,9 +146,9 @@ inline constexpr double least_rate = 1e-9;
 /// Throws `input_error` naming the first thing in a cluster that cannot be.
 void validate(cluster const& c);
 
-/// The time of a collective over all planned devices: measured, or a ring over the slowest link it crosses, which leaves every machine
-/// once: all other hops have the latency inside. An all-to-all has the latency of going round, too (else gathering and slicing might be faster), and shares
-/// each machine's link among the machine's devices.
+/// The time of a collective over all planned devices: measured, or a ring over the slowest link it crosses, which
+/// leaves every machine once: all other hops have the latency inside. An all-to-all has the latency of going round, too
+/// (else gathering and slicing might be faster), and shares each machine's link among the machine's devices.
 /// *Precondition:* `validate(c)` passed.
 [[nodiscard]] collective_model model_of(cluster const& c, collective kind);
 
@@ -171,9 +175,12 @@ HEDDLE_INLINE collective_model::piece collective_model::line_at(bytes payload) c
 }
 
 HEDDLE_INLINE cluster with_grouped_machines(cluster c) {
-    bool const is_new = algorithm::any_of(c.machines, [](machine_group const& m) { return m.devices > m.group_size(); });
+    bool const is_new =
+        algorithm::any_of(c.machines, [](machine_group const& m) { return m.devices > m.group_size(); });
     if (is_new && !c.measured.empty())
-        throw input_error("cluster '" + c.name + "'", "has collectives measured on all devices, expected none or those of one device of each grouped machine, in a file that says which are grouped");
+        throw input_error("cluster '" + c.name + "'",
+                          "has collectives measured on all devices, expected none or those of one device of each "
+                          "grouped machine, in a file that says which are grouped");
     for (auto& m : c.machines) m.is_group = m.devices > 1;
     return c;
 }
@@ -186,17 +193,24 @@ HEDDLE_INLINE void validate(cluster const& c) {
     for (auto const& type : c.types) {
         std::string const place = "device type '" + type.name + "'";
         if (!positive(type.memory.value)) throw input_error(place + ", memory", "expected a positive number of bytes");
-        if (!rate(type.bandwidth.value)) throw input_error(place + ", bandwidth", "expected bytes per second, at least 1e-9");
-        if (!non_negative(type.overhead.value)) throw input_error(place + ", overhead", "expected seconds, not negative");
-        if (type.rates.empty()) throw input_error(place + ", rates", "expected flops per second for at least one element type");
+        if (!rate(type.bandwidth.value))
+            throw input_error(place + ", bandwidth", "expected bytes per second, at least 1e-9");
+        if (!non_negative(type.overhead.value))
+            throw input_error(place + ", overhead", "expected seconds, not negative");
+        if (type.rates.empty())
+            throw input_error(place + ", rates", "expected flops per second for at least one element type");
         for (auto const& [element, table] : type.rates) {
             bool good = rate(table.fallback.value);
             for (auto const& [category, speed] : table.by_class) {
                 good = good && rate(speed.rate.value_or(table.fallback).value);
-                if (!rate(speed.bandwidth.value_or(type.bandwidth).value)) throw input_error(place + ", rates", "expected bytes per second, at least 1e-9");
-                if (!non_negative(speed.overhead.value_or(type.overhead).value)) throw input_error(place + ", rates", "expected an overhead that is not negative");
+                if (!rate(speed.bandwidth.value_or(type.bandwidth).value))
+                    throw input_error(place + ", rates", "expected bytes per second, at least 1e-9");
+                if (!non_negative(speed.overhead.value_or(type.overhead).value))
+                    throw input_error(place + ", rates", "expected an overhead that is not negative");
                 if (auto const& e = speed.efficiency; e && !(positive(e->scale.value) && e->least >= 0 && e->least < 1))
-                    throw input_error(place + ", rates", "expected an efficiency of a positive scale, from a part of at least 0 and less than 1");
+                    throw input_error(
+                        place + ", rates",
+                        "expected an efficiency of a positive scale, from a part of at least 0 and less than 1");
             }
             if (!good) throw input_error(place + ", rates", "expected flops per second, at least 1e-9");
         }
@@ -214,16 +228,21 @@ HEDDLE_INLINE void validate(cluster const& c) {
     }
     auto const check_link = [&](std::optional<network_link> const& l, char const* place) {
         if (!l) throw input_error(std::string("links, ") + place, "missing, but the machines need it");
-        if (!rate(l->bandwidth.value)) throw input_error(std::string("links, ") + place + ", bandwidth", "expected bytes per second, at least 1e-9");
-        if (!non_negative(l->latency.value)) throw input_error(std::string("links, ") + place + ", latency", "expected seconds, not negative");
+        if (!rate(l->bandwidth.value))
+            throw input_error(std::string("links, ") + place + ", bandwidth",
+                              "expected bytes per second, at least 1e-9");
+        if (!non_negative(l->latency.value))
+            throw input_error(std::string("links, ") + place + ", latency", "expected seconds, not negative");
     };
     if (several_inside) check_link(c.intra, "intra");
     if (machine_count > 1) check_link(c.inter, "inter");
     for (auto const& [kind, model] : c.measured) {
-        if (model.pieces.empty()) throw input_error(std::string("collectives, ") + heddle::name(kind), "expected at least one piece");
+        if (model.pieces.empty())
+            throw input_error(std::string("collectives, ") + heddle::name(kind), "expected at least one piece");
         for (auto const& p : model.pieces)
             if (!non_negative(p.latency.value) || !non_negative(p.slope.value))
-                throw input_error(std::string("collectives, ") + heddle::name(kind), "expected numbers that are not negative");
+                throw input_error(std::string("collectives, ") + heddle::name(kind),
+                                  "expected numbers that are not negative");
     }
 }
 
@@ -245,10 +264,12 @@ HEDDLE_INLINE collective_model model_of(cluster const& c, collective kind) {
     if (machine_count > 1) {
         latency = std::max(latency, c.inter->latency.value);
         per_byte = std::max(per_byte, 1 / c.inter->bandwidth.value);
-        shared_per_byte = std::max(shared_per_byte, most_inside * (ranks - most_inside) / (ranks - 1) / c.inter->bandwidth.value);
+        shared_per_byte =
+            std::max(shared_per_byte, most_inside * (ranks - most_inside) / (ranks - 1) / c.inter->bandwidth.value);
     }
     double const fraction = (ranks - 1) / ranks;
-    double const inside = most_inside > 1 ? c.intra->latency.value : latency, across = machine_count > 1 ? c.inter->latency.value : inside;
+    double const inside = most_inside > 1 ? c.intra->latency.value : latency,
+                 across = machine_count > 1 ? c.inter->latency.value : inside;
     double const leaving = machine_count > 1 ? machine_count : 0;
     double const around = leaving * across + (ranks - leaving) * inside - std::min(inside, across); // all links but one
     switch (kind) {

@@ -62,7 +62,9 @@ struct fit_report {
 /// *Precondition:* there is an error.
 [[nodiscard]] inline error_summary summarise(std::vector<double> errors) {
     algorithm::sort(errors);
-    auto const quantile = [&](double part) { return errors[static_cast<std::size_t>(std::ceil(part * static_cast<double>(errors.size()))) - 1]; };
+    auto const quantile = [&](double part) {
+        return errors[static_cast<std::size_t>(std::ceil(part * static_cast<double>(errors.size()))) - 1];
+    };
     return {quantile(0.5), quantile(0.9), errors.back()};
 }
 
@@ -104,9 +106,11 @@ fit_quality judge(std::vector<Point> const& points, std::size_t samples, Fit con
     constexpr double far = 0.5;
     auto const misfits = algorithm::count_if(errors, [](double e) { return e > far; });
     if (misfits > 0)
-        result.warnings.push_back("off by more than 50 % at " + std::to_string(misfits) + " of " + std::to_string(points.size()) + " sizes");
+        result.warnings.push_back("off by more than 50 % at " + std::to_string(misfits) + " of " +
+                                  std::to_string(points.size()) + " sizes");
     else if (result.held_out && result.held_out->worst > far)
-        result.warnings.push_back("off by up to " + std::to_string(std::lround(100 * result.held_out->worst)) + " % at sizes held out: measure more of them");
+        result.warnings.push_back("off by up to " + std::to_string(std::lround(100 * result.held_out->worst)) +
+                                  " % at sizes held out: measure more of them");
     return result;
 }
 
@@ -134,29 +138,35 @@ inline operator_fit fit_one(std::string device, element_type type, operator_clas
     result.speed = fit_operator(result.points, category);
     result.quality = judge(result.points, samples, [&](auto const& points) { return fit_roofline(points, category); });
     if (!result.speed.rate && !result.speed.bandwidth)
-        result.quality.warnings.emplace_back("the time does not grow with size: there is neither rate nor bandwidth, and it is not written");
+        result.quality.warnings.emplace_back(
+            "the time does not grow with size: there is neither rate nor bandwidth, and it is not written");
     return result;
 }
 
 } // namespace detail
 
-/// Fits a model to each collective of each number of ranks, and to each operator class of each element type and device type.
-/// Repeated measurements of a size count once, with their median. Errors are relative to the measured time, so that a slow
-/// outlier has bounded weight: k times too slow, it pulls as one that is off by (1 - 1/k) / k, at most a quarter.
+/// Fits a model to each collective of each number of ranks, and to each operator class of each element type and device
+/// type. Repeated measurements of a size count once, with their median. Errors are relative to the measured time, so
+/// that a slow outlier has bounded weight: k times too slow, it pulls as one that is off by (1 - 1/k) / k, at most a
+/// quarter.
 /// *Throws* `input_error` if a sample cannot be.
 [[nodiscard]] inline fit_report fit(std::span<sample const> samples) {
     std::map<std::pair<collective, int>, std::map<double, std::vector<double>>> collectives;
-    std::map<std::tuple<std::string, element_type, operator_class>, std::map<std::pair<double, double>, std::vector<double>>> operators;
+    std::map<std::tuple<std::string, element_type, operator_class>,
+             std::map<std::pair<double, double>, std::vector<double>>>
+        operators;
     for (std::size_t i = 0; i < samples.size(); ++i) {
         sample const& s = samples[i];
         detail::check(s, i);
-        auto& times = std::holds_alternative<collective>(s.what)
-                          ? collectives[{std::get<collective>(s.what), s.ranks}][s.size.value]
-                          : operators[{s.device, *s.type, std::get<operator_class>(s.what)}][{s.work.value, s.size.value}];
+        auto& times =
+            std::holds_alternative<collective>(s.what)
+                ? collectives[{std::get<collective>(s.what), s.ranks}][s.size.value]
+                : operators[{s.device, *s.type, std::get<operator_class>(s.what)}][{s.work.value, s.size.value}];
         times.push_back(s.time.value);
     }
     fit_report report;
-    for (auto const& [key, times] : collectives) report.collectives.push_back(detail::fit_one(key.first, key.second, times));
+    for (auto const& [key, times] : collectives)
+        report.collectives.push_back(detail::fit_one(key.first, key.second, times));
     for (auto const& [key, times] : operators) {
         auto const& [device, type, category] = key;
         report.operators.push_back(detail::fit_one(device, type, category, times));
@@ -171,7 +181,8 @@ inline operator_fit fit_one(std::string device, element_type type, operator_clas
     return result;
 }
 
-/// The models of a report, collectives on `ranks` ranks alone. An operator class without rate and bandwidth is left out.
+/// The models of a report, collectives on `ranks` ranks alone. An operator class without rate and bandwidth is left
+/// out.
 [[nodiscard]] inline fitted_models models_of(fit_report const& report, int ranks) {
     fitted_models result;
     result.ranks = ranks;

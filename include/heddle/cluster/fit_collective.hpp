@@ -25,7 +25,9 @@ namespace detail {
 
 struct lines {
     std::vector<collective_model::piece> pieces;
-    [[nodiscard]] double time(timed_transfer const& p) const { return collective_model{pieces}.time(bytes(p.size)).value; }
+    [[nodiscard]] double time(timed_transfer const& p) const {
+        return collective_model{pieces}.time(bytes(p.size)).value;
+    }
 };
 
 inline collective_model::piece fit_line(std::span<timed_transfer const> points) {
@@ -43,7 +45,8 @@ inline collective_model::piece fit_line(std::span<timed_transfer const> points) 
 /// The best maximum of at most `most` lines, each fitted to a contiguous range of at least two sizes.
 class best_lines {
 public:
-    best_lines(std::vector<timed_transfer> const& points, int most) : points_(points), cuts_(cut_positions(points.size())) {
+    best_lines(std::vector<timed_transfer> const& points, int most)
+        : points_(points), cuts_(cut_positions(points.size())) {
         table_.resize(cuts_.size() * cuts_.size());
         extend(0, most);
     }
@@ -86,13 +89,14 @@ private:
 inline lines fit_lines(std::vector<timed_transfer> const& points) {
     constexpr std::size_t most_pieces = 3, sizes_per_piece = 3;
     auto const levels = std::clamp(points.size() / sizes_per_piece, std::size_t{1}, most_pieces);
-    return fit_simplest(points, static_cast<int>(levels), [](auto const& some, int level) { return best_lines(some, level).result(); });
+    return fit_simplest(points, static_cast<int>(levels),
+                        [](auto const& some, int level) { return best_lines(some, level).result(); });
 }
 
 } // namespace detail
 
-/// Least squares on relative error with one line or, where that predicts held-out sizes better, a maximum of up to three:
-/// the best over all ways to cut the sizes into ranges of a line each. One size gives a line without latency.
+/// Least squares on relative error with one line or, where that predicts held-out sizes better, a maximum of up to
+/// three: the best over all ways to cut the sizes into ranges of a line each. One size gives a line without latency.
 /// *Preconditions:* sizes ascend and are not negative, times are positive, there is a point.
 /// *Complexity:* linear in the points, with a factor of some ten thousand.
 [[nodiscard]] inline collective_model fit_collective(std::vector<timed_transfer> const& points) {
@@ -100,7 +104,9 @@ inline lines fit_lines(std::vector<timed_transfer> const& points) {
     auto& pieces = found.pieces;
     std::vector<bool> holds(pieces.size());
     for (auto const& p : points) {
-        auto const time = [&](collective_model::piece const& line) { return line.latency + line.slope * bytes(p.size); };
+        auto const time = [&](collective_model::piece const& line) {
+            return line.latency + line.slope * bytes(p.size);
+        };
         holds[static_cast<std::size_t>(algorithm::max_element(pieces, {}, time) - pieces.begin())] = true;
     }
     collective_model result;

@@ -18,7 +18,9 @@ namespace heddle {
 struct timed_kernel {
     double work = 0, size = 0, time = 0;
     /// Flops per byte.
-    [[nodiscard]] double intensity() const { return work == 0 ? 0 : size == 0 ? std::numeric_limits<double>::infinity() : work / size; }
+    [[nodiscard]] double intensity() const {
+        return work == 0 ? 0 : size == 0 ? std::numeric_limits<double>::infinity() : work / size;
+    }
 };
 
 namespace detail {
@@ -26,10 +28,13 @@ namespace detail {
 /// overhead + max(work * per_flop, size * per_byte)
 struct roofline_fit {
     double overhead = 0, per_flop = 0, per_byte = 0;
-    [[nodiscard]] double time(timed_kernel const& p) const { return overhead + std::max(p.work * per_flop, p.size * per_byte); }
+    [[nodiscard]] double time(timed_kernel const& p) const {
+        return overhead + std::max(p.work * per_flop, p.size * per_byte);
+    }
 };
 
-/// Least squares with the first `traffic` of the points, in order of intensity, bound by memory and the others by arithmetic.
+/// Least squares with the first `traffic` of the points, in order of intensity, bound by memory and the others by
+/// arithmetic.
 inline roofline_fit fit_sides(std::vector<timed_kernel> const& points, std::size_t traffic) {
     auto const count = static_cast<Eigen::Index>(points.size());
     Eigen::MatrixXd terms(count, 3);
@@ -45,7 +50,8 @@ inline roofline_fit fit_sides(std::vector<timed_kernel> const& points, std::size
 
 /// Whether kernels are bound by arithmetic, where their times do not tell.
 inline bool is_arithmetic(std::vector<timed_kernel> const& points, operator_class c) {
-    bool const product = c == operator_class::matmul || c == operator_class::convolution || c == operator_class::attention;
+    bool const product =
+        c == operator_class::matmul || c == operator_class::convolution || c == operator_class::attention;
     bool const some_work = algorithm::any_of(points, [](auto const& p) { return p.work > 0; });
     bool const some_traffic = algorithm::any_of(points, [](auto const& p) { return p.size > 0; });
     return some_work && (product || !some_traffic);
@@ -74,14 +80,15 @@ inline roofline_fit fit_roofline(std::vector<timed_kernel> const& points, int le
 inline roofline_fit fit_roofline(std::vector<timed_kernel> const& points, operator_class category) {
     constexpr std::size_t fewest_for_both = 6;
     int const levels = points.size() < fewest_for_both ? 1 : 2;
-    return fit_simplest(points, levels, [&](auto const& some, int level) { return fit_roofline(some, level, category); });
+    return fit_simplest(points, levels,
+                        [&](auto const& some, int level) { return fit_roofline(some, level, category); });
 }
 
 } // namespace detail
 
-/// Least squares on relative error: an overhead, and a rate, a bandwidth, or both where that predicts held-out sizes better.
-/// What the points do not show is absent. One size gives no overhead; where rate and bandwidth explain the points
-/// alike, products and attention get a rate, other classes a bandwidth.
+/// Least squares on relative error: an overhead, and a rate, a bandwidth, or both where that predicts held-out sizes
+/// better. What the points do not show is absent. One size gives no overhead; where rate and bandwidth explain the
+/// points alike, products and attention get a rate, other classes a bandwidth.
 /// *Preconditions:* in order of intensity; work and sizes are not negative, times are positive, there is a point.
 [[nodiscard]] inline class_speed fit_operator(std::vector<timed_kernel> const& points, operator_class category) {
     auto const found = detail::fit_roofline(points, category);

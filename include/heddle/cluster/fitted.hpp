@@ -42,8 +42,8 @@ HEDDLE_INLINE std::vector<std::string> put_into(cluster& c, fitted_models const&
     if (static_cast<std::size_t>(models.ranks) == devices) {
         for (auto const& [kind, model] : models.collectives) c.measured[kind] = model;
     } else if (!models.collectives.empty()) {
-        left_out.push_back("the collectives were measured on " + std::to_string(models.ranks) + " ranks, the cluster has " + std::to_string(devices) +
-                           " devices: they are left out");
+        left_out.push_back("the collectives were measured on " + std::to_string(models.ranks) +
+                           " ranks, the cluster has " + std::to_string(devices) + " devices: they are left out");
     }
     for (auto const& [name, by_type] : models.speeds) {
         auto const type = algorithm::find(c.types, name, &device_type::name);

@@ -2,9 +2,9 @@
 /// @file
 /// @brief Device types ready for use: published peaks, times the part of them that programs reach.
 ///
-/// What the V100 reaches in float32 is fitted to measurements (`bench/fit_traces.cpp`); that convolutions reach what matrix
-/// products do is a guess. For every other device and element type all of it is: the V100's parts of the peaks, and its
-/// overheads. Measure and fit (`heddle fit`) where the plan matters.
+/// What the V100 reaches in float32 is fitted to measurements (`bench/fit_traces.cpp`); that convolutions reach what
+/// matrix products do is a guess. For every other device and element type all of it is: the V100's parts of the peaks,
+/// and its overheads. Measure and fit (`heddle fit`) where the plan matters.
 #pragma once
 
 #include <heddle/base/definitions.hpp>
@@ -25,22 +25,37 @@ struct published_peaks {
     flops_per_second float32, float16, bfloat16;
 };
 
-/// Source: NVIDIA's data sheets and architecture white papers of these products. Half precision is that of the tensor cores
-/// where there are some, accumulated in float32; float32 is that of the ordinary cores.
-/// V100: SXM2 32 GB. P100: SXM2. A100: SXM4 80 GB. H100: SXM5.
-inline constexpr published_peaks v100{"V100", bytes(32e9), bytes_per_second(900e9), flops_per_second(15.7e12), flops_per_second(125e12), {}};
-inline constexpr published_peaks p100{"P100", bytes(16e9), bytes_per_second(732e9), flops_per_second(10.6e12), flops_per_second(21.2e12), {}};
-inline constexpr published_peaks t4{"T4", bytes(16e9), bytes_per_second(320e9), flops_per_second(8.1e12), flops_per_second(65e12), {}};
-inline constexpr published_peaks a100{"A100", bytes(80e9), bytes_per_second(2039e9), flops_per_second(19.5e12), flops_per_second(312e12),
+/// Source: NVIDIA's data sheets and architecture white papers of these products. Half precision is that of the tensor
+/// cores where there are some, accumulated in float32; float32 is that of the ordinary cores. V100: SXM2 32 GB. P100:
+/// SXM2. A100: SXM4 80 GB. H100: SXM5.
+inline constexpr published_peaks v100{
+    "V100", bytes(32e9), bytes_per_second(900e9), flops_per_second(15.7e12), flops_per_second(125e12), {}};
+inline constexpr published_peaks p100{
+    "P100", bytes(16e9), bytes_per_second(732e9), flops_per_second(10.6e12), flops_per_second(21.2e12), {}};
+inline constexpr published_peaks t4{
+    "T4", bytes(16e9), bytes_per_second(320e9), flops_per_second(8.1e12), flops_per_second(65e12), {}};
+inline constexpr published_peaks a100{"A100",
+                                      bytes(80e9),
+                                      bytes_per_second(2039e9),
+                                      flops_per_second(19.5e12),
+                                      flops_per_second(312e12),
                                       flops_per_second(312e12)};
-inline constexpr published_peaks rtx_4090{"RTX 4090", bytes(24e9), bytes_per_second(1008e9), flops_per_second(82.6e12), flops_per_second(165.2e12),
+inline constexpr published_peaks rtx_4090{"RTX 4090",
+                                          bytes(24e9),
+                                          bytes_per_second(1008e9),
+                                          flops_per_second(82.6e12),
+                                          flops_per_second(165.2e12),
                                           flops_per_second(165.2e12)};
-inline constexpr published_peaks h100{"H100", bytes(80e9), bytes_per_second(3350e9), flops_per_second(67e12), flops_per_second(989.4e12),
+inline constexpr published_peaks h100{"H100",
+                                      bytes(80e9),
+                                      bytes_per_second(3350e9),
+                                      flops_per_second(67e12),
+                                      flops_per_second(989.4e12),
                                       flops_per_second(989.4e12)};
 inline constexpr std::array all{v100, p100, t4, a100, rtx_4090, h100};
 
-/// What the V100 reaches in float32: parts of the peaks, and seconds. Small products reach less of the rate, hence their
-/// overhead. Layer norms and softmax come close to neither peak; their rate is per byte/s of the peak bandwidth.
+/// What the V100 reaches in float32: parts of the peaks, and seconds. Small products reach less of the rate, hence
+/// their overhead. Layer norms and softmax come close to neither peak; their rate is per byte/s of the peak bandwidth.
 struct reached_parts {
     double arithmetic, bandwidth, normalisation;
     seconds overhead, matmul_overhead;

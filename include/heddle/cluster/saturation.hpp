@@ -11,10 +11,11 @@
 
 namespace heddle {
 
-/// A kernel reaches the part 1 - (1 - least) exp(-flops / scale) of its rate: `least` if it is small, all of it if it has many times `scale`.
+/// A kernel reaches the part 1 - (1 - least) exp(-flops / scale) of its rate: `least` if it is small, all of it if it
+/// has many times `scale`.
 ///
-/// With `least` 0 time is convex in the flops, and at least that of `scale` flops; otherwise it is concave at first: two halves of a
-/// small kernel take longer than all of it, by no launch but by what they reach.
+/// With `least` 0 time is convex in the flops, and at least that of `scale` flops; otherwise it is concave at first:
+/// two halves of a small kernel take longer than all of it, by no launch but by what they reach.
 struct saturation {
     flops scale;
     double least = 0;
@@ -41,9 +42,11 @@ HEDDLE_INLINE flops saturation::at_full_rate(flops work) const {
 HEDDLE_INLINE curve_point saturation::at(double u) const {
     if (least == 0 && u < 0.05) { // its series; the next term is below rounding
         double const v = u * u;
-        return {1 + u / 2 + v / 12 - v * v / 720 + v * v * v / 30240, 0.5 + u / 6 - u * v / 180 + u * v * v / 5040, 1.0 / 6 - v / 60 + v * v / 1008};
+        return {1 + u / 2 + v / 12 - v * v / 720 + v * v * v / 30240, 0.5 + u / 6 - u * v / 180 + u * v * v / 5040,
+                1.0 / 6 - v / 60 + v * v / 1008};
     }
-    double const missed = (1 - least) * std::exp(-u), part = least - (1 - least) * std::expm1(-u), gap = part - u * missed; // part^2 times the slope
+    double const missed = (1 - least) * std::exp(-u), part = least - (1 - least) * std::expm1(-u),
+                 gap = part - u * missed; // part^2 times the slope
     return {u / part, gap / (part * part), missed * (u * part - 2 * gap) / (part * part * part)};
 }
 

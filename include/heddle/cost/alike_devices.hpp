@@ -23,7 +23,8 @@ struct alike_devices {
     /// By type and size of group.
     explicit alike_devices(cluster const& c);
 
-    /// Tells apart devices of a class that have unequal amounts of something. *Complexity.* O(n log n) in the devices for few amounts; else quadratic in their number.
+    /// Tells apart devices of a class that have unequal amounts of something. *Complexity.* O(n log n) in the devices
+    /// for few amounts; else quadratic in their number.
     template <class Amounts>
     void refine(Amounts const& by_device) {
         struct known {

@@ -44,7 +44,8 @@ using ratio_table = std::vector<std::vector<double>>;
 /// Gives each device whole atoms, near its ratio: the floor of its part, and what is left to those with
 /// the largest remainder. `carry`, if given, is what rounding owes each device; it counts with the
 /// remainder and is brought up to date.
-[[nodiscard]] std::vector<extent> apportion(extent atoms, std::span<double const> ratios, std::vector<double>* carry = nullptr);
+[[nodiscard]] std::vector<extent> apportion(extent atoms, std::span<double const> ratios,
+                                            std::vector<double>* carry = nullptr);
 
 /// Apportions class after class and carries remainders along, so that they do not always fall on the
 /// same devices.
@@ -59,7 +60,8 @@ public:
     /// As above, for factors of `program` that no class cuts.
     integral_shares(indexed_program const& program, ratio_table ratios, std::span<atom_class const> classes = {});
     /// As above, with the same ratios in every segment.
-    integral_shares(indexed_program const& program, std::vector<double> const& ratios, std::span<atom_class const> classes = {})
+    integral_shares(indexed_program const& program, std::vector<double> const& ratios,
+                    std::span<atom_class const> classes = {})
         : integral_shares(program, ratio_table(segment_count(program), ratios), classes) {}
 
     /// Whether factors of equal extent have equal shares.
@@ -98,7 +100,8 @@ private:
 /// Shares as fractions, by segment and class of devices.
 class segment_shares {
 public:
-    segment_shares(indexed_program const& program, ratio_table ratios) : program_(program), ratios_(std::move(ratios)) {}
+    segment_shares(indexed_program const& program, ratio_table ratios)
+        : program_(program), ratios_(std::move(ratios)) {}
     [[nodiscard]] share_vector const& operator()(share_ref ref) const {
         return ratios_.at(program_.tensors[ref.tensor].factors[static_cast<std::size_t>(ref.factor)].segment);
     }
@@ -130,7 +133,8 @@ private:
 
 namespace heddle {
 
-HEDDLE_INLINE std::vector<atom_class> atom_classes(indexed_program const& p, std::span<instruction const> instructions) {
+HEDDLE_INLINE std::vector<atom_class> atom_classes(indexed_program const& p,
+                                                   std::span<instruction const> instructions) {
     std::map<cut_factor, std::size_t> number;
     std::vector<cut_factor> factors;
     std::vector<std::size_t> parent;
@@ -197,13 +201,15 @@ HEDDLE_INLINE std::vector<extent> apportion(extent atoms, std::span<double const
         auto const last = order.begin() + static_cast<std::ptrdiff_t>(chosen - 1);
         std::nth_element(order.begin(), last, order.end(), std::greater<>());
         double const least = *last;
-        auto ties = chosen - static_cast<std::size_t>(algorithm::count_if(remainder, [&](double r) { return r > least; }));
+        auto ties =
+            chosen - static_cast<std::size_t>(algorithm::count_if(remainder, [&](double r) { return r > least; }));
         for (std::size_t d = 0; d < counts.size(); ++d) // of equal remainders, those of the first devices
             if (remainder[d] > least || (remainder[d] == least && ties > 0 && ties-- > 0)) ++counts[d];
     }
     if (carry)
         for (std::size_t d = 0; d < ratios.size(); ++d)
-            (*carry)[d] = std::clamp((*carry)[d] + ratios[d] * static_cast<double>(atoms) - static_cast<double>(counts[d]), -0.5, 0.5);
+            (*carry)[d] = std::clamp(
+                (*carry)[d] + ratios[d] * static_cast<double>(atoms) - static_cast<double>(counts[d]), -0.5, 0.5);
     return counts;
 }
 
@@ -213,14 +219,16 @@ HEDDLE_INLINE void apportion(std::vector<atom_class>& classes, ratio_table const
     for (auto& c : classes) c.counts = apportion(c.atoms, ratios.at(c.segment), &carry[c.segment]);
 }
 
-HEDDLE_INLINE integral_shares::integral_shares(ratio_table ratios, std::span<atom_class const> classes) : ratios_(std::move(ratios)) {
+HEDDLE_INLINE integral_shares::integral_shares(ratio_table ratios, std::span<atom_class const> classes)
+    : ratios_(std::move(ratios)) {
     for (auto const& c : classes) {
         of_class_.push_back(fractions(c.counts, c.atoms));
         for (auto const& m : c.members) cut_[m] = of_class_.size() - 1;
     }
 }
 
-HEDDLE_INLINE integral_shares::integral_shares(indexed_program const& program, ratio_table ratios, std::span<atom_class const> classes)
+HEDDLE_INLINE integral_shares::integral_shares(indexed_program const& program, ratio_table ratios,
+                                               std::span<atom_class const> classes)
     : integral_shares(std::move(ratios), classes) {
     program_ = &program;
     std::erase_if(cut_, [&](auto const& cut) { return alone(cut.first) == of_class_[cut.second]; });
@@ -228,7 +236,9 @@ HEDDLE_INLINE integral_shares::integral_shares(indexed_program const& program, r
 
 HEDDLE_INLINE share_vector const& integral_shares::operator()(share_ref ref) const {
     if (auto const found = cut_.find({ref.tensor, ref.factor}); found != cut_.end()) return of_class_[found->second];
-    if (!program_) throw input_error("tensor " + std::to_string(ref.tensor), "no cut says how its factor " + std::to_string(ref.factor) + " is sharded");
+    if (!program_)
+        throw input_error("tensor " + std::to_string(ref.tensor),
+                          "no cut says how its factor " + std::to_string(ref.factor) + " is sharded");
     return alone({ref.tensor, ref.factor});
 }
 
@@ -257,7 +267,8 @@ HEDDLE_INLINE share_vector const& largest_shares::operator()(share_ref ref) cons
     auto& largest = by_devices_[&all];
     if (largest.empty()) {
         largest.resize(algorithm::max(class_of_device_) + 1);
-        for (std::size_t d = 0; d < all.size(); ++d) largest[class_of_device_[d]] = std::max(largest[class_of_device_[d]], all[d]);
+        for (std::size_t d = 0; d < all.size(); ++d)
+            largest[class_of_device_[d]] = std::max(largest[class_of_device_[d]], all[d]);
     }
     return largest;
 }

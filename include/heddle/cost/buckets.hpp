@@ -24,7 +24,9 @@ struct bucket_kind {
     friend auto operator<=>(bucket_kind const&, bucket_kind const&) = default;
 };
 /// *Precondition:* the way of moving shards is decided.
-[[nodiscard]] inline bucket_kind kind_of(transfer const& gradient, element_type type) { return {gradient.kind, is_one_by_one(gradient), type}; }
+[[nodiscard]] inline bucket_kind kind_of(transfer const& gradient, element_type type) {
+    return {gradient.kind, is_one_by_one(gradient), type};
+}
 
 /// Gradients with one collective.
 struct gradient_bucket {
@@ -33,8 +35,9 @@ struct gradient_bucket {
     bytes size;
 };
 
-/// Fills buckets in the order of the backward pass, one of each kind at a time: the next is begun where a gradient would exceed the limit. One that
-/// is larger is alone. What needs the sum of a gradient that still waits, as a second collective of the same parameter does, has it sent before.
+/// Fills buckets in the order of the backward pass, one of each kind at a time: the next is begun where a gradient
+/// would exceed the limit. One that is larger is alone. What needs the sum of a gradient that still waits, as a second
+/// collective of the same parameter does, has it sent before.
 /// *Complexity.* Linear in the gradients, times those of a bucket.
 class bucket_filler {
 public:

@@ -62,9 +62,12 @@ template <class Shares>
 /// What is cut into the shards that a gather or scatter moves.
 [[nodiscard]] inline share_ref moved_cut(transfer const& t) { return t.kind == collective::all_gather ? t.from : t.to; }
 /// Whether every rank's shard is moved by an operation of its own.
-[[nodiscard]] inline bool is_one_by_one(transfer const& t) { return t.how == uneven::grouped && moved_cut(t).is_split(); }
+[[nodiscard]] inline bool is_one_by_one(transfer const& t) {
+    return t.how == uneven::grouped && moved_cut(t).is_split();
+}
 
-/// What is in a bucket of gradients: bytes that its collective carries and, where every rank's shard is moved by an operation of its own, of each class's.
+/// What is in a bucket of gradients: bytes that its collective carries and, where every rank's shard is moved by an
+/// operation of its own, of each class's.
 struct bucket_load {
     bytes payload;
     per_class shards;
@@ -103,11 +106,12 @@ private:
 /// Prices steps on a cluster. Holds per-class rates; cheap to copy, const calls are thread-safe.
 class cost_model {
 public:
-    /// *Precondition:* `validate(c)` passed. Throws `input_error` if a device type has no rate for
-    /// element type `main`, the one that stands in for types without rates of their own.
-    /// `bucket`: as `training_options` has it. Of the first `clocks` classes work and memory are priced; all take part in collectives. So prices of fewer bound those of all.
-    cost_model(cluster const& c, std::vector<device_class> classes, element_type main = element_type::float32, bytes bucket = {},
-               std::size_t clocks = std::numeric_limits<std::size_t>::max());
+    /// *Precondition:* `validate(c)` passed. Throws `input_error` if a device type has no rate for element type `main`,
+    /// the one that stands in for types without rates of their own. `bucket`: as `training_options` has it. Of the
+    /// first `clocks` classes work and memory are priced; all take part in collectives. So prices of fewer bound those
+    /// of all.
+    cost_model(cluster const& c, std::vector<device_class> classes, element_type main = element_type::float32,
+               bytes bucket = {}, std::size_t clocks = std::numeric_limits<std::size_t>::max());
 
     /// Of classes whose work and memory are priced.
     [[nodiscard]] std::size_t class_count() const { return clocks_; }
@@ -115,7 +119,9 @@ public:
     [[nodiscard]] int ranks() const { return ranks_; }
     [[nodiscard]] bytes bucket() const { return bucket_; }
     [[nodiscard]] double memory_limit(std::size_t k) const { return speeds(k).memory; }
-    [[nodiscard]] collective_model const& model(collective kind) const { return models_[static_cast<std::size_t>(kind)]; }
+    [[nodiscard]] collective_model const& model(collective kind) const {
+        return models_[static_cast<std::size_t>(kind)];
+    }
     /// Whether some class's efficiency depends on the size of kernels.
     [[nodiscard]] bool has_curves() const { return has_curves_; }
     /// What kernels of an operator class reach: flops and bytes per second, and the seconds to start one.
@@ -125,7 +131,9 @@ public:
         /// Seconds of a part of a kernel's arithmetic, if it has any.
         [[nodiscard]] double arithmetic(flops work, double part) const;
         /// Of a kernel with arithmetic, by the device's share of it. *Precondition:* `efficiency`.
-        [[nodiscard]] saturated_work arithmetic_curve(flops work) const { return {work.value / rate, work / efficiency->scale, *efficiency}; }
+        [[nodiscard]] saturated_work arithmetic_curve(flops work) const {
+            return {work.value / rate, work / efficiency->scale, *efficiency};
+        }
     };
     [[nodiscard]] roofline const& speed(std::size_t k, element_type e, operator_class o) const {
         return speeds(k).rooflines[static_cast<std::size_t>(e)][static_cast<std::size_t>(o)];
@@ -134,12 +142,16 @@ public:
     [[nodiscard]] double bandwidth(std::size_t k) const { return speeds(k).bandwidth; }
 
     /// Roofline time of a kernel on a class with share `s` of what is split; in a group, on each of its devices.
-    [[nodiscard]] double time(kernel const& work, std::size_t k, element_type e, operator_class o, bool split, double s) const;
-    /// The same, or less where its efficiency depends on the size: the maximum of `lines_below` in place of the roofline, hence convex in the share.
-    [[nodiscard]] double least_time(kernel const& work, std::size_t k, element_type e, operator_class o, bool split, double s) const;
-    /// Lines in a class's share of a split kernel, of arithmetic and of memory traffic: none is above the larger of the two, and the largest is
-    /// equal to it unless efficiency depends on the size.
-    [[nodiscard]] std::vector<work_line> lines_below(kernel const& work, std::size_t k, element_type e, operator_class o) const;
+    [[nodiscard]] double time(kernel const& work, std::size_t k, element_type e, operator_class o, bool split,
+                              double s) const;
+    /// The same, or less where its efficiency depends on the size: the maximum of `lines_below` in place of the
+    /// roofline, hence convex in the share.
+    [[nodiscard]] double least_time(kernel const& work, std::size_t k, element_type e, operator_class o, bool split,
+                                    double s) const;
+    /// Lines in a class's share of a split kernel, of arithmetic and of memory traffic: none is above the larger of the
+    /// two, and the largest is equal to it unless efficiency depends on the size.
+    [[nodiscard]] std::vector<work_line> lines_below(kernel const& work, std::size_t k, element_type e,
+                                                     operator_class o) const;
     /// Of the small kernels beside a kernel, as element-wise ones.
     [[nodiscard]] work_line beside(kernel const& work, std::size_t k, element_type e) const;
 
@@ -149,16 +161,19 @@ public:
     [[nodiscard]] holding on_member(holding h, std::size_t k) const;
 
     /// Time of a step inside a group as a line in the bytes of the whole tensor; zero on a single device.
-    [[nodiscard]] collective_model::piece const& inside(inside_step kind, std::size_t k) const { return speeds(k).inside[static_cast<std::size_t>(kind)]; }
+    [[nodiscard]] collective_model::piece const& inside(inside_step kind, std::size_t k) const {
+        return speeds(k).inside[static_cast<std::size_t>(kind)];
+    }
     /// Seconds of all transfers of a list inside a class's groups, with share `s` of what is split.
     [[nodiscard]] double time(inside_list const& list, std::size_t k, double s) const;
 
-    /// Seconds of a transfer whose way is decided on, or whose shards are padded; `shares(ref)` gives the per-class shares of a
-    /// split quantity. Device groups wait for each other after each of its three steps.
+    /// Seconds of a transfer whose way is decided on, or whose shards are padded; `shares(ref)` gives the per-class
+    /// shares of a split quantity. Device groups wait for each other after each of its three steps.
     template <class Shares>
     [[nodiscard]] double time(transfer const& t, Shares const& shares) const {
         if (t.redistributes && is_idle(t, ranks_, shares)) return 0;
-        return time_across(t, shares) + time_inside_groups(t.before, t.size, t.from, shares) + time_inside_groups(t.after, t.size, t.to, shares);
+        return time_across(t, shares) + time_inside_groups(t.before, t.size, t.from, shares) +
+               time_inside_groups(t.after, t.size, t.to, shares);
     }
     /// The slowest group's.
     template <class Shares>
@@ -179,13 +194,17 @@ public:
         if (!is_one_by_one(t)) return model(t.kind).time(payload(t, ranks_, shares)).value;
         auto const& share = shares(moved_cut(t));
         double sum = 0;
-        for (std::size_t k = 0; k < classes_.size(); ++k) sum += classes_[k].count * model(collective::broadcast).time(t.size * share[k]).value;
+        for (std::size_t k = 0; k < classes_.size(); ++k)
+            sum += classes_[k].count * model(collective::broadcast).time(t.size * share[k]).value;
         return sum;
     }
     /// Of a full bucket; one that fits none is alone.
-    [[nodiscard]] double part_of_bucket(transfer const& t) const { return fits_bucket(t, bucket_) ? t.size / bucket_ : 1; }
-    /// What a gradient adds to the time of its bucket: of the latency as much as it is of a full bucket, and its own bytes, both on the line that a full
-    /// bucket is on. So a bucket takes no less than all that is in it: of the lines none is above its time, and latencies are not negative.
+    [[nodiscard]] double part_of_bucket(transfer const& t) const {
+        return fits_bucket(t, bucket_) ? t.size / bucket_ : 1;
+    }
+    /// What a gradient adds to the time of its bucket: of the latency as much as it is of a full bucket, and its own
+    /// bytes, both on the line that a full bucket is on. So a bucket takes no less than all that is in it: of the lines
+    /// none is above its time, and latencies are not negative.
     template <class Shares>
     [[nodiscard]] double time_in_bucket(transfer const& t, Shares const& shares) const {
         if (!fits_bucket(t, bucket_)) return time(t, shares);
@@ -197,7 +216,8 @@ public:
     template <class Shares>
     [[nodiscard]] bucket_load load(transfer const& t, Shares const& shares) const {
         bucket_load result{payload(t, ranks_, shares), {}};
-        for (std::size_t k = 0; k < classes_.size() && is_one_by_one(t); ++k) result.shards.push_back(t.size.value * shares(moved_cut(t))[k]);
+        for (std::size_t k = 0; k < classes_.size() && is_one_by_one(t); ++k)
+            result.shards.push_back(t.size.value * shares(moved_cut(t))[k]);
         return result;
     }
     /// One collective of several gradients, of the first one's kind, that it fits.
@@ -209,8 +229,9 @@ public:
         transfer what;
         double seconds = 0;
     };
-    /// The transfer in the way that is faster at these shares, padded if both are equal, however devices are put into classes; as it is, if that is decided. The way of a gradient in a bucket is that
-    /// of a gradient alone, so that a program with one reduced at once is no faster for its way.
+    /// The transfer in the way that is faster at these shares, padded if both are equal, however devices are put into
+    /// classes; as it is, if that is decided. The way of a gradient in a bucket is that of a gradient alone, so that a
+    /// program with one reduced at once is no faster for its way.
     template <class Shares>
     [[nodiscard]] timed_transfer decided(transfer t, Shares const& shares, bool is_gradient = false) const {
         if (!t.how && has_grouped_kind(t.kind)) {
@@ -255,7 +276,8 @@ public:
             double const mine = split ? (*share)[k] : 1;
             cost.forward.push_back(time(s.forward, k, s.type, s.category, split, mine));
             cost.backward.push_back(time(s.backward, k, s.type, s.category, split, mine));
-            cost.update.push_back(time(s.deferred, k, s.type, s.category, false, 1) + at(s.update, mine) / bandwidth(k));
+            cost.update.push_back(time(s.deferred, k, s.type, s.category, false, 1) +
+                                  at(s.update, mine) / bandwidth(k));
             cost.memory.push_back(at(on_member(s.stored, k), mine) + at(on_member(s.saved, k), mine));
             if (classes_[k].group_size == 1) continue;
             cost.forward.back() += time(s.inside_forward, k, mine);
@@ -336,8 +358,8 @@ HEDDLE_INLINE void momentary_memory::add(instruction::kind what, step_cost const
     most_ = std::max(most_, copies_ + std::max(s.buffer, copies_));
 }
 
-HEDDLE_INLINE cost_model::cost_model(cluster const& c, std::vector<device_class> classes, element_type main, bytes bucket,
-           std::size_t clocks)
+HEDDLE_INLINE cost_model::cost_model(cluster const& c, std::vector<device_class> classes, element_type main,
+                                     bytes bucket, std::size_t clocks)
     : classes_(std::move(classes)), clocks_(std::min(clocks, classes_.size())), bucket_(bucket) {
     std::map<std::pair<std::size_t, int>, std::size_t> known; // types of device, in groups of a size
     for (auto const& k : classes_) {
@@ -349,7 +371,9 @@ HEDDLE_INLINE cost_model::cost_model(cluster const& c, std::vector<device_class>
         auto const& type = c.types[k.type];
         auto const fallback = type.rates.find(main);
         if (fallback == type.rates.end())
-            throw input_error("device type '" + type.name + "', rates", std::string("has none for ") + heddle::name(main) + ", which the program computes in, expected one");
+            throw input_error("device type '" + type.name + "', rates",
+                              std::string("has none for ") + heddle::name(main) +
+                                  ", which the program computes in, expected one");
         auto& mine = speeds_.emplace_back();
         for (std::size_t s = 0; s < inside_step_count && k.group_size > 1; ++s)
             mine.inside[s] = time_inside(static_cast<inside_step>(s), k.group_size, c.intra.value());
@@ -377,7 +401,8 @@ HEDDLE_INLINE double cost_model::roofline::arithmetic(flops work, double part) c
     return efficiency->at_full_rate(work * part).value / rate;
 }
 
-HEDDLE_INLINE double cost_model::time(kernel const& work, std::size_t k, element_type e, operator_class o, bool split, double s) const {
+HEDDLE_INLINE double cost_model::time(kernel const& work, std::size_t k, element_type e, operator_class o, bool split,
+                                      double s) const {
     double const beside = work.kernels_beside > 0 ? this->beside(work, k, e).at(s) : 0;
     if (!work.launches) return beside;
     kernel const mine = on_member(work, k);
@@ -386,7 +411,8 @@ HEDDLE_INLINE double cost_model::time(kernel const& work, std::size_t k, element
     return std::max(r.arithmetic(mine.operations, split ? s : 1), moved / r.bandwidth) + r.overhead + beside;
 }
 
-HEDDLE_INLINE double cost_model::least_time(kernel const& work, std::size_t k, element_type e, operator_class o, bool split, double s) const {
+HEDDLE_INLINE double cost_model::least_time(kernel const& work, std::size_t k, element_type e, operator_class o,
+                                            bool split, double s) const {
     roofline const& r = speed(k, e, o);
     if (!split || !r.efficiency || !work.launches) return time(work, k, e, o, split, s);
     double most = 0;
@@ -394,11 +420,13 @@ HEDDLE_INLINE double cost_model::least_time(kernel const& work, std::size_t k, e
     return most + r.overhead + (work.kernels_beside > 0 ? beside(work, k, e).at(s) : 0);
 }
 
-HEDDLE_INLINE std::vector<work_line> cost_model::lines_below(kernel const& work, std::size_t k, element_type e, operator_class o) const {
+HEDDLE_INLINE std::vector<work_line> cost_model::lines_below(kernel const& work, std::size_t k, element_type e,
+                                                             operator_class o) const {
     kernel const mine = on_member(work, k);
     roofline const& r = speed(k, e, o);
     bool const is_curved = r.efficiency && mine.operations > flops(0);
-    auto lines = is_curved ? r.arithmetic_curve(mine.operations).lines_below() : std::vector<work_line>{{0, mine.operations.value / r.rate}};
+    auto lines = is_curved ? r.arithmetic_curve(mine.operations).lines_below()
+                           : std::vector<work_line>{{0, mine.operations.value / r.rate}};
     lines.push_back({mine.whole.value / r.bandwidth, mine.split.value / r.bandwidth});
     return lines;
 }
@@ -439,13 +467,15 @@ HEDDLE_INLINE double cost_model::time_of_bucket(transfer const& first, bucket_lo
     if (ranks_ == 1) return 0;
     if (!is_one_by_one(first)) return model(first.kind).time(all.payload).value;
     double sum = 0;
-    for (std::size_t k = 0; k < classes_.size(); ++k) sum += classes_[k].count * model(collective::broadcast).time(bytes(all.shards[k])).value;
+    for (std::size_t k = 0; k < classes_.size(); ++k)
+        sum += classes_[k].count * model(collective::broadcast).time(bytes(all.shards[k])).value;
     return sum;
 }
 
 HEDDLE_INLINE double cost_model::latency_of_bucket(transfer const& t) const {
     if (ranks_ == 1) return 0;
-    return is_one_by_one(t) ? ranks_ * shard_of_full_bucket_.latency.value : of_full_bucket_[static_cast<std::size_t>(t.kind)].latency.value;
+    return is_one_by_one(t) ? ranks_ * shard_of_full_bucket_.latency.value
+                            : of_full_bucket_[static_cast<std::size_t>(t.kind)].latency.value;
 }
 
 } // namespace heddle

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief The accumulator of HiDup's cost model: micro-batches in turn, the communication of one beside the computation of another.
+/// @brief The accumulator of HiDup's cost model: micro-batches in turn, the communication of one beside the computation
+/// of another.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
@@ -16,40 +17,47 @@ namespace heddle {
 
 /// The paper's recurrence: two micro-batches, forward only (HiDup section 4.2, equations (4) and (5)).
 struct forward_duplex {
-    /// `psi`: seconds until both halves are through the last stage; `phi`: minus the computation of that stage for one half.
+    /// `psi`: seconds until both halves are through the last stage; `phi`: minus the computation of that stage for one
+    /// half.
     struct label {
         double psi = 0, phi = 0;
     };
     static void extend(label& l, double communication, double computation);
     [[nodiscard]] static double total(label const& l) { return l.psi; }
-    /// Exact. With A = psi + phi and c = -phi a continuation (m, ...) makes max(A + c, A + m) + f(m, ...) of a label, or A + c if it is empty.
-    /// Both terms no greater: nor is their maximum. A + c greater: the empty continuation shows it; A greater: one stage with m above
-    /// both c does. The paper's theorem 1 asks for psi and phi, which implies this, since A is their sum, and keeps labels that it need not.
-    [[nodiscard]] static bool dominates(label const& a, label const& b) { return a.psi <= b.psi && a.psi + a.phi <= b.psi + b.phi; }
+    /// Exact. With A = psi + phi and c = -phi a continuation (m, ...) makes max(A + c, A + m) + f(m, ...) of a label,
+    /// or A + c if it is empty. Both terms no greater: nor is their maximum. A + c greater: the empty continuation
+    /// shows it; A greater: one stage with m above both c does. The paper's theorem 1 asks for psi and phi, which
+    /// implies this, since A is their sum, and keeps labels that it need not.
+    [[nodiscard]] static bool dominates(label const& a, label const& b) {
+        return a.psi <= b.psi && a.psi + a.phi <= b.psi + b.phi;
+    }
 };
 
-/// Time of a batch in k >= 2 micro-batches, forward and backward, a stage at a time. Steps are those of one micro-batch.
+/// Time of a batch in k >= 2 micro-batches, forward and backward, a stage at a time. Steps are those of one
+/// micro-batch.
 ///
-/// A stage is a communication step, then a computation step. In the forward pass of stage i, with the collectives m and computation c of
-/// one micro-batch, c' of the stage before, there are k slots: in the first the last micro-batch computes c' while the first one's m runs; in
-/// the others micro-batch j computes c while m of the next runs; so the computations of one micro-batch and the collectives of another fill
-/// `max(c', m) + (k - 1) max(m, c)`, equation (5) for k = 2. The backward pass, with its own n and b, is the same in reverse of time.
-/// What is of parameters is done once for all micro-batches. What is kept in the forward pass anyway is gathered before its stage, at any
-/// time at which the network is free, and gradients that are kept are reduced at any such time after theirs: so of a direction whose slots take T and
-/// whose collectives take N up to a stage, `T <- max(T + max(c', m + u), N + m + u + p)`, where p may wait and u, of parameters that
-/// are whole for their stage only, may not. What is gathered again for the backward pass of a stage comes in the slot before that.
-/// At the turn from forward to backward the last micro-batch computes and then the first, with no barrier.
+/// A stage is a communication step, then a computation step. In the forward pass of stage i, with the collectives m and
+/// computation c of one micro-batch, c' of the stage before, there are k slots: in the first the last micro-batch
+/// computes c' while the first one's m runs; in the others micro-batch j computes c while m of the next runs; so the
+/// computations of one micro-batch and the collectives of another fill `max(c', m) + (k - 1) max(m, c)`, equation (5)
+/// for k = 2. The backward pass, with its own n and b, is the same in reverse of time. What is of parameters is done
+/// once for all micro-batches. What is kept in the forward pass anyway is gathered before its stage, at any time at
+/// which the network is free, and gradients that are kept are reduced at any such time after theirs: so of a direction
+/// whose slots take T and whose collectives take N up to a stage, `T <- max(T + max(c', m + u), N + m + u + p)`, where
+/// p may wait and u, of parameters that are whole for their stage only, may not. What is gathered again for the
+/// backward pass of a stage comes in the slot before that. At the turn from forward to backward the last micro-batch
+/// computes and then the first, with no barrier.
 ///
 /// Without p, u and with one class this is `a <- a + max(c, m) + max(m, c') + max(b, n) + max(n, b')`, total a + c + b.
 class duplex {
 public:
     /// One direction. In the backward pass all times are counted from its end.
     struct side {
-        /// Of closed stages: seconds without the last one's last computation, seconds of the network in them, that computation, and what
-        /// must be gathered before it.
+        /// Of closed stages: seconds without the last one's last computation, seconds of the network in them, that
+        /// computation, and what must be gathered before it.
         double slots = 0, network = 0, last = 0, ahead = 0;
-        /// Of the open stage: collectives of one micro-batch; of parameters, those at once and those that may wait; what must be gathered
-        /// before its computation in the other direction of time.
+        /// Of the open stage: collectives of one micro-batch; of parameters, those at once and those that may wait;
+        /// what must be gathered before its computation in the other direction of time.
         double transfer = 0, urgent = 0, patient = 0, again = 0;
         per_class work;
     };
@@ -81,27 +89,33 @@ public:
     /// In either direction, weights of work and of collectives share one whole.
     static constexpr bool overlaps_gradients = false, interleaves = true;
 
-    /// Sound: where it holds, every continuation costs at most as much after `a` as after `b`; and exact at the end of a stage.
+    /// Sound: where it holds, every continuation costs at most as much after `a` as after `b`; and exact at the end of
+    /// a stage.
     ///
-    /// Slots are maxima of sums, and `max(x, y) - max(x', y') <= max(x - x', y - y')`; what a continuation adds to an open stage it adds to
-    /// both labels. So a direction of `a` falls behind that of `b` by no more than `behind`, in which each maximum of `close` and of the slots
-    /// after it has become one of differences. At the end of a stage it is `max(dT + max(dc, 0), dN)` (`d`: a's less b's): each of its terms is
-    /// what a continuation of short, of long or of patient collectives makes of the difference, and the directions are independent,
-    /// as a continuation may have any costs in each. Without N that is `dF + dB + max(dc, 0) + max(db, 0) <= 0`: the four sums of a, a + c, a + b and a + c + b.
-    /// Two sums, of the forward pass or of both passes together, are not enough: c and b trade against collectives of their own.
+    /// Slots are maxima of sums, and `max(x, y) - max(x', y') <= max(x - x', y - y')`; what a continuation adds to an
+    /// open stage it adds to both labels. So a direction of `a` falls behind that of `b` by no more than `behind`, in
+    /// which each maximum of `close` and of the slots after it has become one of differences. At the end of a stage it
+    /// is `max(dT + max(dc, 0), dN)` (`d`: a's less b's): each of its terms is what a continuation of short, of long or
+    /// of patient collectives makes of the difference, and the directions are independent, as a continuation may have
+    /// any costs in each. Without N that is `dF + dB + max(dc, 0) + max(db, 0) <= 0`: the four sums of a, a + c, a + b
+    /// and a + c + b. Two sums, of the forward pass or of both passes together, are not enough: c and b trade against
+    /// collectives of their own.
     [[nodiscard]] bool dominates(label const& a, label const& b) const;
 
-    /// A direction lasts as long as a weighted mean of its slots and of what the network does in it; a slot as a mean of computation and
-    /// collectives. So a label, with the weighted costs of the steps that follow it, is a bound, of programs in any order if all steps follow. Each
-    /// direction may have weights of its own, but in the turn, `max(c + b, again + b)`: there is a bound where `again` weighs no more than in either.
-    /// In either direction the last stage is still to be closed, and its micro-batches to turn.
+    /// A direction lasts as long as a weighted mean of its slots and of what the network does in it; a slot as a mean
+    /// of computation and collectives. So a label, with the weighted costs of the steps that follow it, is a bound, of
+    /// programs in any order if all steps follow. Each direction may have weights of its own, but in the turn, `max(c +
+    /// b, again + b)`: there is a bound where `again` weighs no more than in either. In either direction the last stage
+    /// is still to be closed, and its micro-batches to turn.
     ///
-    /// In the mean of a direction slots weigh 1 - q and the network q, the weight of what may wait; n and w, of the network and work, have the sum 1. A slot of
-    /// work c and collectives m takes `(1 - q) max(c, m) >= w c + (n - q) m`, as w and n - q have the sum 1 - q, and the network has m at q: together w c + n m.
-    /// Let the slots so far take T, the network N, and the last computation c; of the open stage let the first slot have the collectives f, and let p wait.
-    /// Once that slot is over, slots have taken at least `max(T + max(c, f), N + f + p)`. The mean counts `(1 - q) T + w c + (n - q) f` for that; what nothing hides
-    /// any more is what `(1 - q) (N + f + p)` is above it, if it is. Adding to f raises this by `(1 - q) - (n - q) = w`, adding to p by 1 - q, and
-    /// `close` puts it into the slots: so no step lowers the bound.
+    /// In the mean of a direction slots weigh 1 - q and the network q, the weight of what may wait; n and w, of the
+    /// network and work, have the sum 1. A slot of work c and collectives m takes `(1 - q) max(c, m) >= w c + (n - q)
+    /// m`, as w and n - q have the sum 1 - q, and the network has m at q: together w c + n m. Let the slots so far take
+    /// T, the network N, and the last computation c; of the open stage let the first slot have the collectives f, and
+    /// let p wait. Once that slot is over, slots have taken at least `max(T + max(c, f), N + f + p)`. The mean counts
+    /// `(1 - q) T + w c + (n - q) f` for that; what nothing hides any more is what `(1 - q) (N + f + p)` is above it,
+    /// if it is. Adding to f raises this by `(1 - q) - (n - q) = w`, adding to p by 1 - q, and `close` puts it into the
+    /// slots: so no step lowers the bound.
     [[nodiscard]] double relaxed(label const& l, relaxation_weights const& w, std::size_t) const;
 
 private:
@@ -170,17 +184,22 @@ HEDDLE_INLINE double duplex::total(label const& l) const {
 
 HEDDLE_INLINE bool duplex::dominates(label const& a, label const& b) const {
     if (a.computes != b.computes) return false; // a collective would end one stage and not the other
-    return behind(a.forward, b.forward) + behind(a.backward, b.backward) + most(a.update, b.update) + (a.refresh - b.refresh) <= 0;
+    return behind(a.forward, b.forward) + behind(a.backward, b.backward) + most(a.update, b.update) +
+               (a.refresh - b.refresh) <=
+           0;
 }
 
 HEDDLE_INLINE double duplex::relaxed(label const& l, relaxation_weights const& w, std::size_t) const {
     double sum = l.refresh + w.again() * (l.forward.again + l.backward.again) + 2 * count_ * turn_;
     for (std::size_t k = 0; k < w.clock.size(); ++k)
-        sum += w.clock[k] * (count_ * (w.forward.work * l.forward.work[k] + w.backward.work * l.backward.work[k]) + l.update[k]);
+        sum += w.clock[k] *
+               (count_ * (w.forward.work * l.forward.work[k] + w.backward.work * l.backward.work[k]) + l.update[k]);
     auto const add = [&](side const& s, direction_weights const& d) {
         double const first = s.transfer + s.urgent;
-        sum += (1 - d.patient) * s.slots + d.patient * (s.network + s.patient) + d.work * s.last + d.network * (count_ * s.transfer + s.urgent + s.ahead);
-        sum += std::max(0.0, (1 - d.patient) * (s.network + first + s.patient - s.slots) - d.work * s.last - (d.network - d.patient) * first);
+        sum += (1 - d.patient) * s.slots + d.patient * (s.network + s.patient) + d.work * s.last +
+               d.network * (count_ * s.transfer + s.urgent + s.ahead);
+        sum += std::max(0.0, (1 - d.patient) * (s.network + first + s.patient - s.slots) - d.work * s.last -
+                                 (d.network - d.patient) * first);
     };
     add(l.forward, w.forward);
     add(l.backward, w.backward);
@@ -190,7 +209,8 @@ HEDDLE_INLINE double duplex::relaxed(label const& l, relaxation_weights const& w
 HEDDLE_INLINE void duplex::close(side& s) const {
     double const computation = algorithm::max(s.work), first = s.transfer + s.urgent;
     s.slots = std::max(s.slots + std::max(s.last, first), s.network + first + s.patient);
-    s.slots += (count_ - 2) * std::max(s.transfer, computation) + std::max(s.transfer + s.ahead, computation) + count_ * turn_;
+    s.slots +=
+        (count_ - 2) * std::max(s.transfer, computation) + std::max(s.transfer + s.ahead, computation) + count_ * turn_;
     s.network += first + s.patient + (count_ - 1) * s.transfer + s.ahead;
     s.last = computation;
     s.ahead = s.again;
@@ -201,9 +221,10 @@ HEDDLE_INLINE void duplex::close(side& s) const {
 HEDDLE_INLINE double duplex::behind(side const& a, side const& b) const {
     double const transfer = a.transfer - b.transfer, computation = most(a.work, b.work), ahead = a.ahead - b.ahead;
     double const first = transfer + a.urgent - b.urgent, all = a.network - b.network + first + a.patient - b.patient;
-    double const slots = std::max(a.slots - b.slots + std::max(a.last - b.last, first), all) + (count_ - 2) * std::max(transfer, computation) +
-                         std::max(transfer + ahead, computation);
-    return std::max(slots + std::max(computation, 0.0), all + (count_ - 1) * transfer + ahead) + std::max(a.again - b.again, 0.0);
+    double const slots = std::max(a.slots - b.slots + std::max(a.last - b.last, first), all) +
+                         (count_ - 2) * std::max(transfer, computation) + std::max(transfer + ahead, computation);
+    return std::max(slots + std::max(computation, 0.0), all + (count_ - 1) * transfer + ahead) +
+           std::max(a.again - b.again, 0.0);
 }
 
 HEDDLE_INLINE double duplex::most(per_class const& a, per_class const& b) const {

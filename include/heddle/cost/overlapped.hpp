@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief The accumulator of gradient overlap: `serial`, but parameter gradients' collectives run on a channel of their own.
+/// @brief The accumulator of gradient overlap: `serial`, but parameter gradients' collectives run on a channel of their
+/// own.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
@@ -13,14 +14,14 @@
 
 namespace heddle {
 
-/// Time of a program whose gradients are reduced while the backward pass goes on, as data-parallel trainers do: the deferred
-/// collectives queue on a second channel in the order of the backward pass, each from the moment the last device has
-/// the gradient. The network is one: they stand still while a collective of the backward pass runs. The update follows
-/// the channel and the backward pass; then whole copies are brought up to date.
+/// Time of a program whose gradients are reduced while the backward pass goes on, as data-parallel trainers do: the
+/// deferred collectives queue on a second channel in the order of the backward pass, each from the moment the last
+/// device has the gradient. The network is one: they stand still while a collective of the backward pass runs. The
+/// update follows the channel and the backward pass; then whole copies are brought up to date.
 ///
-/// Steps are added in forward order, so each is put before all others in the backward pass. With one class, backward work `g` and a
-/// gradient's collective `s`, the channel's end moves by `X <- max(g + X, g + s + N); N <- N + s`, `N` being all that the network
-/// has to do from there on; a collective of the backward pass adds to both.
+/// Steps are added in forward order, so each is put before all others in the backward pass. With one class, backward
+/// work `g` and a gradient's collective `s`, the channel's end moves by `X <- max(g + X, g + s + N); N <- N + s`, `N`
+/// being all that the network has to do from there on; a collective of the backward pass adds to both.
 class overlapped {
 public:
     struct label {
@@ -39,12 +40,13 @@ public:
     void extend(label& l, step_cost const& s) const;
 
     [[nodiscard]] double total(label const& l) const;
-    /// Sound: where it holds, every continuation costs at most as much after `a` as after `b`. Backward pass, channel and network
-    /// move together under all that can follow, so the one that `a` is furthest behind in decides.
+    /// Sound: where it holds, every continuation costs at most as much after `a` as after `b`. Backward pass, channel
+    /// and network move together under all that can follow, so the one that `a` is furthest behind in decides.
     [[nodiscard]] bool dominates(label const& a, label const& b) const;
 
-    /// What a label adds to the cost of all steps from a level on, on any weights with turns: the work above the levels of
-    /// its steps delays all that it has of the backward pass, its collectives follow those that wait for levels further on.
+    /// What a label adds to the cost of all steps from a level on, on any weights with turns: the work above the levels
+    /// of its steps delays all that it has of the backward pass, its collectives follow those that wait for levels
+    /// further on.
     static constexpr bool overlaps_gradients = true;
     [[nodiscard]] static double relaxed(label const& l, relaxation_weights const& w, std::size_t level);
 
@@ -91,22 +93,26 @@ HEDDLE_INLINE void overlapped::extend(label& l, step_cost const& s) const {
 
 HEDDLE_INLINE double overlapped::total(label const& l) const {
     double last = 0;
-    for (std::size_t k = 0; k < class_count_; ++k) last = std::max(last, l.forward[k] + std::max(l.backward_closed + l.backward[k], l.channel[k]));
+    for (std::size_t k = 0; k < class_count_; ++k)
+        last = std::max(last, l.forward[k] + std::max(l.backward_closed + l.backward[k], l.channel[k]));
     return l.forward_closed + last + algorithm::max(l.update) + l.refresh;
 }
 
 HEDDLE_INLINE bool overlapped::dominates(label const& a, label const& b) const {
     double behind = a.network - b.network;
     for (std::size_t k = 0; k < class_count_; ++k)
-        behind = std::max({behind, a.backward_closed + a.backward[k] - b.backward_closed - b.backward[k], a.channel[k] - b.channel[k]});
-    return a.forward_closed + most(a.forward, b.forward) + behind + most(a.update, b.update) + a.refresh <= b.forward_closed + b.refresh;
+        behind = std::max({behind, a.backward_closed + a.backward[k] - b.backward_closed - b.backward[k],
+                           a.channel[k] - b.channel[k]});
+    return a.forward_closed + most(a.forward, b.forward) + behind + most(a.update, b.update) + a.refresh <=
+           b.forward_closed + b.refresh;
 }
 
 HEDDLE_INLINE double overlapped::relaxed(label const& l, relaxation_weights const& w, std::size_t level) {
     double const waiting = w.at(level).gradients;
     double sum = l.forward_closed + l.refresh + waiting * l.network;
     for (std::size_t k = 0; k < w.clock.size(); ++k)
-        sum += w.clock[k] * (l.forward[k] + l.update[k] + (1 - waiting) * std::max(l.backward_closed + l.backward[k], l.channel[k]));
+        sum += w.clock[k] *
+               (l.forward[k] + l.update[k] + (1 - waiting) * std::max(l.backward_closed + l.backward[k], l.channel[k]));
     return sum;
 }
 

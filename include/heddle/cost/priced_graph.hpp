@@ -62,9 +62,10 @@ struct multipliers {
 
 /// A relaxation: shortest paths under added costs.
 ///
-/// Under the weights of an accumulator costs add up to no more than its total, and memory within the limit earns no more
-/// than nothing; so a shortest path under `weights.time.price + sum_j l_j memory_j`, less `sum_j l_j limit_j`, bounds every
-/// program of the theory: whatever the order of its instructions, but with turns for the given order of operators.
+/// Under the weights of an accumulator costs add up to no more than its total, and memory within the limit earns no
+/// more than nothing; so a shortest path under `weights.time.price + sum_j l_j memory_j`, less `sum_j l_j limit_j`,
+/// bounds every program of the theory: whatever the order of its instructions, but with turns for the given order of
+/// operators.
 struct relaxation {
     multipliers weights;
     search::shortest_paths paths;
@@ -72,14 +73,15 @@ struct relaxation {
     [[nodiscard]] double bound() const { return paths.to_goal() - credit; }
 };
 
-/// Seconds of a move's transfers: in either direction, those of parameters kept, which may come earlier, and of those gathered again; of gradients; and
-/// after the update.
+/// Seconds of a move's transfers: in either direction, those of parameters kept, which may come earlier, and of those
+/// gathered again; of gradients; and after the update.
 struct move_transfers {
     double forward = 0, backward = 0, early = 0, again = 0, gradients = 0, refresh = 0;
     [[nodiscard]] double total() const { return forward + backward + early + again + gradients + refresh; }
 };
 
-/// What a move costs. Per class: seconds of work in the forward pass, the backward pass and the update; bytes that stay.
+/// What a move costs. Per class: seconds of work in the forward pass, the backward pass and the update; bytes that
+/// stay.
 struct move_price {
     move_transfers transfers;
     std::span<double const> work, backward_work, update, memory;
@@ -88,20 +90,24 @@ struct move_price {
     /// Its gradients' collectives follow all of its backward work.
     bool gradients_wait = true;
     bucket_kinds small_buckets = 0;
-    [[nodiscard]] double backward_weight(side_weights const& side) const { return gradients_wait ? side.backward : side.beside; }
+    [[nodiscard]] double backward_weight(side_weights const& side) const {
+        return gradients_wait ? side.backward : side.beside;
+    }
 };
 
 /// Prices of all moves at given shares, made once for the operators of one kind on which the shares are the same.
 /// Keeps references to the space, the graph and the model.
 ///
-/// Which gradients are in one bucket depends on all of a program, so a gradient is priced as what it adds to its bucket at least. Where no program has more
-/// gradients of some kind than one bucket holds, that bucket is *small*: then each is priced without latency, and whoever begins the bucket pays for it.
+/// Which gradients are in one bucket depends on all of a program, so a gradient is priced as what it adds to its bucket
+/// at least. Where no program has more gradients of some kind than one bucket holds, that bucket is *small*: then each
+/// is priced without latency, and whoever begins the bucket pays for it.
 class priced_graph {
 public:
-    /// `steps`, of the space's instructions. `shares.is_by_extent()`, if it has that, tells whether factors of equal extent have
-    /// equal shares.
+    /// `steps`, of the space's instructions. `shares.is_by_extent()`, if it has that, tells whether factors of equal
+    /// extent have equal shares.
     template <class Shares>
-    priced_graph(cut_space const& space, cut_graph const& graph, std::span<step const> steps, cost_model const& model, Shares const& shares, training_options const& training = {})
+    priced_graph(cut_space const& space, cut_graph const& graph, std::span<step const> steps, cost_model const& model,
+                 Shares const& shares, training_options const& training = {})
         : space_(space), graph_(graph), model_(model), training_(training), number_in_kind_(steps.size()) {
         auto const moves = moves_by_kind();
         search::numbering<std::vector<std::uint32_t>, search::list_hash<std::uint32_t>> numbers;
@@ -109,7 +115,8 @@ public:
         for (std::size_t op = 0; op <= space.program().operators.size(); ++op) {
             auto const [number, is_new] = numbers.insert(same(op));
             if (is_new) {
-                variants_.push_back({static_cast<std::uint32_t>(prices_.size()), static_cast<std::uint32_t>(instructions_.size())});
+                variants_.push_back(
+                    {static_cast<std::uint32_t>(prices_.size()), static_cast<std::uint32_t>(instructions_.size())});
                 price_operator(op, moves[space.kind(op)], steps, shares);
             }
             variant_of_operator_.push_back(number);
@@ -125,12 +132,14 @@ public:
     /// Time for programs of this graph.
     template <class Accumulator>
     [[nodiscard]] Accumulator clock() const {
-        if constexpr (std::constructible_from<Accumulator, std::size_t, training_options>) return Accumulator(model_.class_count(), training_);
+        if constexpr (std::constructible_from<Accumulator, std::size_t, training_options>)
+            return Accumulator(model_.class_count(), training_);
         else return Accumulator(model_.class_count());
     }
     /// Adds a move to what the moves before it cost.
     template <class Accumulator>
-    void extend(Accumulator const& clock, cost_label<Accumulator>& label, std::size_t level, cut_space::action a) const {
+    void extend(Accumulator const& clock, cost_label<Accumulator>& label, std::size_t level,
+                cut_space::action a) const {
         auto const op = space_.operator_of(level, a);
         begin_stage(clock, label.time, a);
         bucket_kinds const begins = prices_[place(level, a)].small_buckets & ~label.begun;
@@ -162,30 +171,38 @@ public:
     /// Seconds of the latencies of small buckets.
     [[nodiscard]] double latency(bucket_kinds kinds) const;
     /// The most bytes that come and go within a move.
-    [[nodiscard]] double buffer(std::size_t level, cut_space::action a) const { return prices_[place(level, a)].buffer; }
+    [[nodiscard]] double buffer(std::size_t level, cut_space::action a) const {
+        return prices_[place(level, a)].buffer;
+    }
 
     /// Seconds of work, a mean of the classes, and of collectives.
     struct direction_loads {
         double work = 0, network = 0;
     };
-    /// Seconds of a path's work per class, as `weights` count them, its directions, and, where there are turns, the ends of its backward pass (see
-    /// `gradient_turns`) beside its own collectives: of its work alone, by level, and which is last.
+    /// Seconds of a path's work per class, as `weights` count them, its directions, and, where there are turns, the
+    /// ends of its backward pass (see `gradient_turns`) beside its own collectives: of its work alone, by level, and
+    /// which is last.
     struct path_loads {
         std::vector<double> clock;
         direction_loads forward, backward;
         double backward_alone = 0;
         std::vector<double> ends;
         std::optional<std::size_t> last_turn;
-        [[nodiscard]] double end(std::optional<std::size_t> level) const { return level ? ends[*level] : backward_alone; }
+        [[nodiscard]] double end(std::optional<std::size_t> level) const {
+            return level ? ends[*level] : backward_alone;
+        }
     };
     [[nodiscard]] path_loads loads(move_list const& path, relaxation_weights const& weights) const;
 
     /// What no moves cost.
     template <class Accumulator>
-    [[nodiscard]] cost_label<Accumulator> start(Accumulator const& clock) const { return {clock.initial(), per_class(model_.class_count(), 0.0), 0}; }
+    [[nodiscard]] cost_label<Accumulator> start(Accumulator const& clock) const {
+        return {clock.initial(), per_class(model_.class_count(), 0.0), 0};
+    }
     /// The cost of a program of which the moves of so many levels are made, and the rest given, as its steps add up.
     template <class Accumulator>
-    [[nodiscard]] path_cost evaluate(cost_label<Accumulator> made, std::size_t level, std::span<cut_space::action const> rest) const {
+    [[nodiscard]] path_cost evaluate(cost_label<Accumulator> made, std::size_t level,
+                                     std::span<cut_space::action const> rest) const {
         auto const clock = this->clock<Accumulator>();
         for (auto a : rest) extend(clock, made, level++, a);
         double const total = clock.total(made.time);
@@ -221,7 +238,8 @@ public:
     template <std::invocable<move_price const&> Number>
     [[nodiscard]] search::shortest_paths shortest_under(Number const& number) const {
         auto const everywhere = [&](move_price const& move, std::size_t) { return number(move); };
-        return search::paths_to_goal(graph_, move_costs(*this, everywhere, 1, [](std::size_t) { return std::size_t{0}; }));
+        return search::paths_to_goal(graph_,
+                                     move_costs(*this, everywhere, 1, [](std::size_t) { return std::size_t{0}; }));
     }
 
     /// Solves the relaxation with these weights.
@@ -250,25 +268,33 @@ private:
         std::size_t kind;
         bucket_kinds small = 0;
     };
-    struct variant { std::uint32_t first_price, first_instruction; };
+    struct variant {
+        std::uint32_t first_price, first_instruction;
+    };
     /// Numbers for moves that depend on the part of the program a level is in, made as they are asked for.
     template <class Number, class PartOf>
     class move_costs {
     public:
         move_costs(priced_graph const& priced, Number const& number, std::size_t parts, PartOf part_of)
-            : priced_(priced), number_(number), part_of_(part_of), of_place_(parts), is_made_(parts * priced.variants_.size()) {}
+            : priced_(priced), number_(number), part_of_(part_of), of_place_(parts),
+              is_made_(parts * priced.variants_.size()) {}
         double operator()(std::size_t level, cut_space::action a) const {
             auto const variant = priced_.variant_of_operator_[priced_.space_.operator_of(level, a)];
             auto const part = part_of_(level);
             auto& numbers = of_place_[part];
             if (!std::exchange(is_made_[part * priced_.variants_.size() + variant], char{1})) {
                 numbers.resize(priced_.prices_.size());
-                std::size_t const end = variant + 1 < priced_.variants_.size() ? priced_.variants_[variant + 1].first_price : priced_.prices_.size();
-                for (std::size_t at = priced_.variants_[variant].first_price; at < end; ++at) numbers[at] = number_(priced_.price_at(at), part);
+                std::size_t const end = variant + 1 < priced_.variants_.size()
+                                            ? priced_.variants_[variant + 1].first_price
+                                            : priced_.prices_.size();
+                for (std::size_t at = priced_.variants_[variant].first_price; at < end; ++at)
+                    numbers[at] = number_(priced_.price_at(at), part);
             }
             return numbers[priced_.place(level, a)];
         }
-        [[nodiscard]] std::uint64_t alike(std::size_t level) const { return part_of_(level) * priced_.number_of_level_.size() + priced_.number_of_level_[level]; }
+        [[nodiscard]] std::uint64_t alike(std::size_t level) const {
+            return part_of_(level) * priced_.number_of_level_.size() + priced_.number_of_level_[level];
+        }
 
     private:
         priced_graph const& priced_;
@@ -278,13 +304,15 @@ private:
         mutable std::vector<char> is_made_;
     };
 
-    /// What tells whether two operators have equal prices: their kind and, where shares differ between equal extents, the shares.
+    /// What tells whether two operators have equal prices: their kind and, where shares differ between equal extents,
+    /// the shares.
     template <class Shares>
     class share_numbers {
     public:
         share_numbers(cut_space const& space, Shares const& shares) : space_(space), shares_(shares) {
             if constexpr (requires { shares.is_by_extent(); }) is_by_extent_ = shares.is_by_extent();
-            for (std::size_t o = 0; o <= space.program().operators.size(); ++o) is_repeated_.push_back(false), is_repeated_[space.kind(o)] = space.kind(o) != o;
+            for (std::size_t o = 0; o <= space.program().operators.size(); ++o)
+                is_repeated_.push_back(false), is_repeated_[space.kind(o)] = space.kind(o) != o;
         }
         std::vector<std::uint32_t> operator()(std::size_t number) const {
             std::vector<std::uint32_t> key{space_.kind(number)};
@@ -314,7 +342,8 @@ private:
 
     /// An instruction's gradient, or none that is put into a bucket.
     [[nodiscard]] bucketed_gradient const* gradient_of(std::size_t op, std::uint32_t i) const;
-    /// By instruction of a program, the seconds of the bucket that is sent after it, of gradients in buckets; none of other instructions.
+    /// By instruction of a program, the seconds of the bucket that is sent after it, of gradients in buckets; none of
+    /// other instructions.
     [[nodiscard]] std::vector<std::optional<double>> sent_after(move_list const& path) const;
     template <class Accumulator>
     void begin_stage(Accumulator const& clock, typename Accumulator::label& time, cut_space::action a) const {
@@ -329,7 +358,9 @@ private:
     void price_instruction(step const& s, Shares const& shares) {
         instructions_.push_back(model_.price(s, shares));
         gradient_of_instruction_.push_back(no_gradient);
-        if (!s.reduces_gradients() || s.deferred_transfers.empty() || !fits_bucket(s.deferred_transfers.front(), model_.bucket())) return;
+        if (!s.reduces_gradients() || s.deferred_transfers.empty() ||
+            !fits_bucket(s.deferred_transfers.front(), model_.bucket()))
+            return;
         auto const what = model_.decided(s.deferred_transfers.front(), shares, true).what;
         gradient_of_instruction_.back() = static_cast<std::uint32_t>(gradients_.size());
         auto const kind = kind_of(what, s.type);
@@ -339,12 +370,15 @@ private:
     }
 
     template <class Shares>
-    void price_operator(std::size_t op, std::vector<cut_space::action> const& moves, std::span<step const> steps, Shares const& shares) {
+    void price_operator(std::size_t op, std::vector<cut_space::action> const& moves, std::span<step const> steps,
+                        Shares const& shares) {
         auto const classes = model_.class_count();
         auto const first = instructions_.size();
         auto& most_bytes = most_bytes_.emplace_back();
         std::vector<double> in_move;
-        auto const here = [&](share_ref ref) -> decltype(auto) { return shares(share_ref{space_.at(op, ref.tensor), ref.factor}); };
+        auto const here = [&](share_ref ref) -> decltype(auto) {
+            return shares(share_ref{space_.at(op, ref.tensor), ref.factor});
+        };
         for (auto a : moves) {
             auto const& move = space_.moves()[a];
             auto& p = prices_.emplace_back();
@@ -376,7 +410,9 @@ private:
             }
             for (auto const& [t, f] : move.saved)
                 for (std::size_t k = 0; k < classes; ++k)
-                    memory_[at + k] += cost_model::at(model_.on_member(saved_bytes(space_.program().tensors[t], f, training_.micro_batches), k), f.is_shard() ? here(share_ref{t, f.factor()})[k] : 1);
+                    memory_[at + k] += cost_model::at(
+                        model_.on_member(saved_bytes(space_.program().tensors[t], f, training_.micro_batches), k),
+                        f.is_shard() ? here(share_ref{t, f.factor()})[k] : 1);
             p.buffer = momentary.most();
             p.gradients_wait = gradients_follow_work(move.instructions, steps);
         }
@@ -384,7 +420,9 @@ private:
 
     [[nodiscard]] static double weighted(move_price const& move, multipliers const& weights, side_weights const& side);
     [[nodiscard]] move_price price_at(std::size_t place) const;
-    [[nodiscard]] std::size_t place(std::size_t level, cut_space::action a) const { return variants_[variant_of_operator_[space_.operator_of(level, a)]].first_price + move_in_kind_[a]; }
+    [[nodiscard]] std::size_t place(std::size_t level, cut_space::action a) const {
+        return variants_[variant_of_operator_[space_.operator_of(level, a)]].first_price + move_in_kind_[a];
+    }
 
     cut_space const& space_;
     cut_graph const& graph_;
@@ -418,14 +456,14 @@ public:
     /// `memory_matters`: whether two labels are also compared by memory. Without it the search is exact as
     /// long as it finds nothing above `least_without_memory()`; else it may miss a program that fits.
     priced_graph_problem(priced_graph const& priced, std::span<relaxation const> relaxations, bool memory_matters)
-        : priced_(priced), relaxations_(relaxations), clock_(priced.clock<Accumulator>()), memory_matters_(memory_matters) {
+        : priced_(priced), relaxations_(relaxations), clock_(priced.clock<Accumulator>()),
+          memory_matters_(memory_matters) {
         for (std::size_t k = 0; k < priced.model().class_count(); ++k) least_memory_.push_back(priced.least_memory(k));
-        for (auto* work : {&latencies_.forward, &latencies_.backward, &latencies_.update}) work->assign(priced.model().class_count(), 0.0);
+        for (auto* work : {&latencies_.forward, &latencies_.backward, &latencies_.update})
+            work->assign(priced.model().class_count(), 0.0);
     }
 
-    [[nodiscard]] std::pair<state, label> initial() const {
-        return {{}, priced_.start(clock_)};
-    }
+    [[nodiscard]] std::pair<state, label> initial() const { return {{}, priced_.start(clock_)}; }
     [[nodiscard]] std::size_t level(state s) const { return s.level; }
     [[nodiscard]] bool is_goal(state s) const { return s.level + 1 == priced_.graph().level_count(); }
     [[nodiscard]] double total(label const& l) const { return clock_.total(l.time); }
@@ -462,7 +500,8 @@ public:
     void for_each_successor(state s, label const& l, Visit&& visit) const {
         for_each_successor(s, l, visit, [](double) { return true; });
     }
-    /// A label and the relaxed costs from there over a link, or by one of its moves, are a bound already: most successors are dropped by that.
+    /// A label and the relaxed costs from there over a link, or by one of its moves, are a bound already: most
+    /// successors are dropped by that.
     template <class Visit, class IsWanted>
     void for_each_successor(state s, label const& l, Visit&& visit, IsWanted&& is_wanted) const {
         auto const& graph = priced_.graph();
@@ -471,15 +510,20 @@ public:
         for (auto const& r : relaxations_) relaxed_.push_back(relaxed(r, l, s.level));
         auto const bound_over = [&](auto const& rest) {
             double best = 0;
-            for (std::size_t n = 0; n < relaxations_.size(); ++n) best = std::max(best, relaxed_[n] + rest(relaxations_[n]));
+            for (std::size_t n = 0; n < relaxations_.size(); ++n)
+                best = std::max(best, relaxed_[n] + rest(relaxations_[n]));
             return best;
         };
         for (auto number = segment.first_link[s.position]; number < segment.first_link[s.position + 1]; ++number) {
             auto const [to, bundle] = segment.links[number];
-            if (!is_wanted(bound_over([&](relaxation const& r) { return r.paths.through(s.level, number, to); }))) continue;
+            if (!is_wanted(bound_over([&](relaxation const& r) { return r.paths.through(s.level, number, to); })))
+                continue;
             state const there{s.level + 1, to};
             for (action const a : graph.bundle(bundle)) {
-                if (!is_wanted(bound_over([&](relaxation const& r) { return priced_.weighted(r.weights, s.level, a) + r.paths.to_goal(there); }))) continue;
+                if (!is_wanted(bound_over([&](relaxation const& r) {
+                        return priced_.weighted(r.weights, s.level, a) + r.paths.to_goal(there);
+                    })))
+                    continue;
                 label next = l;
                 priced_.extend(clock_, next, s.level, a);
                 visit(a, there, std::move(next));
@@ -530,7 +574,8 @@ HEDDLE_INLINE double priced_graph::latency(bucket_kinds kinds) const {
     return sum;
 }
 
-HEDDLE_INLINE priced_graph::path_loads priced_graph::loads(move_list const& path, relaxation_weights const& weights) const {
+HEDDLE_INLINE priced_graph::path_loads priced_graph::loads(move_list const& path,
+                                                           relaxation_weights const& weights) const {
     path_loads sum{std::vector<double>(model_.class_count()), {}, {}, 0, {}, {}};
     std::vector<double> backward; // by level; blocking transfers are of every end
     for (std::size_t level = 0; level < path.size(); ++level) {
@@ -540,7 +585,8 @@ HEDDLE_INLINE priced_graph::path_loads priced_graph::loads(move_list const& path
         sum.backward.network += move.transfers.backward + move.transfers.again + move.transfers.gradients;
         double mine = 0;
         for (std::size_t k = 0; k < sum.clock.size(); ++k) {
-            sum.clock[k] += weights.forward.work * move.work[k] + move.update[k] + weights.backward.work * move.backward_weight(side) * move.backward_work[k];
+            sum.clock[k] += weights.forward.work * move.work[k] + move.update[k] +
+                            weights.backward.work * move.backward_weight(side) * move.backward_work[k];
             sum.forward.work += weights.clock[k] * move.work[k];
             mine += weights.clock[k] * move.backward_work[k];
         }
@@ -571,7 +617,8 @@ HEDDLE_INLINE relaxation priced_graph::relax(multipliers weights) const {
     std::vector<side_weights> sides;
     for (std::size_t part = 0; part < w.part_count(); ++part) sides.push_back(w.of_part(part));
     auto const number = [&](move_price const& move, std::size_t part) { return weighted(move, weights, sides[part]); };
-    auto paths = search::paths_to_goal(graph_, move_costs(*this, number, sides.size(), [&](std::size_t level) { return w.part_of(level); }));
+    auto paths = search::paths_to_goal(
+        graph_, move_costs(*this, number, sides.size(), [&](std::size_t level) { return w.part_of(level); }));
     double credit = 0;
     for (std::size_t k = 0; k < model_.class_count(); ++k) credit += weights.memory[k] * model_.memory_limit(k);
     if (weights.begun) credit -= latency(*weights.begun);
@@ -606,12 +653,16 @@ HEDDLE_INLINE std::vector<std::vector<cut_space::action>> priced_graph::moves_by
 }
 
 HEDDLE_INLINE priced_graph::bucketed_gradient const* priced_graph::gradient_of(std::size_t op, std::uint32_t i) const {
-    auto const number = gradient_of_instruction_[variants_[variant_of_operator_[op]].first_instruction + number_in_kind_[i]];
+    auto const number =
+        gradient_of_instruction_[variants_[variant_of_operator_[op]].first_instruction + number_in_kind_[i]];
     return number == no_gradient ? nullptr : &gradients_[number];
 }
 
 HEDDLE_INLINE std::vector<std::optional<double>> priced_graph::sent_after(move_list const& path) const {
-    struct place_of { std::size_t op; std::uint32_t instruction; };
+    struct place_of {
+        std::size_t op;
+        std::uint32_t instruction;
+    };
     std::vector<place_of> all;
     for (std::size_t level = 0; level < path.size(); ++level)
         for (auto i : instructions_of(path[level])) all.push_back({space_.operator_of(level, path[level]), i});
@@ -646,10 +697,13 @@ HEDDLE_INLINE void priced_graph::find_small_buckets(std::vector<std::vector<cut_
     for (std::size_t k = 0; k < most.size(); ++k) {
         if (most[k] > model_.bucket().value || small_latencies_.size() == most_kinds) continue;
         bit[k] = bucket_kinds{1} << small_latencies_.size();
-        small_latencies_.push_back(model_.latency_of_bucket(algorithm::find(gradients_, k, &bucketed_gradient::kind)->what));
+        small_latencies_.push_back(
+            model_.latency_of_bucket(algorithm::find(gradients_, k, &bucketed_gradient::kind)->what));
     }
     if (small_latencies_.empty()) return;
-    auto const latency_of = [&](bucketed_gradient const& g) { return model_.latency_of_bucket(g.what) * model_.part_of_bucket(g.what); };
+    auto const latency_of = [&](bucketed_gradient const& g) {
+        return model_.latency_of_bucket(g.what) * model_.part_of_bucket(g.what);
+    };
     for (auto& g : gradients_) g.small = bit[g.kind];
     std::vector<bool> is_done(variants_.size());
     for (std::size_t op = 0; op < variant_of_operator_.size(); ++op) {
@@ -670,22 +724,31 @@ HEDDLE_INLINE void priced_graph::find_small_buckets(std::vector<std::vector<cut_
             instructions_[n].deferred = std::max(0.0, instructions_[n].deferred - latency_of(gradients_[g]));
 }
 
-HEDDLE_INLINE double priced_graph::weighted(move_price const& move, multipliers const& weights, side_weights const& side) {
+HEDDLE_INLINE double priced_graph::weighted(move_price const& move, multipliers const& weights,
+                                            side_weights const& side) {
     auto const& w = weights.time;
     auto const& t = move.transfers;
     if (weights.begun && (move.small_buckets & ~*weights.begun)) return std::numeric_limits<double>::infinity();
     double const backward = w.backward.work * move.backward_weight(side);
-    double sum = w.forward.network * t.forward + w.forward.patient * t.early + w.backward.network * t.backward + w.again() * t.again +
-                 w.backward.patient * side.gradients * t.gradients + t.refresh;
+    double sum = w.forward.network * t.forward + w.forward.patient * t.early + w.backward.network * t.backward +
+                 w.again() * t.again + w.backward.patient * side.gradients * t.gradients + t.refresh;
     for (std::size_t k = 0; k < move.work.size(); ++k)
-        sum += w.clock[k] * (w.forward.work * move.work[k] + move.update[k] + backward * move.backward_work[k]) + weights.memory[k] * move.memory[k];
+        sum += w.clock[k] * (w.forward.work * move.work[k] + move.update[k] + backward * move.backward_work[k]) +
+               weights.memory[k] * move.memory[k];
     return sum;
 }
 
 HEDDLE_INLINE move_price priced_graph::price_at(std::size_t place) const {
     auto const classes = model_.class_count();
     auto const of = [&](std::vector<double> const& list) { return std::span(list).subspan(place * classes, classes); };
-    return {prices_[place].transfers, of(work_), of(backward_work_), of(update_), of(memory_), prices_[place].buffer, prices_[place].gradients_wait, prices_[place].small_buckets};
+    return {prices_[place].transfers,
+            of(work_),
+            of(backward_work_),
+            of(update_),
+            of(memory_),
+            prices_[place].buffer,
+            prices_[place].gradients_wait,
+            prices_[place].small_buckets};
 }
 
 HEDDLE_INLINE search::shortest_paths priced_graph::least_memory(std::size_t k) const {

@@ -20,23 +20,25 @@ namespace heddle {
 /// An exponentiated subgradient step: weight moves to where a load is larger. They sum to one again.
 void shift_weights(std::vector<double>& weights, std::vector<double> const& loads, double rate);
 
-/// Weights of the backward pass's work, of the gradients' collectives, and of work where they need not wait for it; the pass's own collectives
-/// always count in full.
+/// Weights of the backward pass's work, of the gradients' collectives, and of work where they need not wait for it; the
+/// pass's own collectives always count in full.
 struct side_weights {
     double backward = 1, gradients = 1, beside = 1;
 };
 
-/// Where gradients are reduced beside the backward pass, it ends neither before its own work and collectives nor, for any level of the
-/// program, before those from that level up and then all collectives up to it: a level's gradients follow its own work. Any mean of
-/// these ends is a bound; this one says which.
+/// Where gradients are reduced beside the backward pass, it ends neither before its own work and collectives nor, for
+/// any level of the program, before those from that level up and then all collectives up to it: a level's gradients
+/// follow its own work. Any mean of these ends is a bound; this one says which.
 class gradient_turns {
 public:
-    /// Moves part of all weight to the end that waits for the collectives up to a level, or for the backward work alone.
+    /// Moves part of all weight to the end that waits for the collectives up to a level, or for the backward work
+    /// alone.
     void move(double part, std::optional<std::size_t> level);
     [[nodiscard]] bool contains(std::optional<std::size_t> level) const {
         return !level || algorithm::binary_search(turns_, *level, {}, &turn::first);
     }
-    /// Multiplies each end's weight by `factor(level)`, the backward work alone by `factor(nullopt)`, and makes them sum to one again.
+    /// Multiplies each end's weight by `factor(level)`, the backward work alone by `factor(nullopt)`, and makes them
+    /// sum to one again.
     template <class Factor>
     void scale(Factor&& factor) {
         double sum = backward_alone_ *= factor(std::nullopt);
@@ -56,8 +58,8 @@ private:
     std::vector<turn> turns_;
 };
 
-/// What work and collectives count in one direction, and those collectives that may wait for a free network: at most as much as others. Where work and
-/// collectives run beside each other, the first two sum to one.
+/// What work and collectives count in one direction, and those collectives that may wait for a free network: at most as
+/// much as others. Where work and collectives run beside each other, the first two sum to one.
 struct direction_weights {
     double work = 1, network = 1, patient = 1;
 };
@@ -69,7 +71,8 @@ struct relaxation_weights {
     /// Of gradients that overlap; none: they follow the backward pass, and everything counts in full.
     std::optional<gradient_turns> turns{};
     direction_weights forward{}, backward{};
-    /// Of parameters gathered again for the backward pass: those of the last stage, beside the last work of the forward pass.
+    /// Of parameters gathered again for the backward pass: those of the last stage, beside the last work of the forward
+    /// pass.
     [[nodiscard]] double again() const { return std::min(forward.network, backward.network); }
 
     [[nodiscard]] std::size_t part_count() const { return turns ? turns->part_count() : 1; }
@@ -88,9 +91,11 @@ struct relaxation_weights {
 namespace heddle {
 
 HEDDLE_INLINE void shift_weights(std::vector<double>& weights, std::vector<double> const& loads, double rate) {
-    double const most = algorithm::max(loads), mean = std::inner_product(loads.begin(), loads.end(), weights.begin(), 0.0);
+    double const most = algorithm::max(loads),
+                 mean = std::inner_product(loads.begin(), loads.end(), weights.begin(), 0.0);
     double sum = 0;
-    for (std::size_t k = 0; k < weights.size(); ++k) sum += weights[k] *= most > 0 ? std::exp(rate * (loads[k] - mean) / most) : 1;
+    for (std::size_t k = 0; k < weights.size(); ++k)
+        sum += weights[k] *= most > 0 ? std::exp(rate * (loads[k] - mean) / most) : 1;
     for (auto& w : weights) w /= sum;
 }
 
@@ -121,7 +126,8 @@ HEDDLE_INLINE side_weights gradient_turns::of_part(std::size_t part) const {
 HEDDLE_INLINE double relaxation_weights::price(step_cost const& s, std::size_t level) const {
     auto const side = at(level);
     double sum = s.forward_transfer + s.refresh + s.backward_transfer + side.gradients * s.deferred;
-    for (std::size_t k = 0; k < clock.size(); ++k) sum += clock[k] * (s.forward[k] + s.update[k] + side.backward * s.backward[k]);
+    for (std::size_t k = 0; k < clock.size(); ++k)
+        sum += clock[k] * (s.forward[k] + s.update[k] + side.backward * s.backward[k]);
     return sum;
 }
 

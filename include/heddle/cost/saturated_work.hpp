@@ -25,8 +25,8 @@ struct saturated_work {
     saturation efficiency;
 
     [[nodiscard]] curve_point at(double share) const;
-    /// Lines of which none is above the time at a share of [0, 1]: tangents where it is convex, within 2 % of it; else the line from nothing to
-    /// the whole kernel, since efficiency only rises.
+    /// Lines of which none is above the time at a share of [0, 1]: tangents where it is convex, within 2 % of it; else
+    /// the line from nothing to the whole kernel, since efficiency only rises.
     [[nodiscard]] std::vector<work_line> lines_below() const;
     friend bool operator==(saturated_work const&, saturated_work const&) = default;
 };

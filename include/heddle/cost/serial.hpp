@@ -39,7 +39,8 @@ public:
     /// not hold, some continuation is cheaper after `b`.
     [[nodiscard]] bool dominates(label const& a, label const& b) const;
 
-    /// Whatever the clocks' weights, the time is no less than the weighted mean of the clocks, whatever the order of steps.
+    /// Whatever the clocks' weights, the time is no less than the weighted mean of the clocks, whatever the order of
+    /// steps.
     static constexpr bool overlaps_gradients = false;
     [[nodiscard]] static double relaxed(label const& l, relaxation_weights const& w, std::size_t);
 
@@ -80,7 +81,8 @@ HEDDLE_INLINE double serial::total(label const& l) const {
 
 HEDDLE_INLINE bool serial::dominates(label const& a, label const& b) const {
     return a.closed + most(a.forward, b.forward) + most(a.backward, b.backward) + (a.deferred - b.deferred) +
-           most(a.update, b.update) <= b.closed;
+               most(a.update, b.update) <=
+           b.closed;
 }
 
 HEDDLE_INLINE double serial::relaxed(label const& l, relaxation_weights const& w, std::size_t) {

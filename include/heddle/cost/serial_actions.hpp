@@ -55,13 +55,16 @@ namespace heddle {
 
 HEDDLE_INLINE double serial_actions::relaxed_cost(std::size_t k, std::size_t action) const {
     double sum = 0;
-    for (auto const& s : steps_[action]) sum += s.forward_transfer + s.backward_transfer + s.deferred + s.refresh + s.forward[k] + s.backward[k] + s.update[k];
+    for (auto const& s : steps_[action])
+        sum += s.forward_transfer + s.backward_transfer + s.deferred + s.refresh + s.forward[k] + s.backward[k] +
+               s.update[k];
     return sum;
 }
 
 HEDDLE_INLINE double serial_actions::total_after(label const& l, std::span<double const> rests) const {
     double most = 0;
-    for (std::size_t k = 0; k < class_count_; ++k) most = std::max(most, l.forward[k] + l.backward[k] + l.update[k] + rests[k]);
+    for (std::size_t k = 0; k < class_count_; ++k)
+        most = std::max(most, l.forward[k] + l.backward[k] + l.update[k] + rests[k]);
     return l.closed + l.deferred + most;
 }
 

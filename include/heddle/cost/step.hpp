@@ -18,8 +18,8 @@
 
 namespace heddle {
 
-/// Whether the gradients' collectives of some instructions, given in the order of the forward pass, follow all of their work in the
-/// backward pass.
+/// Whether the gradients' collectives of some instructions, given in the order of the forward pass, follow all of their
+/// work in the backward pass.
 template <std::ranges::input_range Instructions>
 [[nodiscard]] bool gradients_follow_work(Instructions const& instructions, std::span<step const> steps) {
     bool works = false;
@@ -44,13 +44,13 @@ struct training_options {
     double optimizer_bytes_per_element = 8;
     /// Gradients are reduced while the backward pass goes on, as data-parallel trainers do; else after it (HAP).
     bool overlaps_gradients = false;
-    /// Gradients are copied into the buffers of their collectives, scaled there, and copied back before the update, as trainers do that
-    /// reduce several at once.
+    /// Gradients are copied into the buffers of their collectives, scaled there, and copied back before the update, as
+    /// trainers do that reduce several at once.
     bool copies_gradients = false;
     /// Gradients of one kind are reduced together, in buckets of so many bytes; a larger one, or with none any, alone.
     bytes bucket{25e6};
-    /// So many parts of the batch are run in turn, the communication of one beside the computation of another (HiDup); the program is
-    /// then that of one part. With one part nothing interleaves.
+    /// So many parts of the batch are run in turn, the communication of one beside the computation of another (HiDup);
+    /// the program is then that of one part. With one part nothing interleaves.
     int micro_batches = 1;
     /// What it takes to turn from one part to the next.
     seconds turn{};
@@ -75,23 +75,26 @@ step unshard_step(indexed_program const& p, tensor_id t, form from, form to);
 
 step reshard_step(indexed_program const& p, tensor_id t, form to);
 
-/// The part of an operator's backward work that some of its parameters' gradients are: the factors of products cost alike,
-/// and where there is no product all that is differentiated does.
+/// The part of an operator's backward work that some of its parameters' gradients are: the factors of products cost
+/// alike, and where there is no product all that is differentiated does.
 double part_of_backward(indexed_program const& p, indexed_operator const& op, form_list const& operands);
 
-/// Splits the backward of a computation that gathers factors: what is not of the mirrored parameters stays, their part waits for
-/// the factors and is done in full by every device. Until then the cotangents wait too.
+/// Splits the backward of a computation that gathers factors: what is not of the mirrored parameters stays, their part
+/// waits for the factors and is done in full by every device. Until then the cotangents wait too.
 void defer_factors(indexed_program const& p, instruction const& i, step& s);
 
-[[nodiscard]] inline bool has_statistics(split_loop const& loop) { return loop.forward_statistics + loop.backward_statistics > 0; }
+[[nodiscard]] inline bool has_statistics(split_loop const& loop) {
+    return loop.forward_statistics + loop.backward_statistics > 0;
+}
 
-/// What the devices of a group exchange for a computation: sums of results and cotangents where it is split inside, else all that is cut.
+/// What the devices of a group exchange for a computation: sums of results and cotangents where it is split inside,
+/// else all that is cut.
 void communicate_inside(indexed_program const& p, instruction const& i, bool differentiated, step& s);
 
 step compute_step(indexed_program const& p, instruction const& i);
 
-/// Turns the costs of a micro-batch into those of a batch in `count` of them: activations and inputs of all of them, a gradient that the
-/// others are added to, and room for what is unsharded next.
+/// Turns the costs of a micro-batch into those of a batch in `count` of them: activations and inputs of all of them, a
+/// gradient that the others are added to, and room for what is unsharded next.
 void interleave(indexed_program const& p, instruction const& i, int count, step& s);
 
 } // namespace detail
@@ -121,7 +124,8 @@ HEDDLE_INLINE heddle::kernel local_kernel(conversion_half::work work, bytes size
     return result;
 }
 
-HEDDLE_INLINE step read_step(indexed_program const& p, tensor_id t, form updated, form to, training_options const& options) {
+HEDDLE_INLINE step read_step(indexed_program const& p, tensor_id t, form updated, form to,
+                             training_options const& options) {
     auto const& tensor = p.tensors[t];
     step s;
     s.type = tensor.info.type;
@@ -140,13 +144,17 @@ HEDDLE_INLINE step read_step(indexed_program const& p, tensor_id t, form updated
     }
     sum_cotangents(tensor, value, options.micro_batches, s.backward);
     bool const is_cut = updated != to;
-    if (to == form::replicated()) s.deferred_transfers.push_back({is_cut ? collective::reduce_scatter : collective::all_reduce, tensor.info.size(), {}, s.share, {}});
+    if (to == form::replicated())
+        s.deferred_transfers.push_back(
+            {is_cut ? collective::reduce_scatter : collective::all_reduce, tensor.info.size(), {}, s.share, {}});
     if (options.copies_gradients && to == form::replicated()) {
         for (int kernels = 0; kernels < 2; ++kernels) add_beside(s.backward, 2 * value);
         s.update += 2 * value;
         s.stored += value;
     }
-    if (is_cut) s.update_transfers.push_back({collective::all_gather, tensor.info.size(), s.share, {}, {}, inside_step::none, inside_step::broadcast});
+    if (is_cut)
+        s.update_transfers.push_back(
+            {collective::all_gather, tensor.info.size(), s.share, {}, {}, inside_step::none, inside_step::broadcast});
     // Until now the gradient is the first device's of a group.
     s.inside_update.push_back(inside_of(inside_step::broadcast, tensor.info.size(), updated));
     return s;
@@ -169,13 +177,17 @@ HEDDLE_INLINE step convert_step(indexed_program const& p, tensor_id t, form from
     inside_step const to_first = is_cut_inside ? inside_step::gather : inside_step::none;
     inside_step const from_first = is_cut_inside ? inside_step::scatter : inside_step::broadcast;
     // Other parts of the batch for each device of a group.
-    bool const moves_batch = is_cut_inside && (before.is_split() != after.is_split()) && s.share.factor == tensor.inside;
+    bool const moves_batch =
+        is_cut_inside && (before.is_split() != after.is_split()) && s.share.factor == tensor.inside;
     auto const move_batch = [&](conversion_half const& half, form f, form g, inside_list& list) {
-        if (moves_batch && !half.collective) list = {inside_of(inside_step::gather, size, f), inside_of(inside_step::scatter, size, g)};
+        if (moves_batch && !half.collective)
+            list = {inside_of(inside_step::gather, size, f), inside_of(inside_step::scatter, size, g)};
     };
     s.forward = local_kernel(how->forward.local, size, is_cut_inside);
     pack(tensor, from, to, redistributes ? std::nullopt : how->forward.collective, s.forward);
-    if (how->forward.collective) s.forward_transfers.push_back({*how->forward.collective, size, before, after, {}, to_first, from_first, redistributes});
+    if (how->forward.collective)
+        s.forward_transfers.push_back(
+            {*how->forward.collective, size, before, after, {}, to_first, from_first, redistributes});
     move_batch(how->forward, from, to, s.inside_forward);
     if (!tensor.has_cotangent) return s;
     s.backward = local_kernel(how->backward.local, size, is_cut_inside);
@@ -183,7 +195,14 @@ HEDDLE_INLINE step convert_step(indexed_program const& p, tensor_id t, form from
     move_batch(how->backward, to, from, s.inside_backward);
     if (how->backward.collective) {
         bool const is_gradient = tensor.is_parameter();
-        transfer const back{*how->backward.collective, size, after, before, {}, to_first, is_gradient ? inside_step::none : from_first, redistributes};
+        transfer const back{*how->backward.collective,
+                            size,
+                            after,
+                            before,
+                            {},
+                            to_first,
+                            is_gradient ? inside_step::none : from_first,
+                            redistributes};
         (tensor.is_parameter() ? s.deferred_transfers : s.backward_transfers).push_back(back);
         // What is not yet reduced waits for the end of the backward pass.
         if (tensor.is_parameter()) s.saved = held_bytes(tensor, to);
@@ -204,7 +223,8 @@ HEDDLE_INLINE step reshard_step(indexed_program const& p, tensor_id t, form to) 
     step s;
     s.type = tensor.info.type;
     s.share = {t, to.factor()};
-    s.backward_transfers.push_back({collective::all_gather, tensor.info.size(), s.share, {}, {}, inside_step::none, inside_step::broadcast});
+    s.backward_transfers.push_back(
+        {collective::all_gather, tensor.info.size(), s.share, {}, {}, inside_step::none, inside_step::broadcast});
     return s;
 }
 
@@ -212,7 +232,8 @@ HEDDLE_INLINE double part_of_backward(indexed_program const& p, indexed_operator
     double all = 0, mirrored = 0;
     for (bool const of_products : {true, false}) {
         for (std::size_t k = 0; k < op.operands.size(); ++k) {
-            bool const is_factor = algorithm::any_of(op.terms, [&](auto const& term) { return term.size() > 1 && algorithm::find(term, k) != term.end(); });
+            bool const is_factor = algorithm::any_of(
+                op.terms, [&](auto const& term) { return term.size() > 1 && algorithm::find(term, k) != term.end(); });
             if (!p.tensors[op.operands[k]].has_cotangent || is_factor != of_products) continue;
             all += 1;
             mirrored += operands[k] == form::mirrored();
@@ -226,17 +247,26 @@ HEDDLE_INLINE void defer_factors(indexed_program const& p, instruction const& i,
     auto const& op = p.operators[i.op];
     double const part = part_of_backward(p, op, i.operands);
     s.deferred = {s.backward.operations * part, bytes(0), bytes(0), true};
-    auto const gathered_inside = [&](tensor_id t) { return p.tensors[t].inside != no_factor ? inside_step::gather : inside_step::none; };
+    auto const gathered_inside = [&](tensor_id t) {
+        return p.tensors[t].inside != no_factor ? inside_step::gather : inside_step::none;
+    };
     s.backward.operations = s.backward.operations * (1 - part);
     s.backward.launches = false;
     auto const gather = [&](tensor_id t, form f) {
-        s.deferred_transfers.push_back({collective::all_gather, p.tensors[t].info.size(), {t, f.factor()}, {}, {}, gathered_inside(t), inside_step::none});
+        s.deferred_transfers.push_back({collective::all_gather,
+                                        p.tensors[t].info.size(),
+                                        {t, f.factor()},
+                                        {},
+                                        {},
+                                        gathered_inside(t),
+                                        inside_step::none});
         s.deferred.whole += p.tensors[t].info.size();
     };
     for (std::size_t k = 0; k < op.operands.size(); ++k) {
         auto const& tensor = p.tensors[op.operands[k]];
         if (i.operands[k].is_shard()) gather(op.operands[k], i.operands[k]);
-        else if (tensor.inside != no_factor) s.inside_update.push_back({inside_step::gather, tensor.info.size(), bytes(0)});
+        else if (tensor.inside != no_factor)
+            s.inside_update.push_back({inside_step::gather, tensor.info.size(), bytes(0)});
         if (i.operands[k] == form::mirrored()) {
             s.deferred.whole += tensor.info.size();
             s.backward.whole -= tensor.info.size();
@@ -257,7 +287,9 @@ HEDDLE_INLINE void defer_factors(indexed_program const& p, instruction const& i,
 HEDDLE_INLINE void communicate_inside(indexed_program const& p, instruction const& i, bool differentiated, step& s) {
     auto const& op = p.operators[i.op];
     auto const is_cut = [&](tensor_id t) { return p.tensors[t].inside != no_factor; };
-    auto const add = [&](inside_list& list, inside_step kind, tensor_id t, form f) { list.push_back(inside_of(kind, p.tensors[t].info.size(), f)); };
+    auto const add = [&](inside_list& list, inside_step kind, tensor_id t, form f) {
+        list.push_back(inside_of(kind, p.tensors[t].info.size(), f));
+    };
     if (op.inside_loop < 0) {
         for (std::size_t k = 0; k < op.operands.size(); ++k) {
             if (!is_cut(op.operands[k])) continue;
@@ -267,13 +299,15 @@ HEDDLE_INLINE void communicate_inside(indexed_program const& p, instruction cons
         for (std::size_t k = 0; k < op.results.size() && differentiated; ++k) {
             if (!is_cut(op.results[k])) continue;
             add(s.inside_backward, inside_step::all_gather, op.results[k], i.results[k]);
-            if (p.tensors[op.results[k]].has_cotangent) add(s.inside_backward, inside_step::all_gather, op.results[k], i.results[k]);
+            if (p.tensors[op.results[k]].has_cotangent)
+                add(s.inside_backward, inside_step::all_gather, op.results[k], i.results[k]);
         }
         return;
     }
     auto const& inside = op.loops[static_cast<std::size_t>(op.inside_loop)];
     if (has_statistics(inside) && (i.loop < 0 || !has_statistics(op.loops[static_cast<std::size_t>(i.loop)]))) {
-        inside_transfer const statistic = inside_of(inside_step::all_reduce, inside.statistic, i.loop < 0 ? form::replicated() : form::shard(0));
+        inside_transfer const statistic =
+            inside_of(inside_step::all_reduce, inside.statistic, i.loop < 0 ? form::replicated() : form::shard(0));
         s.inside_forward.assign(inside.forward_statistics, statistic);
         if (differentiated) s.inside_backward.assign(inside.backward_statistics, statistic);
     }
@@ -283,7 +317,8 @@ HEDDLE_INLINE void communicate_inside(indexed_program const& p, instruction cons
         auto const& tensor = p.tensors[op.operands[k]];
         bool const from_factors = i.loop >= 0 && i.operands[k] == form::mirrored();
         if (!tensor.has_cotangent || is_cut(op.operands[k]) || from_factors) continue;
-        add(s.inside_backward, tensor.is_parameter() ? inside_step::reduce : inside_step::all_reduce, op.operands[k], i.operands[k]);
+        add(s.inside_backward, tensor.is_parameter() ? inside_step::reduce : inside_step::all_reduce, op.operands[k],
+            i.operands[k]);
     }
 }
 
@@ -303,7 +338,10 @@ HEDDLE_INLINE step compute_step(indexed_program const& p, instruction const& i) 
         holding const h = visit(op.results[k], i.results[k]);
         if (std::exchange(first, false)) s.type = tensor.info.type;
         forward += h;
-        if (tensor.has_cotangent) { backward += h; differentiated = true; }
+        if (tensor.has_cotangent) {
+            backward += h;
+            differentiated = true;
+        }
         if (contains(op.work.saved_results, k)) backward += h;
     }
     for (std::size_t k = 0; k < op.operands.size(); ++k) {
@@ -315,24 +353,32 @@ HEDDLE_INLINE step compute_step(indexed_program const& p, instruction const& i) 
     }
     bool const split = i.loop >= 0;
     bool const is_divided = op.inside_loop >= 0;
-    if (differentiated) s.saved = held_bytes(op.work.extra_saved, split ? form::shard(0) : form::replicated(), is_divided);
+    if (differentiated)
+        s.saved = held_bytes(op.work.extra_saved, split ? form::shard(0) : form::replicated(), is_divided);
     bool const has_parts = op.work.category == operator_class::attention;
     if (!has_parts) forward += s.saved, backward += s.saved;
     if (!op.work.is_view) {
-        s.forward = {op.work.forward, forward.whole, forward.split, true, is_divided, forward.whole_inside, forward.split_inside};
-        if (differentiated) s.backward = {op.work.backward, backward.whole, backward.split, true, is_divided, backward.whole_inside, backward.split_inside};
+        s.forward = {op.work.forward, forward.whole,        forward.split,       true,
+                     is_divided,      forward.whole_inside, forward.split_inside};
+        if (differentiated)
+            s.backward = {op.work.backward, backward.whole,        backward.split,       true,
+                          is_divided,       backward.whole_inside, backward.split_inside};
     }
     if (has_parts) beside_attention(s);
     if (differentiated) {
         add_biases(p, i, s);
-        for (std::size_t k = 0; k < op.results.size(); ++k) sum_cotangents(p.tensors[op.results[k]], touched(p, op, op.results[k], i.results[k]), 1, s.backward);
+        for (std::size_t k = 0; k < op.results.size(); ++k)
+            sum_cotangents(p.tensors[op.results[k]], touched(p, op, op.results[k], i.results[k]), 1, s.backward);
     }
     if (split) {
         auto const& loop = op.loops[static_cast<std::size_t>(i.loop)];
-        transfer statistic{collective::all_reduce, loop.statistic, {}, {}, {}, inside_step::none, inside_step::broadcast};
+        transfer statistic{collective::all_reduce, loop.statistic,        {}, {}, {},
+                           inside_step::none,      inside_step::broadcast};
         if (is_divided) {
             bool const are_summands = has_statistics(op.loops[static_cast<std::size_t>(op.inside_loop)]);
-            statistic.before = are_summands ? inside_step::all_reduce : inside_step::gather; // summands, or maxima, which are not reduced to one device
+            statistic.before = are_summands
+                                   ? inside_step::all_reduce
+                                   : inside_step::gather; // summands, or maxima, which are not reduced to one device
             if (!are_summands) statistic.after = inside_step::scatter;
         }
         s.forward_transfers.assign(loop.forward_statistics, statistic);
@@ -348,16 +394,19 @@ HEDDLE_INLINE void interleave(indexed_program const& p, instruction const& i, in
     if (i.what == instruction::kind::compute || !p.tensors[i.tensor].is_parameter()) {
         s.saved = static_cast<double>(count) * s.saved;
         auto const factors = s.deferred_transfers; // each micro-batch gathers its own
-        for (int n = 1; n < count; ++n) s.deferred_transfers.insert(s.deferred_transfers.end(), factors.begin(), factors.end());
+        for (int n = 1; n < count; ++n)
+            s.deferred_transfers.insert(s.deferred_transfers.end(), factors.begin(), factors.end());
         s.deferred.operations *= count, s.deferred.whole *= count, s.deferred.split *= count;
-        if (i.what == instruction::kind::read && p.tensors[i.tensor].info.role == tensor_role::input) s.stored = static_cast<double>(count) * s.stored;
+        if (i.what == instruction::kind::read && p.tensors[i.tensor].info.role == tensor_role::input)
+            s.stored = static_cast<double>(count) * s.stored;
         return;
     }
     s.once = true;
     if (i.what != instruction::kind::read || !p.tensors[i.tensor].has_cotangent) return;
     holding const gradient = held_bytes(p.tensors[i.tensor], i.to);
     s.stored.whole += gradient.whole, s.stored.split += gradient.split;
-    s.update.whole += gradient.whole * (3.0 * (count - 1)), s.update.split += gradient.split * (3.0 * (count - 1)); // two read, one written
+    s.update.whole += gradient.whole * (3.0 * (count - 1)),
+        s.update.split += gradient.split * (3.0 * (count - 1)); // two read, one written
 }
 
 } // namespace heddle::detail

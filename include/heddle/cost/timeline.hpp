@@ -44,14 +44,14 @@ struct overlap {
 
 [[nodiscard]] overlap overlap_of(timeline const& t, std::size_t device);
 
-/// Runs steps forward, their adjoints backward, the deferred collectives and the update, each device on
-/// its own clock; a collective starts when the last device reaches it. Deferred ones follow the backward pass or, overlapped,
-/// queue on a channel of their own as their step's adjoint is done, and pause for the others. `model` has one class per device.
-/// `gradients`, by step: seconds of the gradients' collective that is sent after it; none: each gradient's own.
-/// The total is that of `serial` or `overlapped` up to rounding.
+/// Runs steps forward, their adjoints backward, the deferred collectives and the update, each device on its own clock;
+/// a collective starts when the last device reaches it. Deferred ones follow the backward pass or, overlapped, queue on
+/// a channel of their own as their step's adjoint is done, and pause for the others. `model` has one class per device.
+/// `gradients`, by step: seconds of the gradients' collective that is sent after it; none: each gradient's own. The
+/// total is that of `serial` or `overlapped` up to rounding.
 template <class Shares>
-[[nodiscard]] timeline run_serial(std::span<step const> steps, cost_model const& model, Shares const& shares, bool overlaps_gradients = false,
-                                  std::span<double const> gradients = {}) {
+[[nodiscard]] timeline run_serial(std::span<step const> steps, cost_model const& model, Shares const& shares,
+                                  bool overlaps_gradients = false, std::span<double const> gradients = {}) {
     using phase = timeline_event::phase;
     timeline result;
     std::vector<double> clock(model.class_count(), 0.0);
@@ -71,7 +71,9 @@ template <class Shares>
     auto const communicate = [&](std::size_t number, phase when, transfer_list const& transfers) {
         bool const are_gradients = when == phase::gradient && steps[number].reduces_gradients();
         for (std::size_t which = 0; which < transfers.size(); ++which) {
-            double const duration = are_gradients && !gradients.empty() ? gradients[number] : model.decided(transfers[which], shares, are_gradients).seconds;
+            double const duration = are_gradients && !gradients.empty()
+                                        ? gradients[number]
+                                        : model.decided(transfers[which], shares, are_gradients).seconds;
             if (duration <= 0) continue;
             double const start = algorithm::max(clock);
             if (overlaps_gradients && when == phase::gradient) {
@@ -80,7 +82,8 @@ template <class Shares>
             }
             if (when == phase::backward) occupied.push_back({start, start + duration});
             algorithm::fill(clock, start + duration);
-            for (std::size_t d = 0; d < clock.size(); ++d) result.events.push_back({number, d, when, which, start, duration});
+            for (std::size_t d = 0; d < clock.size(); ++d)
+                result.events.push_back({number, d, when, which, start, duration});
         }
     };
     std::vector<step_cost> costs;
@@ -101,7 +104,8 @@ template <class Shares>
         for (double left = t.duration; left > 0;) {
             for (; next != occupied.end() && next->first <= channel; ++next) channel = std::max(channel, next->second);
             double const piece = next == occupied.end() ? left : std::min(left, next->first - channel);
-            for (std::size_t d = 0; d < clock.size(); ++d) result.events.push_back({t.step, d, phase::gradient, t.which, channel, piece});
+            for (std::size_t d = 0; d < clock.size(); ++d)
+                result.events.push_back({t.step, d, phase::gradient, t.which, channel, piece});
             channel = piece < left ? next->first : channel + piece;
             left -= piece;
         }

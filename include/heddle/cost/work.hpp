@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief What one instruction makes the devices do, as plain data: work, transfers and memory, by the shares that devices have of what is split.
+/// @brief What one instruction makes the devices do, as plain data: work, transfers and memory, by the shares that
+/// devices have of what is split.
 #pragma once
 
 #include <heddle/base/definitions.hpp>
@@ -27,13 +28,15 @@ struct holding {
     /// Of both, what a device group cuts among its devices.
     bytes whole_inside{}, split_inside{};
     holding& operator+=(holding const& h);
-    [[nodiscard]] friend holding operator*(double n, holding const& h) { return {h.whole * n, h.split * n, h.whole_inside * n, h.split_inside * n}; }
+    [[nodiscard]] friend holding operator*(double n, holding const& h) {
+        return {h.whole * n, h.split * n, h.whole_inside * n, h.split_inside * n};
+    }
     friend bool operator==(holding const&, holding const&) = default;
 };
 
-/// Local work of one direction. On a device with share s: flops * s (or flops, if nothing is
-/// split), and whole + split * s bytes moved. A device group divides the operations among its devices, if it can, and moves each
-/// of the bytes inside once.
+/// Local work of one direction. On a device with share s: flops * s (or flops, if nothing is split), and whole + split
+/// * s bytes moved. A device group divides the operations among its devices, if it can, and moves each of the bytes
+/// inside once.
 struct kernel {
     flops operations;
     bytes whole, split;
@@ -41,7 +44,8 @@ struct kernel {
     bool is_divided = false;
     /// Of whole and split, what a device group cuts among its devices.
     bytes whole_inside{}, split_inside{};
-    /// Moved by small kernels beside it, one after another, and how many these are: they copy and add, so memory alone limits them.
+    /// Moved by small kernels beside it, one after another, and how many these are: they copy and add, so memory alone
+    /// limits them.
     holding beside{};
     int kernels_beside = 0;
     friend bool operator==(kernel const&, kernel const&) = default;
@@ -109,7 +113,8 @@ struct step {
 }
 /// Of what one of some micro-batches saves, that of all; a parameter is saved once.
 [[nodiscard]] inline holding saved_bytes(indexed_tensor const& tensor, form f, int micro_batches) {
-    return held_bytes(tensor.info.size() * (tensor.is_parameter() ? 1.0 : micro_batches), f, tensor.inside != no_factor);
+    return held_bytes(tensor.info.size() * (tensor.is_parameter() ? 1.0 : micro_batches), f,
+                      tensor.inside != no_factor);
 }
 
 } // namespace heddle

@@ -20,9 +20,9 @@ namespace heddle {
 
 /// Calls, messages and payload bytes by kind of collective.
 ///
-/// The bytes of a call are those its cost is charged on: the payload of its busiest rank, padding
-/// included, so the same on every rank. All-reduce and broadcast: the tensor. Padded gather and scatter: ranks times the
-/// largest shard; grouped: the sum of the shards. All-to-all: the largest shard, before or after.
+/// The bytes of a call are those its cost is charged on: the payload of its busiest rank, padding included, so the same
+/// on every rank. All-reduce and broadcast: the tensor. Padded gather and scatter: ranks times the largest shard;
+/// grouped: the sum of the shards. All-to-all: the largest shard, before or after.
 struct traffic {
     struct entry {
         std::uint64_t calls = 0;
@@ -49,8 +49,12 @@ enum class reduction : std::uint8_t { sum, maximum };
 /// Element counts of the ranks' shards, by rank.
 using shard_counts = std::span<std::size_t const>;
 
-[[nodiscard]] inline std::size_t total_count(shard_counts counts) { return std::accumulate(counts.begin(), counts.end(), std::size_t{0}); }
-[[nodiscard]] inline std::size_t largest_count(shard_counts counts) { return counts.empty() ? 0 : algorithm::max(counts); }
+[[nodiscard]] inline std::size_t total_count(shard_counts counts) {
+    return std::accumulate(counts.begin(), counts.end(), std::size_t{0});
+}
+[[nodiscard]] inline std::size_t largest_count(shard_counts counts) {
+    return counts.empty() ? 0 : algorithm::max(counts);
+}
 
 /// Elements that a gather or scatter of these shards carries.
 [[nodiscard]] inline std::size_t carried_count(shard_counts counts, uneven kind) {
@@ -64,7 +68,8 @@ using shard_counts = std::span<std::size_t const>;
 ///
 /// *Valid expressions.*
 /// - `c.rank()`, `c.size()`: the rank, 0 .. n-1, and n.
-/// - `c.all_reduce(data)`: every rank's `data` becomes the sum of all; with `reduction::maximum` as a second argument, the largest.
+/// - `c.all_reduce(data)`: every rank's `data` becomes the sum of all; with `reduction::maximum` as a second
+///   argument, the largest.
 /// - `c.all_gather_v(mine, whole, counts, kind)`: every rank's `whole` becomes the ranks' `mine`, by rank.
 /// - `c.reduce_scatter_v(whole, mine, counts, kind)`: rank r's `mine` becomes the r-th piece of the sum of all `whole`.
 /// - `c.all_to_all_v(send, send_counts, receive, receive_counts)`: the s-th piece of rank r's `send`
@@ -79,8 +84,8 @@ using shard_counts = std::span<std::size_t const>;
 ///
 /// *Complexity.* The bytes that `traffic` states, times what links and algorithm make of them.
 template <class Communicator, class Scalar>
-concept communicator_of = requires(Communicator& c, std::span<Scalar> data, std::span<Scalar const> mine, shard_counts counts,
-                                   uneven kind, std::size_t root, reduction how) {
+concept communicator_of = requires(Communicator& c, std::span<Scalar> data, std::span<Scalar const> mine,
+                                   shard_counts counts, uneven kind, std::size_t root, reduction how) {
     { c.rank() } -> std::convertible_to<std::size_t>;
     { c.size() } -> std::convertible_to<std::size_t>;
     c.all_reduce(data);
@@ -101,14 +106,15 @@ concept communicator_of = requires(Communicator& c, std::span<Scalar> data, std:
 /// *Axioms.* Messages of one rank to another are received in the order they were sent.
 template <class Communicator, class Scalar>
 concept point_to_point_of = communicator_of<Communicator, Scalar> &&
-                            requires(Communicator& c, std::span<Scalar> data, std::span<Scalar const> mine, std::size_t rank, std::vector<std::size_t> members) {
+                            requires(Communicator& c, std::span<Scalar> data, std::span<Scalar const> mine,
+                                     std::size_t rank, std::vector<std::size_t> members) {
                                 c.send(mine, rank);
                                 c.receive(data, rank);
                                 { c.group(members) } -> communicator_of<Scalar>;
                             };
 
-/// One device's end of a device group (HAP's virtual devices): rank and size are those of the group among all groups, and
-/// the group's first device, which alone may, takes part in its collectives.
+/// One device's end of a device group (HAP's virtual devices): rank and size are those of the group among all groups,
+/// and the group's first device, which alone may, takes part in its collectives.
 ///
 /// `Inner` joins the devices of a group, `Across` the first devices of all groups; only a first device has one.
 template <class Scalar, communicator_of<Scalar> Inner, communicator_of<Scalar> Across>
@@ -127,7 +133,8 @@ public:
     [[nodiscard]] Across* across() const { return across_; }
 
     void charge_elements_as(std::size_t element_size) {
-        if constexpr (requires { inside_->charge_elements_as(element_size); }) inside_->charge_elements_as(element_size);
+        if constexpr (requires { inside_->charge_elements_as(element_size); })
+            inside_->charge_elements_as(element_size);
         if constexpr (requires { across_->charge_elements_as(element_size); })
             if (across_) across_->charge_elements_as(element_size);
     }
@@ -139,7 +146,8 @@ public:
     void reduce_scatter_v(std::span<Scalar const> whole, std::span<Scalar> mine, shard_counts counts, uneven kind) {
         across_->reduce_scatter_v(whole, mine, counts, kind);
     }
-    void all_to_all_v(std::span<Scalar const> send, shard_counts send_counts, std::span<Scalar> receive, shard_counts receive_counts) {
+    void all_to_all_v(std::span<Scalar const> send, shard_counts send_counts, std::span<Scalar> receive,
+                      shard_counts receive_counts) {
         across_->all_to_all_v(send, send_counts, receive, receive_counts);
     }
     void broadcast(std::span<Scalar> data, std::size_t root) { across_->broadcast(data, root); }

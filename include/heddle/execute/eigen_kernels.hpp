@@ -52,7 +52,8 @@ public:
         check_operands(call, operands);
         return find(call).forward(call, operands);
     }
-    [[nodiscard]] std::vector<std::optional<tensor>> backward(kernel_call const& call, tensor_span operands, tensor_span results, tensor_span cotangents) const {
+    [[nodiscard]] std::vector<std::optional<tensor>> backward(kernel_call const& call, tensor_span operands,
+                                                              tensor_span results, tensor_span cotangents) const {
         check_operands(call, operands);
         std::vector<tensor> zeros;
         zeros.reserve(cotangents.size());
@@ -66,7 +67,8 @@ private:
     static void check_operands(kernel_call const& call, tensor_span operands) {
         if (operands.size() != call.operands.size()) call.fail("has another number of operands than its rule");
         for (std::size_t k = 0; k < operands.size(); ++k)
-            if (operands[k]->dims != call.operand_shape(k)) call.fail("operand " + std::to_string(k) + " is not of the shape that is held of it");
+            if (operands[k]->dims != call.operand_shape(k))
+                call.fail("operand " + std::to_string(k) + " is not of the shape that is held of it");
     }
 
     /// Null if there is none.
@@ -78,7 +80,8 @@ private:
     }
     [[nodiscard]] kernel const& find(kernel_call const& call) const {
         if (auto const* found = lookup(call)) return *found;
-        call.fail("no kernel computes '" + std::string(call.kind) + "'" + (table_.contains(call.kind) ? " with these arguments" : ""));
+        call.fail("no kernel computes '" + std::string(call.kind) + "'" +
+                  (table_.contains(call.kind) ? " with these arguments" : ""));
     }
 
     detail::kernel_table<Scalar> table_, own_;

@@ -46,7 +46,8 @@ public:
 
     template <class Scalar>
     void all_reduce(std::span<Scalar> data, reduction how = reduction::sum) {
-        meet(collective::all_reduce, uneven::padded, sizeof(Scalar), {.length = data.size(), .combines = how, .data = data.data()});
+        meet(collective::all_reduce, uneven::padded, sizeof(Scalar),
+             {.length = data.size(), .combines = how, .data = data.data()});
         require(agree(&detail::posted_call::length), "tensors of different sizes");
         require(agree(&detail::posted_call::combines), "different reductions");
         std::vector<Scalar> combined;
@@ -60,7 +61,10 @@ public:
 
     template <class Scalar>
     void all_gather_v(std::span<Scalar const> mine, std::span<Scalar> whole, shard_counts counts, uneven how) {
-        meet(collective::all_gather, how, sizeof(Scalar), {.counts = {counts.begin(), counts.end()}, .data = mine.data(), .fits = fits(mine.size(), whole.size(), counts)});
+        meet(collective::all_gather, how, sizeof(Scalar),
+             {.counts = {counts.begin(), counts.end()},
+              .data = mine.data(),
+              .fits = fits(mine.size(), whole.size(), counts)});
         require_shards();
         detail::reading const all(*world_, *board_);
         auto to = whole.begin();
@@ -70,7 +74,10 @@ public:
 
     template <class Scalar>
     void reduce_scatter_v(std::span<Scalar const> whole, std::span<Scalar> mine, shard_counts counts, uneven how) {
-        meet(collective::reduce_scatter, how, sizeof(Scalar), {.counts = {counts.begin(), counts.end()}, .data = whole.data(), .fits = fits(mine.size(), whole.size(), counts)});
+        meet(collective::reduce_scatter, how, sizeof(Scalar),
+             {.counts = {counts.begin(), counts.end()},
+              .data = whole.data(),
+              .fits = fits(mine.size(), whole.size(), counts)});
         require_shards();
         detail::reading const all(*world_, *board_);
         auto const begin = total_count(counts.first(rank_));
@@ -79,14 +86,18 @@ public:
     }
 
     template <class Scalar>
-    void all_to_all_v(std::span<Scalar const> send, shard_counts send_counts, std::span<Scalar> receive, shard_counts receive_counts) {
+    void all_to_all_v(std::span<Scalar const> send, shard_counts send_counts, std::span<Scalar> receive,
+                      shard_counts receive_counts) {
         meet(collective::all_to_all, uneven::padded, sizeof(Scalar),
-             {.counts = {send_counts.begin(), send_counts.end()}, .received = {receive_counts.begin(), receive_counts.end()}, .data = send.data(),
+             {.counts = {send_counts.begin(), send_counts.end()},
+              .received = {receive_counts.begin(), receive_counts.end()},
+              .data = send.data(),
               .fits = send.size() == total_count(send_counts) && receive.size() == total_count(receive_counts)});
         std::size_t largest = 0;
         auto const& all = board_->posted;
         for (auto const& call : all) {
-            require(call.counts.size() == size() && call.received.size() == size(), "another number of counts than ranks");
+            require(call.counts.size() == size() && call.received.size() == size(),
+                    "another number of counts than ranks");
             largest = std::max({largest, total_count(call.counts), total_count(call.received)});
         }
         bool matched = all_fit();
@@ -96,14 +107,17 @@ public:
         detail::reading const peers(*world_, *board_);
         auto to = receive.begin();
         for (std::size_t r = 0; r < size(); ++r)
-            to = std::copy_n(posted<Scalar>(r) + total_count(shard_counts(all[r].counts).first(rank_)), receive_counts[r], to);
+            to = std::copy_n(posted<Scalar>(r) + total_count(shard_counts(all[r].counts).first(rank_)),
+                             receive_counts[r], to);
         count<Scalar>(collective::all_to_all, uneven::padded, largest);
     }
 
     template <class Scalar>
     void broadcast(std::span<Scalar> data, std::size_t root) {
-        meet(collective::broadcast, uneven::padded, sizeof(Scalar), {.length = data.size(), .root = root, .data = data.data()});
-        require(agree(&detail::posted_call::length) && agree(&detail::posted_call::root) && root < size(), "different tensors or roots");
+        meet(collective::broadcast, uneven::padded, sizeof(Scalar),
+             {.length = data.size(), .root = root, .data = data.data()});
+        require(agree(&detail::posted_call::length) && agree(&detail::posted_call::root) && root < size(),
+                "different tensors or roots");
         detail::reading const all(*world_, *board_);
         if (rank_ != root) std::copy_n(posted<Scalar>(root), data.size(), data.begin());
         count<Scalar>(collective::broadcast, uneven::padded, data.size());
@@ -120,21 +134,24 @@ public:
     void receive(std::span<Scalar> data, std::size_t from) {
         auto const message = world_->take(board_->members.at(from), world_rank_);
         if (message.size() != data.size_bytes())
-            throw error("rank " + std::to_string(world_rank_) + " receives " + std::to_string(message.size()) + " bytes from rank " + std::to_string(board_->members[from]) +
-                        ", expected " + std::to_string(data.size_bytes()));
+            throw error("rank " + std::to_string(world_rank_) + " receives " + std::to_string(message.size()) +
+                        " bytes from rank " + std::to_string(board_->members[from]) + ", expected " +
+                        std::to_string(data.size_bytes()));
         algorithm::copy(message, std::as_writable_bytes(data).begin());
     }
 
 private:
-    in_process_communicator(detail::rank_world& world, std::size_t rank, std::shared_ptr<detail::rank_board> board, std::size_t world_rank)
+    in_process_communicator(detail::rank_world& world, std::size_t rank, std::shared_ptr<detail::rank_board> board,
+                            std::size_t world_rank)
         : world_(&world), board_(std::move(board)), rank_(rank), world_rank_(world_rank) {}
 
     /// Posts what this rank does and waits for the others. From then until they part, all ranks decide by the
     /// same posts: what one of them requires in vain, all do.
     void meet(collective kind, uneven how, std::size_t element_size, detail::posted_call call);
     template <class Member>
-    [[nodiscard]] bool agree(Member detail::posted_call::*member) const {
-        return algorithm::all_of(board_->posted, [&](auto const& c) { return c.*member == board_->posted.front().*member; });
+    [[nodiscard]] bool agree(Member detail::posted_call::* member) const {
+        return algorithm::all_of(board_->posted,
+                                 [&](auto const& c) { return c.*member == board_->posted.front().*member; });
     }
     [[nodiscard]] bool fits(std::size_t mine, std::size_t whole, shard_counts counts) const {
         return counts.size() == size() && mine == counts[rank_] && whole == total_count(counts);
@@ -146,21 +163,25 @@ private:
     void require(bool holds, std::string const& problem) const;
 
     template <class Scalar>
-    [[nodiscard]] Scalar const* posted(std::size_t rank) const { return static_cast<Scalar const*>(board_->posted[rank].data); }
+    [[nodiscard]] Scalar const* posted(std::size_t rank) const {
+        return static_cast<Scalar const*>(board_->posted[rank].data);
+    }
     template <class Scalar>
     [[nodiscard]] std::vector<Scalar> combination_of(std::size_t begin, std::size_t end, reduction how) const {
         std::vector<Scalar> result(posted<Scalar>(0) + begin, posted<Scalar>(0) + end);
         for (std::size_t r = 1; r < size(); ++r)
             for (std::size_t n = begin; n < end; ++n) {
                 Scalar const next = posted<Scalar>(r)[n];
-                result[n - begin] = how == reduction::sum ? result[n - begin] + next : std::max(result[n - begin], next);
+                result[n - begin] =
+                    how == reduction::sum ? result[n - begin] + next : std::max(result[n - begin], next);
             }
         return result;
     }
     template <class Scalar>
     void count(collective kind, uneven how, std::size_t elements) {
         double const size_of_one = static_cast<double>(charged_size_ ? charged_size_ : sizeof(Scalar));
-        traffic_.add(kind, how, how == uneven::grouped ? size() : 1, bytes(static_cast<double>(elements) * size_of_one));
+        traffic_.add(kind, how, how == uneven::grouped ? size() : 1,
+                     bytes(static_cast<double>(elements) * size_of_one));
     }
 
     detail::rank_world* world_;
@@ -175,8 +196,8 @@ static_assert(communicator_of<in_process_communicator, float> && point_to_point_
 
 /// Runs `work(communicator)` on `ranks` threads and waits for all of them.
 ///
-/// *Throws* the first exception that left `work` on any rank or kept a thread from starting, once all ranks have stopped; a rank
-/// that waits for another stops at once, one that computes stops at its next collective.
+/// *Throws* the first exception that left `work` on any rank or kept a thread from starting, once all ranks have
+/// stopped; a rank that waits for another stops at once, one that computes stops at its next collective.
 template <class Work>
     requires std::invocable<Work&, in_process_communicator&>
 void run_ranks(std::size_t ranks, Work&& work) {
@@ -188,9 +209,7 @@ void run_ranks(std::size_t ranks, Work&& work) {
                 in_process_communicator communicator(world, r);
                 work(communicator);
             } catch (detail::rank_stopped const&) {
-            } catch (...) {
-                world.fail(std::current_exception());
-            }
+            } catch (...) { world.fail(std::current_exception()); }
             world.end(r);
         };
         try {
@@ -212,7 +231,8 @@ HEDDLE_INLINE in_process_communicator in_process_communicator::group(std::vector
     auto sorted = members;
     algorithm::sort(sorted);
     if (std::ranges::adjacent_find(sorted) != sorted.end() || (!sorted.empty() && sorted.back() >= size()))
-        throw error("rank " + std::to_string(rank_) + " forms a group in which a rank is twice, or that the communicator has not");
+        throw error("rank " + std::to_string(rank_) +
+                    " forms a group in which a rank is twice, or that the communicator has not");
     auto const mine = algorithm::find(members, rank_);
     if (mine == members.end()) throw error("rank " + std::to_string(rank_) + " forms a group that it is not in");
     auto const position = static_cast<std::size_t>(mine - members.begin());
@@ -221,13 +241,15 @@ HEDDLE_INLINE in_process_communicator in_process_communicator::group(std::vector
     return {*world_, position, world_->board(members, number), world_rank_};
 }
 
-HEDDLE_INLINE void in_process_communicator::meet(collective kind, uneven how, std::size_t element_size, detail::posted_call call) {
+HEDDLE_INLINE void in_process_communicator::meet(collective kind, uneven how, std::size_t element_size,
+                                                 detail::posted_call call) {
     call.kind = kind;
     call.how = how;
     call.element_size = element_size;
     board_->posted[rank_] = std::move(call);
     world_->meet(*board_, world_rank_, name(kind));
-    require(agree(&detail::posted_call::kind) && agree(&detail::posted_call::how) && agree(&detail::posted_call::element_size),
+    require(agree(&detail::posted_call::kind) && agree(&detail::posted_call::how) &&
+                agree(&detail::posted_call::element_size),
             "different collectives or element types");
 }
 
@@ -243,8 +265,10 @@ HEDDLE_INLINE void in_process_communicator::require(bool holds, std::string cons
         auto const& call = board_->posted[r];
         bool const shards = call.kind == collective::all_gather || call.kind == collective::reduce_scatter;
         text += (r ? ", rank " : " rank ") + std::to_string(board_->members[r]) + " in " + name(call.kind) +
-                (!shards ? "" : call.how == uneven::padded ? " (padded)" : " (grouped)") + " of " +
-                std::to_string(call.length + total_count(call.counts)) + " elements";
+                (!shards                      ? ""
+                 : call.how == uneven::padded ? " (padded)"
+                                              : " (grouped)") +
+                " of " + std::to_string(call.length + total_count(call.counts)) + " elements";
     }
     world_->fail(std::make_exception_ptr(error(text))); // should one rank catch it and go on
     throw error(text);

@@ -5,8 +5,8 @@
 /// The cotangent of a tensor held in some form is held in the dual form, so every instruction's adjoint
 /// follows from its two forms.
 ///
-/// A device of a group has its part of the group's tensors where they are cut inside, else a copy; so it is with cotangents, but that
-/// a parameter's gradient is the first device's alone until the end.
+/// A device of a group has its part of the group's tensors where they are cut inside, else a copy; so it is with
+/// cotangents, but that a parameter's gradient is the first device's alone until the end.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
@@ -32,21 +32,25 @@
 
 namespace heddle {
 
-/// Executes plans on one rank of a communicator, or on one device of a group, whose communicator is a `grouped_communicator`.
+/// Executes plans on one rank of a communicator, or on one device of a group, whose communicator is a
+/// `grouped_communicator`.
 ///
 /// *Preconditions.* The plan is one of the program (`verify` accepts it), for as many devices as there are
 /// ranks; every rank runs the same plan. `indexed` is `index_for(p, what)`. Keeps references to all it is given.
 ///
-/// Where micro-batches take turns, each step is run for one after the other; what is of parameters once, with the sum of their gradients.
-/// Kernels run parts of the whole program's operators, so that means and random draws are those of the whole batch.
+/// Where micro-batches take turns, each step is run for one after the other; what is of parameters once, with the sum
+/// of their gradients. Kernels run parts of the whole program's operators, so that means and random draws are those of
+/// the whole batch.
 template <class Scalar, communicator_of<Scalar> Communicator, kernel_backend<Scalar> Backend>
 class interpreter {
 public:
     using tensor = dense_tensor<Scalar>;
 
-    interpreter(program const& p, indexed_program const& indexed, plan const& what, Communicator& communicator, Backend const& backend, std::uint64_t seed = 0)
-        : program_(p), indexed_(indexed), plan_(what), communicator_(communicator), backend_(backend), seed_(seed), layout_(indexed, what),
-          across_(indexed, layout_, communicator), inside_(indexed, layout_, communicator.rank(), devices_of(communicator)) {
+    interpreter(program const& p, indexed_program const& indexed, plan const& what, Communicator& communicator,
+                Backend const& backend, std::uint64_t seed = 0)
+        : program_(p), indexed_(indexed), plan_(what), communicator_(communicator), backend_(backend), seed_(seed),
+          layout_(indexed, what), across_(indexed, layout_, communicator),
+          inside_(indexed, layout_, communicator.rank(), devices_of(communicator)) {
         if (count_ > 1) divide();
         for (auto& bucket : gradient_buckets(what))
             if (bucket.steps.size() > 1) buckets_.push_back(std::move(bucket));
@@ -54,7 +58,8 @@ public:
             for (auto n : buckets_[b].steps) bucket_of_step_[n] = b;
         for (auto const& s : what.steps)
             if (s.instruction.what == instruction::kind::read && indexed.tensors[s.instruction.tensor].is_parameter())
-                stored_as_[s.instruction.tensor] = s.instruction.from.is_shard() ? s.instruction.from : form::replicated();
+                stored_as_[s.instruction.tensor] =
+                    s.instruction.from.is_shard() ? s.instruction.from : form::replicated();
     }
 
     /// Whole sources as this rank keeps them between iterations: parameters in the form they are stored in,
@@ -69,12 +74,14 @@ public:
         return mine;
     }
 
-    /// One iteration on placed sources: the loss, if the plan ends with it partial this rank's summand, and the parameters'
-    /// gradients. Throws `input_error` if a parameter is not as `place` leaves it.
+    /// One iteration on placed sources: the loss, if the plan ends with it partial this rank's summand, and the
+    /// parameters' gradients. Throws `input_error` if a parameter is not as `place` leaves it.
     [[nodiscard]] iteration_result<Scalar> run(source_values<Scalar> const& sources) {
         for (auto const& [t, stored] : stored_as_)
-            if (auto const found = sources.find(t); found == sources.end() || found->second.dims != layout_.held_shape(t, stored, communicator_.rank()))
-                throw input_error("parameter '" + program_.tensor(t).name + "'", "is missing or not the part that this rank stores, expected what place() gives");
+            if (auto const found = sources.find(t);
+                found == sources.end() || found->second.dims != layout_.held_shape(t, stored, communicator_.rank()))
+                throw input_error("parameter '" + program_.tensor(t).name + "'",
+                                  "is missing or not the part that this rank stores, expected what place() gives");
         parts_.assign(count_, {});
         gradients_.clear();
         result_ = {};
@@ -82,7 +89,9 @@ public:
         in_parts(false, [&] { seed_loss(); });
         for (std::size_t n = plan_.steps.size(); n-- > 0;) {
             in_parts(plan_.steps[n].step.once, [&] { backward(n); });
-            if (auto const b = bucket_of_step_.find(n); b != bucket_of_step_.end() && buckets_[b->second].steps.back() == n) send(buckets_[b->second]);
+            if (auto const b = bucket_of_step_.find(n);
+                b != bucket_of_step_.end() && buckets_[b->second].steps.back() == n)
+                send(buckets_[b->second]);
         }
         for (auto s = plan_.steps.rbegin(); s != plan_.steps.rend(); ++s)
             if (s->instruction.what == instruction::kind::read) finish_gradient(s->instruction);
@@ -93,7 +102,8 @@ public:
     [[nodiscard]] Scalar whole_loss(iteration_result<Scalar> const& result) {
         tensor_id const t = program_.loss();
         if (!values(t).contains(at(t, form::partial()))) return result.loss;
-        return turned(t, form::partial(), form::replicated(), tensor(layout_.whole_shape(t), result.loss), true, [&](tensor const& x) { return across_.reduced(t, x); })[0];
+        return turned(t, form::partial(), form::replicated(), tensor(layout_.whole_shape(t), result.loss), true,
+                      [&](tensor const& x) { return across_.reduced(t, x); })[0];
     }
 
     /// A parameter as the ranks store it, whole again on each of them; a collective where it is cut.
@@ -132,7 +142,9 @@ private:
     }
     [[nodiscard]] indexed_program const& whole() const { return whole_ ? *whole_ : indexed_; }
     /// Places of the batch before this micro-batch, of `extent` in all.
-    [[nodiscard]] extent places_before(extent all) const { return all / static_cast<extent>(count_) * static_cast<extent>(part_); }
+    [[nodiscard]] extent places_before(extent all) const {
+        return all / static_cast<extent>(count_) * static_cast<extent>(part_);
+    }
     /// This micro-batch's part of a source.
     [[nodiscard]] tensor in_part(tensor_id t, tensor const& source) const {
         auto const number = count_ > 1 && !is_parameter(t) ? batch_->first_of(t) : no_factor;
@@ -146,7 +158,8 @@ private:
         auto const number = count_ > 1 ? batch_loop(whole_->operators[o], *batch_) : std::int16_t{-1};
         if (number < 0) return result;
         auto const& loop = whole_->operators[o].loops[static_cast<std::size_t>(number)];
-        split(result, program_, *whole_, o, loop, places_before(loop.extent), loop.extent / static_cast<extent>(count_));
+        split(result, program_, *whole_, o, loop, places_before(loop.extent),
+              loop.extent / static_cast<extent>(count_));
         return result;
     }
 
@@ -160,10 +173,12 @@ private:
 
     [[nodiscard]] bool is_parameter(tensor_id t) const { return indexed_.tensors[t].is_parameter(); }
     /// Whether this device has a tensor's cotangent.
-    [[nodiscard]] bool has_cotangent(tensor_id t) const { return indexed_.tensors[t].has_cotangent && (inside_.is_first() || !is_parameter(t)); }
+    [[nodiscard]] bool has_cotangent(tensor_id t) const {
+        return indexed_.tensors[t].has_cotangent && (inside_.is_first() || !is_parameter(t));
+    }
 
-    /// What `turn` makes of the group's tensor: of this device's part where it may, else of all at the first, which gives each
-    /// device its part of the result.
+    /// What `turn` makes of the group's tensor: of this device's part where it may, else of all at the first, which
+    /// gives each device its part of the result.
     template <class Turn>
     [[nodiscard]] tensor turned(tensor_id t, form from, form to, tensor const& mine, bool is_collective, Turn&& turn) {
         if (!inside_.is_group()) return turn(mine);
@@ -178,7 +193,8 @@ private:
         return inside_.is_cut(t) ? inside_.scattered(t, to, result) : inside_.broadcast(result);
     }
     [[nodiscard]] tensor converted(tensor_id t, form from, form to, tensor const& value, uneven how) {
-        return turned(t, from, to, value, find_conversion(from, to)->forward.collective.has_value(), [&](tensor const& x) { return across_.convert(t, from, to, x, how); });
+        return turned(t, from, to, value, find_conversion(from, to)->forward.collective.has_value(),
+                      [&](tensor const& x) { return across_.convert(t, from, to, x, how); });
     }
     /// A parameter's gradient stays with the first device.
     [[nodiscard]] tensor transposed(tensor_id t, form from, form to, tensor const& cotangent, uneven how) {
@@ -190,7 +206,9 @@ private:
     // ---- forward
 
     /// How a step's shards move; padded where nothing is said.
-    [[nodiscard]] static uneven way_of(transfer_list const& transfers) { return transfers.empty() ? uneven::padded : transfers[0].how.value_or(uneven::padded); }
+    [[nodiscard]] static uneven way_of(transfer_list const& transfers) {
+        return transfers.empty() ? uneven::padded : transfers[0].how.value_or(uneven::padded);
+    }
 
     void forward(plan_step const& s, source_values<Scalar> const& sources) {
         auto const& i = s.instruction;
@@ -198,19 +216,26 @@ private:
         case instruction::kind::read: {
             auto const stored = in_part(i.tensor, sources.at(i.tensor));
             if (i.from != i.to) { // updated in shards: whole again for this iteration
-                values(i.tensor)[at(i.tensor, i.to)] = converted(i.tensor, i.from, i.to, stored, way_of(s.step.update_transfers));
+                values(i.tensor)[at(i.tensor, i.to)] =
+                    converted(i.tensor, i.from, i.to, stored, way_of(s.step.update_transfers));
                 break;
             }
             bool const is_cut_now = i.to.is_shard() && !stored_as_.contains(i.tensor);
-            tensor mine = is_cut_now ? layout_.cut(i.tensor, i.to, stored, communicator_.rank()) : i.to == form::partial() ? across_.scaled(stored) : stored;
+            tensor mine = is_cut_now                ? layout_.cut(i.tensor, i.to, stored, communicator_.rank())
+                          : i.to == form::partial() ? across_.scaled(stored)
+                                                    : stored;
             values(i.tensor)[at(i.tensor, i.to)] = inside_.part(i.tensor, i.to, std::move(mine));
             break;
         }
         case instruction::kind::unshard:
-        case instruction::kind::convert: values(i.tensor)[at(i.tensor, i.to)] = converted(i.tensor, i.from, i.to, values(i.tensor).at(at(i.tensor, i.from)), way_of(s.step.forward_transfers)); break;
+        case instruction::kind::convert:
+            values(i.tensor)[at(i.tensor, i.to)] = converted(
+                i.tensor, i.from, i.to, values(i.tensor).at(at(i.tensor, i.from)), way_of(s.step.forward_transfers));
+            break;
         case instruction::kind::compute: {
             std::vector<tensor> brought;
-            auto results = backend_.forward(call(i), whole_inside(i.op, program_.operands(i.op), i.operands, operands(i), brought));
+            auto results = backend_.forward(
+                call(i), whole_inside(i.op, program_.operands(i.op), i.operands, operands(i), brought));
             for (std::size_t k = 0; k < results.size(); ++k) {
                 tensor_id const t = program_.results(i.op)[k];
                 auto& value = values(t)[at(t, i.results[k])] = std::move(results[k]);
@@ -223,7 +248,9 @@ private:
         }
     }
 
-    [[nodiscard]] bool is_split_inside(operator_id o) const { return inside_.is_group() && indexed_.operators[o].inside_loop >= 0; }
+    [[nodiscard]] bool is_split_inside(operator_id o) const {
+        return inside_.is_group() && indexed_.operators[o].inside_loop >= 0;
+    }
     [[nodiscard]] tensor all_reduced_inside(tensor_id t, tensor value) {
         across_.count_as(t);
         return inside_.all_reduced(std::move(value));
@@ -231,7 +258,9 @@ private:
 
     /// The group's tensors for an operator that is not split inside; null stays null. `brought` keeps them.
     template <class Tensors>
-    [[nodiscard]] std::vector<tensor const*> whole_inside(operator_id o, Tensors const& tensors, form_list const& forms, std::vector<tensor const*> mine, std::vector<tensor>& brought) {
+    [[nodiscard]] std::vector<tensor const*> whole_inside(operator_id o, Tensors const& tensors, form_list const& forms,
+                                                          std::vector<tensor const*> mine,
+                                                          std::vector<tensor>& brought) {
         if (!inside_.is_group() || is_split_inside(o)) return mine;
         brought.reserve(mine.size());
         for (std::size_t k = 0; k < mine.size(); ++k) {
@@ -258,7 +287,8 @@ private:
         bool has_statistics = false;
         auto const split_along = [&](std::int16_t number, std::pair<extent, extent> range) {
             auto const& loop = op.loops[static_cast<std::size_t>(number)];
-            split(result, program_, whole(), i.op, loop, range.first + (divides_batch ? places_before(loop.extent) : 0), range.second);
+            split(result, program_, whole(), i.op, loop, range.first + (divides_batch ? places_before(loop.extent) : 0),
+                  range.second);
             has_statistics = has_statistics || detail::has_statistics(loop);
         };
         if (i.loop >= 0) {
@@ -276,19 +306,23 @@ private:
                 if (inside_.is_cut(t)) split_along(op.inside_loop, inside_.range(t, f));
                 return inside_.is_cut(t);
             });
-        if (has_statistics) result.combine = [this, &i](std::size_t which, reduction how, std::span<double> rows) { combine(i, which, how, rows); };
+        if (has_statistics)
+            result.combine = [this, &i](std::size_t which, reduction how, std::span<double> rows) {
+                combine(i, which, how, rows);
+            };
         return result;
     }
 
-    /// The rows' statistics of all that hold parts of the rows; in a group the first device's across are those of its own
-    /// rows and the others'.
+    /// The rows' statistics of all that hold parts of the rows; in a group the first device's across are those of its
+    /// own rows and the others'.
     void combine(instruction const& i, std::size_t which, reduction how, std::span<double> rows) {
         auto const [known, is_new] = parts_[part_].statistics.try_emplace({i.op, which}, rows.begin(), rows.end());
         if (is_new) {
             auto const& op = indexed_.operators[i.op];
             bool const is_alone = across_.is_alone(program_.results(i.op)[0]);
             bool const across = i.loop >= 0 && detail::has_statistics(op.loops[static_cast<std::size_t>(i.loop)]);
-            bool const inside = is_split_inside(i.op) && detail::has_statistics(op.loops[static_cast<std::size_t>(op.inside_loop)]);
+            bool const inside =
+                is_split_inside(i.op) && detail::has_statistics(op.loops[static_cast<std::size_t>(op.inside_loop)]);
             std::vector<Scalar>& mine = known->second;
             auto const reduce_across = [&](std::vector<Scalar>& all) {
                 if (!is_alone && inside_.is_first()) communicator_.all_reduce(std::span<Scalar>(all), how);
@@ -313,7 +347,8 @@ private:
 
     [[nodiscard]] std::vector<tensor const*> operands(instruction const& i) const {
         std::vector<tensor const*> result;
-        for (std::size_t k = 0; k < i.operands.size(); ++k) result.push_back(&values(program_.operands(i.op)[k]).at(at(program_.operands(i.op)[k], i.operands[k])));
+        for (std::size_t k = 0; k < i.operands.size(); ++k)
+            result.push_back(&values(program_.operands(i.op)[k]).at(at(program_.operands(i.op)[k], i.operands[k])));
         return result;
     }
 
@@ -337,11 +372,18 @@ private:
         auto const& i = s.instruction;
         switch (i.what) {
         case instruction::kind::read: return reduce_gradient(n);
-        case instruction::kind::reshard: values(i.tensor)[at(i.tensor, i.from)] = converted(i.tensor, i.to, i.from, values(i.tensor).at(at(i.tensor, i.to)), way_of(s.step.backward_transfers)); return;
+        case instruction::kind::reshard:
+            values(i.tensor)[at(i.tensor, i.from)] = converted(
+                i.tensor, i.to, i.from, values(i.tensor).at(at(i.tensor, i.to)), way_of(s.step.backward_transfers));
+            return;
         case instruction::kind::unshard:
         case instruction::kind::convert:
-            if (auto const found = cotangents(i.tensor).find(at(i.tensor, i.to)); found != cotangents(i.tensor).end() && !bucket_of_step_.contains(n))
-                accumulate(i.tensor, i.from, transposed(i.tensor, i.from, i.to, found->second, way_of(s.step.deferred_transfers.empty() ? s.step.backward_transfers : s.step.deferred_transfers)));
+            if (auto const found = cotangents(i.tensor).find(at(i.tensor, i.to));
+                found != cotangents(i.tensor).end() && !bucket_of_step_.contains(n))
+                accumulate(i.tensor, i.from,
+                           transposed(i.tensor, i.from, i.to, found->second,
+                                      way_of(s.step.deferred_transfers.empty() ? s.step.backward_transfers
+                                                                               : s.step.deferred_transfers)));
             return;
         case instruction::kind::compute: return backward_compute(s);
         }
@@ -359,43 +401,52 @@ private:
             cotangents.push_back(found == this->cotangents(results_of[k]).end() ? nullptr : &found->second);
             any |= cotangents.back() != nullptr;
         }
-        if (algorithm::none_of(results_of, [&](tensor_id t) { return indexed_.tensors[t].has_cotangent; })) return add_zeros(i);
+        if (algorithm::none_of(results_of, [&](tensor_id t) { return indexed_.tensors[t].has_cotangent; }))
+            return add_zeros(i);
         std::vector<tensor> zeros;
         zeros.reserve(cotangents.size());
-        // A group exchanges what has a cotangent; and where the loss depends on whole numbers alone, all wait for the derivatives, which are zero.
+        // A group exchanges what has a cotangent; and where the loss depends on whole numbers alone, all wait for the
+        // derivatives, which are zero.
         for (std::size_t k = 0; k < cotangents.size() && (inside_.is_group() || !any); ++k)
-            if (!cotangents[k] && indexed_.tensors[results_of[k]].has_cotangent) cotangents[k] = &zeros.emplace_back(inside_.held_shape(results_of[k], i.results[k]));
+            if (!cotangents[k] && indexed_.tensors[results_of[k]].has_cotangent)
+                cotangents[k] = &zeros.emplace_back(inside_.held_shape(results_of[k], i.results[k]));
         std::vector<tensor> brought_operands, brought_results, brought_cotangents;
-        auto gradients = backend_.backward(call(i), whole_inside(i.op, program_.operands(i.op), i.operands, operands(i), brought_operands),
-                                           whole_inside(i.op, results_of, i.results, results, brought_results),
-                                           whole_inside(i.op, results_of, i.results, cotangents, brought_cotangents));
+        auto gradients = backend_.backward(
+            call(i), whole_inside(i.op, program_.operands(i.op), i.operands, operands(i), brought_operands),
+            whole_inside(i.op, results_of, i.results, results, brought_results),
+            whole_inside(i.op, results_of, i.results, cotangents, brought_cotangents));
         for (std::size_t k = 0; k < gradients.size(); ++k) {
             tensor_id const t = program_.operands(i.op)[k];
             bool const from_factors = i.loop >= 0 && i.operands[k] == form::mirrored();
-            if (gradients[k] && indexed_.tensors[t].has_cotangent && !from_factors) add_gradient(i, k, std::move(*gradients[k]));
+            if (gradients[k] && indexed_.tensors[t].has_cotangent && !from_factors)
+                add_gradient(i, k, std::move(*gradients[k]));
         }
         if (gathers_factors(i)) multiply_factors(s, cotangents);
     }
 
-    /// What an operator of truth values or whole numbers gives of its operands' cotangents, which other devices wait for all the same.
+    /// What an operator of truth values or whole numbers gives of its operands' cotangents, which other devices wait
+    /// for all the same.
     void add_zeros(instruction const& i) {
         for (std::size_t k = 0; k < i.operands.size(); ++k)
-            if (tensor_id const t = program_.operands(i.op)[k]; has_cotangent(t)) accumulate(t, i.operands[k], tensor(inside_.held_shape(t, i.operands[k])));
+            if (tensor_id const t = program_.operands(i.op)[k]; has_cotangent(t))
+                accumulate(t, i.operands[k], tensor(inside_.held_shape(t, i.operands[k])));
     }
 
-    /// Adds what an operator gives of an operand's cotangent: in a group that splits it this device's summand, where the operand is not cut.
+    /// Adds what an operator gives of an operand's cotangent: in a group that splits it this device's summand, where
+    /// the operand is not cut.
     void add_gradient(instruction const& i, std::size_t k, tensor gradient) {
         tensor_id const t = program_.operands(i.op)[k];
         if (!is_split_inside(i.op)) gradient = inside_.part(t, i.operands[k], std::move(gradient));
         else if (!inside_.is_cut(t)) {
             across_.count_as(t);
-            gradient = is_parameter(t) ? inside_.reduced(std::move(gradient)) : inside_.all_reduced(std::move(gradient));
+            gradient =
+                is_parameter(t) ? inside_.reduced(std::move(gradient)) : inside_.all_reduced(std::move(gradient));
         }
         if (has_cotangent(t)) accumulate(t, i.operands[k], std::move(gradient));
     }
 
-    /// The whole gradients of a split operator's mirrored parameters, from its gathered operands and cotangents; of a group on its
-    /// first device. Of the whole results no kernel may read anything.
+    /// The whole gradients of a split operator's mirrored parameters, from its gathered operands and cotangents; of a
+    /// group on its first device. Of the whole results no kernel may read anything.
     void multiply_factors(plan_step const& s, std::vector<tensor const*> const& mine) {
         auto const& i = s.instruction;
         auto next = s.step.deferred_transfers.begin();
@@ -411,7 +462,8 @@ private:
         };
         auto whole = operands(i);
         for (std::size_t k = 0; k < whole.size(); ++k)
-            if (tensor_id const t = program_.operands(i.op)[k]; i.operands[k].is_shard() || inside_.is_cut(t)) whole[k] = gather(t, i.operands[k], *whole[k]);
+            if (tensor_id const t = program_.operands(i.op)[k]; i.operands[k].is_shard() || inside_.is_cut(t))
+                whole[k] = gather(t, i.operands[k], *whole[k]);
         std::vector<tensor const*> cotangents(mine.size()), results(mine.size());
         for (std::size_t k = 0; k < mine.size(); ++k) {
             tensor_id const t = program_.results(i.op)[k];
@@ -422,12 +474,14 @@ private:
         if (!inside_.is_first()) return;
         auto gradients = backend_.backward(part_call(i.op), whole, results, cotangents);
         for (std::size_t k = 0; k < gradients.size(); ++k)
-            if (gradients[k] && i.operands[k] == form::mirrored()) accumulate(program_.operands(i.op)[k], i.operands[k], std::move(*gradients[k]));
+            if (gradients[k] && i.operands[k] == form::mirrored())
+                accumulate(program_.operands(i.op)[k], i.operands[k], std::move(*gradients[k]));
     }
 
     // ---- gradients
 
-    /// This rank's gradient of a step's parameter in the form it was used in; zero where nothing was differentiated by it.
+    /// This rank's gradient of a step's parameter in the form it was used in; zero where nothing was differentiated by
+    /// it.
     [[nodiscard]] tensor take_cotangent(instruction const& i) {
         auto taken = cotangents(i.tensor).extract(at(i.tensor, i.to));
         return taken ? std::move(taken.mapped()) : tensor(layout_.held_shape(i.tensor, i.to, communicator_.rank()));
@@ -436,7 +490,9 @@ private:
     void reduce_gradient(std::size_t n) {
         auto const& [i, s, saved] = plan_.steps[n];
         if (!has_cotangent(i.tensor) || i.to != form::replicated() || bucket_of_step_.contains(n)) return;
-        gradients_[i.tensor] = i.from != i.to ? across_.transpose(i.tensor, i.from, i.to, take_cotangent(i), way_of(s.deferred_transfers)) : across_.reduced(i.tensor, take_cotangent(i));
+        gradients_[i.tensor] =
+            i.from != i.to ? across_.transpose(i.tensor, i.from, i.to, take_cotangent(i), way_of(s.deferred_transfers))
+                           : across_.reduced(i.tensor, take_cotangent(i));
     }
     /// Reduces the gradients of a bucket by one collective.
     void send(gradient_bucket const& bucket) {
@@ -451,8 +507,9 @@ private:
             values.push_back(take_cotangent(i));
         }
         auto const& transfers = plan_.steps[bucket.steps.front()].step.deferred_transfers;
-        values = transfers[0].kind == collective::all_reduce ? across_.reduced_together(tensors, std::move(values))
-                                                             : across_.scattered_together(tensors, forms, std::move(values), way_of(transfers));
+        values = transfers[0].kind == collective::all_reduce
+                     ? across_.reduced_together(tensors, std::move(values))
+                     : across_.scattered_together(tensors, forms, std::move(values), way_of(transfers));
         for (std::size_t k = 0; k < values.size(); ++k) {
             auto const& i = plan_.steps[bucket.steps[k]].instruction;
             if (i.what == instruction::kind::read) gradients_[i.tensor] = std::move(values[k]);
@@ -463,8 +520,11 @@ private:
         if (!indexed_.tensors[i.tensor].has_cotangent) return;
         form const stored = stored_as_.at(i.tensor);
         tensor gradient(layout_.held_shape(i.tensor, stored, communicator_.rank()));
-        if (auto const reduced = gradients_.find(i.tensor); reduced != gradients_.end()) gradient = std::move(reduced->second);
-        else if (inside_.is_first()) gradient = i.from != i.to ? across_.transpose(i.tensor, i.from, i.to, take_cotangent(i), uneven::padded) : take_cotangent(i);
+        if (auto const reduced = gradients_.find(i.tensor); reduced != gradients_.end())
+            gradient = std::move(reduced->second);
+        else if (inside_.is_first())
+            gradient = i.from != i.to ? across_.transpose(i.tensor, i.from, i.to, take_cotangent(i), uneven::padded)
+                                      : take_cotangent(i);
         across_.count_as(i.tensor);
         result_.gradients.insert_or_assign(i.tensor, std::pair(stored, inside_.broadcast(std::move(gradient))));
     }

@@ -42,15 +42,17 @@ struct kernel_call {
     std::vector<held_part> operands, results;
     /// For dropout; drawn from by the element's number in the whole tensor.
     random_key random{};
-    /// Replaces this rank's numbers, one per row, by those of all ranks together. Empty where no loop with statistics is split: then
-    /// a rank has whole rows. `which` counts the operator's statistics, forward ones first; asked in the backward pass for one
-    /// of the forward pass, it gives that again without communication.
+    /// Replaces this rank's numbers, one per row, by those of all ranks together. Empty where no loop with statistics
+    /// is split: then a rank has whole rows. `which` counts the operator's statistics, forward ones first; asked in the
+    /// backward pass for one of the forward pass, it gives that again without communication.
     std::function<void(std::size_t which, reduction how, std::span<double> rows)> combine{};
 
     [[nodiscard]] std::vector<double> numbers(std::string const& attribute) const;
     [[nodiscard]] bool has(std::string const& attribute) const { return !numbers(attribute).empty(); }
     [[nodiscard]] double number(std::string const& attribute, double absent) const;
-    [[nodiscard]] bool flag(std::string const& attribute, bool absent = false) const { return number(attribute, absent ? 1 : 0) != 0; }
+    [[nodiscard]] bool flag(std::string const& attribute, bool absent = false) const {
+        return number(attribute, absent ? 1 : 0) != 0;
+    }
     /// The number of an optional operand.
     [[nodiscard]] std::optional<std::size_t> operand(std::string const& attribute) const;
 
@@ -61,43 +63,50 @@ struct kernel_call {
     [[nodiscard]] shape operand_shape(std::size_t k) const { return held_shape(rule->operands[k], operands[k]); }
     [[nodiscard]] shape result_shape(std::size_t k) const { return held_shape(rule->results[k], results[k]); }
 
-    [[noreturn]] void fail(std::string const& problem) const { throw input_error("operator '" + std::string(name) + "'", problem); }
+    [[noreturn]] void fail(std::string const& problem) const {
+        throw input_error("operator '" + std::string(name) + "'", problem);
+    }
 };
 
 /// The call that runs a whole operator.
 [[nodiscard]] kernel_call whole_call(program const& p, operator_id o, std::uint64_t seed = 0);
 
-/// Restricts the call of operator `o` to places [begin, begin + count) of a loop: of the factor that the loop is in each
-/// operand and result that has it. *Precondition:* the loop is one of operator `o` of `indexed`, which is of `p`.
-void split(kernel_call& call, program const& p, indexed_program const& indexed, operator_id o, split_loop const& loop, extent begin, extent count);
+/// Restricts the call of operator `o` to places [begin, begin + count) of a loop: of the factor that the loop is in
+/// each operand and result that has it. *Precondition:* the loop is one of operator `o` of `indexed`, which is of `p`.
+void split(kernel_call& call, program const& p, indexed_program const& indexed, operator_id o, split_loop const& loop,
+           extent begin, extent count);
 
 /// The call that runs an operator on these places of a loop.
-[[nodiscard]] kernel_call split_call(program const& p, indexed_program const& indexed, operator_id o, split_loop const& loop,
-                                            extent begin, extent count, std::uint64_t seed = 0);
+[[nodiscard]] kernel_call split_call(program const& p, indexed_program const& indexed, operator_id o,
+                                     split_loop const& loop, extent begin, extent count, std::uint64_t seed = 0);
 
 /// What runs operators on tensors of `Scalar`.
 ///
-/// *Notation.* `b` a const backend, `call` a `kernel_call`; `operands`, `results`, `cotangents` spans of pointers to tensors
-/// of the parts that the call states.
+/// *Notation.* `b` a const backend, `call` a `kernel_call`; `operands`, `results`, `cotangents` spans of pointers to
+/// tensors of the parts that the call states.
 ///
 /// *Valid expressions.*
 /// - `b.forward(call, operands)`: the results' parts.
 /// - `b.backward(call, operands, results, cotangents)`: the cotangent of each operand's part, none where there
 ///   is no derivative (integers, masks). A null cotangent stands for zero.
 ///
-/// *Axioms.* Let a loop be split into ranges. The parts that `forward` gives for them make up the whole
-/// result: pieces of it for a parallel loop, summands for a reduction; so do the cotangents that `backward` gives: pieces
-/// for an operand that has the loop, summands for one that has not. `backward` is linear in the cotangents and the
-/// adjoint of the derivative of `forward`. All ranks call `call.combine` for the statistics that the loop states, each once and in
-/// order; it completes what they hold in part, and the above holds with it. Apart from that both are pure; random draws depend on `call.random` and the place in the whole alone.
+/// *Axioms.* Let a loop be split into ranges. The parts that `forward` gives for them make up the whole result: pieces
+/// of it for a parallel loop, summands for a reduction; so do the cotangents that `backward` gives: pieces for an
+/// operand that has the loop, summands for one that has not. `backward` is linear in the cotangents and the adjoint of
+/// the derivative of `forward`. All ranks call `call.combine` for the statistics that the loop states, each once and in
+/// order; it completes what they hold in part, and the above holds with it. Apart from that both are pure; random draws
+/// depend on `call.random` and the place in the whole alone.
 ///
 /// *Throws* `input_error`, naming the operator, if the backend cannot run it.
 /// *Thread safety.* Const calls from several threads at once.
 template <class Backend, class Scalar>
-concept kernel_backend = requires(Backend const& b, kernel_call const& call, std::span<dense_tensor<Scalar> const* const> tensors) {
-    { b.forward(call, tensors) } -> std::same_as<std::vector<dense_tensor<Scalar>>>;
-    { b.backward(call, tensors, tensors, tensors) } -> std::same_as<std::vector<std::optional<dense_tensor<Scalar>>>>;
-};
+concept kernel_backend =
+    requires(Backend const& b, kernel_call const& call, std::span<dense_tensor<Scalar> const* const> tensors) {
+        { b.forward(call, tensors) } -> std::same_as<std::vector<dense_tensor<Scalar>>>;
+        {
+            b.backward(call, tensors, tensors, tensors)
+        } -> std::same_as<std::vector<std::optional<dense_tensor<Scalar>>>>;
+    };
 
 } // namespace heddle
 
@@ -143,8 +152,10 @@ HEDDLE_INLINE kernel_call whole_call(program const& p, operator_id o, std::uint6
     return call;
 }
 
-HEDDLE_INLINE void split(kernel_call& call, program const& p, indexed_program const& indexed, operator_id o, split_loop const& loop, extent begin, extent count) {
-    auto const cut = [&](std::span<tensor_id const> tensors, std::vector<factor_number> const& factors, std::vector<held_part>& parts) {
+HEDDLE_INLINE void split(kernel_call& call, program const& p, indexed_program const& indexed, operator_id o,
+                         split_loop const& loop, extent begin, extent count) {
+    auto const cut = [&](std::span<tensor_id const> tensors, std::vector<factor_number> const& factors,
+                         std::vector<held_part>& parts) {
         for (std::size_t k = 0; k < parts.size(); ++k) {
             if (factors[k] == no_factor) continue;
             auto const& tensor = indexed.tensors[tensors[k]];
@@ -159,8 +170,8 @@ HEDDLE_INLINE void split(kernel_call& call, program const& p, indexed_program co
     cut(p.results(o), loop.results, call.results);
 }
 
-HEDDLE_INLINE kernel_call split_call(program const& p, indexed_program const& indexed, operator_id o, split_loop const& loop,
-                                            extent begin, extent count, std::uint64_t seed) {
+HEDDLE_INLINE kernel_call split_call(program const& p, indexed_program const& indexed, operator_id o,
+                                     split_loop const& loop, extent begin, extent count, std::uint64_t seed) {
     kernel_call call = whole_call(p, o, seed);
     split(call, p, indexed, o, loop, begin, count);
     return call;

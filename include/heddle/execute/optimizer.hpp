@@ -19,8 +19,8 @@ namespace heddle {
 
 /// How one element of a parameter is stepped.
 ///
-/// *Notation.* `r` a const rule, `x` an element, `g` its gradient, `state` an array of `Rule::moments` numbers, `n` the number of
-/// the step, from 1.
+/// *Notation.* `r` a const rule, `x` an element, `g` its gradient, `state` an array of `Rule::moments` numbers, `n` the
+/// number of the step, from 1.
 ///
 /// *Valid expressions.* `r.step(x, g, state, n)` changes `x` and `state`; at first `state` is zero.
 ///
@@ -49,11 +49,16 @@ struct adam {
 
     template <class Scalar>
     void step(Scalar& x, Scalar g, std::array<Scalar, moments>& state, std::uint64_t n) const {
-        auto const blend = [](Scalar& mean, double beta, Scalar value) { mean = static_cast<Scalar>(beta) * mean + static_cast<Scalar>(1 - beta) * value; };
-        auto const corrected = [n](Scalar mean, double beta) { return mean / static_cast<Scalar>(1 - std::pow(beta, static_cast<double>(n))); };
+        auto const blend = [](Scalar& mean, double beta, Scalar value) {
+            mean = static_cast<Scalar>(beta) * mean + static_cast<Scalar>(1 - beta) * value;
+        };
+        auto const corrected = [n](Scalar mean, double beta) {
+            return mean / static_cast<Scalar>(1 - std::pow(beta, static_cast<double>(n)));
+        };
         blend(state[0], beta1, g);
         blend(state[1], beta2, g * g);
-        x -= static_cast<Scalar>(rate) * corrected(state[0], beta1) / (std::sqrt(corrected(state[1], beta2)) + static_cast<Scalar>(epsilon));
+        x -= static_cast<Scalar>(rate) * corrected(state[0], beta1) /
+             (std::sqrt(corrected(state[1], beta2)) + static_cast<Scalar>(epsilon));
     }
 };
 
@@ -68,14 +73,16 @@ public:
     /// *Throws* `input_error` before anything is changed if a parameter is not there or not of its gradient's shape.
     void step(source_values<Scalar>& parameters, iteration_result<Scalar> const& result) {
         for (auto const& [t, gradient] : result.gradients)
-            if (auto const found = parameters.find(t); found == parameters.end() || found->second.dims != gradient.second.dims)
+            if (auto const found = parameters.find(t);
+                found == parameters.end() || found->second.dims != gradient.second.dims)
                 throw input_error("parameter " + std::to_string(t), "is missing or not of the shape of its gradient");
         ++steps_;
         for (auto const& [t, gradient] : result.gradients) {
             auto& x = parameters.at(t);
             auto& state = state_[t];
             state.resize(x.data.size());
-            for (std::size_t n = 0; n < x.data.size(); ++n) rule_.step(x.data[n], gradient.second.data[n], state[n], steps_);
+            for (std::size_t n = 0; n < x.data.size(); ++n)
+                rule_.step(x.data[n], gradient.second.data[n], state[n], steps_);
         }
     }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Runs a pipeline plan on one rank: a device's part of a stage of a copy, micro-batch by micro-batch, forward and backward in turn.
+/// @brief Runs a pipeline plan on one rank: a device's part of a stage of a copy, micro-batch by micro-batch, forward
+/// and backward in turn.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
@@ -39,27 +40,31 @@ struct pipeline_result {
 
 /// One rank of a pipeline. Values that pass several stages are handed on by each of them, and so are their cotangents.
 ///
-/// A tensor is held in two ways at once: of the batch in a micro-batch's (`batch_split`), of a tensor group's in this device's (`stage_program`). Both are forms of
-/// the theory, over other devices, of other factors, so that each conversion acts on what the other leaves.
+/// A tensor is held in two ways at once: of the batch in a micro-batch's (`batch_split`), of a tensor group's in this
+/// device's (`stage_program`). Both are forms of the theory, over other devices, of other factors, so that each
+/// conversion acts on what the other leaves.
 ///
-/// *Preconditions.* The split and the layout are of the program; the communicator has `layout.ranks()` ranks, all of which run this.
-/// Keeps references to all it is given.
+/// *Preconditions.* The split and the layout are of the program; the communicator has `layout.ranks()` ranks, all of
+/// which run this. Keeps references to all it is given.
 template <class Scalar, point_to_point_of<Scalar> Communicator, kernel_backend<Scalar> Backend>
 class pipeline_rank {
 public:
     using tensor = dense_tensor<Scalar>;
 
-    pipeline_rank(program const& p, indexed_program const& indexed, batch_split const& split, pipeline_layout const& layout, Communicator& world, Backend const& backend,
-                  std::uint64_t seed = 0)
-        : program_(p), indexed_(indexed), split_(split), layout_(layout), world_(world), backend_(backend), seed_(seed), at_(layout.place_of(world.rank())),
-          stage_(layout.computation(at_.stage)), enter_(values_across(indexed, layout.operators(at_.stage).first)),
-          leave_(values_across(indexed, layout.operators(at_.stage).second)), group_(group_of_stage()), whole_(indexed, layout.group_plan(at_.stage), group_) {}
+    pipeline_rank(program const& p, indexed_program const& indexed, batch_split const& split,
+                  pipeline_layout const& layout, Communicator& world, Backend const& backend, std::uint64_t seed = 0)
+        : program_(p), indexed_(indexed), split_(split), layout_(layout), world_(world), backend_(backend), seed_(seed),
+          at_(layout.place_of(world.rank())), stage_(layout.computation(at_.stage)),
+          enter_(values_across(indexed, layout.operators(at_.stage).first)),
+          leave_(values_across(indexed, layout.operators(at_.stage).second)), group_(group_of_stage()),
+          whole_(indexed, layout.group_plan(at_.stage), group_) {}
 
     /// Parameters' gradients, given whole, as this rank's stage stores them.
     [[nodiscard]] source_values<Scalar> place(source_values<Scalar> const& whole) const {
         source_values<Scalar> mine;
         for (auto const& i : stage_.once)
-            if (auto const found = whole.find(i.tensor); i.what == instruction::kind::read && found != whole.end()) mine.emplace(i.tensor, stored(i, found->second));
+            if (auto const found = whole.find(i.tensor); i.what == instruction::kind::read && found != whole.end())
+                mine.emplace(i.tensor, stored(i, found->second));
         return mine;
     }
 
@@ -72,7 +77,9 @@ public:
         for (auto const& i : stage_.once) {
             auto& made = sources_[{i.tensor, i.to}];
             bool const is_read = i.what == instruction::kind::read;
-            made = is_read ? stored(i, sources.at(i.tensor)) : whole_.exchange.convert(i.tensor, i.from, i.to, sources_.at({i.tensor, i.from}), uneven::padded);
+            made = is_read ? stored(i, sources.at(i.tensor))
+                           : whole_.exchange.convert(i.tensor, i.from, i.to, sources_.at({i.tensor, i.from}),
+                                                     uneven::padded);
             if (is_read && i.to == form::partial()) made = whole_.exchange.scaled(std::move(made));
         }
         for (auto const& pass : schedule.passes(at_.stage, layout_.shape())) {
@@ -95,7 +102,8 @@ private:
     using values = std::map<formed_tensor, tensor>;
     using group_type = decltype(std::declval<Communicator&>().group(std::vector<std::size_t>{}));
     using tensors = detail::group_tensors<Scalar, group_type>;
-    /// What is kept of a micro-batch until its backward pass; of operators, by number, rows' statistics over the whole group.
+    /// What is kept of a micro-batch until its backward pass; of operators, by number, rows' statistics over the whole
+    /// group.
     struct kept {
         values tensors;
         std::map<std::pair<operator_id, std::size_t>, std::vector<double>> statistics;
@@ -111,25 +119,33 @@ private:
 
     /// The group's tensors in a micro-batch of the size of the one under way.
     [[nodiscard]] tensors& here() {
-        return sizes_.try_emplace(count_, detail::part_of_batch(indexed_, split_, count_), layout_.group_plan(at_.stage), group_).first->second;
+        return sizes_
+            .try_emplace(count_, detail::part_of_batch(indexed_, split_, count_), layout_.group_plan(at_.stage), group_)
+            .first->second;
     }
 
     // ---- one micro-batch
 
     void forward(kept& mine) {
         for (auto t : enter_) receive(mine.tensors[{t, passed(t)}], t, at_.stage - 1);
-        for (auto const& [t, f] : stage_.enter) mine.tensors[{t, f}] = here().exchange.convert(t, passed(t), f, mine.tensors.at({t, passed(t)}), uneven::padded);
+        for (auto const& [t, f] : stage_.enter)
+            mine.tensors[{t, f}] =
+                here().exchange.convert(t, passed(t), f, mine.tensors.at({t, passed(t)}), uneven::padded);
         for (auto const& i : stage_.each) {
             if (i.what != instruction::kind::compute) {
-                mine.tensors[{i.tensor, i.to}] = here().exchange.convert(i.tensor, i.from, i.to, mine.tensors.at({i.tensor, i.from}), uneven::padded);
+                mine.tensors[{i.tensor, i.to}] = here().exchange.convert(
+                    i.tensor, i.from, i.to, mine.tensors.at({i.tensor, i.from}), uneven::padded);
                 continue;
             }
             std::vector<tensor> made;
             auto results = backend_.forward(call(i, mine), operands(i, mine.tensors, made));
-            for (std::size_t k = 0; k < results.size(); ++k) mine.tensors[{program_.results(i.op)[k], i.results[k]}] = std::move(results[k]);
+            for (std::size_t k = 0; k < results.size(); ++k)
+                mine.tensors[{program_.results(i.op)[k], i.results[k]}] = std::move(results[k]);
         }
         for (auto const& [t, f] : stage_.leave)
-            if (f != passed(t)) mine.tensors[{t, passed(t)}] = here().exchange.convert(t, f, passed(t), mine.tensors.at({t, f}), uneven::padded);
+            if (f != passed(t))
+                mine.tensors[{t, passed(t)}] =
+                    here().exchange.convert(t, f, passed(t), mine.tensors.at({t, f}), uneven::padded);
         for (auto t : leave_) send(mine.tensors.at({t, passed(t)}), t, at_.stage + 1, result_.activations);
         if (auto const loss = mine.tensors.find({program_.loss(), passed(program_.loss())}); loss != mine.tensors.end())
             result_.loss = result_.loss.value_or(0) + loss->second[0] * loss_share();
@@ -149,7 +165,9 @@ private:
         }
         for (auto const& [t, f] : stage_.enter) transpose(cotangents, t, passed(t), f, here());
         for (auto t : enter_)
-            if (has_cotangent(t)) send(cotangents.try_emplace({t, passed(t)}, held_shape(t)).first->second, t, at_.stage - 1, result_.cotangents);
+            if (has_cotangent(t))
+                send(cotangents.try_emplace({t, passed(t)}, held_shape(t)).first->second, t, at_.stage - 1,
+                     result_.cotangents);
     }
     void backward(instruction const& i, kept& mine, values& cotangents) {
         std::vector<tensor const*> given, results;
@@ -165,18 +183,21 @@ private:
         for (std::size_t k = 0; k < gradients.size(); ++k) {
             tensor_id const t = program_.operands(i.op)[k];
             if (!gradients[k] || !has_cotangent(t)) continue;
-            accumulate(is_value(t) ? cotangents : gradients_, {t, i.operands[k]}, of_tensor(t, i.operands[k], batch_use(i, k), *std::move(gradients[k])));
+            accumulate(is_value(t) ? cotangents : gradients_, {t, i.operands[k]},
+                       of_tensor(t, i.operands[k], batch_use(i, k), *std::move(gradients[k])));
         }
     }
     /// Adds what a conversion transposes the cotangent of its result to.
     void transpose(values& cotangents, tensor_id t, form from, form to, tensors& of) {
         auto const found = cotangents.find({t, to});
-        if (found != cotangents.end()) accumulate(cotangents, {t, from}, of.exchange.transpose(t, from, to, found->second, uneven::padded));
+        if (found != cotangents.end())
+            accumulate(cotangents, {t, from}, of.exchange.transpose(t, from, to, found->second, uneven::padded));
     }
 
     // ---- between stages
 
-    /// To the parts of the other stage's group that are this one's modulo the size of this group; all of this group have the same.
+    /// To the parts of the other stage's group that are this one's modulo the size of this group; all of this group
+    /// have the same.
     void send(tensor const& value, tensor_id t, std::size_t stage, bytes& counter) {
         auto const theirs = layout_.degree(stage), ours = layout_.degree(at_.stage);
         for (std::size_t part = at_.part; part < theirs; part += ours) {
@@ -186,19 +207,23 @@ private:
     }
     void receive(tensor& value, tensor_id t, std::size_t stage) {
         value = tensor(held_shape(t));
-        world_.receive(std::span<Scalar>(value.data), layout_.rank({stage, at_.copy, at_.part % layout_.degree(stage)}));
+        world_.receive(std::span<Scalar>(value.data),
+                       layout_.rank({stage, at_.copy, at_.part % layout_.degree(stage)}));
     }
 
     // ---- one operator
 
     /// A whole loss is the same in every part of the batch: each adds its share.
-    [[nodiscard]] Scalar loss_share() const { return split_.forms[program_.loss()] == form::partial() ? Scalar{1} : share(); }
+    [[nodiscard]] Scalar loss_share() const {
+        return split_.forms[program_.loss()] == form::partial() ? Scalar{1} : share();
+    }
     [[nodiscard]] Scalar share() const { return Scalar{1} / static_cast<Scalar>(layout_.parts()); }
 
     [[nodiscard]] kernel_call call(instruction const& i, kept& mine) {
         auto const& op = indexed_.operators[i.op];
         auto result = whole_call(program_, i.op, seed_);
-        if (auto const loop = split_.computations[i.op].loop; loop >= 0) split(result, program_, indexed_, i.op, op.loops[static_cast<std::size_t>(loop)], begin_, count_);
+        if (auto const loop = split_.computations[i.op].loop; loop >= 0)
+            split(result, program_, indexed_, i.op, op.loops[static_cast<std::size_t>(loop)], begin_, count_);
         if (i.loop < 0) return result;
         auto const& loop = op.loops[static_cast<std::size_t>(i.loop)];
         std::pair<extent, extent> range{0, loop.extent};
@@ -223,13 +248,17 @@ private:
             };
         return result;
     }
-    [[nodiscard]] factor const& factor_of(tensor_id t, form f) const { return indexed_.tensors[t].factors[static_cast<std::size_t>(f.factor())]; }
+    [[nodiscard]] factor const& factor_of(tensor_id t, form f) const {
+        return indexed_.tensors[t].factors[static_cast<std::size_t>(f.factor())];
+    }
     /// The shape of a value that is whole in the group.
     [[nodiscard]] heddle::shape held_shape(tensor_id t) const {
         form const f = split_.forms[t];
         return f.is_shard() ? part_shape(program_.tensor(t).shape, factor_of(t, f), count_) : program_.tensor(t).shape;
     }
-    [[nodiscard]] form batch_use(instruction const& i, std::size_t k) const { return split_.computations[i.op].operands[k]; }
+    [[nodiscard]] form batch_use(instruction const& i, std::size_t k) const {
+        return split_.computations[i.op].operands[k];
+    }
     /// The batch's factor of a tensor, as it is in what the group's device holds of the tensor.
     [[nodiscard]] factor batch_factor(tensor_id t, form held, form use) const {
         auto const f = factor_of(t, use);
@@ -237,7 +266,8 @@ private:
     }
 
     /// The operands as an operator uses them; `made` keeps those that are held otherwise in the micro-batch.
-    [[nodiscard]] std::vector<tensor const*> operands(instruction const& i, values const& mine, std::vector<tensor>& made) const {
+    [[nodiscard]] std::vector<tensor const*> operands(instruction const& i, values const& mine,
+                                                      std::vector<tensor>& made) const {
         std::vector<tensor const*> result;
         auto const of = program_.operands(i.op);
         made.reserve(of.size());
@@ -245,7 +275,8 @@ private:
             form const use = batch_use(i, k);
             tensor const* held = &(is_value(of[k]) ? mine : sources_).at({of[k], i.operands[k]});
             if (use != split_.forms[of[k]]) {
-                made.push_back(use.is_shard() ? take(*held, batch_factor(of[k], i.operands[k], use), begin_, count_) : *held);
+                made.push_back(use.is_shard() ? take(*held, batch_factor(of[k], i.operands[k], use), begin_, count_)
+                                              : *held);
                 held = &made.back();
                 if (use == form::partial()) made.back() *= share();
             }
@@ -256,7 +287,9 @@ private:
     /// From the cotangent of an operand to that of the tensor: what `operands` transposes to.
     [[nodiscard]] tensor of_tensor(tensor_id t, form held, form use, tensor gradient) const {
         if (use == split_.forms[t]) return gradient;
-        if (use.is_shard()) return pad(gradient, whole_.layout.held_shape(t, held, at_.part), batch_factor(t, held, use), begin_, count_);
+        if (use.is_shard())
+            return pad(gradient, whole_.layout.held_shape(t, held, at_.part), batch_factor(t, held, use), begin_,
+                       count_);
         gradient *= share();
         return gradient;
     }
@@ -270,13 +303,15 @@ private:
 
     [[nodiscard]] group_type group_of_stage() {
         std::vector<std::size_t> members;
-        for (std::size_t part = 0; part < layout_.degree(at_.stage); ++part) members.push_back(layout_.rank({at_.stage, at_.copy, part}));
+        for (std::size_t part = 0; part < layout_.degree(at_.stage); ++part)
+            members.push_back(layout_.rank({at_.stage, at_.copy, part}));
         return world_.group(std::move(members));
     }
     /// The ranks that hold the same part of the stage, one of each copy.
     [[nodiscard]] group_type among_copies() {
         std::vector<std::size_t> members;
-        for (std::size_t copy = 0; copy < layout_.copies(); ++copy) members.push_back(layout_.rank({at_.stage, copy, at_.part}));
+        for (std::size_t copy = 0; copy < layout_.copies(); ++copy)
+            members.push_back(layout_.rank({at_.stage, copy, at_.part}));
         return world_.group(std::move(members));
     }
     /// All ranks of these stages.
@@ -284,7 +319,8 @@ private:
         std::vector<std::size_t> members;
         for (auto const stage : stages)
             for (std::size_t copy = 0; copy < layout_.copies(); ++copy)
-                for (std::size_t part = 0; part < layout_.degree(stage); ++part) members.push_back(layout_.rank({stage, copy, part}));
+                for (std::size_t part = 0; part < layout_.degree(stage); ++part)
+                    members.push_back(layout_.rank({stage, copy, part}));
         return world_.group(std::move(members));
     }
 
@@ -295,7 +331,8 @@ private:
         if (!program_.tensor(t).trainable) return;
         auto& gradient = gradients_.try_emplace({t, i.to}, whole_.layout.held_shape(t, i.to, at_.part)).first->second;
         if (i.to == form::replicated()) gradient = whole_.exchange.reduced(t, std::move(gradient));
-        result_.gradients.gradients.insert_or_assign(t, std::pair(i.to.is_shard() ? i.to : form::replicated(), gradient));
+        result_.gradients.gradients.insert_or_assign(t,
+                                                     std::pair(i.to.is_shard() ? i.to : form::replicated(), gradient));
     }
 
     /// Sums gradients over copies, and over the stages that use a parameter.

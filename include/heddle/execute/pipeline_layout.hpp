@@ -31,7 +31,8 @@ public:
         std::size_t stage = 0, copy = 0, part = 0;
     };
 
-    /// *Throws* `input_error` if the plan is none of the program, does not say how a tensor group computes it, or in a way that stages cannot run.
+    /// *Throws* `input_error` if the plan is none of the program, does not say how a tensor group computes it, or in a
+    /// way that stages cannot run.
     pipeline_layout(indexed_program const& p, pipeline_plan const& what, batch_split const& batch);
 
     [[nodiscard]] std::size_t stages() const { return plan_.stages.size(); }
@@ -39,15 +40,23 @@ public:
     /// Devices that share a stage in a copy.
     [[nodiscard]] std::size_t degree(std::size_t stage) const { return plan_.stages[stage].degree(); }
     [[nodiscard]] std::size_t ranks() const { return first_rank_.back(); }
-    [[nodiscard]] std::size_t rank(place const& at) const { return first_rank_[at.stage] + at.copy * degree(at.stage) + at.part; }
+    [[nodiscard]] std::size_t rank(place const& at) const {
+        return first_rank_[at.stage] + at.copy * degree(at.stage) + at.part;
+    }
     [[nodiscard]] place place_of(std::size_t rank) const;
     [[nodiscard]] pipeline_shape shape() const { return {stages(), plan_.micro_batches}; }
     /// The operators [first, end) of a stage.
-    [[nodiscard]] std::pair<operator_id, operator_id> operators(std::size_t stage) const { return {cuts_[stage], cuts_[stage + 1]}; }
-    [[nodiscard]] std::size_t stage_of(operator_id o) const { return static_cast<std::size_t>(algorithm::upper_bound(cuts_, o) - cuts_.begin()) - 1; }
+    [[nodiscard]] std::pair<operator_id, operator_id> operators(std::size_t stage) const {
+        return {cuts_[stage], cuts_[stage + 1]};
+    }
+    [[nodiscard]] std::size_t stage_of(operator_id o) const {
+        return static_cast<std::size_t>(algorithm::upper_bound(cuts_, o) - cuts_.begin()) - 1;
+    }
     [[nodiscard]] stage_program const& computation(std::size_t stage) const { return programs_[stage]; }
     /// The plan of the whole program on a group as large as the stage's.
-    [[nodiscard]] plan const& group_plan(std::size_t stage) const { return degree(stage) > 1 ? plan_.groups.at(degree(stage)) : undivided_; }
+    [[nodiscard]] plan const& group_plan(std::size_t stage) const {
+        return degree(stage) > 1 ? plan_.groups.at(degree(stage)) : undivided_;
+    }
     /// Parts of the batch: of all copies.
     [[nodiscard]] std::size_t parts() const { return ranges_.size(); }
     /// A micro-batch of a copy: its first place and their number, which may be zero.
@@ -56,7 +65,9 @@ public:
     }
 
 private:
-    [[noreturn]] static void fail(std::string const& place, std::string const& problem) { throw input_error("pipeline plan, " + place, problem); }
+    [[noreturn]] static void fail(std::string const& place, std::string const& problem) {
+        throw input_error("pipeline plan, " + place, problem);
+    }
 
     void divide_operators(indexed_program const& p, batch_split const& batch);
     [[nodiscard]] std::vector<instruction> program_on(std::size_t devices, indexed_program const& p) const;
@@ -70,8 +81,9 @@ private:
     std::vector<std::pair<extent, extent>> ranges_;
 };
 
-/// Whether a pipeline plan computes what a program does: layers are the program's operators, each stage and device once, memory within its
-/// limits, micro-batches are the batch, tensor groups compute the program by a sound plan that stages can run. *Complexity.* That of `verify` of the groups' plans.
+/// Whether a pipeline plan computes what a program does: layers are the program's operators, each stage and device
+/// once, memory within its limits, micro-batches are the batch, tensor groups compute the program by a sound plan that
+/// stages can run. *Complexity.* That of `verify` of the groups' plans.
 template <single_device_program Program>
 [[nodiscard]] verification verify(Program const& p, pipeline_plan const& what) {
     try {
@@ -79,9 +91,7 @@ template <single_device_program Program>
         auto const batch = split_along_batch(indexed);
         (void)pipeline_layout(indexed, what, batch);
         return {};
-    } catch (input_error const& e) {
-        return {false, e.what()};
-    }
+    } catch (input_error const& e) { return {false, e.what()}; }
 }
 
 } // namespace heddle
@@ -90,15 +100,20 @@ template <single_device_program Program>
 
 namespace heddle {
 
-HEDDLE_INLINE pipeline_layout::pipeline_layout(indexed_program const& p, pipeline_plan const& what, batch_split const& batch) : plan_(what) {
+HEDDLE_INLINE pipeline_layout::pipeline_layout(indexed_program const& p, pipeline_plan const& what,
+                                               batch_split const& batch)
+    : plan_(what) {
     validate(what);
     if (!what.exists()) fail("stages", "there are none");
     if (what.operator_count() != p.operators.size())
-        fail("layers", "of " + std::to_string(what.operator_count()) + " operators, expected those of the model, " + std::to_string(p.operators.size()));
+        fail("layers", "of " + std::to_string(what.operator_count()) + " operators, expected those of the model, " +
+                           std::to_string(p.operators.size()));
     for (auto const& [devices, group] : what.groups)
-        if (algorithm::none_of(what.stages, [&, n = devices](auto const& s) { return s.degree() == n; })) fail("groups of " + std::to_string(devices), "no stage has one");
+        if (algorithm::none_of(what.stages, [&, n = devices](auto const& s) { return s.degree() == n; }))
+            fail("groups of " + std::to_string(devices), "no stage has one");
     if (what.global_batch > 0 && what.global_batch != batch.places)
-        fail("global batch", std::to_string(what.global_batch) + " samples, the model's batch has " + std::to_string(batch.places));
+        fail("global batch",
+             std::to_string(what.global_batch) + " samples, the model's batch has " + std::to_string(batch.places));
     divide_operators(p, batch);
     divide_batch(batch.places);
 }
@@ -125,12 +140,14 @@ HEDDLE_INLINE void pipeline_layout::divide_operators(indexed_program const& p, b
     }
 }
 
-HEDDLE_INLINE std::vector<instruction> pipeline_layout::program_on(std::size_t devices, indexed_program const& p) const {
+HEDDLE_INLINE std::vector<instruction> pipeline_layout::program_on(std::size_t devices,
+                                                                   indexed_program const& p) const {
     std::string const group = "groups of " + std::to_string(devices);
     auto const found = plan_.groups.find(devices);
     if (found == plan_.groups.end()) fail(group, "there is no plan of the model on them");
     if (auto const checked = verify(p, found->second); !checked) fail(group, checked.problem);
-    if (found->second.devices.size() != devices) fail(group, "the plan is for " + std::to_string(found->second.devices.size()) + " devices");
+    if (found->second.devices.size() != devices)
+        fail(group, "the plan is for " + std::to_string(found->second.devices.size()) + " devices");
     std::vector<instruction> program;
     for (auto const& s : found->second.steps) program.push_back(s.instruction);
     return program;
@@ -138,18 +155,22 @@ HEDDLE_INLINE std::vector<instruction> pipeline_layout::program_on(std::size_t d
 
 HEDDLE_INLINE void pipeline_layout::divide_batch(extent places) {
     constexpr std::int64_t most = 1 << 20;
-    if (plan_.micro_batches > most) fail("micro-batches", std::to_string(plan_.micro_batches) + ", expected at most " + std::to_string(most));
+    if (plan_.micro_batches > most)
+        fail("micro-batches", std::to_string(plan_.micro_batches) + ", expected at most " + std::to_string(most));
     auto const copies = static_cast<extent>(plan_.copies());
     if (extent const most_samples = (places + copies - 1) / copies; plan_.micro_batch_size > most_samples)
-        fail("micro-batches", "of " + std::to_string(plan_.micro_batch_size) + " samples, a copy of the model has " + std::to_string(most_samples));
+        fail("micro-batches", "of " + std::to_string(plan_.micro_batch_size) + " samples, a copy of the model has " +
+                                  std::to_string(most_samples));
     for (extent c = 0, begin = 0; c < copies; ++c) {
         extent const samples = places / copies + (c < places % copies ? 1 : 0), end = begin + samples;
-        extent const size = plan_.micro_batch_size > 0 ? plan_.micro_batch_size : (samples + plan_.micro_batches - 1) / plan_.micro_batches;
+        extent const size = plan_.micro_batch_size > 0 ? plan_.micro_batch_size
+                                                       : (samples + plan_.micro_batches - 1) / plan_.micro_batches;
         std::string const counts = std::to_string(plan_.micro_batches) + " of " + std::to_string(size);
         if (size * plan_.micro_batches < samples)
             fail("micro-batches", counts + ", expected enough for a copy's " + std::to_string(samples) + " samples");
         if (c == 0 && plan_.micro_batch_size > 0 && size * (plan_.micro_batches - 1) >= samples)
-            fail("micro-batches", counts + ", expected no more than a copy's " + std::to_string(samples) + " samples need");
+            fail("micro-batches",
+                 counts + ", expected no more than a copy's " + std::to_string(samples) + " samples need");
         for (extent m = 0; m < plan_.micro_batches; ++m) {
             extent const first = std::min(begin + m * size, end);
             ranges_.push_back({first, std::min(size, end - first)});

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Proof by execution: a plan on in-process ranks beside the program on a single device, on the same random data.
+/// @brief Proof by execution: a plan on in-process ranks beside the program on a single device, on the same random
+/// data.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
@@ -63,12 +64,14 @@ namespace detail {
 /// The layer of a parameter: its name up to the last dot, nothing for those of the model itself.
 [[nodiscard]] std::string layer_of(std::string const& name);
 
-/// Calls `work(communicator)` on as many threads as a plan has devices, all those of groups with a `grouped_communicator`.
+/// Calls `work(communicator)` on as many threads as a plan has devices, all those of groups with a
+/// `grouped_communicator`.
 template <class Work>
 void run_devices(plan const& what, Work&& work) {
     if (!what.has_groups()) return run_ranks(what.devices.size(), work);
     std::vector<std::size_t> firsts;
-    for (std::size_t next = 0; auto const& d : what.devices) firsts.push_back(std::exchange(next, next + static_cast<std::size_t>(d.group_size)));
+    for (std::size_t next = 0; auto const& d : what.devices)
+        firsts.push_back(std::exchange(next, next + static_cast<std::size_t>(d.group_size)));
     run_ranks(ranks_of(what), [&](in_process_communicator& world) {
         auto const group = static_cast<std::size_t>(algorithm::upper_bound(firsts, world.rank()) - firsts.begin()) - 1;
         std::vector<std::size_t> members(static_cast<std::size_t>(what.devices[group].group_size));
@@ -76,7 +79,8 @@ void run_devices(plan const& what, Work&& work) {
         auto inside = world.group(members);
         std::optional<in_process_communicator> across;
         if (inside.rank() == 0) across = world.group(firsts);
-        grouped_communicator<double, in_process_communicator, in_process_communicator> communicator(inside, across ? &*across : nullptr, group, firsts.size());
+        grouped_communicator<double, in_process_communicator, in_process_communicator> communicator(
+            inside, across ? &*across : nullptr, group, firsts.size());
         work(communicator);
     });
 }
@@ -93,15 +97,17 @@ template <class Scalar>
 
 /// What errors are measured on: the largest gradient entry of a layer.
 ///
-/// A gradient that vanishes but for rounding (a bias before a norm) is measured by its layer, a layer that
-/// does by the model, a model that does (a sum of probabilities) by the loss: no layer's scale is less than a millionth of the largest,
-/// nor than a ten-thousandth of the loss. Where all of it is zero the scale is one.
+/// A gradient that vanishes but for rounding (a bias before a norm) is measured by its layer, a layer that does by the
+/// model, a model that does (a sum of probabilities) by the loss: no layer's scale is less than a millionth of the
+/// largest, nor than a ten-thousandth of the loss. Where all of it is zero the scale is one.
 class gradient_scale {
 public:
     gradient_scale(program const& p, iteration_result<double> const& expected);
     [[nodiscard]] double of(std::string const& name) const;
     /// The loss is measured on itself, or on what a step would change it by: its terms may cancel.
-    [[nodiscard]] double of_loss(double loss) const { return std::max({std::abs(loss), largest_, std::numeric_limits<double>::min()}); }
+    [[nodiscard]] double of_loss(double loss) const {
+        return std::max({std::abs(loss), largest_, std::numeric_limits<double>::min()});
+    }
 
 private:
     std::map<std::string, double> of_layer_;
@@ -113,7 +119,8 @@ private:
 /// Collects errors; the first problem stays.
 class proof_builder {
 public:
-    proof_builder(program const& p, iteration_result<double> const& expected, proof& into) : program_(p), expected_(expected), scale_(p, expected), proof_(into) {}
+    proof_builder(program const& p, iteration_result<double> const& expected, proof& into)
+        : program_(p), expected_(expected), scale_(p, expected), proof_(into) {}
 
     void compare_loss(double loss);
     /// A rank's gradients with those parts of the expected ones that it should have.
@@ -133,19 +140,25 @@ private:
 
 } // namespace detail
 
-/// Runs one iteration of a plan on as many threads as it has devices, and of the program on a single device, on the same
-/// random data in double precision.
+/// Runs one iteration of a plan on as many threads as it has devices, and of the program on a single device, on the
+/// same random data in double precision.
 ///
 /// An error is max |a - b| over the largest entry of the gradients of the parameter's layer (names up to the last dot).
-/// Proven false: an error above the tolerance, a missing or non-finite gradient, ranks that carry other bytes than the plan's
-/// cost charges.
+/// Proven false: an error above the tolerance, a missing or non-finite gradient, ranks that carry other bytes than the
+/// plan's cost charges.
 /// *Precondition:* `verify(p, what)`. *Throws* `input_error` naming the operator if the backend cannot run one.
 /// *Complexity.* About `size_of_execution`.
 template <kernel_backend<double> Backend>
-[[nodiscard]] proof prove(program const& p, plan const& what, Backend const& backend, proof_options const& options = {}) {
-    if constexpr (requires(kernel_call const& call) { { backend.can_run(call) } -> std::convertible_to<bool>; })
+[[nodiscard]] proof prove(program const& p, plan const& what, Backend const& backend,
+                          proof_options const& options = {}) {
+    if constexpr (requires(kernel_call const& call) {
+                      { backend.can_run(call) } -> std::convertible_to<bool>;
+                  })
         for (operator_id o = 0; o < p.operator_count(); ++o)
-            if (!backend.can_run(whole_call(p, o))) throw input_error("operator '" + p.name(o) + "'", "the backend has no kernel for '" + p.kind(o) + "' as it is called; add one, or verify the plan without running it");
+            if (!backend.can_run(whole_call(p, o)))
+                throw input_error("operator '" + p.name(o) + "'",
+                                  "the backend has no kernel for '" + p.kind(o) +
+                                      "' as it is called; add one, or verify the plan without running it");
     auto const indexed = index_for(p, what);
     auto const sources = random_sources<double>(p, options.seed);
     auto const expected = run_on_random_sources(p, sources, backend, options.seed);
@@ -159,7 +172,9 @@ template <kernel_backend<double> Backend>
     result.expected_loss = expected.loss;
     result.charged = charged_traffic(what);
     auto const charged_by_step = charged_inside(what);
-    for (std::size_t k = 1; k < inside_step_count; ++k) result.charged_inside[static_cast<std::size_t>(detail::carrier(static_cast<inside_step>(k)))] += charged_by_step[k];
+    for (std::size_t k = 1; k < inside_step_count; ++k)
+        result.charged_inside[static_cast<std::size_t>(detail::carrier(static_cast<inside_step>(k)))] +=
+            charged_by_step[k];
     detail::proof_builder builder(p, expected, result);
     std::mutex lock;
     detail::run_devices(what, [&]<class Communicator>(Communicator& communicator) {
@@ -180,17 +195,21 @@ template <kernel_backend<double> Backend>
         builder.compare_loss(loss);
         builder.compare_gradients(mine, run.place(gradients));
         if (across) result.executed = detail::payloads(*across);
-        if (inside) std::ranges::transform(result.executed_inside, detail::payloads(*inside), result.executed_inside.begin(), std::plus<>{});
+        if (inside)
+            std::ranges::transform(result.executed_inside, detail::payloads(*inside), result.executed_inside.begin(),
+                                   std::plus<>{});
     });
     if (!(result.worst_error <= options.tolerance))
-        builder.fail("the relative error of '" + result.worst_tensor + "' is " + detail::rounded(result.worst_error, 3) + ", expected at most " +
+        builder.fail("the relative error of '" + result.worst_tensor + "' is " +
+                     detail::rounded(result.worst_error, 3) + ", expected at most " +
                      detail::rounded(options.tolerance, 3));
     result.is_equal = result.problem.empty();
     auto const compare = [&](std::size_t kind, std::string const& where, double executed, double charged) {
         // Shares are rounded fractions, counts of elements are not.
         if (std::abs(executed - charged) > 1e-9 * std::max(executed, charged))
-            builder.fail(std::string(name(static_cast<collective>(kind))) + where + " carries " + detail::rounded(executed, 17) +
-                         " bytes, the plan's cost charges " + detail::rounded(charged, 17));
+            builder.fail(std::string(name(static_cast<collective>(kind))) + where + " carries " +
+                         detail::rounded(executed, 17) + " bytes, the plan's cost charges " +
+                         detail::rounded(charged, 17));
     };
     for (std::size_t k = 0; k < collective_count; ++k) {
         compare(k, "", result.executed[k].value, result.charged[k].total().value);
@@ -202,8 +221,10 @@ template <kernel_backend<double> Backend>
 /// The same of a program of another type.
 template <single_device_program Program, kernel_backend<double> Backend>
     requires(!std::same_as<Program, program>)
-[[nodiscard]] proof prove(Program const& p, plan const& what, Backend const& backend, proof_options const& options = {}) {
-    static_assert(tells_kinds<Program>, "A program that is run tells what each operator computes: program_access<Program>::kind(p, o) is a string that the backend knows.");
+[[nodiscard]] proof prove(Program const& p, plan const& what, Backend const& backend,
+                          proof_options const& options = {}) {
+    static_assert(tells_kinds<Program>, "A program that is run tells what each operator computes: "
+                                        "program_access<Program>::kind(p, o) is a string that the backend knows.");
     return prove(program_of(p), what, backend, options);
 }
 
@@ -252,13 +273,20 @@ HEDDLE_INLINE void proof_builder::compare_loss(double loss) {
     note(std::abs(loss - expected_.loss) / scale_.of_loss(expected_.loss), program_.tensor(program_.loss()).name);
 }
 
-HEDDLE_INLINE void proof_builder::compare_gradients(iteration_result<double> const& result, source_values<double> const& expected) {
+HEDDLE_INLINE void proof_builder::compare_gradients(iteration_result<double> const& result,
+                                                    source_values<double> const& expected) {
     for (auto const& [t, whole] : expected) {
         auto const& name = program_.tensor(t).name;
         auto const found = result.gradients.find(t);
-        if (found == result.gradients.end()) { fail("the plan gives no gradient of '" + name + "'"); continue; }
+        if (found == result.gradients.end()) {
+            fail("the plan gives no gradient of '" + name + "'");
+            continue;
+        }
         auto const& mine = found->second.second;
-        if (mine.dims != whole.dims) { fail("the gradient of '" + name + "' is not of the shape in which it is stored"); continue; }
+        if (mine.dims != whole.dims) {
+            fail("the gradient of '" + name + "' is not of the shape in which it is stored");
+            continue;
+        }
         double most = 0;
         for (std::size_t n = 0; n < mine.data.size(); ++n) {
             double const difference = std::abs(mine.data[n] - whole.data[n]);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Proof by execution: a pipeline plan on in-process ranks beside the program on a single device, on the same random data.
+/// @brief Proof by execution: a pipeline plan on in-process ranks beside the program on a single device, on the same
+/// random data.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
@@ -19,13 +20,16 @@
 
 namespace heddle {
 
-/// Runs one iteration of a pipeline plan on a thread for each device of each stage of each copy, and of the program on a single device, in double precision.
+/// Runs one iteration of a pipeline plan on a thread for each device of each stage of each copy, and of the program on
+/// a single device, in double precision.
 ///
-/// Errors are measured as by `prove` of a plan. Proven false: an error above the tolerance, a missing gradient, a value that is not finite, a stage that
-/// holds activations of more micro-batches than its schedule says, stages that send other bytes than pass their cuts.
+/// Errors are measured as by `prove` of a plan. Proven false: an error above the tolerance, a missing gradient, a value
+/// that is not finite, a stage that holds activations of more micro-batches than its schedule says, stages that send
+/// other bytes than pass their cuts.
 /// *Throws* `input_error` if the plan is none of the program, or the program cannot run in micro-batches.
 template <kernel_backend<double> Backend, pipeline_schedule Schedule = one_f_one_b>
-[[nodiscard]] proof prove(program const& p, pipeline_plan const& what, Backend const& backend, proof_options const& options = {}, Schedule const& schedule = {}) {
+[[nodiscard]] proof prove(program const& p, pipeline_plan const& what, Backend const& backend,
+                          proof_options const& options = {}, Schedule const& schedule = {}) {
     auto const indexed = index_program(p);
     auto const split = split_along_batch(indexed);
     pipeline_layout const layout(indexed, what, split);
@@ -40,29 +44,38 @@ template <kernel_backend<double> Backend, pipeline_schedule Schedule = one_f_one
     std::mutex lock;
     std::vector<bytes> activations(layout.stages());
     run_ranks(result.ranks, [&](in_process_communicator& world) {
-        pipeline_rank<double, in_process_communicator, Backend> rank(p, indexed, split, layout, world, backend, options.seed);
+        pipeline_rank<double, in_process_communicator, Backend> rank(p, indexed, split, layout, world, backend,
+                                                                     options.seed);
         auto const mine = rank.run(sources, schedule);
         auto const stage = layout.place_of(world.rank()).stage;
         source_values<double> wanted;
         for (auto const& [t, gradient] : expected.gradients)
-            if (algorithm::any_of(indexed.tensors[t].consumers, [&](operator_id o) { return layout.stage_of(o) == stage; })) wanted.emplace(t, gradient.second);
+            if (algorithm::any_of(indexed.tensors[t].consumers,
+                                  [&](operator_id o) { return layout.stage_of(o) == stage; }))
+                wanted.emplace(t, gradient.second);
         std::scoped_lock const guard(lock);
         if (mine.loss) builder.compare_loss(*mine.loss);
         builder.compare_gradients(mine.gradients, rank.place(wanted));
         activations[stage] += mine.activations;
         if (auto const most = schedule.in_flight(stage, layout.shape()); mine.most_in_flight > most)
-            builder.fail("stage " + std::to_string(stage) + " holds " + std::to_string(mine.most_in_flight) + " micro-batches, its schedule says " + std::to_string(most));
+            builder.fail("stage " + std::to_string(stage) + " holds " + std::to_string(mine.most_in_flight) +
+                         " micro-batches, its schedule says " + std::to_string(most));
     });
     for (std::size_t s = 0; s < layout.stages(); ++s) {
         bytes all; // what is cut along the batch once, what is whole in every part of it
         for (auto t : values_across(indexed, layout.operators(s).second))
-            all += indexed.tensors[t].info.size() * (split.forms[t].is_shard() ? 1 : static_cast<double>(layout.parts()));
-        if (s + 1 < layout.stages()) all = all * static_cast<double>(layout.degree(s + 1)); // to each device of the next group
+            all +=
+                indexed.tensors[t].info.size() * (split.forms[t].is_shard() ? 1 : static_cast<double>(layout.parts()));
+        if (s + 1 < layout.stages())
+            all = all * static_cast<double>(layout.degree(s + 1)); // to each device of the next group
         if (std::abs((activations[s] - all).value) > 1e-9 * all.value)
-            builder.fail("stage " + std::to_string(s) + " sends " + detail::rounded(activations[s].value, 17) + " bytes, expected " + detail::rounded(all.value, 17));
+            builder.fail("stage " + std::to_string(s) + " sends " + detail::rounded(activations[s].value, 17) +
+                         " bytes, expected " + detail::rounded(all.value, 17));
     }
     if (!(result.worst_error <= options.tolerance))
-        builder.fail("the relative error of '" + result.worst_tensor + "' is " + detail::rounded(result.worst_error, 3) + ", expected at most " + detail::rounded(options.tolerance, 3));
+        builder.fail("the relative error of '" + result.worst_tensor + "' is " +
+                     detail::rounded(result.worst_error, 3) + ", expected at most " +
+                     detail::rounded(options.tolerance, 3));
     result.is_equal = result.problem.empty();
     return result;
 }
@@ -70,8 +83,10 @@ template <kernel_backend<double> Backend, pipeline_schedule Schedule = one_f_one
 /// The same of a program of another type.
 template <single_device_program Program, kernel_backend<double> Backend, pipeline_schedule Schedule = one_f_one_b>
     requires(!std::same_as<Program, program>)
-[[nodiscard]] proof prove(Program const& p, pipeline_plan const& what, Backend const& backend, proof_options const& options = {}, Schedule const& schedule = {}) {
-    static_assert(tells_kinds<Program>, "A program that is run tells what each operator computes: program_access<Program>::kind(p, o) is a string that the backend knows.");
+[[nodiscard]] proof prove(Program const& p, pipeline_plan const& what, Backend const& backend,
+                          proof_options const& options = {}, Schedule const& schedule = {}) {
+    static_assert(tells_kinds<Program>, "A program that is run tells what each operator computes: "
+                                        "program_access<Program>::kind(p, o) is a string that the backend knows.");
     return prove(program_of(p), what, backend, options, schedule);
 }
 

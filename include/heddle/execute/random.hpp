@@ -38,7 +38,8 @@ struct random_key {
 
 /// A number of the standard normal distribution.
 [[nodiscard]] inline double random_normal(random_key key, std::uint64_t n) {
-    return std::sqrt(-2 * std::log(1 - random_unit(key, 2 * n))) * std::cos(2 * std::numbers::pi * random_unit(key, 2 * n + 1)); // Box and Muller
+    return std::sqrt(-2 * std::log(1 - random_unit(key, 2 * n))) *
+           std::cos(2 * std::numbers::pi * random_unit(key, 2 * n + 1)); // Box and Muller
 }
 
 } // namespace heddle

@@ -23,14 +23,18 @@ namespace heddle {
 
 namespace detail {
 
-/// Where integers are drawn that may be anywhere in a range: not below zero if they need not be, and among ten where there is no end.
+/// Where integers are drawn that may be anywhere in a range: not below zero if they need not be, and among ten where
+/// there is no end.
 [[nodiscard]] number_range drawn_range(number_range const& wanted);
 
 /// Element `n` of a source; its last dimension has `line` elements.
 template <class Scalar>
-[[nodiscard]] Scalar random_element(tensor_info const& info, wanted_values const& wanted, extent line, random_key key, extent n) {
+[[nodiscard]] Scalar random_element(tensor_info const& info, wanted_values const& wanted, extent line, random_key key,
+                                    extent n) {
     double const u = random_unit(key, static_cast<std::uint64_t>(n));
-    if (info.type == element_type::boolean) return Scalar(truth_range.contains(wanted.places) ? wanted.places.low : (u < 0.25 && n % line != 0) != wanted.takes_part);
+    if (info.type == element_type::boolean)
+        return Scalar(truth_range.contains(wanted.places) ? wanted.places.low
+                                                          : (u < 0.25 && n % line != 0) != wanted.takes_part);
     if (!is_floating(info.type)) {
         auto const [low, high] = drawn_range(wanted.places);
         double const size = high - low;
@@ -41,7 +45,8 @@ template <class Scalar>
         return static_cast<Scalar>(low + (low + first == ignored ? std::fmod(first + 1, size) : first));
     }
     if (wanted.range) return static_cast<Scalar>(wanted.range->low + u * (wanted.range->high - wanted.range->low));
-    double const range = info.role == tensor_role::input ? 1 : std::min(1.0, std::sqrt(6 / static_cast<double>(wanted.fan_in)));
+    double const range =
+        info.role == tensor_role::input ? 1 : std::min(1.0, std::sqrt(6 / static_cast<double>(wanted.fan_in)));
     return static_cast<Scalar>(range * (2 * u - 1));
 }
 
@@ -58,14 +63,15 @@ void set_ones(dense_tensor<Scalar>& mask, extent ones, random_key key) {
 
 /// Random values of every source, the same for a seed whoever draws them.
 ///
-/// Floating-point inputs are uniform in [-1, 1], parameters and buffers in [-r, r] with r^2 = 6 / fan-in and at most 1, so that deep
-/// stacks of products neither explode nor vanish (He et al. 2015). A probability and what must be positive are in [0.25, 0.75), so
-/// that one less it is positive too, a logarithm of probabilities in [-2, -0.1). Integers are below the size of what their users look up in, also where copies, arithmetic with numbers, sums and clamps are
-/// between (`detail::inverse_ranges`); of labels that
-/// may be ignored, and are nothing else, an eighth is, but never the first, for a mean over none is no number. A quarter of a mask is set, or where what is set takes
-/// part the other three, but never so the first place of a line, for attention to nothing is no number either; of a mask that elements are
-/// taken by, as many as the result has, also of the mask's opposite, and of numbers that are compared with one. What other operators compute places
-/// and masks from is left to chance: see `run_on_random_sources`.
+/// Floating-point inputs are uniform in [-1, 1], parameters and buffers in [-r, r] with r^2 = 6 / fan-in and at most 1,
+/// so that deep stacks of products neither explode nor vanish (He et al. 2015). A probability and what must be positive
+/// are in [0.25, 0.75), so that one less it is positive too, a logarithm of probabilities in [-2, -0.1). Integers are
+/// below the size of what their users look up in, also where copies, arithmetic with numbers, sums and clamps are
+/// between (`detail::inverse_ranges`); of labels that may be ignored, and are nothing else, an eighth is, but never the
+/// first, for a mean over none is no number. A quarter of a mask is set, or where what is set takes part the other
+/// three, but never so the first place of a line, for attention to nothing is no number either; of a mask that elements
+/// are taken by, as many as the result has, also of the mask's opposite, and of numbers that are compared with one.
+/// What other operators compute places and masks from is left to chance: see `run_on_random_sources`.
 /// *Complexity.* Linear in the sources' elements and the program; masks that elements are taken by are sorted.
 template <class Scalar>
 [[nodiscard]] source_values<Scalar> random_sources(program const& p, std::uint64_t seed) {
@@ -78,15 +84,18 @@ template <class Scalar>
         random_key const key{seed, (std::uint64_t{1} << 32) + t};
         auto& value = sources.emplace(t, dense_tensor<Scalar>(info.shape)).first->second;
         extent const line = info.shape.empty() ? 1 : info.shape.back();
-        for (extent n = 0; n < value.elements(); ++n) value[n] = detail::random_element<Scalar>(info, requests.of(t), line, key, n);
+        for (extent n = 0; n < value.elements(); ++n)
+            value[n] = detail::random_element<Scalar>(info, requests.of(t), line, key, n);
         if (requests.has_ones(t)) detail::set_ones(value, *requests.of(t).ones, key);
     }
     return sources;
 }
 
-/// `run_single_device` on random sources of the program. *Throws* `input_error` as it does, and says where data left to chance may be why.
+/// `run_single_device` on random sources of the program. *Throws* `input_error` as it does, and says where data left to
+/// chance may be why.
 template <class Scalar, kernel_backend<Scalar> Backend>
-[[nodiscard]] iteration_result<Scalar> run_on_random_sources(program const& p, source_values<Scalar> const& sources, Backend const& backend, std::uint64_t seed = 0) {
+[[nodiscard]] iteration_result<Scalar> run_on_random_sources(program const& p, source_values<Scalar> const& sources,
+                                                             Backend const& backend, std::uint64_t seed = 0) {
     try {
         return run_single_device(p, sources, backend, seed);
     } catch (input_error const& e) {
@@ -94,7 +103,8 @@ template <class Scalar, kernel_backend<Scalar> Backend>
         detail::value_requests const requests(p);
         for (auto const& what : requests.left_to_chance()) all += (all.empty() ? "" : ", and ") + what;
         if (all.empty()) throw;
-        throw input_error(e.what(), "no random data are known for which " + all + "; make it an input of the model, or do not run it");
+        throw input_error(e.what(), "no random data are known for which " + all +
+                                        "; make it an input of the model, or do not run it");
     }
 }
 

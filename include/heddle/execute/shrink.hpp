@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief A plan and its program with smaller dimensions but all of their structure, so that models too large to run can be run.
+/// @brief A plan and its program with smaller dimensions but all of their structure, so that models too large to run
+/// can be run.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
@@ -37,25 +38,31 @@ namespace detail {
 /// every device some atoms stay.
 [[nodiscard]] std::vector<atom_class> coarser(std::vector<atom_class> cuts, extent most);
 
-/// A plan of `p` with these cuts for a program that differs from it in extents alone; nothing if it differs in structure. Predictions are left out.
-[[nodiscard]] std::optional<plan> plan_of_smaller(indexed_program const& p, program const& small, plan const& what, std::vector<atom_class> cuts);
+/// A plan of `p` with these cuts for a program that differs from it in extents alone; nothing if it differs in
+/// structure. Predictions are left out.
+[[nodiscard]] std::optional<plan> plan_of_smaller(indexed_program const& p, program const& small, plan const& what,
+                                                  std::vector<atom_class> cuts);
 
-/// Of micro-batches that take turns, what these cuts of one of them ask of the whole batch: `count` times the extent of all that each has a part of, and more than
-/// one place of it for each. Nothing if one has another structure than the whole batch.
-[[nodiscard]] std::optional<std::vector<atom_class>> cuts_of_whole_batch(program const& p, int count, std::vector<atom_class> const& cuts);
+/// Of micro-batches that take turns, what these cuts of one of them ask of the whole batch: `count` times the extent of
+/// all that each has a part of, and more than one place of it for each. Nothing if one has another structure than the
+/// whole batch.
+[[nodiscard]] std::optional<std::vector<atom_class>> cuts_of_whole_batch(program const& p, int count,
+                                                                         std::vector<atom_class> const& cuts);
 
 /// With as small extents as these cuts allow; nothing if the structure would change.
-[[nodiscard]] std::optional<planned_program> shrink_to(program const& p, indexed_program const& indexed, plan const& what, std::vector<atom_class> cuts);
+[[nodiscard]] std::optional<planned_program> shrink_to(program const& p, indexed_program const& indexed,
+                                                       plan const& what, std::vector<atom_class> cuts);
 
 } // namespace detail
 
-/// Scales dimensions down and keeps every operator, rule, form and conversion, and the atoms of every cut with their counts, so
-/// that ranks hold the same shares of everything. What a plan cuts into A atoms has the extent A, other dimensions
-/// shrink to 3 where nothing asks for more; those that kernels relate in ways that are not known stay whole.
+/// Scales dimensions down and keeps every operator, rule, form and conversion, and the atoms of every cut with their
+/// counts, so that ranks hold the same shares of everything. What a plan cuts into A atoms has the extent A, other
+/// dimensions shrink to 3 where nothing asks for more; those that kernels relate in ways that are not known stay whole.
 ///
 /// The plan's predictions, which are of the large program, are left out.
 /// Of micro-batches that take turns as many remain, each with some of the batch.
-/// *Precondition:* `verify(p, what)`. `verify` accepts the result; where nothing can be shrunk it equals what was given.
+/// *Precondition:* `verify(p, what)`. `verify` accepts the result; where nothing can be shrunk it equals what was
+/// given.
 /// *Complexity.* That of indexing the program, times the dimensions that must stay whole for another's sake.
 [[nodiscard]] planned_program shrink(program const& p, plan const& what, shrink_options const& options = {});
 
@@ -78,7 +85,8 @@ HEDDLE_INLINE std::vector<atom_class> coarser(std::vector<atom_class> cuts, exte
     return cuts;
 }
 
-HEDDLE_INLINE std::optional<plan> plan_of_smaller(indexed_program const& p, program const& small, plan const& what, std::vector<atom_class> cuts) {
+HEDDLE_INLINE std::optional<plan> plan_of_smaller(indexed_program const& p, program const& small, plan const& what,
+                                                  std::vector<atom_class> cuts) {
     auto const after = index_for(small, what);
     if (!have_equal_structure(p, after)) return {};
     plan made = blank_plan(after);
@@ -87,15 +95,19 @@ HEDDLE_INLINE std::optional<plan> plan_of_smaller(indexed_program const& p, prog
     made.ratios = what.ratios;
     made.cuts = std::move(cuts);
     made.stages = what.stages;
-    for (auto const& s : what.steps) made.steps.push_back({s.instruction, make_step(after, s.instruction, what.provenance.training), s.saved});
+    for (auto const& s : what.steps)
+        made.steps.push_back({s.instruction, make_step(after, s.instruction, what.provenance.training), s.saved});
     if (!verify(after, made)) return {};
     return made;
 }
 
-HEDDLE_INLINE std::optional<std::vector<atom_class>> cuts_of_whole_batch(program const& p, int count, std::vector<atom_class> const& cuts) {
+HEDDLE_INLINE std::optional<std::vector<atom_class>> cuts_of_whole_batch(program const& p, int count,
+                                                                         std::vector<atom_class> const& cuts) {
     auto const whole = index_program(p), part = index_program(micro_batch_of(p, count));
     if (!have_equal_structure(whole, part)) return {};
-    auto const is_divided = [&](tensor_id t, std::size_t f) { return whole.tensors[t].factors[f].extent != part.tensors[t].factors[f].extent; };
+    auto const is_divided = [&](tensor_id t, std::size_t f) {
+        return whole.tensors[t].factors[f].extent != part.tensors[t].factors[f].extent;
+    };
     atom_class batch{2 * extent{count}, {}, {}};
     for (tensor_id t = 0; t < whole.tensors.size(); ++t)
         for (std::size_t f = 0; f < whole.tensors[t].factors.size(); ++f)
@@ -109,9 +121,11 @@ HEDDLE_INLINE std::optional<std::vector<atom_class>> cuts_of_whole_batch(program
     return result;
 }
 
-HEDDLE_INLINE std::optional<planned_program> shrink_to(program const& p, indexed_program const& indexed, plan const& what, std::vector<atom_class> cuts) {
+HEDDLE_INLINE std::optional<planned_program> shrink_to(program const& p, indexed_program const& indexed,
+                                                       plan const& what, std::vector<atom_class> cuts) {
     auto const& training = what.provenance.training;
-    auto const kept = training.interleaves() ? cuts_of_whole_batch(p, training.micro_batches, cuts) : std::optional(cuts);
+    auto const kept =
+        training.interleaves() ? cuts_of_whole_batch(p, training.micro_batches, cuts) : std::optional(cuts);
     if (!kept) return {};
     auto small = p.resized(size_ties(p, *kept).small_extents());
     auto made = plan_of_smaller(indexed, small, what, std::move(cuts));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief A pipeline plan and its program with smaller dimensions and fewer micro-batches, so that models too large to run can be run.
+/// @brief A pipeline plan and its program with smaller dimensions and fewer micro-batches, so that models too large to
+/// run can be run.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
@@ -26,20 +27,23 @@ struct pipelined_program {
 
 namespace detail {
 
-/// So many samples as leave each copy micro-batches of two, the last of the last copy one short, where the plan has several samples in each.
+/// So many samples as leave each copy micro-batches of two, the last of the last copy one short, where the plan has
+/// several samples in each.
 [[nodiscard]] extent fewer_samples(pipeline_plan const& what, std::int64_t micro_batches);
 
 } // namespace detail
 
-/// Scales dimensions down and keeps every operator, stage, copy and tensor group, and the forms of their tensors; cuts of groups are made coarse. Of micro-batches
-/// there remain one more than stages, if there are more: the first stage then has as many in flight as planned.
+/// Scales dimensions down and keeps every operator, stage, copy and tensor group, and the forms of their tensors; cuts
+/// of groups are made coarse. Of micro-batches there remain one more than stages, if there are more: the first stage
+/// then has as many in flight as planned.
 ///
-/// The plan's predictions, which are of the large program, are left out. What cannot be made smaller is returned as it is.
+/// The plan's predictions, which are of the large program, are left out. What cannot be made smaller is returned as it
+/// is.
 /// *Precondition:* `verify(p, what)`. *Complexity.* As of `shrink` of a plan.
 [[nodiscard]] pipelined_program shrink(program const& p, pipeline_plan const& what);
 
-/// The size of `prove` of a pipeline plan, at most: all tensors and cotangents of the single device or, later, of all ranks that hold them whole, beside sources and
-/// gradients; in double precision.
+/// The size of `prove` of a pipeline plan, at most: all tensors and cotangents of the single device or, later, of all
+/// ranks that hold them whole, beside sources and gradients; in double precision.
 [[nodiscard]] execution_size size_of_execution(indexed_program const& p, pipeline_plan const& what);
 
 } // namespace heddle
@@ -78,7 +82,8 @@ HEDDLE_INLINE pipelined_program shrink(program const& p, pipeline_plan const& wh
     auto const after = index_program(result.program);
     if (!have_equal_structure(indexed, after)) return {p, what};
     if (!batch.empty()) {
-        auto const samples = batch_size_of(after), copies = static_cast<extent>(what.copies()), each = (samples + copies - 1) / copies;
+        auto const samples = batch_size_of(after), copies = static_cast<extent>(what.copies()),
+                   each = (samples + copies - 1) / copies;
         plan.micro_batch_size = (each + plan.micro_batches - 1) / plan.micro_batches;
         plan.micro_batches = (each + plan.micro_batch_size - 1) / plan.micro_batch_size;
         plan.global_batch = samples;
@@ -92,7 +97,9 @@ HEDDLE_INLINE execution_size size_of_execution(indexed_program const& p, pipelin
     double const ranks = degree * static_cast<double>(what.copies());
     bytes sources, values;
     flops work;
-    for (auto const& t : p.tensors) (t.is_source() ? sources : values) += bytes(8 * static_cast<double>(t.info.elements()) * (t.has_cotangent ? 2 : 1));
+    for (auto const& t : p.tensors)
+        (t.is_source() ? sources : values) +=
+            bytes(8 * static_cast<double>(t.info.elements()) * (t.has_cotangent ? 2 : 1));
     for (auto const& op : p.operators) work += op.work.forward + op.work.backward;
     return {sources + std::max(sources + values, sources * ranks + values * degree), work * (1 + degree)};
 }

@@ -31,11 +31,11 @@ struct iteration_result {
     std::map<tensor_id, std::pair<form, dense_tensor<Scalar>>> gradients;
 };
 
-/// One iteration on one device: the loss and the whole gradient of every trained parameter by which it is differentiated, see
-/// `indexed_tensor::has_cotangent`. Throws `input_error` if the backend cannot run an operator.
+/// One iteration on one device: the loss and the whole gradient of every trained parameter by which it is
+/// differentiated, see `indexed_tensor::has_cotangent`. Throws `input_error` if the backend cannot run an operator.
 template <class Scalar, kernel_backend<Scalar> Backend>
-[[nodiscard]] iteration_result<Scalar> run_single_device(program const& p, source_values<Scalar> const& sources, Backend const& backend,
-                                                         std::uint64_t seed = 0) {
+[[nodiscard]] iteration_result<Scalar> run_single_device(program const& p, source_values<Scalar> const& sources,
+                                                         Backend const& backend, std::uint64_t seed = 0) {
     using tensor = dense_tensor<Scalar>;
     std::map<tensor_id, tensor> values(sources.begin(), sources.end()), cotangents;
     auto const all = [](auto& map, std::span<tensor_id const> tensors) {
@@ -54,7 +54,8 @@ template <class Scalar, kernel_backend<Scalar> Backend>
     for (auto o = static_cast<operator_id>(p.operator_count()); o-- > 0;) {
         auto const given = all(cotangents, p.results(o));
         if (algorithm::all_of(given, [](auto const* g) { return g == nullptr; })) continue;
-        auto gradients = backend.backward(whole_call(p, o, seed), all(values, p.operands(o)), all(values, p.results(o)), given);
+        auto gradients =
+            backend.backward(whole_call(p, o, seed), all(values, p.operands(o)), all(values, p.results(o)), given);
         for (std::size_t k = 0; k < gradients.size(); ++k) {
             if (!gradients[k]) continue;
             auto const [slot, is_new] = cotangents.try_emplace(p.operands(o)[k]);
@@ -67,7 +68,8 @@ template <class Scalar, kernel_backend<Scalar> Backend>
     for (tensor_id t = 0; t < p.tensor_count(); ++t) {
         if (!p.tensor(t).trainable || !indexed.tensors[t].has_cotangent) continue;
         auto const found = cotangents.find(t);
-        result.gradients[t] = {form::replicated(), found == cotangents.end() ? tensor(p.tensor(t).shape) : std::move(found->second)};
+        result.gradients[t] = {form::replicated(),
+                               found == cotangents.end() ? tensor(p.tensor(t).shape) : std::move(found->second)};
     }
     return result;
 }

@@ -18,7 +18,8 @@ namespace heddle {
 /// Devices that a plan runs on, all those of groups.
 [[nodiscard]] std::size_t ranks_of(plan const& p);
 
-/// A program as the devices of a plan see it: in its segments; split inside, if they are groups; one of the micro-batches that take turns.
+/// A program as the devices of a plan see it: in its segments; split inside, if they are groups; one of the
+/// micro-batches that take turns.
 [[nodiscard]] indexed_program index_for(program const& p, plan const& what);
 
 /// What running a program and then a plan of it takes; what kernels use beside tensors is left out.
@@ -27,8 +28,8 @@ struct execution_size {
     flops work;
 };
 
-/// The size of `prove`: all tensors and cotangents of the single device or, later, all forms of them on all ranks, whichever is
-/// more, beside sources and gradients; in double precision.
+/// The size of `prove`: all tensors and cotangents of the single device or, later, all forms of them on all ranks,
+/// whichever is more, beside sources and gradients; in double precision.
 [[nodiscard]] execution_size size_of_execution(indexed_program const& program, plan const& p);
 
 } // namespace heddle
@@ -44,7 +45,8 @@ HEDDLE_INLINE std::size_t ranks_of(plan const& p) {
 }
 
 HEDDLE_INLINE indexed_program index_for(program const& p, plan const& what) {
-    if (what.provenance.training.interleaves()) return index_program(micro_batch_of(p, what.provenance.training.micro_batches), what.segments);
+    if (what.provenance.training.interleaves())
+        return index_program(micro_batch_of(p, what.provenance.training.micro_batches), what.segments);
     auto indexed = index_program(p, what.segments);
     if (what.has_groups()) split_inside(indexed);
     return indexed;
@@ -69,7 +71,8 @@ HEDDLE_INLINE execution_size size_of_execution(indexed_program const& program, p
         if (i.what != instruction::kind::compute) hold(i.tensor, i.to);
         if (i.what == instruction::kind::read) hold(i.tensor, i.to); // as it is stored
         for (std::size_t k = 0; k < i.results.size(); ++k) hold(program.operators[i.op].results[k], i.results[k]);
-        work += (s.step.forward.operations + s.step.backward.operations) * (s.step.share.is_split() ? 1 : ranks) + s.step.deferred.operations * ranks;
+        work += (s.step.forward.operations + s.step.backward.operations) * (s.step.share.is_split() ? 1 : ranks) +
+                s.step.deferred.operations * ranks;
     }
     return {sources + std::max(single, distributed), work};
 }

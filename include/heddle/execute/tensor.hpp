@@ -83,7 +83,8 @@ void for_each_run(shape const& whole, factor const& f, extent begin, extent coun
 /// The shard of a tensor that holds places [begin, begin + count) of a factor.
 /// *Preconditions.* The factor is one of the tensor's; the range lies within its extent.
 template <class Scalar>
-[[nodiscard]] dense_tensor<Scalar> take(dense_tensor<Scalar> const& whole, factor const& f, extent begin, extent count) {
+[[nodiscard]] dense_tensor<Scalar> take(dense_tensor<Scalar> const& whole, factor const& f, extent begin,
+                                        extent count) {
     assert(begin >= 0 && count >= 0 && begin + count <= f.extent);
     dense_tensor<Scalar> part(part_shape(whole.dims, f, count));
     detail::for_each_run(whole.dims, f, begin, count, [&](extent from, extent to, extent length) {
@@ -104,7 +105,8 @@ void put(dense_tensor<Scalar>& whole, factor const& f, extent begin, extent coun
 
 /// A tensor that is zero but for one shard: the adjoint of `take`.
 template <class Scalar>
-[[nodiscard]] dense_tensor<Scalar> pad(dense_tensor<Scalar> const& part, shape whole, factor const& f, extent begin, extent count) {
+[[nodiscard]] dense_tensor<Scalar> pad(dense_tensor<Scalar> const& part, shape whole, factor const& f, extent begin,
+                                       extent count) {
     dense_tensor<Scalar> result(std::move(whole));
     put(result, f, begin, count, part);
     return result;
@@ -119,7 +121,8 @@ namespace heddle {
 HEDDLE_INLINE std::vector<extent> positions_of(extent size, factor const& f, extent begin, extent count) {
     std::vector<extent> positions;
     for (extent p = 0; p < size; ++p)
-        if (extent const place = p / f.stride % f.extent; place >= begin && place < begin + count) positions.push_back(p);
+        if (extent const place = p / f.stride % f.extent; place >= begin && place < begin + count)
+            positions.push_back(p);
     return positions;
 }
 

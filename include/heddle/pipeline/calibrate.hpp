@@ -33,7 +33,8 @@ struct calibration_options {
 
 namespace detail {
 
-/// The parameters of a problem that trials can tell: launch times of types, scales of the profiles used, speeds of links.
+/// The parameters of a problem that trials can tell: launch times of types, scales of the profiles used, speeds of
+/// links.
 class calibration_run {
 public:
     calibration_run(strategy_problem const& p, std::span<measured_strategy const> trials, calibration_options const& o)
@@ -47,9 +48,11 @@ public:
             }
         for (auto const type : types) {
             double const launch = p.types[type].launch.value;
-            parameters_.push_back({kind::launch, type, 0, std::log(launch > 0 ? launch : longest_layer(type) / 4), false});
+            parameters_.push_back(
+                {kind::launch, type, 0, std::log(launch > 0 ? launch : longest_layer(type) / 4), false});
         }
-        for (auto const& [type, degree] : profiles) parameters_.push_back({kind::scale, type, degree, std::log(p.types[type].profiles.at(degree).scale), true});
+        for (auto const& [type, degree] : profiles)
+            parameters_.push_back({kind::scale, type, degree, std::log(p.types[type].profiles.at(degree).scale), true});
         if (p.bandwidths.empty()) {
             parameters_.push_back({kind::inside, 0, 0, 0, true});
             if (p.machines.size() > 1) parameters_.push_back({kind::outside, 0, 0, 0, true});
@@ -73,7 +76,8 @@ public:
             }
             Eigen::MatrixXd normal = slopes.transpose() * slopes;
             normal.diagonal() += damping * (normal.diagonal().array() + 1e-9).matrix();
-            Eigen::VectorXd const better = at - normal.ldlt().solve(slopes.transpose() * error).cwiseMax(-1).cwiseMin(1);
+            Eigen::VectorXd const better =
+                at - normal.ldlt().solve(slopes.transpose() * error).cwiseMax(-1).cwiseMin(1);
             Eigen::VectorXd const better_error = errors(better);
             double const gain = error.squaredNorm() - better_error.squaredNorm();
             damping *= gain > 0 ? 0.2 : 10;
@@ -125,7 +129,8 @@ private:
         set(at);
         Eigen::VectorXd out(static_cast<Eigen::Index>(trials_.size() + parameters_.size()));
         Eigen::Index next = 0;
-        for (auto const& trial : trials_) out[next++] = (model_.cost(trial.plan).total / trial.time - 1) / options_.noise;
+        for (auto const& trial : trials_)
+            out[next++] = (model_.cost(trial.plan).total / trial.time - 1) / options_.noise;
         for (std::size_t i = 0; i < parameters_.size(); ++i) {
             auto const& p = parameters_[i];
             out[next++] = p.has_prior ? (at[static_cast<Eigen::Index>(i)] - p.start) / options_.prior_deviation : 0;
@@ -144,20 +149,22 @@ private:
 
 } // namespace detail
 
-/// The problem with what the trials say in place of what the profile assumed: the launch time of every type, the scale of
-/// every profile used, and one factor each for the bandwidths inside and between machines, where links are given by
+/// The problem with what the trials say in place of what the profile assumed: the launch time of every type, the scale
+/// of every profile used, and one factor each for the bandwidths inside and between machines, where links are given by
 /// machines. Least squares on relative errors, a local optimum.
 ///
 /// Fitted on the trials given, it says nothing about how well others are predicted: leave some out to know.
 /// *Throws* `input_error` for a bad problem, a strategy that is none of it, or a time that is not positive.
 /// *Complexity.* Iterations * parameters * trials evaluations.
-[[nodiscard]] inline strategy_problem calibrate(strategy_problem const& p, std::span<measured_strategy const> trials, calibration_options const& o = {}) {
+[[nodiscard]] inline strategy_problem calibrate(strategy_problem const& p, std::span<measured_strategy const> trials,
+                                                calibration_options const& o = {}) {
     validate(p);
     strategy_model const model(p);
     for (std::size_t i = 0; i < trials.size(); ++i) {
         model.check(trials[i].plan);
         if (!(trials[i].time.value > 0 && std::isfinite(trials[i].time.value)))
-            throw input_error("trial " + std::to_string(i), std::to_string(trials[i].time.value) + " s, expected a positive time");
+            throw input_error("trial " + std::to_string(i),
+                              std::to_string(trials[i].time.value) + " s, expected a positive time");
     }
     return detail::calibration_run(p, trials, o).run();
 }

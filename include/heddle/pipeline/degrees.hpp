@@ -33,16 +33,17 @@ struct parallel_shape {
 /// The numbers that divide `n`, rising. *Precondition:* n > 0. *Complexity.* O(sqrt(n)).
 [[nodiscard]] std::vector<std::int64_t> divisors(std::int64_t n);
 
-/// All degrees that use exactly `devices` devices, in lexicographic order. *Throws* `input_error` if there are no devices.
+/// All degrees that use exactly `devices` devices, in lexicographic order. *Throws* `input_error` if there are no
+/// devices.
 [[nodiscard]] std::vector<parallel_degrees> all_degrees(std::size_t devices);
 
 /// All degrees with all sizes of micro-batch that divide the batch evenly over copies and passes: by degrees, small
 /// micro-batches first. *Throws* `input_error`.
 [[nodiscard]] std::vector<parallel_shape> all_shapes(std::size_t devices, std::int64_t global_batch);
 
-/// All degrees that leave every copy a sample at least, with the sizes of micro-batches of `all_shapes`; where copies do not
-/// divide the batch, they get as equal numbers of samples as can be, and micro-batches of any size that no smaller one
-/// replaces in as many passes. What a copy has fewer, its last pass lacks. *Throws* `input_error`.
+/// All degrees that leave every copy a sample at least, with the sizes of micro-batches of `all_shapes`; where copies
+/// do not divide the batch, they get as equal numbers of samples as can be, and micro-batches of any size that no
+/// smaller one replaces in as many passes. What a copy has fewer, its last pass lacks. *Throws* `input_error`.
 [[nodiscard]] std::vector<parallel_shape> spread_shapes(std::size_t devices, std::int64_t global_batch);
 
 /// Where every device of a grid stands.
@@ -95,18 +96,21 @@ HEDDLE_INLINE std::vector<parallel_degrees> all_degrees(std::size_t devices) {
 }
 
 HEDDLE_INLINE std::vector<parallel_shape> all_shapes(std::size_t devices, std::int64_t global_batch) {
-    if (global_batch < 1) throw input_error("global batch", std::to_string(global_batch) + " samples, expected one at least");
+    if (global_batch < 1)
+        throw input_error("global batch", std::to_string(global_batch) + " samples, expected one at least");
     std::vector<parallel_shape> all;
     for (auto const& degrees : all_degrees(devices)) {
         auto const copies = static_cast<std::int64_t>(degrees.data);
         if (global_batch % copies != 0) continue;
-        for (auto const size : divisors(global_batch / copies)) all.push_back({degrees, size, global_batch / copies / size});
+        for (auto const size : divisors(global_batch / copies))
+            all.push_back({degrees, size, global_batch / copies / size});
     }
     return all;
 }
 
 HEDDLE_INLINE std::vector<parallel_shape> spread_shapes(std::size_t devices, std::int64_t global_batch) {
-    if (global_batch < 1) throw input_error("global batch", std::to_string(global_batch) + " samples, expected one at least");
+    if (global_batch < 1)
+        throw input_error("global batch", std::to_string(global_batch) + " samples, expected one at least");
     std::vector<parallel_shape> all;
     for (auto const& degrees : all_degrees(devices)) {
         auto const copies = static_cast<std::int64_t>(degrees.data);

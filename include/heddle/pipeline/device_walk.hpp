@@ -31,7 +31,9 @@ public:
     [[nodiscard]] state all() const { return all_; }
 
     /// Whether a template may use these devices and no others.
-    [[nodiscard]] bool is_complete(state s) const { return s == all_ || (problem_->leaves_out() && s != none() && s % width_ == 0); }
+    [[nodiscard]] bool is_complete(state s) const {
+        return s == all_ || (problem_->leaves_out() && s != none() && s % width_ == 0);
+    }
 
     /// How many machines of a type are used up.
     [[nodiscard]] std::size_t machines_used(state s, std::size_t type) const;
@@ -88,11 +90,13 @@ HEDDLE_INLINE device_walk::device_walk(template_problem const& p) : problem_(&p)
     for (auto const& type : p.types) {
         stride_.push_back(total);
         state const counts = (type.device_count() == 0 ? 0 : type.machines) + 1;
-        if (total > std::numeric_limits<state>::max() / 2 / counts) throw input_error("template", "there are too many machines of too many types to number their subsets");
+        if (total > std::numeric_limits<state>::max() / 2 / counts)
+            throw input_error("template", "there are too many machines of too many types to number their subsets");
         total *= counts;
     }
     count_ = total;
-    for (std::size_t t = 0; t < p.types.size(); ++t) all_ += p.types[t].device_count() == 0 ? 0 : stride_[t] * p.types[t].machines;
+    for (std::size_t t = 0; t < p.types.size(); ++t)
+        all_ += p.types[t].device_count() == 0 ? 0 : stride_[t] * p.types[t].machines;
 }
 
 HEDDLE_INLINE std::size_t device_walk::machines_used(state s, std::size_t type) const {

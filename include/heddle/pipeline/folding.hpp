@@ -26,13 +26,15 @@ struct folding_options {
     seconds across_machines{0};
     /// A device stands for no more folded devices than share out the model evenly within its memory.
     bool memory = false;
-    /// Folded devices stand for several of the type each where there would be more of them for every layer than this: finer than layers is of no use.
+    /// Folded devices stand for several of the type each where there would be more of them for every layer than this:
+    /// finer than layers is of no use.
     std::size_t most_per_layer = 16;
 };
 
 struct folding {
     std::size_t reference = 0;
-    /// By type: so many folded devices is one device of it; at least one where there are machines, else none. In proportion, where there would be too many.
+    /// By type: so many folded devices is one device of it; at least one where there are machines, else none. In
+    /// proportion, where there would be too many.
     std::vector<std::size_t> factors;
     /// Folded devices of the whole cluster.
     std::size_t devices = 0;
@@ -52,13 +54,14 @@ void coarsen(template_problem const& p, std::size_t most, folding& f);
 
 /// Folds a cluster onto one type of device. A factor is the nearest whole number, and never zero.
 ///
-/// *Throws* `input_error`: bad problem or reference; with communication, where the reference's all-reduce tables lack a size.
+/// *Throws* `input_error`: bad problem or reference; with communication, where the reference's all-reduce tables lack a
+/// size.
 /// *Complexity.* O(types * layers); with communication O(types * factor * layers).
 /// *Reference.* Ditto section 5.3. Memory is considered there as future work.
 [[nodiscard]] folding fold(template_problem const& p, folding_options const& o = {});
 
-/// Where the layers would be cut for so many folded devices, each as near as possible to an even share of the work on the
-/// reference type: from 0 to the number of layers. With more devices than layers, some hold none.
+/// Where the layers would be cut for so many folded devices, each as near as possible to an even share of the work on
+/// the reference type: from 0 to the number of layers. With more devices than layers, some hold none.
 [[nodiscard]] std::vector<std::size_t> folded_cuts(template_problem const& p, folding const& f);
 
 } // namespace heddle
@@ -67,7 +70,8 @@ void coarsen(template_problem const& p, std::size_t most, folding& f);
 
 namespace heddle::detail {
 
-HEDDLE_INLINE double folded_time(template_problem const& p, std::size_t reference, std::size_t d, folding_options const& o) {
+HEDDLE_INLINE double folded_time(template_problem const& p, std::size_t reference, std::size_t d,
+                                 folding_options const& o) {
     auto const& type = p.types[reference];
     double const all = p.time_on(reference).value, count = static_cast<double>(d);
     auto const whole = d / type.devices_per_machine, rest = d % type.devices_per_machine;
@@ -75,15 +79,18 @@ HEDDLE_INLINE double folded_time(template_problem const& p, std::size_t referenc
         if (group <= 1) return 0.0;
         auto const found = type.all_reduce.find(group);
         if (found == type.all_reduce.end())
-            throw input_error("folding, type '" + type.name + "'", "no all-reduce times for " + std::to_string(group) + " devices, which " + std::to_string(d) +
-                                                                      " folded devices need");
+            throw input_error("folding, type '" + type.name + "'", "no all-reduce times for " + std::to_string(group) +
+                                                                       " devices, which " + std::to_string(d) +
+                                                                       " folded devices need");
         double sum = 0;
         for (auto const x : found->second) sum += 2 * x.value;
         return sum;
     };
     // The layers are shared out by devices between the whole machines and the rest.
-    double const on_whole = static_cast<double>(whole * type.devices_per_machine) / count, on_rest = static_cast<double>(rest) / count;
-    return all / count + static_cast<double>(whole) * o.across_machines.value + on_whole * inside(type.devices_per_machine) + on_rest * inside(rest);
+    double const on_whole = static_cast<double>(whole * type.devices_per_machine) / count,
+                 on_rest = static_cast<double>(rest) / count;
+    return all / count + static_cast<double>(whole) * o.across_machines.value +
+           on_whole * inside(type.devices_per_machine) + on_rest * inside(rest);
 }
 
 HEDDLE_INLINE void count_devices(template_problem const& p, folding& f) {
@@ -95,7 +102,9 @@ HEDDLE_INLINE void coarsen(template_problem const& p, std::size_t most, folding&
     if (f.devices <= most) return;
     double const scale = static_cast<double>(most) / static_cast<double>(f.devices);
     for (auto& factor : f.factors)
-        if (factor > 1) factor = std::max<std::size_t>(1, static_cast<std::size_t>(std::round(scale * static_cast<double>(factor))));
+        if (factor > 1)
+            factor =
+                std::max<std::size_t>(1, static_cast<std::size_t>(std::round(scale * static_cast<double>(factor))));
     count_devices(p, f);
 }
 
@@ -109,23 +118,31 @@ HEDDLE_INLINE folding fold(template_problem const& p, folding_options const& o) 
     auto const has_machines = [&](std::size_t t) { return p.types[t].device_count() > 0; };
     if (o.reference) {
         if (*o.reference >= p.types.size() || !has_machines(*o.reference))
-            throw input_error("folding", "reference type " + std::to_string(*o.reference) + ", expected one that has machines");
+            throw input_error("folding",
+                              "reference type " + std::to_string(*o.reference) + ", expected one that has machines");
         f.reference = *o.reference;
     } else {
         seconds most(-1);
         for (std::size_t t = 0; t < p.types.size(); ++t)
-            if (has_machines(t) && p.time_on(t) > most) { most = p.time_on(t); f.reference = t; }
+            if (has_machines(t) && p.time_on(t) > most) {
+                most = p.time_on(t);
+                f.reference = t;
+            }
     }
     double const all = p.time_on(f.reference).value;
     for (std::size_t t = 0; t < p.types.size(); ++t) {
         auto& factor = f.factors.emplace_back(0);
         if (!has_machines(t)) continue;
         double const alone = p.time_on(t).value;
-        factor = alone > 0 ? std::max<std::size_t>(1, static_cast<std::size_t>(std::min(std::round(all / alone), o.communication ? 1e6 : 1e12))) : 1;
+        factor = alone > 0 ? std::max<std::size_t>(1, static_cast<std::size_t>(std::min(std::round(all / alone),
+                                                                                        o.communication ? 1e6 : 1e12)))
+                           : 1;
         if (!o.communication) continue;
         std::size_t best = 1;
         for (std::size_t d = 2; d <= factor; ++d)
-            if (std::abs(detail::folded_time(p, f.reference, d, o) - alone) < std::abs(detail::folded_time(p, f.reference, best, o) - alone)) best = d;
+            if (std::abs(detail::folded_time(p, f.reference, d, o) - alone) <
+                std::abs(detail::folded_time(p, f.reference, best, o) - alone))
+                best = d;
         factor = best;
     }
     detail::count_devices(p, f);
@@ -137,7 +154,8 @@ HEDDLE_INLINE folding fold(template_problem const& p, folding_options const& o) 
         changed = false;
         double const share = needed / static_cast<double>(f.devices);
         for (std::size_t t = 0; t < p.types.size(); ++t) {
-            if (f.factors[t] <= 1 || static_cast<double>(f.factors[t]) * share <= p.types[t].memory_limit.value) continue;
+            if (f.factors[t] <= 1 || static_cast<double>(f.factors[t]) * share <= p.types[t].memory_limit.value)
+                continue;
             f.factors[t] = std::max<std::size_t>(1, static_cast<std::size_t>(p.types[t].memory_limit.value / share));
             changed = true;
         }
@@ -148,7 +166,8 @@ HEDDLE_INLINE folding fold(template_problem const& p, folding_options const& o) 
 
 HEDDLE_INLINE std::vector<std::size_t> folded_cuts(template_problem const& p, folding const& f) {
     std::vector<double> before(1, 0.0);
-    for (std::size_t l = 0; l < p.layer_count(); ++l) before.push_back(before.back() + p.time_on(f.reference, l, 1).value);
+    for (std::size_t l = 0; l < p.layer_count(); ++l)
+        before.push_back(before.back() + p.time_on(f.reference, l, 1).value);
     std::vector<std::size_t> cuts;
     std::size_t l = 0;
     for (std::size_t d = 0; d < f.devices; ++d) {

@@ -21,19 +21,22 @@
 
 namespace heddle {
 
-/// The cluster of folded devices alone, in machines of the reference type's size; folded devices that fill none make one more.
+/// The cluster of folded devices alone, in machines of the reference type's size; folded devices that fill none make
+/// one more.
 /// *Precondition:* `f` is a folding of `p`.
 [[nodiscard]] template_problem folded_problem(template_problem const& p, folding const& f);
 
-/// Recovers a template from that of the folded cluster: type by type from the strongest, always the stage that becomes the
-/// fastest template with it takes as many devices as its folded ones are worth; then the layers are cut anew.
+/// Recovers a template from that of the folded cluster: type by type from the strongest, always the stage that becomes
+/// the fastest template with it takes as many devices as its folded ones are worth; then the layers are cut anew.
 ///
 /// Devices may stay without a stage, and the stages of a machine need not follow each other.
-/// *Returns* `infeasible` where the folded cluster has no template or where stages stay without devices. *Throws* `input_error`.
+/// *Returns* `infeasible` where the folded cluster has no template or where stages stay without devices. *Throws*
+/// `input_error`.
 /// *Complexity.* The folded cluster's `plan_template`, and O(devices * stages^2).
 /// *Reference.* Ditto section 6.1, Algorithm 1.
 template <pipeline_schedule Schedule = one_f_one_b>
-[[nodiscard]] pipeline_template recover_greedily(template_problem const& p, folding const& f, template_options const& o = {}, Schedule const& schedule = {}) {
+[[nodiscard]] pipeline_template recover_greedily(template_problem const& p, folding const& f,
+                                                 template_options const& o = {}, Schedule const& schedule = {}) {
     detail::check(p, schedule);
     search::deadline const until(o.time_limit_seconds, o.stop);
     pipeline_template const folded = plan_template(folded_problem(p, f), o, schedule);
@@ -52,7 +55,8 @@ template <pipeline_schedule Schedule = one_f_one_b>
     std::vector<std::size_t> strongest_first;
     for (std::size_t t = 0; t < p.types.size(); ++t)
         if (p.types[t].device_count() > 0) strongest_first.push_back(t);
-    algorithm::sort(strongest_first, [&](auto a, auto b) { return f.factors[a] != f.factors[b] ? f.factors[a] > f.factors[b] : a < b; });
+    algorithm::sort(strongest_first,
+                    [&](auto a, auto b) { return f.factors[a] != f.factors[b] ? f.factors[a] > f.factors[b] : a < b; });
     for (auto const t : strongest_first) {
         std::vector<std::size_t> taken(p.types[t].machines);
         for (;;) {
@@ -72,7 +76,8 @@ template <pipeline_schedule Schedule = one_f_one_b>
                 template_stage const candidate{t, machine, group, virtual_stage.first, virtual_stage.end};
                 double time = 0;
                 for (auto l = candidate.first; l < candidate.end; ++l) time += p.time_on(t, l, group).value;
-                double const before = std::exchange(times[s], time), cost = detail::iteration_time<Schedule>(times, p.micro_batches, schedule);
+                double const before = std::exchange(times[s], time),
+                             cost = detail::iteration_time<Schedule>(times, p.micro_batches, schedule);
                 times[s] = before;
                 if (best && cost >= best_cost) continue;
                 best = candidate;
@@ -92,7 +97,8 @@ template <pipeline_schedule Schedule = one_f_one_b>
             all.push_back(*stages[s]);
             continue;
         }
-        out.reason = "no devices are left for stage " + std::to_string(s) + " of the folded cluster's template, which has " + std::to_string(stages.size());
+        out.reason = "no devices are left for stage " + std::to_string(s) +
+                     " of the folded cluster's template, which has " + std::to_string(stages.size());
         return out;
     }
     detail::accept(p, std::move(all), until, schedule, out);

@@ -59,10 +59,12 @@ template <pipeline_schedule Schedule>
 class layer_assigner {
 public:
     layer_assigner(layer_assignment_problem const& p, Schedule const& schedule)
-        : problem_(p), schedule_(schedule), stages_(p.devices.size() * schedule.stages_per_device()), memory_(p.memory, p.recompute) {
+        : problem_(p), schedule_(schedule), stages_(p.devices.size() * schedule.stages_per_device()),
+          memory_(p.memory, p.recompute) {
         if (!schedule.can_run(p.shape()))
-            throw input_error("layer assignment", "the schedule cannot run " + std::to_string(p.micro_batches) + " micro-batches on " +
-                                                      std::to_string(p.devices.size()) + " devices");
+            throw input_error("layer assignment", "the schedule cannot run " + std::to_string(p.micro_batches) +
+                                                      " micro-batches on " + std::to_string(p.devices.size()) +
+                                                      " devices");
         partition_.largest_weight = schedule.bottleneck_weight(p.shape());
         for (std::size_t t = 0; t < p.times.size(); ++t) {
             auto& row = partition_.sizes.emplace_back();
@@ -82,8 +84,13 @@ public:
 
     layer_assignment run(layer_assignment_options const& o) {
         search::partition_options const options{o.label_limit, o.time_limit_seconds, o.cutoff.value, o.stop};
-        auto found = Schedule::counts_tail ? search::partition_with_tail(partition_, options) : search::partition(partition_, options);
-        layer_assignment out{{found.status, found.which_limit, seconds(found.lower_bound)}, std::move(found.cuts), {}, {}, found.statistics};
+        auto found = Schedule::counts_tail ? search::partition_with_tail(partition_, options)
+                                           : search::partition(partition_, options);
+        layer_assignment out{{found.status, found.which_limit, seconds(found.lower_bound)},
+                             std::move(found.cuts),
+                             {},
+                             {},
+                             found.statistics};
         if (!out.cuts.empty()) {
             out.cost = cost(out.cuts);
             if (out.status == search::status::optimal) out.lower_bound = out.cost->total;
@@ -119,22 +126,27 @@ public:
     }
 
 private:
-    [[nodiscard]] std::int64_t in_flight(std::size_t stage) const { return schedule_.in_flight(stage, problem_.shape()); }
+    [[nodiscard]] std::int64_t in_flight(std::size_t stage) const {
+        return schedule_.in_flight(stage, problem_.shape());
+    }
     [[nodiscard]] bytes limit(std::size_t stage) const {
-        return problem_.devices[problem_.device_of(stage)].memory_limit / static_cast<double>(schedule_.stages_per_device());
+        return problem_.devices[problem_.device_of(stage)].memory_limit /
+               static_cast<double>(schedule_.stages_per_device());
     }
 
     void explain(layer_assignment& out, layer_assignment_options const& o) const {
         std::size_t const layers = problem_.layer_count();
         if (stages_ > layers) {
-            out.reason = std::to_string(stages_) + " stages for " + std::to_string(layers) + " layers: every stage needs one";
+            out.reason =
+                std::to_string(stages_) + " stages for " + std::to_string(layers) + " layers: every stage needs one";
             return;
         }
         if (!partition_.reach.empty()) out.shortage = shortage();
         if (out.shortage) {
             auto const& [stage, first, end, needed, limit] = *out.shortage;
-            out.reason = "stage " + std::to_string(stage) + " cannot hold layers " + std::to_string(first) + " to " + std::to_string(end - 1) + ", which need " +
-                         gigabytes(needed) + " GB of its " + gigabytes(limit) + " GB with " + std::to_string(in_flight(stage)) + " micro-batches in flight";
+            out.reason = "stage " + std::to_string(stage) + " cannot hold layers " + std::to_string(first) + " to " +
+                         std::to_string(end - 1) + ", which need " + gigabytes(needed) + " GB of its " +
+                         gigabytes(limit) + " GB with " + std::to_string(in_flight(stage)) + " micro-batches in flight";
         } else {
             out.reason = "no assignment takes less than " + std::to_string(o.cutoff.value) + " s";
         }
@@ -145,7 +157,8 @@ private:
         return text;
     }
 
-    /// The first stage that can hold no layer wherever it may begin, or the last one if it cannot hold what is left at the least.
+    /// The first stage that can hold no layer wherever it may begin, or the last one if it cannot hold what is left at
+    /// the least.
     [[nodiscard]] std::optional<memory_shortage> shortage() const {
         std::size_t const layers = problem_.layer_count();
         std::vector<bool> begins(layers + 1);
@@ -157,10 +170,14 @@ private:
             for (std::size_t first = 0, filled = 0; first < layers; ++first) {
                 if (!begins[first]) continue;
                 bool const last = s + 1 == stages_;
-                if (bytes const needed = memory_.of(first, last ? layers : first + 1, in_flight(s)); needed < least.needed)
+                if (bytes const needed = memory_.of(first, last ? layers : first + 1, in_flight(s));
+                    needed < least.needed)
                     least = {s, first, last ? layers : first + 1, needed, limit(s)};
                 std::size_t const end = std::min(partition_.reach[s][first], layers - (stages_ - 1 - s));
-                for (filled = std::max(filled, first); filled < end;) { ends[++filled] = true; any = true; }
+                for (filled = std::max(filled, first); filled < end;) {
+                    ends[++filled] = true;
+                    any = true;
+                }
             }
             if (!any || (s + 1 == stages_ && !ends[layers])) return least;
             begins = std::move(ends);
@@ -180,22 +197,25 @@ private:
 /// Time and memory of an assignment, fitting or not. *Precondition:* cuts rise strictly from 0 to the number of layers,
 /// over as many stages as the schedule has. *Throws* `input_error`.
 template <pipeline_schedule Schedule = one_f_one_b>
-[[nodiscard]] pipeline_cost cost_of(layer_assignment_problem const& p, std::span<std::size_t const> cuts, Schedule const& schedule = {}) {
+[[nodiscard]] pipeline_cost cost_of(layer_assignment_problem const& p, std::span<std::size_t const> cuts,
+                                    Schedule const& schedule = {}) {
     detail::check(p);
     return detail::layer_assigner<Schedule>(p, schedule).cost(cuts);
 }
 
-/// The fastest assignment of layers to all devices; of equally fast ones the lexicographically smallest cuts, or, where the
-/// schedule's tail counts, the same every time.
+/// The fastest assignment of layers to all devices; of equally fast ones the lexicographically smallest cuts, or, where
+/// the schedule's tail counts, the same every time.
 ///
 /// A stage must hold a layer, and what its layers need with the micro-batches in flight must fit its device; with
 /// several stages on a device each has an equal part of the limit, which suffices but is not necessary.
 /// *Returns* `optimal`, `infeasible` with the reason, or `limit`. Optimal up to the rounding of `search::partition`.
 /// *Throws* `input_error` before work starts.
-/// *Complexity.* That of `search::partition` or `search::partition_with_tail`: O(stages * layers) per threshold, tens of thresholds as a rule.
+/// *Complexity.* That of `search::partition` or `search::partition_with_tail`: O(stages * layers) per threshold, tens
+/// of thresholds as a rule.
 /// *Reference.* AMP section 3.5 solves the same problem in O(stages * layers^4).
 template <pipeline_schedule Schedule = one_f_one_b>
-[[nodiscard]] layer_assignment assign_layers(layer_assignment_problem const& p, layer_assignment_options const& o = {}, Schedule const& schedule = {}) {
+[[nodiscard]] layer_assignment assign_layers(layer_assignment_problem const& p, layer_assignment_options const& o = {},
+                                             Schedule const& schedule = {}) {
     detail::check(p);
     return detail::layer_assigner<Schedule>(p, schedule).run(o);
 }
@@ -204,7 +224,8 @@ template <pipeline_schedule Schedule = one_f_one_b>
 /// Numbers of devices that the schedule cannot run are passed over. *Throws* and *returns* as `assign_layers`;
 /// statistics and limits are of all n together.
 template <pipeline_schedule Schedule = one_f_one_b>
-[[nodiscard]] layer_assignment assign_layers_to_some(layer_assignment_problem p, layer_assignment_options o = {}, Schedule const& schedule = {}) {
+[[nodiscard]] layer_assignment assign_layers_to_some(layer_assignment_problem p, layer_assignment_options o = {},
+                                                     Schedule const& schedule = {}) {
     detail::check(p);
     layer_assignment best;
     best.lower_bound = o.cutoff;
@@ -212,7 +233,8 @@ template <pipeline_schedule Schedule = one_f_one_b>
     auto const all = std::exchange(p.devices, {});
     for (auto const& device : all) {
         p.devices.push_back(device);
-        bool const is_possible = p.devices.size() == 1 || p.devices.size() * schedule.stages_per_device() <= p.layer_count();
+        bool const is_possible =
+            p.devices.size() == 1 || p.devices.size() * schedule.stages_per_device() <= p.layer_count();
         if (!schedule.can_run(p.shape()) || !is_possible) continue;
         auto found = assign_layers(p, o, schedule);
         best.statistics += found.statistics;

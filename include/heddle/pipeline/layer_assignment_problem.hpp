@@ -78,7 +78,9 @@ HEDDLE_INLINE seconds layer_assignment_problem::boundary(std::size_t stage, std:
 namespace heddle::detail {
 
 HEDDLE_INLINE void check(layer_assignment_problem const& p) {
-    auto const fail = [](std::string const& place, std::string const& problem) { throw input_error("layer assignment, " + place, problem); };
+    auto const fail = [](std::string const& place, std::string const& problem) {
+        throw input_error("layer assignment, " + place, problem);
+    };
     auto const check_amount = [&](double x, auto const& place) {
         if (!(x >= 0 && x <= 1e100)) fail(place(), std::to_string(x) + ", expected a number from 0 to 1e100");
     };
@@ -86,9 +88,13 @@ HEDDLE_INLINE void check(layer_assignment_problem const& p) {
     for (std::size_t t = 0; t < p.times.size(); ++t)
         for (bool const forward : {true, false}) {
             auto const& row = forward ? p.times[t].forward : p.times[t].backward;
-            auto const place = [&] { return (forward ? "forward time on type " : "backward time on type ") + std::to_string(t); };
-            if (row.size() != layers) fail(place(), std::to_string(row.size()) + " layers, expected " + std::to_string(layers));
-            for (std::size_t l = 0; l < layers; ++l) check_amount(row[l].value, [&] { return place() + " of layer " + std::to_string(l); });
+            auto const place = [&] {
+                return (forward ? "forward time on type " : "backward time on type ") + std::to_string(t);
+            };
+            if (row.size() != layers)
+                fail(place(), std::to_string(row.size()) + " layers, expected " + std::to_string(layers));
+            for (std::size_t l = 0; l < layers; ++l)
+                check_amount(row[l].value, [&] { return place() + " of layer " + std::to_string(l); });
         }
     for (std::size_t l = 0; l < layers; ++l) {
         check_amount(p.memory[l].kept.value, [&] { return "kept bytes of layer " + std::to_string(l); });
@@ -99,14 +105,17 @@ HEDDLE_INLINE void check(layer_assignment_problem const& p) {
     if (layers == 0) fail("memory", "no layers, expected one at least");
     if (p.devices.empty()) fail("devices", "none, expected one at least");
     for (auto const& d : p.devices) {
-        if (d.type >= p.times.size()) fail("devices", "type " + std::to_string(d.type) + ", expected one of " + std::to_string(p.times.size()));
-        if (!(d.memory_limit.value >= 0)) fail("devices", "memory limit " + std::to_string(d.memory_limit.value) + ", expected none below zero");
+        if (d.type >= p.times.size())
+            fail("devices", "type " + std::to_string(d.type) + ", expected one of " + std::to_string(p.times.size()));
+        if (!(d.memory_limit.value >= 0))
+            fail("devices", "memory limit " + std::to_string(d.memory_limit.value) + ", expected none below zero");
     }
     if (!p.links.empty() && p.links.size() + 1 < p.devices.size())
         fail("links", std::to_string(p.links.size()) + ", expected one fewer than devices, or none");
     auto const check_link = [&](network_link const& link) {
         check_amount(link.latency.value, [] { return "latency of a link"; });
-        if (!(link.bandwidth.value >= 1e-100)) fail("bandwidth of a link", std::to_string(link.bandwidth.value) + ", expected 1e-100 at least");
+        if (!(link.bandwidth.value >= 1e-100))
+            fail("bandwidth of a link", std::to_string(link.bandwidth.value) + ", expected 1e-100 at least");
     };
     for (auto const& link : p.links) check_link(link);
     check_link(p.back_link);

@@ -37,7 +37,8 @@ struct program_layers {
 /// The values that pass a cut: made by an operator before it, used by one from it on.
 [[nodiscard]] std::vector<tensor_id> values_across(indexed_program const& p, operator_id cut);
 
-/// Bytes of the values that pass each cut, before operator 0 to behind the last: a skip connection counts at every cut it passes.
+/// Bytes of the values that pass each cut, before operator 0 to behind the last: a skip connection counts at every cut
+/// it passes.
 /// *Complexity.* Linear in the program.
 [[nodiscard]] std::vector<bytes> bytes_across(indexed_program const& p);
 
@@ -45,8 +46,9 @@ struct program_layers {
 /// *Throws* `input_error` unless the cuts rise from 0 to the number of operators.
 [[nodiscard]] program_layers layers_at(indexed_program const& p, std::vector<operator_id> cuts);
 
-/// A layer for each run of operators of one module: that of an operator's first parameter, else of the operator before. Modules are
-/// the longest of the prefixes that a parameter's name begins with; without prefixes as `module_of` has them.
+/// A layer for each run of operators of one module: that of an operator's first parameter, else of the operator before.
+/// Modules are the longest of the prefixes that a parameter's name begins with; without prefixes as `module_of` has
+/// them.
 /// *Throws* `input_error` naming a prefix that no parameter of an operator has.
 [[nodiscard]] program_layers layers_by_name(indexed_program const& p, std::vector<std::string> const& prefixes = {});
 
@@ -66,8 +68,8 @@ private:
         [[nodiscard]] std::size_t operators() const { return period * count; }
     };
 
-    /// The blocks that make up most of [begin, end), of equal ones the shortest, cut where the fewest bytes pass, of such places before a
-    /// parameter's first use.
+    /// The blocks that make up most of [begin, end), of equal ones the shortest, cut where the fewest bytes pass, of
+    /// such places before a parameter's first use.
     [[nodiscard]] repeats longest(std::size_t begin, std::size_t end) const;
     [[nodiscard]] repeats at_waist(std::size_t at, std::size_t same, std::size_t period) const;
     [[nodiscard]] std::pair<bytes, bool> rank(repeats const& r) const {
@@ -81,14 +83,17 @@ private:
 
 } // namespace detail
 
-/// A layer for each of the blocks that a program repeats, operator by operator of one kind (`operator_kinds`, uses aside), with
-/// parameters of their own; what is before, between and behind them is searched for repeats again, and where it has none is one layer.
+/// A layer for each of the blocks that a program repeats, operator by operator of one kind (`operator_kinds`, uses
+/// aside), with parameters of their own; what is before, between and behind them is searched for repeats again, and
+/// where it has none is one layer.
 /// *Complexity.* Quadratic in the operators.
 [[nodiscard]] program_layers repeated_layers(indexed_program const& p);
 
-/// So many layers of nearly balanced cost, given that of each operator: the least bytes across the cuts where no layer costs more than
-/// `1 + slack` times the least that the costliest must. *Throws* `input_error` unless there is a cost per operator, and an operator per layer.
-[[nodiscard]] program_layers balanced_layers(indexed_program const& p, std::span<seconds const> costs, std::size_t count, double slack = 0.1);
+/// So many layers of nearly balanced cost, given that of each operator: the least bytes across the cuts where no layer
+/// costs more than `1 + slack` times the least that the costliest must. *Throws* `input_error` unless there is a cost
+/// per operator, and an operator per layer.
+[[nodiscard]] program_layers balanced_layers(indexed_program const& p, std::span<seconds const> costs,
+                                             std::size_t count, double slack = 0.1);
 
 } // namespace heddle
 
@@ -119,7 +124,8 @@ HEDDLE_INLINE std::vector<bytes> bytes_across(indexed_program const& p) {
 }
 
 HEDDLE_INLINE program_layers layers_at(indexed_program const& p, std::vector<operator_id> cuts) {
-    bool const rises = cuts.size() > 1 && cuts.front() == 0 && cuts.back() == p.operators.size() && std::ranges::adjacent_find(cuts, std::greater_equal<>{}) == cuts.end();
+    bool const rises = cuts.size() > 1 && cuts.front() == 0 && cuts.back() == p.operators.size() &&
+                       std::ranges::adjacent_find(cuts, std::greater_equal<>{}) == cuts.end();
     if (!rises) throw input_error("layers", "expected cuts that rise from 0 to " + std::to_string(p.operators.size()));
     program_layers layers{std::move(cuts), {}};
     for (std::size_t l = 0; l + 1 < layers.cuts.size(); ++l) {
@@ -156,7 +162,8 @@ HEDDLE_INLINE program_layers layers_by_name(indexed_program const& p, std::vecto
             break;
         }
     if (auto const missing = algorithm::find(found, false); missing != found.end())
-        throw input_error("layers", "no operator's parameter has a name that begins with '" + prefixes[static_cast<std::size_t>(missing - found.begin())] + "'");
+        throw input_error("layers", "no operator's parameter has a name that begins with '" +
+                                        prefixes[static_cast<std::size_t>(missing - found.begin())] + "'");
     cuts.push_back(static_cast<operator_id>(p.operators.size()));
     return layers_at(p, std::move(cuts));
 }
@@ -165,9 +172,11 @@ HEDDLE_INLINE program_layers layers_by_name(indexed_program const& p, std::vecto
 
 namespace heddle::detail {
 
-HEDDLE_INLINE repeat_finder::repeat_finder(indexed_program const& p) : kinds_(operator_kinds(p, false)), across_(bytes_across(p)), trained_before_(1) {
+HEDDLE_INLINE repeat_finder::repeat_finder(indexed_program const& p)
+    : kinds_(operator_kinds(p, false)), across_(bytes_across(p)), trained_before_(1) {
     for (auto const& op : p.operators) {
-        bool const trains = algorithm::any_of(op.operands, [&](auto t) { return p.tensors[t].is_parameter() && p.tensors[t].has_cotangent; });
+        bool const trains = algorithm::any_of(
+            op.operands, [&](auto t) { return p.tensors[t].is_parameter() && p.tensors[t].has_cotangent; });
         trained_before_.push_back(trained_before_.back() + trains);
     }
 }
@@ -195,7 +204,8 @@ HEDDLE_INLINE repeat_finder::repeats repeat_finder::longest(std::size_t begin, s
     return best;
 }
 
-HEDDLE_INLINE repeat_finder::repeats repeat_finder::at_waist(std::size_t at, std::size_t same, std::size_t period) const {
+HEDDLE_INLINE repeat_finder::repeats repeat_finder::at_waist(std::size_t at, std::size_t same,
+                                                             std::size_t period) const {
     repeats best;
     for (std::size_t shift = 0; shift < period && shift + period <= same; ++shift) {
         repeats const here{at + shift, period, (same - shift) / period + 1};
@@ -215,10 +225,14 @@ HEDDLE_INLINE program_layers repeated_layers(indexed_program const& p) {
     return layers_at(p, std::move(cuts));
 }
 
-HEDDLE_INLINE program_layers balanced_layers(indexed_program const& p, std::span<seconds const> costs, std::size_t count, double slack) {
+HEDDLE_INLINE program_layers balanced_layers(indexed_program const& p, std::span<seconds const> costs,
+                                             std::size_t count, double slack) {
     if (costs.size() != p.operators.size())
-        throw input_error("layers", "there are " + std::to_string(costs.size()) + " costs, expected one for each of " + std::to_string(p.operators.size()) + " operators");
-    if (count < 1 || count > costs.size()) throw input_error("layers", std::to_string(count) + ", expected 1 to the number of operators, " + std::to_string(costs.size()));
+        throw input_error("layers", "there are " + std::to_string(costs.size()) + " costs, expected one for each of " +
+                                        std::to_string(p.operators.size()) + " operators");
+    if (count < 1 || count > costs.size())
+        throw input_error("layers", std::to_string(count) + ", expected 1 to the number of operators, " +
+                                        std::to_string(costs.size()));
     search::partition_problem problem;
     problem.kinds.assign(count, 0);
     problem.largest_weight = 1;

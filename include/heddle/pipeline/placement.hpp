@@ -21,16 +21,18 @@ namespace heddle {
 /// What follows a tensor group on a machine: the next copy of the stage (Megatron) or the next stage of the copy.
 enum class placement_order : unsigned char { copies_first, stages_first };
 
-/// Placements whose tensor groups lie inside machines, as profiles are of one machine. Devices of a machine are alike, so a
-/// placement says of each tensor group, a unit, which machine it is on.
+/// Placements whose tensor groups lie inside machines, as profiles are of one machine. Devices of a machine are alike,
+/// so a placement says of each tensor group, a unit, which machine it is on.
 ///
-/// *Precondition:* the problem is valid and the tensor degree divides every machine's devices. *Lifetime:* refers to the problem.
+/// *Precondition:* the problem is valid and the tensor degree divides every machine's devices. *Lifetime:* refers to
+/// the problem.
 class placement_space {
 public:
     placement_space(strategy_problem const& p, std::size_t tensor);
 
     /// Units go to machines in the order given, each filled before the next.
-    [[nodiscard]] device_placement in_order(parallel_degrees degrees, std::span<std::size_t const> machines, placement_order order) const;
+    [[nodiscard]] device_placement in_order(parallel_degrees degrees, std::span<std::size_t const> machines,
+                                            placement_order order) const;
 
     /// The machines in the orders that differ, at most `limit` of them, lexicographically from 0, 1, ... on.
     [[nodiscard]] std::vector<std::vector<std::size_t>> machine_orders(std::size_t limit) const;
@@ -38,14 +40,18 @@ public:
     /// All placements but for exchanges of like machines, or nothing if there are more than `limit`.
     [[nodiscard]] std::optional<std::vector<device_placement>> all(parallel_degrees degrees, std::size_t limit) const;
 
-    /// Algorithm 2's tiling, generalised: machines are the columns of a mesh whose cells are units, and each stage in turn covers
-    /// a block of as many cells as there are copies, in the first free column from its first free cell on, `heights[stage]`
-    /// cells high. Nothing if a block does not fit. (With two devices to a block it is a domino, upright or lying.)
+    /// Algorithm 2's tiling, generalised: machines are the columns of a mesh whose cells are units, and each stage in
+    /// turn covers a block of as many cells as there are copies, in the first free column from its first free cell on,
+    /// `heights[stage]` cells high. Nothing if a block does not fit. (With two devices to a block it is a domino,
+    /// upright or lying.)
     /// *Precondition:* heights divide the copies.
-    [[nodiscard]] std::optional<device_placement> tile(parallel_degrees degrees, std::span<std::size_t const> machines, std::span<std::size_t const> heights) const;
+    [[nodiscard]] std::optional<device_placement> tile(parallel_degrees degrees, std::span<std::size_t const> machines,
+                                                       std::span<std::size_t const> heights) const;
 
 private:
-    [[nodiscard]] std::size_t unit_count(std::size_t machine) const { return problem_.machines[machine].devices / tensor_; }
+    [[nodiscard]] std::size_t unit_count(std::size_t machine) const {
+        return problem_.machines[machine].devices / tensor_;
+    }
 
     [[nodiscard]] bool alike(std::size_t a, std::size_t b) const;
 
@@ -55,8 +61,8 @@ private:
     [[nodiscard]] device_placement on_machines(parallel_degrees degrees, std::span<std::size_t const> units) const;
 
     /// A machine may be begun only after all like machines before it.
-    bool extend(parallel_degrees degrees, std::vector<std::size_t>& units, std::size_t at, std::vector<std::size_t>& left, std::size_t limit,
-                std::vector<device_placement>& found) const;
+    bool extend(parallel_degrees degrees, std::vector<std::size_t>& units, std::size_t at,
+                std::vector<std::size_t>& left, std::size_t limit, std::vector<device_placement>& found) const;
 
     strategy_problem const& problem_;
     std::size_t tensor_;
@@ -70,7 +76,8 @@ private:
 
 namespace heddle {
 
-HEDDLE_INLINE placement_space::placement_space(strategy_problem const& p, std::size_t tensor) : problem_(p), tensor_(tensor) {
+HEDDLE_INLINE placement_space::placement_space(strategy_problem const& p, std::size_t tensor)
+    : problem_(p), tensor_(tensor) {
     std::size_t device = 0;
     for (std::size_t m = 0; m < p.machines.size(); ++m) {
         first_device_.push_back(device);
@@ -81,13 +88,16 @@ HEDDLE_INLINE placement_space::placement_space(strategy_problem const& p, std::s
     }
 }
 
-HEDDLE_INLINE device_placement placement_space::in_order(parallel_degrees degrees, std::span<std::size_t const> machines, placement_order order) const {
+HEDDLE_INLINE device_placement placement_space::in_order(parallel_degrees degrees,
+                                                         std::span<std::size_t const> machines,
+                                                         placement_order order) const {
     std::vector<std::size_t> units(degrees.pipeline * degrees.data);
     std::size_t next = 0;
     for (auto const m : machines)
         for (std::size_t u = 0; u < unit_count(m); ++u, ++next) {
             bool const copies = order == placement_order::copies_first;
-            auto const stage = copies ? next / degrees.data : next % degrees.pipeline, copy = copies ? next % degrees.data : next / degrees.pipeline;
+            auto const stage = copies ? next / degrees.data : next % degrees.pipeline,
+                       copy = copies ? next % degrees.data : next / degrees.pipeline;
             units[stage * degrees.data + copy] = m;
         }
     return on_machines(degrees, units);
@@ -109,7 +119,8 @@ HEDDLE_INLINE std::vector<std::vector<std::size_t>> placement_space::machine_ord
     return orders;
 }
 
-HEDDLE_INLINE std::optional<std::vector<device_placement>> placement_space::all(parallel_degrees degrees, std::size_t limit) const {
+HEDDLE_INLINE std::optional<std::vector<device_placement>> placement_space::all(parallel_degrees degrees,
+                                                                                std::size_t limit) const {
     std::vector<device_placement> found;
     std::vector<std::size_t> units(degrees.pipeline * degrees.data), left;
     for (std::size_t m = 0; m < kind_.size(); ++m) left.push_back(unit_count(m));
@@ -117,7 +128,9 @@ HEDDLE_INLINE std::optional<std::vector<device_placement>> placement_space::all(
     return complete ? std::optional(std::move(found)) : std::nullopt;
 }
 
-HEDDLE_INLINE std::optional<device_placement> placement_space::tile(parallel_degrees degrees, std::span<std::size_t const> machines, std::span<std::size_t const> heights) const {
+HEDDLE_INLINE std::optional<device_placement> placement_space::tile(parallel_degrees degrees,
+                                                                    std::span<std::size_t const> machines,
+                                                                    std::span<std::size_t const> heights) const {
     std::vector<std::vector<bool>> covered;
     for (auto const m : machines) covered.emplace_back(unit_count(m));
     std::vector<std::size_t> units(degrees.pipeline * degrees.data);
@@ -135,9 +148,12 @@ HEDDLE_INLINE std::optional<device_placement> placement_space::tile(parallel_deg
 }
 
 HEDDLE_INLINE bool placement_space::alike(std::size_t a, std::size_t b) const {
-    auto const same = [](network_link const& x, network_link const& y) { return x.bandwidth == y.bandwidth && x.latency == y.latency; };
+    auto const same = [](network_link const& x, network_link const& y) {
+        return x.bandwidth == y.bandwidth && x.latency == y.latency;
+    };
     auto const &x = problem_.machines[a], &y = problem_.machines[b];
-    return a == b || (problem_.bandwidths.empty() && x.type == y.type && x.devices == y.devices && same(x.inside, y.inside) && same(x.outside, y.outside));
+    return a == b || (problem_.bandwidths.empty() && x.type == y.type && x.devices == y.devices &&
+                      same(x.inside, y.inside) && same(x.outside, y.outside));
 }
 
 HEDDLE_INLINE std::vector<std::size_t> placement_space::first_of_kind() const {
@@ -146,7 +162,8 @@ HEDDLE_INLINE std::vector<std::size_t> placement_space::first_of_kind() const {
     return first;
 }
 
-HEDDLE_INLINE device_placement placement_space::on_machines(parallel_degrees degrees, std::span<std::size_t const> units) const {
+HEDDLE_INLINE device_placement placement_space::on_machines(parallel_degrees degrees,
+                                                            std::span<std::size_t const> units) const {
     device_placement out{degrees, {}};
     auto next = first_device_;
     for (auto const m : units)
@@ -154,8 +171,9 @@ HEDDLE_INLINE device_placement placement_space::on_machines(parallel_degrees deg
     return out;
 }
 
-HEDDLE_INLINE bool placement_space::extend(parallel_degrees degrees, std::vector<std::size_t>& units, std::size_t at, std::vector<std::size_t>& left, std::size_t limit,
-            std::vector<device_placement>& found) const {
+HEDDLE_INLINE bool placement_space::extend(parallel_degrees degrees, std::vector<std::size_t>& units, std::size_t at,
+                                           std::vector<std::size_t>& left, std::size_t limit,
+                                           std::vector<device_placement>& found) const {
     if (at == units.size()) {
         if (found.size() == limit) return false;
         found.push_back(on_machines(degrees, units));

@@ -41,7 +41,8 @@ struct program_summary {
         std::string first, last;
         std::size_t count = 0, operators = 0;
     };
-    /// Classes that are alike: factors that loops tie, so that they are cut at the same points wherever a plan cuts them.
+    /// Classes that are alike: factors that loops tie, so that they are cut at the same points wherever a plan cuts
+    /// them.
     struct atoms_of_classes {
         extent atoms = 0;
         /// Of each class.
@@ -87,11 +88,14 @@ namespace heddle::detail {
 HEDDLE_INLINE std::vector<program_summary::repeated_block> repeats_of(indexed_program const& p) {
     auto const layers = repeated_layers(p);
     auto const kinds = operator_kinds(p, false);
-    auto const kinds_of = [&](std::size_t l) { return std::span(kinds).subspan(layers.cuts[l], layers.cuts[l + 1] - layers.cuts[l]); };
+    auto const kinds_of = [&](std::size_t l) {
+        return std::span(kinds).subspan(layers.cuts[l], layers.cuts[l + 1] - layers.cuts[l]);
+    };
     std::vector<program_summary::repeated_block> repeats;
     for (std::size_t begin = 0, end = 0; begin < layers.size(); begin = end) {
         while (end < layers.size() && algorithm::equal(kinds_of(begin), kinds_of(end))) ++end;
-        if (end - begin > 1) repeats.push_back({layers.names[begin], layers.names[end - 1], end - begin, kinds_of(begin).size()});
+        if (end - begin > 1)
+            repeats.push_back({layers.names[begin], layers.names[end - 1], end - begin, kinds_of(begin).size()});
     }
     return repeats;
 }
@@ -126,8 +130,12 @@ HEDDLE_INLINE std::vector<program_summary::atoms_of_classes> atoms_of(indexed_pr
     std::map<std::pair<std::size_t, extent>, program_summary::atoms_of_classes, std::greater<>> alike;
     for (auto const& [root, c] : classes) {
         auto const& tensor = p.tensors[c.example.tensor];
-        auto& row = alike.try_emplace({c.tensors, c.atoms}, program_summary::atoms_of_classes{c.atoms, c.tensors, 0, tensor.info.name,
-                                      tensor.factors[static_cast<std::size_t>(c.example.factor)].dimension}).first->second;
+        auto& row = alike
+                        .try_emplace({c.tensors, c.atoms},
+                                     program_summary::atoms_of_classes{
+                                         c.atoms, c.tensors, 0, tensor.info.name,
+                                         tensor.factors[static_cast<std::size_t>(c.example.factor)].dimension})
+                        .first->second;
         ++row.classes;
     }
     std::vector<program_summary::atoms_of_classes> atoms;
@@ -145,7 +153,10 @@ HEDDLE_INLINE program_summary summarise(program const& p) {
     s.operators = p.operator_count();
     for (auto const& t : indexed.tensors) {
         if (!t.is_source()) continue;
-        auto& role = t.info.role == tensor_role::input ? s.inputs : !t.is_parameter() ? s.buffers : t.info.trainable ? s.trained : s.frozen;
+        auto& role = t.info.role == tensor_role::input ? s.inputs
+                     : !t.is_parameter()               ? s.buffers
+                     : t.info.trainable                ? s.trained
+                                                       : s.frozen;
         ++role.count;
         role.elements += t.info.elements();
         role.size += t.info.size();
@@ -159,7 +170,8 @@ HEDDLE_INLINE program_summary summarise(program const& p) {
     };
     for (operator_id o = 0; o < p.operator_count(); ++o) {
         auto const& work = indexed.operators[o].work;
-        auto& kind = kinds.try_emplace(p.kind(o), program_summary::operators_of_kind{p.kind(o), 0, {}, {}}).first->second;
+        auto& kind =
+            kinds.try_emplace(p.kind(o), program_summary::operators_of_kind{p.kind(o), 0, {}, {}}).first->second;
         ++kind.count;
         kind.forward += work.forward;
         kind.backward += work.backward;
@@ -170,7 +182,8 @@ HEDDLE_INLINE program_summary summarise(program const& p) {
         for (auto k : work.saved_results) save(p.results(o)[k]);
     }
     for (auto& [name, kind] : kinds) s.kinds.push_back(std::move(kind));
-    algorithm::sort(s.kinds, {}, [](auto const& k) { return std::pair(-(k.forward + k.backward).value, std::string_view(k.kind)); });
+    algorithm::sort(s.kinds, {},
+                    [](auto const& k) { return std::pair(-(k.forward + k.backward).value, std::string_view(k.kind)); });
     s.repeats = detail::repeats_of(indexed);
     s.atoms = detail::atoms_of(indexed);
     return s;
@@ -189,22 +202,29 @@ HEDDLE_INLINE void print(std::ostream& out, program_summary const& s) {
     text += operators.print(2, 0) + "\nMemory (MB)\n";
     detail::text_columns memory("lrrr");
     memory.add({"", "tensors", "elements", "size"});
-    for (auto const& [name, role] : {std::pair("inputs", &s.inputs), {"trained parameters", &s.trained}, {"frozen parameters", &s.frozen}, {"buffers", &s.buffers}})
-        if (role->count > 0) memory.add({name, std::to_string(role->count), std::to_string(role->elements), fixed(role->size.value / 1e6, 3)});
+    for (auto const& [name, role] : {std::pair("inputs", &s.inputs),
+                                     {"trained parameters", &s.trained},
+                                     {"frozen parameters", &s.frozen},
+                                     {"buffers", &s.buffers}})
+        if (role->count > 0)
+            memory.add(
+                {name, std::to_string(role->count), std::to_string(role->elements), fixed(role->size.value / 1e6, 3)});
     memory.add({"activations", "", "", fixed(s.activations.value / 1e6, 3)});
     text += memory.print(2, 0);
     if (!s.repeats.empty()) {
         text += "\nRepeated blocks\n";
         detail::text_columns repeats("rlrl");
         repeats.add({"count", "of", "operators", ""});
-        for (auto const& r : s.repeats) repeats.add({std::to_string(r.count), r.first, std::to_string(r.operators), "to " + r.last});
+        for (auto const& r : s.repeats)
+            repeats.add({std::to_string(r.count), r.first, std::to_string(r.operators), "to " + r.last});
         text += repeats.print(2, 3);
     }
     text += "\nAtoms (factors that are cut at the same points)\n";
     detail::text_columns atoms("rrrl");
     atoms.add({"atoms", "classes", "tensors", "such as"});
     for (auto const& a : s.atoms)
-        atoms.add({std::to_string(a.atoms), std::to_string(a.classes), std::to_string(a.tensors), a.tensor + ", dimension " + std::to_string(a.dimension)});
+        atoms.add({std::to_string(a.atoms), std::to_string(a.classes), std::to_string(a.tensors),
+                   a.tensor + ", dimension " + std::to_string(a.dimension)});
     out << text + atoms.print(2, 3);
 }
 

@@ -23,8 +23,8 @@ namespace heddle {
 struct recovery_options {
     /// So many orders of devices are followed for each number of folded devices.
     std::size_t beam = 16;
-    /// A stage may stand for so many folded devices more or fewer than its devices are worth. Where nothing is found, more are
-    /// tried, and in the end cuts at any layer.
+    /// A stage may stand for so many folded devices more or fewer than its devices are worth. Where nothing is found,
+    /// more are tried, and in the end cuts at any layer.
     std::size_t slack = 0;
     /// Afterwards so many exchanges of two machines are tried at the most, as long as one helps.
     std::size_t exchanges = 40;
@@ -38,29 +38,36 @@ void cut(std::vector<template_stage>& stages, layer_assignment const& found);
 
 /// Takes stages for a template: the layers re-cut exactly for their devices in their order.
 template <pipeline_schedule Schedule>
-void accept(template_problem const& p, std::vector<template_stage> stages, search::deadline const& until, Schedule const& schedule, pipeline_template& out) {
-    if (auto const best = assign_layers(p, stages, {.time_limit_seconds = until.left(), .stop = until.stop()}, schedule); best.cost) cut(stages, best);
+void accept(template_problem const& p, std::vector<template_stage> stages, search::deadline const& until,
+            Schedule const& schedule, pipeline_template& out) {
+    if (auto const best =
+            assign_layers(p, stages, {.time_limit_seconds = until.left(), .stop = until.stop()}, schedule);
+        best.cost)
+        cut(stages, best);
     out.cost = cost_of(p, stages, schedule);
     out.stages = std::move(stages);
 }
 
-/// Exchanges the places of two machines that are not shared out alike as long as the template gets faster, with the layers
-/// re-cut exactly each time: pairs in lexicographic order, round and round.
+/// Exchanges the places of two machines that are not shared out alike as long as the template gets faster, with the
+/// layers re-cut exactly each time: pairs in lexicographic order, round and round.
 /// *Precondition:* the stages of a machine follow each other.
 template <pipeline_schedule Schedule>
-void exchange_machines(template_problem const& p, std::size_t most, search::deadline const& until, Schedule const& schedule, pipeline_template& t) {
+void exchange_machines(template_problem const& p, std::size_t most, search::deadline const& until,
+                       Schedule const& schedule, pipeline_template& t) {
     using block = std::vector<template_stage>;
     auto const blocks_of = [](std::vector<template_stage> const& stages) {
         std::vector<block> blocks;
         for (auto const& s : stages) {
-            bool const same = !blocks.empty() && blocks.back().back().type == s.type && blocks.back().back().machine == s.machine;
+            bool const same =
+                !blocks.empty() && blocks.back().back().type == s.type && blocks.back().back().machine == s.machine;
             if (!same) blocks.emplace_back();
             blocks.back().push_back(s);
         }
         return blocks;
     };
     auto const alike = [](block const& a, block const& b) {
-        return algorithm::equal(a, b, [](auto const& x, auto const& y) { return x.type == y.type && x.devices == y.devices; });
+        return algorithm::equal(
+            a, b, [](auto const& x, auto const& y) { return x.type == y.type && x.devices == y.devices; });
     };
     auto blocks = blocks_of(t.stages);
     // So many pairs in a row without a gain is all of them.
@@ -71,7 +78,10 @@ void exchange_machines(template_problem const& p, std::size_t most, search::dead
             std::swap(blocks[i], blocks[j]);
             std::vector<template_stage> stages;
             for (auto const& b : blocks) stages.insert(stages.end(), b.begin(), b.end());
-            auto const found = assign_layers(fixed_devices(p, stages), {.time_limit_seconds = until.left(), .cutoff = t.cost->total * (1 - 1e-9), .stop = until.stop()}, schedule);
+            auto const found = assign_layers(
+                fixed_devices(p, stages),
+                {.time_limit_seconds = until.left(), .cutoff = t.cost->total * (1 - 1e-9), .stop = until.stop()},
+                schedule);
             if (found.cost) {
                 cut(stages, found);
                 t.cost = found.cost;
@@ -90,17 +100,19 @@ void exchange_machines(template_problem const& p, std::size_t most, search::dead
 
 } // namespace detail
 
-/// Recovers a template from a folded cluster: its folded devices share the work evenly, and each group of real devices takes
-/// over as many of them as it is worth, in the order that a dynamic programme finds best.
+/// Recovers a template from a folded cluster: its folded devices share the work evenly, and each group of real devices
+/// takes over as many of them as it is worth, in the order that a dynamic programme finds best.
 ///
-/// The key of the programme holds the devices used as well as the folded devices done; merged stages cost what their layers
-/// cost, need not have equal shares, and must fit their memory. Then the layers are cut anew for the order found.
-/// *Returns* `feasible` with a bound over all templates, `optimal` where they meet, `infeasible` where no template fits, or
-/// `limit`, also where the beam left out all that might fit. *Throws* `input_error`.
+/// The key of the programme holds the devices used as well as the folded devices done; merged stages cost what their
+/// layers cost, need not have equal shares, and must fit their memory. Then the layers are cut anew for the order
+/// found.
+/// *Returns* `feasible` with a bound over all templates, `optimal` where they meet, `infeasible` where no template
+/// fits, or `limit`, also where the beam left out all that might fit. *Throws* `input_error`.
 /// *Complexity.* O(folded devices * beam * kinds) labels, and one `assign_layers` and one more per exchange.
 /// *Reference.* Ditto section 6.2, Algorithm 2, which keeps one set of devices per number of folded ones.
 template <pipeline_schedule Schedule = one_f_one_b>
-[[nodiscard]] pipeline_template recover(template_problem const& p, folding const& f, recovery_options const& o = {}, Schedule const& schedule = {}) {
+[[nodiscard]] pipeline_template recover(template_problem const& p, folding const& f, recovery_options const& o = {},
+                                        Schedule const& schedule = {}) {
     detail::check(p, schedule);
     search::deadline const until(o.limits.time_limit_seconds, o.limits.stop);
     stage_kinds const kinds(p);
@@ -131,7 +143,8 @@ template <pipeline_schedule Schedule = one_f_one_b>
             detail::accept(p, std::move(stages), until, schedule, out);
             detail::exchange_machines(p, o.exchanges, until, schedule, out);
             search::conclude(out, out.cost->total, out.lower_bound);
-        } else if (found.status == search::status::limit && (found.which_limit != search::limit_kind::labels || is_last)) {
+        } else if (found.status == search::status::limit &&
+                   (found.which_limit != search::limit_kind::labels || is_last)) {
             out.status = search::status::limit;
             out.which_limit = found.which_limit;
         } else if (is_last) {

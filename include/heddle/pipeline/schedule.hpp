@@ -26,10 +26,9 @@ struct pipeline_pass {
     friend bool operator==(pipeline_pass const&, pipeline_pass const&) = default;
 };
 
-/// How micro-batches pass through stages. An iteration takes
-/// `bottleneck_weight * (slowest stage) + (all stages) + (all boundaries)`, forward and backward together; where the
-/// tail counts, the slowest stage, k of 0 .. n - 1 and of equals the last, counts k times more, and the stages from k on
-/// are added once more.
+/// How micro-batches pass through stages. An iteration takes `bottleneck_weight * (slowest stage) + (all stages) + (all
+/// boundaries)`, forward and backward together; where the tail counts, the slowest stage, k of 0 .. n - 1 and of equals
+/// the last, counts k times more, and the stages from k on are added once more.
 ///
 /// *Notation.* `s` schedule, `x` shape, `i` stage. There are `x.devices * s.stages_per_device()` stages; stage `i` runs
 /// on device `i % x.devices`.
@@ -78,7 +77,8 @@ struct one_f_one_b {
     /// Interleaved, stage i of n = k * v keeps an activation for 2 * (n - 1 - i) + 1 forward slots, of which the device
     /// gives it k in every n.
     [[nodiscard]] std::int64_t in_flight(std::size_t stage, pipeline_shape x) const;
-    /// In order: as many forward passes as may be in flight, then backward and forward in turn. *Precondition:* one chunk.
+    /// In order: as many forward passes as may be in flight, then backward and forward in turn. *Precondition:* one
+    /// chunk.
     [[nodiscard]] std::vector<pipeline_pass> passes(std::size_t stage, pipeline_shape x) const;
 };
 
@@ -86,8 +86,8 @@ struct one_f_one_b {
 /// stages from the slowest on.
 ///
 /// It charges the stages behind the slowest their own time where 1F1B waits for the slowest, so it favours slivers of
-/// work at the end of the pipeline; with equal stages it is one slot more than `one_f_one_b`. With fewer micro-batches than
-/// stages its slots may be negative, and it cannot run.
+/// work at the end of the pipeline; with equal stages it is one slot more than `one_f_one_b`. With fewer micro-batches
+/// than stages its slots may be negative, and it cannot run.
 struct oobleck_estimate {
     static constexpr char const* name = "oobleck";
     static constexpr bool counts_tail = true;
@@ -99,7 +99,9 @@ struct oobleck_estimate {
     [[nodiscard]] std::int64_t bottleneck_weight(pipeline_shape x) const {
         return x.micro_batches - static_cast<std::int64_t>(x.devices) + more_slots;
     }
-    [[nodiscard]] std::int64_t in_flight(std::size_t stage, pipeline_shape x) const { return one_f_one_b{}.in_flight(stage, x); }
+    [[nodiscard]] std::int64_t in_flight(std::size_t stage, pipeline_shape x) const {
+        return one_f_one_b{}.in_flight(stage, x);
+    }
 };
 
 } // namespace heddle

@@ -28,7 +28,8 @@ struct stage_kind {
 /// *Precondition:* the schedule has one stage per device.
 template <pipeline_schedule Schedule>
 [[nodiscard]] std::int64_t slots_of_slowest(Schedule const& schedule, std::int64_t micro_batches, std::size_t behind) {
-    // With n stages it is stage k = n - 1 - behind. Where the tail counts, the weight falls by one per stage and k is added.
+    // With n stages it is stage k = n - 1 - behind. Where the tail counts, the weight falls by one per stage and k is
+    // added.
     return schedule.bottleneck_weight({behind + 1, micro_batches});
 }
 
@@ -55,12 +56,14 @@ public:
     [[nodiscard]] std::span<stage_kind const> all() const { return kinds_; }
     [[nodiscard]] std::size_t number(std::size_t type, std::size_t devices) const { return numbers_[type][devices]; }
     /// Seconds of the layers [first, end) on a kind, by difference of sums.
-    [[nodiscard]] double time(std::size_t kind, std::size_t first, std::size_t end) const { return before_[kind][end] - before_[kind][first]; }
+    [[nodiscard]] double time(std::size_t kind, std::size_t first, std::size_t end) const {
+        return before_[kind][end] - before_[kind][first];
+    }
 
     /// Seconds that the layers before `end` take at the least, wherever they are.
     [[nodiscard]] double least_sum(std::size_t end) const { return least_before_[end]; }
-    /// Seconds that the slowest of the stages with the layers before `end` takes at the least if they are on the devices
-    /// left: a device does at most the work that it is best at.
+    /// Seconds that the slowest of the stages with the layers before `end` takes at the least if they are on the
+    /// devices left: a device does at most the work that it is best at.
     [[nodiscard]] double least_slowest(std::size_t end, device_walk const& walk, device_walk::state taken) const;
 
 private:
@@ -76,7 +79,8 @@ private:
 /// What an iteration takes at the least on these machines, whatever the template.
 /// *Precondition:* `detail::check(p)` passed. *Complexity.* That of reading the profile.
 template <pipeline_schedule Schedule>
-[[nodiscard]] seconds template_lower_bound(template_problem const& p, stage_kinds const& kinds, device_walk const& walk, Schedule const& schedule) {
+[[nodiscard]] seconds template_lower_bound(template_problem const& p, stage_kinds const& kinds, device_walk const& walk,
+                                           Schedule const& schedule) {
     auto const layers = p.layer_count();
     auto const slots = slots_of_slowest(schedule, p.micro_batches, std::min(p.device_count(), layers) - 1);
     auto const times = static_cast<double>(slots + (Schedule::counts_tail ? 1 : 0));
@@ -89,11 +93,12 @@ namespace detail {
 template <pipeline_schedule Schedule>
 void check(template_problem const& p, Schedule const& schedule) {
     check(p);
-    if (schedule.stages_per_device() != 1) throw input_error("template", "the schedule has several stages per device, expected one");
+    if (schedule.stages_per_device() != 1)
+        throw input_error("template", "the schedule has several stages per device, expected one");
     auto const stages = std::min(p.device_count(), p.layer_count());
     if (!schedule.can_run({stages, p.micro_batches}))
-        throw input_error("template", "the schedule cannot run " + std::to_string(p.micro_batches) + " micro-batches on the " + std::to_string(stages) +
-                                          " stages there may be");
+        throw input_error("template", "the schedule cannot run " + std::to_string(p.micro_batches) +
+                                          " micro-batches on the " + std::to_string(stages) + " stages there may be");
 }
 
 } // namespace detail
@@ -123,13 +128,16 @@ namespace heddle {
 HEDDLE_INLINE seconds least_time_per_micro_batch(template_problem const& p) {
     std::vector<double> work;
     double all = 0, capacity = 0;
-    for (std::size_t l = 0; l < p.layer_count(); ++l) all += work.emplace_back(p.time_on(detail::any_type(p), l, 1).value);
+    for (std::size_t l = 0; l < p.layer_count(); ++l)
+        all += work.emplace_back(p.time_on(detail::any_type(p), l, 1).value);
     for (std::size_t t = 0; t < p.types.size(); ++t)
-        if (auto const n = p.types[t].device_count()) capacity += static_cast<double>(n) / detail::inverse_speed(p, t, work);
+        if (auto const n = p.types[t].device_count())
+            capacity += static_cast<double>(n) / detail::inverse_speed(p, t, work);
     return seconds(capacity > 0 ? all / capacity : 0);
 }
 
-HEDDLE_INLINE stage_kinds::stage_kinds(template_problem const& p) : layers_(p.layer_count()), numbers_(p.types.size()), inverse_speed_(p.types.size()) {
+HEDDLE_INLINE stage_kinds::stage_kinds(template_problem const& p)
+    : layers_(p.layer_count()), numbers_(p.types.size()), inverse_speed_(p.types.size()) {
     for (std::size_t l = 0; l < layers_; ++l) work_.push_back(p.time_on(detail::any_type(p), l, 1).value);
     for (std::size_t t = 0; t < p.types.size(); ++t) {
         auto const& type = p.types[t];
@@ -154,7 +162,8 @@ HEDDLE_INLINE stage_kinds::stage_kinds(template_problem const& p) : layers_(p.la
     }
 }
 
-HEDDLE_INLINE double stage_kinds::least_slowest(std::size_t end, device_walk const& walk, device_walk::state taken) const {
+HEDDLE_INLINE double stage_kinds::least_slowest(std::size_t end, device_walk const& walk,
+                                                device_walk::state taken) const {
     double capacity = 0;
     for (std::size_t t = 0; t < inverse_speed_.size(); ++t)
         if (auto const left = walk.devices_left(taken, t)) capacity += static_cast<double>(left) / inverse_speed_[t];

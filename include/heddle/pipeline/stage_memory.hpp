@@ -60,7 +60,8 @@ private:
 
 namespace heddle {
 
-HEDDLE_INLINE stage_memory::stage_memory(std::span<layer_memory const> layers, bool recompute) : layers_(layers), kept_(1), held_(1) {
+HEDDLE_INLINE stage_memory::stage_memory(std::span<layer_memory const> layers, bool recompute)
+    : layers_(layers), kept_(1), held_(1) {
     for (auto const& layer : layers) {
         kept_.push_back(kept_.back() + layer.kept);
         held_.push_back(held_.back() + (recompute ? layer.input : layer.saved));
@@ -69,7 +70,8 @@ HEDDLE_INLINE stage_memory::stage_memory(std::span<layer_memory const> layers, b
     for (auto const& layer : layers) most_.push_back(layer.momentary + (recompute ? layer.saved : bytes(0)));
     for (std::size_t width = 1; 2 * width <= layers.size(); width *= 2) {
         auto const row = most_.size() - layers.size();
-        for (std::size_t l = 0; l < layers.size(); ++l) most_.push_back(std::max(most_[row + l], most_[row + std::min(l + width, layers.size() - 1)]));
+        for (std::size_t l = 0; l < layers.size(); ++l)
+            most_.push_back(std::max(most_[row + l], most_[row + std::min(l + width, layers.size() - 1)]));
     }
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief What the devices of a tensor group compute of one stage: a part of a distributed program, with forms at both ends.
+/// @brief What the devices of a tensor group compute of one stage: a part of a distributed program, with forms at both
+/// ends.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
@@ -25,8 +26,9 @@ namespace heddle {
 /// A tensor in a form.
 using formed_tensor = std::pair<tensor_id, form>;
 
-/// The operators [first, end) of a distributed program on one group of devices. Values pass stages mirrored, as in Megatron-LM: whole on every
-/// device, and so are their cotangents. A group therefore need not know the forms, nor the size, of the one before.
+/// The operators [first, end) of a distributed program on one group of devices. Values pass stages mirrored, as in
+/// Megatron-LM: whole on every device, and so are their cotangents. A group therefore need not know the forms, nor the
+/// size, of the one before.
 struct stage_program {
     /// Of sources, once per iteration; then of values, for every micro-batch. Both in the program's order.
     std::vector<instruction> once, each;
@@ -69,18 +71,21 @@ private:
 
 } // namespace detail
 
-/// The part of a distributed program that computes the operators [first, end): their instructions, and those that bring what they use.
+/// The part of a distributed program that computes the operators [first, end): their instructions, and those that bring
+/// what they use.
 ///
-/// *Precondition:* the program is one of the theory of `p`, whole, as a plan's instructions are. *Complexity.* O(n log n).
-[[nodiscard]] inline stage_program program_of_stage(indexed_program const& p, std::span<instruction const> program, operator_id first, operator_id end) {
+/// *Precondition:* the program is one of the theory of `p`, whole, as a plan's instructions are. *Complexity.* O(n log
+/// n).
+[[nodiscard]] inline stage_program program_of_stage(indexed_program const& p, std::span<instruction const> program,
+                                                    operator_id first, operator_id end) {
     return detail::stage_cutter(p, program, first, end).cut();
 }
 
 /// The program in which every device does everything.
 [[nodiscard]] std::vector<instruction> undivided_program(indexed_program const& p);
 
-/// *Throws* `input_error` naming an operator or a tensor of which pipelines cannot run what a distributed program says: the batch cut among a group's
-/// devices, gradients from gathered factors, optimiser state alone in shards.
+/// *Throws* `input_error` naming an operator or a tensor of which pipelines cannot run what a distributed program says:
+/// the batch cut among a group's devices, gradients from gathered factors, optimiser state alone in shards.
 void check_for_stages(indexed_program const& p, std::span<instruction const> program, batch_split const& batch);
 
 } // namespace heddle
@@ -89,7 +94,8 @@ void check_for_stages(indexed_program const& p, std::span<instruction const> pro
 
 namespace heddle::detail {
 
-HEDDLE_INLINE stage_cutter::stage_cutter(indexed_program const& p, std::span<instruction const> program, operator_id first, operator_id end)
+HEDDLE_INLINE stage_cutter::stage_cutter(indexed_program const& p, std::span<instruction const> program,
+                                         operator_id first, operator_id end)
     : program_(p), all_(program), first_(first), end_(end), maker_of_(p.tensors.size(), none) {
     for (operator_id o = 0; o < p.operators.size(); ++o)
         for (auto t : p.operators[o].results) maker_of_[t] = o;
@@ -98,7 +104,8 @@ HEDDLE_INLINE stage_cutter::stage_cutter(indexed_program const& p, std::span<ins
         if (i.what == instruction::kind::reshard) continue;
         if (i.what != instruction::kind::compute) maker_.try_emplace({i.tensor, i.to}, n);
         else
-            for (std::size_t k = 0; k < i.results.size(); ++k) maker_.try_emplace({p.operators[i.op].results[k], i.results[k]}, n);
+            for (std::size_t k = 0; k < i.results.size(); ++k)
+                maker_.try_emplace({p.operators[i.op].results[k], i.results[k]}, n);
     }
 }
 
@@ -133,7 +140,8 @@ HEDDLE_INLINE void stage_cutter::need(tensor_id t, form f) {
 
 HEDDLE_INLINE form stage_cutter::held(tensor_id t) const {
     form const whole = canonical(form::mirrored(), program_.tensors[t]);
-    if (auto const found = maker_.find({t, whole}); found != maker_.end() && taken_.contains(found->second)) return whole;
+    if (auto const found = maker_.find({t, whole}); found != maker_.end() && taken_.contains(found->second))
+        return whole;
     for (auto n : taken_) {
         auto const& i = all_[n];
         if (i.what != instruction::kind::compute || i.op != maker_of_[t]) continue;
@@ -155,7 +163,8 @@ HEDDLE_INLINE std::vector<instruction> undivided_program(indexed_program const& 
         return whole;
     };
     for (tensor_id t = 0; t < p.tensors.size(); ++t)
-        if (p.tensors[t].is_source() && !p.tensors[t].consumers.empty()) all.push_back(instruction::read(t, canonical(form::mirrored(), p.tensors[t])));
+        if (p.tensors[t].is_source() && !p.tensors[t].consumers.empty())
+            all.push_back(instruction::read(t, canonical(form::mirrored(), p.tensors[t])));
     for (operator_id o = 0; o < p.operators.size(); ++o) {
         auto& i = all.emplace_back();
         i.op = o;
@@ -165,17 +174,22 @@ HEDDLE_INLINE std::vector<instruction> undivided_program(indexed_program const& 
     return all;
 }
 
-HEDDLE_INLINE void check_for_stages(indexed_program const& p, std::span<instruction const> program, batch_split const& batch) {
-    auto const fail = [](std::string const& place, char const* problem) { throw input_error(place, std::string(problem) + ", which stages of a pipeline cannot run"); };
+HEDDLE_INLINE void check_for_stages(indexed_program const& p, std::span<instruction const> program,
+                                    batch_split const& batch) {
+    auto const fail = [](std::string const& place, char const* problem) {
+        throw input_error(place, std::string(problem) + ", which stages of a pipeline cannot run");
+    };
     for (auto const& i : program) {
         if (i.what == instruction::kind::compute) {
             std::string const place = "operator '" + p.operators[i.op].name + "'";
             if (i.loop >= 0 && i.loop == batch.computations[i.op].loop) fail(place, "is split along the batch");
             if (gathers_factors(i)) fail(place, "has gradients from gathered factors");
             for (std::size_t k = 0; k < i.results.size(); ++k)
-                if (i.results[k].is_shard() && i.results[k] == batch.forms[p.operators[i.op].results[k]]) fail(place, "has its result cut along the batch");
+                if (i.results[k].is_shard() && i.results[k] == batch.forms[p.operators[i.op].results[k]])
+                    fail(place, "has its result cut along the batch");
             for (std::size_t k = 0; k < i.operands.size(); ++k)
-                if (i.operands[k].is_shard() && i.operands[k] == batch.computations[i.op].operands[k]) fail(place, "has an operand cut along the batch");
+                if (i.operands[k].is_shard() && i.operands[k] == batch.computations[i.op].operands[k])
+                    fail(place, "has an operand cut along the batch");
             continue;
         }
         std::string const place = "tensor '" + p.tensors[i.tensor].info.name + "'";

@@ -33,7 +33,8 @@ struct strategy {
 
 /// An iteration's time by term, and the memory of every stage.
 struct strategy_cost {
-    /// All; the slowest copy's pipeline; the slowest all-reduce of gradients and those of shared parameters; the longest step of an optimiser.
+    /// All; the slowest copy's pipeline; the slowest all-reduce of gradients and those of shared parameters; the
+    /// longest step of an optimiser.
     seconds total, pipeline, synchronisation, update;
     /// Of one micro-batch in the slowest copy, per stage and per boundary.
     std::vector<seconds> stages, boundaries;
@@ -47,13 +48,13 @@ struct strategy_cost {
 
 /// Costs strategies of one problem. *Lifetime:* refers to the problem, which `validate` has passed.
 ///
-/// With g micro-batches, a copy whose stages take t_i and whose boundaries e_i a micro-batch takes
-/// (g - 1) max(t_i, e_i) + sum t_i + sum e_i: AMP's eq. (5), in which a sender goes on while it sends and a receiver waits
-/// (section 6.1), so that a boundary slower than every stage sets the pace. A stage is as slow as its own device, not as a
-/// blend of types. The iteration ends with the slowest copy and the slowest all-reduce of gradients (eq. (4)):
-/// 2 (n - 1) / n of the gradients over the slowest link of a ring that visits machines one by one (eq. (3)); rings that
-/// leave a machine at the same time share its link. Then stages with copies of one parameter sum its gradients likewise, a parameter at a
-/// time, and optimisers step, all at once.
+/// With g micro-batches, a copy whose stages take t_i and whose boundaries e_i a micro-batch takes (g - 1) max(t_i,
+/// e_i) + sum t_i + sum e_i: AMP's eq. (5), in which a sender goes on while it sends and a receiver waits (section
+/// 6.1), so that a boundary slower than every stage sets the pace. A stage is as slow as its own device, not as a blend
+/// of types. The iteration ends with the slowest copy and the slowest all-reduce of gradients (eq. (4)): 2 (n - 1) / n
+/// of the gradients over the slowest link of a ring that visits machines one by one (eq. (3)); rings that leave a
+/// machine at the same time share its link. Then stages with copies of one parameter sum its gradients likewise, a
+/// parameter at a time, and optimisers step, all at once.
 class strategy_model {
 public:
     explicit strategy_model(strategy_problem const& p) : problem_(p), machine_of_(p.machine_of_device()) {}
@@ -64,10 +65,11 @@ public:
 
     [[nodiscard]] network_link link(std::size_t a, std::size_t b) const;
 
-    /// The problem that layer assignment solves for a placement: a stage is as slow, as full and as far from the next as in
-    /// the copy where it is worst. Its cost is that of the pipeline where one copy is slowest in every stage and no
-    /// boundary sets the pace.
-    [[nodiscard]] layer_assignment_problem assignment(device_placement const& at, std::int64_t micro_batch_size, std::int64_t micro_batches) const;
+    /// The problem that layer assignment solves for a placement: a stage is as slow, as full and as far from the next
+    /// as in the copy where it is worst. Its cost is that of the pipeline where one copy is slowest in every stage and
+    /// no boundary sets the pace.
+    [[nodiscard]] layer_assignment_problem assignment(device_placement const& at, std::int64_t micro_batch_size,
+                                                      std::int64_t micro_batches) const;
 
     /// *Precondition:* the strategy passes `check`.
     [[nodiscard]] strategy_cost cost(strategy const& s) const;
@@ -82,11 +84,15 @@ private:
     [[nodiscard]] std::vector<layer_memory> layer_memories(std::size_t tensor, std::int64_t micro_batch_size) const;
     /// Those of a stage's devices, each once, rising.
     [[nodiscard]] std::vector<std::size_t> types_of(device_placement const& at, std::size_t stage) const;
-    [[nodiscard]] layer_times slowest_times(std::vector<std::size_t> const& types, std::size_t tensor, std::int64_t micro_batch_size) const;
+    [[nodiscard]] layer_times slowest_times(std::vector<std::size_t> const& types, std::size_t tensor,
+                                            std::int64_t micro_batch_size) const;
     [[nodiscard]] bytes limit(std::vector<std::size_t> const& types) const;
     /// From a stage to the next, in the given copies.
-    [[nodiscard]] network_link slowest_link(device_placement const& at, std::size_t stage, std::size_t first_copy, std::size_t end_copy) const;
-    [[nodiscard]] network_link slowest_link(device_placement const& at, std::size_t stage) const { return slowest_link(at, stage, 0, at.degrees.data); }
+    [[nodiscard]] network_link slowest_link(device_placement const& at, std::size_t stage, std::size_t first_copy,
+                                            std::size_t end_copy) const;
+    [[nodiscard]] network_link slowest_link(device_placement const& at, std::size_t stage) const {
+        return slowest_link(at, stage, 0, at.degrees.data);
+    }
 
     /// Of the device whose layers' parameters take longest.
     [[nodiscard]] seconds update(strategy const& s) const;
@@ -100,7 +106,8 @@ private:
     [[nodiscard]] seconds synchronisation(strategy const& s) const;
     /// How many layers of a stage use a parameter.
     [[nodiscard]] static std::size_t uses(strategy const& s, std::size_t stage, shared_parameter const& parameter) {
-        return static_cast<std::size_t>(algorithm::lower_bound(parameter.layers, s.cuts[stage + 1]) - algorithm::lower_bound(parameter.layers, s.cuts[stage]));
+        return static_cast<std::size_t>(algorithm::lower_bound(parameter.layers, s.cuts[stage + 1]) -
+                                        algorithm::lower_bound(parameter.layers, s.cuts[stage]));
     }
     /// Of one device of a stage.
     [[nodiscard]] bytes gradients(strategy const& s, std::size_t stage) const;
@@ -124,14 +131,17 @@ namespace heddle {
 
 HEDDLE_INLINE network_link strategy_model::link(std::size_t a, std::size_t b) const {
     auto const &there = problem_.machines[machine_of_[a]], &here = problem_.machines[machine_of_[b]];
-    network_link result = machine_of_[a] == machine_of_[b] ? here.inside
-                                                           : network_link{std::min(there.outside.bandwidth, here.outside.bandwidth),
-                                                                          std::max(there.outside.latency, here.outside.latency)};
+    network_link result = machine_of_[a] == machine_of_[b]
+                              ? here.inside
+                              : network_link{std::min(there.outside.bandwidth, here.outside.bandwidth),
+                                             std::max(there.outside.latency, here.outside.latency)};
     if (!problem_.bandwidths.empty()) result.bandwidth = problem_.bandwidths[a][b];
     return result;
 }
 
-HEDDLE_INLINE layer_assignment_problem strategy_model::assignment(device_placement const& at, std::int64_t micro_batch_size, std::int64_t micro_batches) const {
+HEDDLE_INLINE layer_assignment_problem strategy_model::assignment(device_placement const& at,
+                                                                  std::int64_t micro_batch_size,
+                                                                  std::int64_t micro_batches) const {
     layer_assignment_problem out;
     out.memory = layer_memories(at.degrees.tensor, micro_batch_size);
     out.micro_batches = micro_batches;
@@ -157,7 +167,8 @@ HEDDLE_INLINE strategy_cost strategy_model::cost(strategy const& s) const {
         for (std::size_t stage = 0; stage < pipeline; ++stage) {
             auto const type = type_of(s.placement.device(stage, copy, 0));
             seconds time;
-            for (auto l = s.cuts[stage]; l < s.cuts[stage + 1]; ++l) time += problem_.time_on(type, tensor, l, s.micro_batch_size);
+            for (auto l = s.cuts[stage]; l < s.cuts[stage + 1]; ++l)
+                time += problem_.time_on(type, tensor, l, s.micro_batch_size);
             stages.push_back(time);
             sum += time;
             pace = std::max(pace, time);
@@ -175,7 +186,8 @@ HEDDLE_INLINE strategy_cost strategy_model::cost(strategy const& s) const {
     }
     seconds busy;
     for (auto const& t : out.stages) busy += t;
-    if (out.pipeline.value > 0) out.bubble = 1 - static_cast<double>(s.micro_batches) * (busy / out.pipeline) / static_cast<double>(pipeline);
+    if (out.pipeline.value > 0)
+        out.bubble = 1 - static_cast<double>(s.micro_batches) * (busy / out.pipeline) / static_cast<double>(pipeline);
     for (std::size_t stage = 0; stage < pipeline; ++stage) {
         auto const held = one_f_one_b{}.in_flight(stage, {pipeline, s.micro_batches});
         out.memory.push_back(memory.of(s.cuts[stage], s.cuts[stage + 1], held));
@@ -188,35 +200,49 @@ HEDDLE_INLINE strategy_cost strategy_model::cost(strategy const& s) const {
 }
 
 HEDDLE_INLINE void strategy_model::check(strategy const& s) const {
-    auto const fail = [](std::string const& place, std::string const& problem) { throw input_error("strategy, " + place, problem); };
+    auto const fail = [](std::string const& place, std::string const& problem) {
+        throw input_error("strategy, " + place, problem);
+    };
     auto const [pipeline, data, tensor] = s.degrees();
     auto const number = [](auto n) { return std::to_string(n); };
     if (pipeline * data * tensor != machine_of_.size())
-        fail("degrees", number(pipeline) + " x " + number(data) + " x " + number(tensor) + ", expected a product of " + number(machine_of_.size()) + " devices");
+        fail("degrees", number(pipeline) + " x " + number(data) + " x " + number(tensor) + ", expected a product of " +
+                            number(machine_of_.size()) + " devices");
     auto devices = s.placement.devices;
     algorithm::sort(devices);
     if (devices != megatron_placement(s.degrees()).devices) fail("placement", "expected every device once");
     for (std::size_t unit = 0; unit < s.placement.devices.size(); unit += tensor) {
         auto const machine = machine_of_[s.placement.devices[unit]];
         for (std::size_t part = 1; part < tensor; ++part)
-            if (machine_of_[s.placement.devices[unit + part]] != machine) fail("placement", "a tensor group is on two machines, expected one: profiles are of one");
+            if (machine_of_[s.placement.devices[unit + part]] != machine)
+                fail("placement", "a tensor group is on two machines, expected one: profiles are of one");
         auto const& type = problem_.types[problem_.machines[machine].type];
-        if (!type.profiles.contains(tensor)) fail("degrees", "no profile of tensor degree " + number(tensor) + " on device type '" + type.name + "'");
+        if (!type.profiles.contains(tensor))
+            fail("degrees", "no profile of tensor degree " + number(tensor) + " on device type '" + type.name + "'");
     }
-    if (pipeline > problem_.layer_count()) fail("degrees", number(pipeline) + " stages for " + number(problem_.layer_count()) + " layers: every stage needs one");
-    bool const rises = s.cuts.size() == pipeline + 1 && s.cuts.front() == 0 && s.cuts.back() == problem_.layer_count() &&
+    if (pipeline > problem_.layer_count())
+        fail("degrees",
+             number(pipeline) + " stages for " + number(problem_.layer_count()) + " layers: every stage needs one");
+    bool const rises = s.cuts.size() == pipeline + 1 && s.cuts.front() == 0 &&
+                       s.cuts.back() == problem_.layer_count() &&
                        std::ranges::adjacent_find(s.cuts, std::greater_equal<>{}) == s.cuts.end();
-    if (!rises) fail("cuts", "expected " + number(pipeline + 1) + " numbers that rise from 0 to " + number(problem_.layer_count()));
+    if (!rises)
+        fail("cuts",
+             "expected " + number(pipeline + 1) + " numbers that rise from 0 to " + number(problem_.layer_count()));
     auto const copies = static_cast<std::int64_t>(data);
     auto const samples = (problem_.global_batch + copies - 1) / copies;
     if (s.micro_batch_size < 1 || s.micro_batches != (samples + s.micro_batch_size - 1) / s.micro_batch_size)
-        fail("micro-batches", number(s.micro_batches) + " of " + number(s.micro_batch_size) + ", expected just enough for " + number(samples) + " samples a copy");
+        fail("micro-batches", number(s.micro_batches) + " of " + number(s.micro_batch_size) +
+                                  ", expected just enough for " + number(samples) + " samples a copy");
 }
 
-HEDDLE_INLINE std::vector<layer_memory> strategy_model::layer_memories(std::size_t tensor, std::int64_t micro_batch_size) const {
+HEDDLE_INLINE std::vector<layer_memory> strategy_model::layer_memories(std::size_t tensor,
+                                                                       std::int64_t micro_batch_size) const {
     auto const samples = static_cast<double>(micro_batch_size);
     std::vector<layer_memory> out;
-    for (auto const& l : problem_.layers) out.push_back({l.kept.on(tensor), samples * l.saved.on(tensor), samples * l.input.on(tensor), tensor > 1 ? samples * l.buffer : bytes(0)});
+    for (auto const& l : problem_.layers)
+        out.push_back({l.kept.on(tensor), samples * l.saved.on(tensor), samples * l.input.on(tensor),
+                       tensor > 1 ? samples * l.buffer : bytes(0)});
     return out;
 }
 
@@ -228,11 +254,13 @@ HEDDLE_INLINE std::vector<std::size_t> strategy_model::types_of(device_placement
     return types;
 }
 
-HEDDLE_INLINE layer_times strategy_model::slowest_times(std::vector<std::size_t> const& types, std::size_t tensor, std::int64_t micro_batch_size) const {
+HEDDLE_INLINE layer_times strategy_model::slowest_times(std::vector<std::size_t> const& types, std::size_t tensor,
+                                                        std::int64_t micro_batch_size) const {
     layer_times out{std::vector<seconds>(problem_.layer_count()), std::vector<seconds>(problem_.layer_count())};
     for (auto const type : types)
         for (std::size_t l = 0; l < problem_.layer_count(); ++l)
-            out.forward[l] = std::max(out.forward[l], problem_.time_on(type, tensor, l, micro_batch_size)); // both passes
+            out.forward[l] =
+                std::max(out.forward[l], problem_.time_on(type, tensor, l, micro_batch_size)); // both passes
     return out;
 }
 
@@ -242,7 +270,8 @@ HEDDLE_INLINE bytes strategy_model::limit(std::vector<std::size_t> const& types)
     return least;
 }
 
-HEDDLE_INLINE network_link strategy_model::slowest_link(device_placement const& at, std::size_t stage, std::size_t first_copy, std::size_t end_copy) const {
+HEDDLE_INLINE network_link strategy_model::slowest_link(device_placement const& at, std::size_t stage,
+                                                        std::size_t first_copy, std::size_t end_copy) const {
     network_link worst{bytes_per_second(std::numeric_limits<double>::infinity()), seconds(0)};
     for (auto copy = first_copy; copy < end_copy; ++copy)
         for (std::size_t part = 0; part < at.degrees.tensor; ++part) {
@@ -268,7 +297,8 @@ HEDDLE_INLINE seconds strategy_model::synchronisation(strategy const& s) const {
     auto const [pipeline, data, tensor] = s.degrees();
     std::vector<ring> copies;
     for (std::size_t stage = 0; stage < pipeline; ++stage)
-        for (std::size_t part = 0; part < tensor; ++part) copies.push_back({s.placement.data_group(stage, part), gradients(s, stage)});
+        for (std::size_t part = 0; part < tensor; ++part)
+            copies.push_back({s.placement.data_group(stage, part), gradients(s, stage)});
     seconds time = all_reduce(std::move(copies));
     for (auto const& parameter : problem_.shared) {
         std::vector<ring> stages;
@@ -288,7 +318,8 @@ HEDDLE_INLINE bytes strategy_model::gradients(strategy const& s, std::size_t sta
     bytes size;
     for (auto l = s.cuts[stage]; l < s.cuts[stage + 1]; ++l) size += problem_.layers[l].gradients.on(tensor);
     for (auto const& parameter : problem_.shared)
-        if (auto const n = uses(s, stage, parameter); n > 1) size -= static_cast<double>(n - 1) * parameter.gradients.on(tensor);
+        if (auto const n = uses(s, stage, parameter); n > 1)
+            size -= static_cast<double>(n - 1) * parameter.gradients.on(tensor);
     return size;
 }
 
@@ -308,7 +339,8 @@ HEDDLE_INLINE seconds strategy_model::all_reduce(std::vector<ring> rings) const 
             auto const a = devices[i], b = devices[(i + 1) % devices.size()];
             auto here = link(a, b);
             if (machine_of_[a] != machine_of_[b])
-                here.bandwidth = here.bandwidth / static_cast<double>(std::max(leaving[machine_of_[a]], leaving[machine_of_[b]]));
+                here.bandwidth =
+                    here.bandwidth / static_cast<double>(std::max(leaving[machine_of_[a]], leaving[machine_of_[b]]));
             worst = {std::min(worst.bandwidth, here.bandwidth), std::max(worst.latency, here.latency)};
         }
         double const ranks = static_cast<double>(devices.size());

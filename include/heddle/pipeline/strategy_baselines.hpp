@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief What people do without a planner: Megatron's heuristics, layers balanced by count or parameters, random strategies.
+/// @brief What people do without a planner: Megatron's heuristics, layers balanced by count or parameters, random
+/// strategies.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
@@ -30,10 +31,11 @@ namespace heddle {
 
 enum class layer_balance : unsigned char { count, parameters };
 
-/// Megatron's strategies: for every micro-batch size, tensor groups inside machines, of the degrees that fit memory those with
-/// the smallest tensor * pipeline, the smaller tensor degree of equal ones, its own placement, layers balanced as said.
-/// By micro-batch size; those found in time. *Throws* `input_error`. *Reference.* AMP section 4.1.
-[[nodiscard]] std::vector<strategy> megatron_strategies(strategy_problem const& p, layer_balance balance, search::deadline const& until = search::deadline());
+/// Megatron's strategies: for every micro-batch size, tensor groups inside machines, of the degrees that fit memory
+/// those with the smallest tensor * pipeline, the smaller tensor degree of equal ones, its own placement, layers
+/// balanced as said. By micro-batch size; those found in time. *Throws* `input_error`. *Reference.* AMP section 4.1.
+[[nodiscard]] std::vector<strategy> megatron_strategies(strategy_problem const& p, layer_balance balance,
+                                                        search::deadline const& until = search::deadline());
 
 /// A shape, an order of machines, an order of axes and cuts, each drawn evenly; fitting memory or not.
 /// *Throws* `input_error`.
@@ -60,7 +62,8 @@ HEDDLE_INLINE std::vector<std::size_t> parameter_cuts(strategy_problem const& p,
     return search::partition(problem).cuts;
 }
 
-HEDDLE_INLINE std::vector<strategy> megatron_strategies(strategy_problem const& p, layer_balance balance, search::deadline const& until) {
+HEDDLE_INLINE std::vector<strategy> megatron_strategies(strategy_problem const& p, layer_balance balance,
+                                                        search::deadline const& until) {
     validate(p);
     strategy_model const model(p);
     auto const usable = p.usable_degrees();
@@ -72,7 +75,8 @@ HEDDLE_INLINE std::vector<strategy> megatron_strategies(strategy_problem const& 
         auto const found = best.find(grid.micro_batch_size);
         auto const rank = [](parallel_degrees x) { return std::pair(x.tensor * x.pipeline, x.tensor); };
         if (found != best.end() && rank(found->second.degrees()) <= rank(d)) continue;
-        auto cuts = balance == layer_balance::count ? uniform_cuts(p.layer_count(), d.pipeline) : parameter_cuts(p, d.pipeline);
+        auto cuts =
+            balance == layer_balance::count ? uniform_cuts(p.layer_count(), d.pipeline) : parameter_cuts(p, d.pipeline);
         strategy s{megatron_placement(d), grid.micro_batch_size, grid.micro_batches, std::move(cuts)};
         if (model.cost(s).fits()) best.insert_or_assign(grid.micro_batch_size, std::move(s));
     }
@@ -88,7 +92,9 @@ HEDDLE_INLINE strategy random_strategy(strategy_problem const& p, search::random
     std::erase_if(shapes, [&](parallel_shape const& s) {
         return algorithm::find(usable, s.degrees.tensor) == usable.end() || s.degrees.pipeline > p.layer_count();
     });
-    if (shapes.empty()) throw input_error("random strategy", "there is none: no degrees multiply to " + std::to_string(p.device_count()) + " devices");
+    if (shapes.empty())
+        throw input_error("random strategy",
+                          "there is none: no degrees multiply to " + std::to_string(p.device_count()) + " devices");
     auto const& grid = shapes[random.below(shapes.size())];
     std::vector<std::size_t> machines(p.machines.size());
     std::iota(machines.begin(), machines.end(), std::size_t{0});
@@ -96,11 +102,13 @@ HEDDLE_INLINE strategy random_strategy(strategy_problem const& p, search::random
     auto const order = random.below(2) == 0 ? placement_order::copies_first : placement_order::stages_first;
     std::vector<std::size_t> inner(p.layer_count() - 1), cuts{0};
     std::iota(inner.begin(), inner.end(), std::size_t{1});
-    for (std::size_t i = 0; i + 1 < grid.degrees.pipeline; ++i) std::swap(inner[i], inner[i + random.below(inner.size() - i)]);
+    for (std::size_t i = 0; i + 1 < grid.degrees.pipeline; ++i)
+        std::swap(inner[i], inner[i + random.below(inner.size() - i)]);
     cuts.insert(cuts.end(), inner.begin(), inner.begin() + static_cast<std::ptrdiff_t>(grid.degrees.pipeline) - 1);
     cuts.push_back(p.layer_count());
     algorithm::sort(cuts);
-    return {placement_space(p, grid.degrees.tensor).in_order(grid.degrees, machines, order), grid.micro_batch_size, grid.micro_batches, std::move(cuts)};
+    return {placement_space(p, grid.degrees.tensor).in_order(grid.degrees, machines, order), grid.micro_batch_size,
+            grid.micro_batches, std::move(cuts)};
 }
 
 } // namespace heddle

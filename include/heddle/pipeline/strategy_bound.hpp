@@ -26,9 +26,9 @@ bytes_per_second best_ring_bandwidth(strategy_problem const& p, parallel_degrees
 
 } // namespace detail
 
-/// As if every stage ran each layer on the fastest type, had the most memory of all and were next to the others, and as if
-/// gradients, a shared parameter's counted once, were equal in all stages and went over the best link there is. *Precondition:* the tensor degree is profiled on
-/// the type of every machine. *Complexity.* That of `assign_layers`.
+/// As if every stage ran each layer on the fastest type, had the most memory of all and were next to the others, and as
+/// if gradients, a shared parameter's counted once, were equal in all stages and went over the best link there is.
+/// *Precondition:* the tensor degree is profiled on the type of every machine. *Complexity.* That of `assign_layers`.
 [[nodiscard]] shape_bound bound_shape(strategy_model const& model, parallel_shape const& grid);
 
 } // namespace heddle
@@ -69,7 +69,8 @@ HEDDLE_INLINE shape_bound bound_shape(strategy_model const& model, parallel_shap
         for (auto const& m : p.machines) least = std::min(least, p.time_on(m.type, degrees.tensor, l, size));
         gradients += p.layers[l].gradients.on(degrees.tensor);
     }
-    for (auto const& parameter : p.shared) gradients -= static_cast<double>(parameter.layers.size() - 1) * parameter.gradients.on(degrees.tensor);
+    for (auto const& parameter : p.shared)
+        gradients -= static_cast<double>(parameter.layers.size() - 1) * parameter.gradients.on(degrees.tensor);
     shape_bound out{seconds(0), assign_layers(relaxed)};
     if (!out.assignment.cost) return out;
     out.bound = out.assignment.lower_bound;

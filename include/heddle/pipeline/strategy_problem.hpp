@@ -63,8 +63,8 @@ struct degree_profile {
 struct profiled_type {
     std::string name;
     bytes memory;
-    /// Of a layer's time, what does not grow with the micro-batch: at most this, the layer's time at the most. Zero, as in
-    /// AMP, makes time proportional to the micro-batch.
+    /// Of a layer's time, what does not grow with the micro-batch: at most this, the layer's time at the most. Zero, as
+    /// in AMP, makes time proportional to the micro-batch.
     seconds launch{0};
     /// By tensor degree.
     std::map<std::size_t, degree_profile> profiles;
@@ -83,18 +83,21 @@ struct strategy_problem {
     std::vector<profiled_layer> layers;
     std::vector<shared_parameter> shared;
     std::vector<profiled_machine> machines;
-    /// Between each two devices, in place of those of the machines' links; zero where there is no link. Empty: by machines.
+    /// Between each two devices, in place of those of the machines' links; zero where there is no link. Empty: by
+    /// machines.
     std::vector<std::vector<bytes_per_second>> bandwidths;
     std::int64_t global_batch = 1;
 
     [[nodiscard]] std::size_t layer_count() const { return layers.size(); }
     [[nodiscard]] std::size_t device_count() const {
-        return std::accumulate(machines.begin(), machines.end(), std::size_t{0}, [](std::size_t n, auto const& m) { return n + m.devices; });
+        return std::accumulate(machines.begin(), machines.end(), std::size_t{0},
+                               [](std::size_t n, auto const& m) { return n + m.devices; });
     }
     /// The machine of every device.
     [[nodiscard]] std::vector<std::size_t> machine_of_device() const;
     /// Of a layer's forward and backward pass over a micro-batch. *Precondition:* the degree is profiled on the type.
-    [[nodiscard]] seconds time_on(std::size_t type, std::size_t degree, std::size_t layer, std::int64_t micro_batch) const;
+    [[nodiscard]] seconds time_on(std::size_t type, std::size_t degree, std::size_t layer,
+                                  std::int64_t micro_batch) const;
     /// Tensor degrees that divide every machine and are profiled on all types of its machines, rising.
     [[nodiscard]] std::vector<std::size_t> usable_degrees() const;
 };
@@ -111,8 +114,8 @@ void check_bandwidths(std::vector<std::vector<bytes_per_second>> const& bandwidt
 /// *Throws* `input_error` naming the first thing in the problem that cannot be.
 void validate(strategy_problem const& p);
 
-/// The problem with profiles of the given tensor degrees added where a type lacks them: between the next degrees on either
-/// side, linear in the logarithms of degree and time. Never done unasked: a profile guessed is not a profile.
+/// The problem with profiles of the given tensor degrees added where a type lacks them: between the next degrees on
+/// either side, linear in the logarithms of degree and time. Never done unasked: a profile guessed is not a profile.
 /// *Throws* `input_error` naming type and degree where there are not two such.
 [[nodiscard]] strategy_problem interpolate_degrees(strategy_problem p, std::vector<std::size_t> const& degrees);
 
@@ -128,16 +131,20 @@ HEDDLE_INLINE std::vector<std::size_t> strategy_problem::machine_of_device() con
     return of;
 }
 
-HEDDLE_INLINE seconds strategy_problem::time_on(std::size_t type, std::size_t degree, std::size_t layer, std::int64_t micro_batch) const {
+HEDDLE_INLINE seconds strategy_problem::time_on(std::size_t type, std::size_t degree, std::size_t layer,
+                                                std::int64_t micro_batch) const {
     auto const& profile = types[type].profiles.at(degree);
-    seconds const sample = profile.layers[layer], fixed = profile.fixed.empty() ? std::min(sample, types[type].launch) : profile.fixed[layer];
+    seconds const sample = profile.layers[layer],
+                  fixed = profile.fixed.empty() ? std::min(sample, types[type].launch) : profile.fixed[layer];
     return profile.scale * (fixed + static_cast<double>(micro_batch) * (sample - fixed));
 }
 
 HEDDLE_INLINE std::vector<std::size_t> strategy_problem::usable_degrees() const {
     std::vector<std::size_t> usable;
     for (auto const& [degree, profile] : types[machines.front().type].profiles)
-        if (algorithm::all_of(machines, [&](auto const& m) { return m.devices % degree == 0 && types[m.type].profiles.contains(degree); }))
+        if (algorithm::all_of(machines, [&](auto const& m) {
+                return m.devices % degree == 0 && types[m.type].profiles.contains(degree);
+            }))
             usable.push_back(degree);
     return usable;
 }
@@ -164,19 +171,29 @@ HEDDLE_INLINE std::size_t first_unreachable(std::vector<std::vector<bytes_per_se
 }
 
 HEDDLE_INLINE void check_bandwidths(std::vector<std::vector<bytes_per_second>> const& bandwidths, std::size_t devices) {
-    auto const fail = [](std::string const& place, std::string const& problem) { throw input_error("bandwidths" + place, problem); };
-    auto const at = [](std::size_t a, std::size_t b) { return ", devices " + std::to_string(a) + " and " + std::to_string(b); };
-    if (bandwidths.size() != devices) fail("", std::to_string(bandwidths.size()) + " rows, expected one per device, " + std::to_string(devices));
+    auto const fail = [](std::string const& place, std::string const& problem) {
+        throw input_error("bandwidths" + place, problem);
+    };
+    auto const at = [](std::size_t a, std::size_t b) {
+        return ", devices " + std::to_string(a) + " and " + std::to_string(b);
+    };
+    if (bandwidths.size() != devices)
+        fail("", std::to_string(bandwidths.size()) + " rows, expected one per device, " + std::to_string(devices));
     for (std::size_t a = 0; a < devices; ++a)
         if (bandwidths[a].size() != devices)
-            fail(", row " + std::to_string(a), std::to_string(bandwidths[a].size()) + " numbers, expected one per device, " + std::to_string(devices));
+            fail(", row " + std::to_string(a), std::to_string(bandwidths[a].size()) +
+                                                   " numbers, expected one per device, " + std::to_string(devices));
     for (std::size_t a = 0; a < devices; ++a)
         for (std::size_t b = 0; b < a; ++b) {
             double const there = bandwidths[b][a].value, back = bandwidths[a][b].value;
-            if (!(there >= 0 && std::isfinite(there))) fail(at(b, a), std::to_string(there) + ", expected bytes per second, not negative");
-            if (there != back) fail(at(b, a), std::to_string(there) + " one way and " + std::to_string(back) + " the other, expected the same");
+            if (!(there >= 0 && std::isfinite(there)))
+                fail(at(b, a), std::to_string(there) + ", expected bytes per second, not negative");
+            if (there != back)
+                fail(at(b, a),
+                     std::to_string(there) + " one way and " + std::to_string(back) + " the other, expected the same");
         }
-    if (auto const lost = first_unreachable(bandwidths); lost < devices) fail("", "no links lead from device 0 to device " + std::to_string(lost));
+    if (auto const lost = first_unreachable(bandwidths); lost < devices)
+        fail("", "no links lead from device 0 to device " + std::to_string(lost));
 }
 
 } // namespace heddle::detail
@@ -194,7 +211,10 @@ HEDDLE_INLINE void validate(strategy_problem const& p) {
     for (std::size_t l = 0; l < p.layers.size(); ++l) {
         auto const& layer = p.layers[l];
         std::string const place = "layer " + std::to_string(l) + (layer.name.empty() ? "" : " '" + layer.name + "'");
-        for (auto const& [what, amount] : {std::pair{", gradients", layer.gradients}, {", kept", layer.kept}, {", saved", layer.saved}, {", input", layer.input}}) {
+        for (auto const& [what, amount] : {std::pair{", gradients", layer.gradients},
+                                           {", kept", layer.kept},
+                                           {", saved", layer.saved},
+                                           {", input", layer.input}}) {
             check_amount(place + what, amount.whole.value);
             check_amount(place + what, amount.split.value);
         }
@@ -214,28 +234,35 @@ HEDDLE_INLINE void validate(strategy_problem const& p) {
         for (auto const& parameter : p.shared)
             if (algorithm::binary_search(parameter.layers, l)) shared += parameter.gradients.on(1);
         if (shared > (1 + 1e-9) * p.layers[l].gradients.on(1))
-            fail("layer " + std::to_string(l) + ", gradients", "less than those of its shared parameters, expected them to be part");
+            fail("layer " + std::to_string(l) + ", gradients",
+                 "less than those of its shared parameters, expected them to be part");
     }
     for (auto const& type : p.types) {
         std::string const place = "device type '" + type.name + "'";
-        if (!(type.memory.value > 0)) fail(place + ", memory", std::to_string(type.memory.value) + ", expected a positive number of bytes");
+        if (!(type.memory.value > 0))
+            fail(place + ", memory", std::to_string(type.memory.value) + ", expected a positive number of bytes");
         check_amount(place + ", launch", type.launch.value);
         for (auto const& [degree, profile] : type.profiles) {
             std::string const row = place + ", tensor degree " + std::to_string(degree);
             if (degree == 0) fail(row, "expected one device at least");
             if (profile.layers.size() != p.layers.size())
-                fail(row, std::to_string(profile.layers.size()) + " layers, expected " + std::to_string(p.layers.size()));
-            if (!(profile.scale > 0 && profile.scale <= 1e100)) fail(row + ", scale", std::to_string(profile.scale) + ", expected a positive number");
+                fail(row,
+                     std::to_string(profile.layers.size()) + " layers, expected " + std::to_string(p.layers.size()));
+            if (!(profile.scale > 0 && profile.scale <= 1e100))
+                fail(row + ", scale", std::to_string(profile.scale) + ", expected a positive number");
             if (!profile.fixed.empty() && profile.fixed.size() != p.layers.size())
-                fail(row + ", fixed", std::to_string(profile.fixed.size()) + " layers, expected " + std::to_string(p.layers.size()) + ", or none");
+                fail(row + ", fixed", std::to_string(profile.fixed.size()) + " layers, expected " +
+                                          std::to_string(p.layers.size()) + ", or none");
             if (!profile.update.empty() && profile.update.size() != p.layers.size())
-                fail(row + ", update", std::to_string(profile.update.size()) + " layers, expected " + std::to_string(p.layers.size()) + ", or none");
+                fail(row + ", update", std::to_string(profile.update.size()) + " layers, expected " +
+                                           std::to_string(p.layers.size()) + ", or none");
             for (auto const time : profile.update) check_amount(row + ", update", time.value);
             for (std::size_t l = 0; l < profile.layers.size(); ++l) {
                 std::string const at = row + ", layer " + std::to_string(l);
                 check_amount(at, profile.layers[l].value);
                 if (!profile.fixed.empty() && !(profile.fixed[l].value >= 0 && profile.fixed[l] <= profile.layers[l]))
-                    fail(at + ", fixed", std::to_string(profile.fixed[l].value) + ", expected a number from 0 to the layer's time");
+                    fail(at + ", fixed",
+                         std::to_string(profile.fixed[l].value) + ", expected a number from 0 to the layer's time");
             }
         }
     }
@@ -243,14 +270,17 @@ HEDDLE_INLINE void validate(strategy_problem const& p) {
     for (std::size_t m = 0; m < p.machines.size(); ++m) {
         auto const& machine = p.machines[m];
         std::string const place = "machine " + std::to_string(m);
-        if (machine.type >= p.types.size()) fail(place, "type " + std::to_string(machine.type) + ", expected one of " + std::to_string(p.types.size()));
+        if (machine.type >= p.types.size())
+            fail(place, "type " + std::to_string(machine.type) + ", expected one of " + std::to_string(p.types.size()));
         if (machine.devices < 1) fail(place, "0 devices, expected one at least");
         if ((devices += machine.devices) > 65536) fail("machines", "more than 65536 devices");
         for (auto const& [what, link] : {std::pair{", inside", machine.inside}, {", outside", machine.outside}}) {
             check_amount(place + what + ", latency", link.latency.value);
-            bool const used = p.bandwidths.empty() && (what == std::string(", inside") ? machine.devices > 1 : p.machines.size() > 1);
+            bool const used =
+                p.bandwidths.empty() && (what == std::string(", inside") ? machine.devices > 1 : p.machines.size() > 1);
             if (used && !(link.bandwidth.value >= 1e-100))
-                fail(place + what + ", bandwidth", std::to_string(link.bandwidth.value) + ", expected positive bytes per second");
+                fail(place + what + ", bandwidth",
+                     std::to_string(link.bandwidth.value) + ", expected positive bytes per second");
         }
     }
     if (!p.bandwidths.empty()) detail::check_bandwidths(p.bandwidths, devices);
@@ -264,20 +294,27 @@ HEDDLE_INLINE strategy_problem interpolate_degrees(strategy_problem p, std::vect
             auto const above = measured.lower_bound(degree);
             if (above != measured.end() && above->first == degree) continue;
             if (above == measured.begin() || above == measured.end())
-                throw input_error("device type '" + type.name + "', tensor degree " + std::to_string(degree), "no profile, and none on either side to interpolate");
+                throw input_error("device type '" + type.name + "', tensor degree " + std::to_string(degree),
+                                  "no profile, and none on either side to interpolate");
             auto const below = std::prev(above);
             double const at = std::log(static_cast<double>(degree) / static_cast<double>(below->first)) /
                               std::log(static_cast<double>(above->first) / static_cast<double>(below->first));
-            auto const between = [at](double a, double b) { return a > 0 && b > 0 ? std::exp((1 - at) * std::log(a) + at * std::log(b)) : (1 - at) * a + at * b; };
+            auto const between = [at](double a, double b) {
+                return a > 0 && b > 0 ? std::exp((1 - at) * std::log(a) + at * std::log(b)) : (1 - at) * a + at * b;
+            };
             auto& made = type.profiles[degree];
             made.scale = between(below->second.scale, above->second.scale);
             for (std::size_t l = 0; l < p.layer_count(); ++l)
                 made.layers.emplace_back(between(below->second.layers[l].value, above->second.layers[l].value));
-            auto const fixed_of = [&](degree_profile const& q, std::size_t l) { return q.fixed.empty() ? std::min(q.layers[l], type.launch) : q.fixed[l]; };
+            auto const fixed_of = [&](degree_profile const& q, std::size_t l) {
+                return q.fixed.empty() ? std::min(q.layers[l], type.launch) : q.fixed[l];
+            };
             for (std::size_t l = 0; l < std::min(below->second.update.size(), above->second.update.size()); ++l)
                 made.update.emplace_back(between(below->second.update[l].value, above->second.update[l].value));
-            for (std::size_t l = 0; l < p.layer_count() && !(below->second.fixed.empty() && above->second.fixed.empty()); ++l)
-                made.fixed.push_back(std::min(made.layers[l], seconds(between(fixed_of(below->second, l).value, fixed_of(above->second, l).value))));
+            for (std::size_t l = 0;
+                 l < p.layer_count() && !(below->second.fixed.empty() && above->second.fixed.empty()); ++l)
+                made.fixed.push_back(std::min(made.layers[l], seconds(between(fixed_of(below->second, l).value,
+                                                                              fixed_of(above->second, l).value))));
         }
     }
     return p;

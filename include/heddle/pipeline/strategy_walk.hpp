@@ -22,9 +22,11 @@
 
 namespace heddle {
 
-/// The strategy that a placement of a shape makes with its layers assigned for the fastest pipeline, if there is one that fits.
-[[nodiscard]] std::optional<strategy> assign_strategy(strategy_model const& model, parallel_shape const& grid, device_placement placement,
-                                                             layer_assignment_options const& o = {});
+/// The strategy that a placement of a shape makes with its layers assigned for the fastest pipeline, if there is one
+/// that fits.
+[[nodiscard]] std::optional<strategy> assign_strategy(strategy_model const& model, parallel_shape const& grid,
+                                                      device_placement placement,
+                                                      layer_assignment_options const& o = {});
 
 /// Walks over shapes, orders of machines and tilings, layers assigned afresh in every state (AMP, Algorithm 2).
 /// *Lifetime:* refers to model and shapes; there is one shape at least.
@@ -37,7 +39,8 @@ public:
         std::vector<std::size_t> heights;
     };
 
-    strategy_walk(strategy_model const& model, std::span<parallel_shape const> shapes, std::size_t first) : model_(model), shapes_(shapes), first_(first) {
+    strategy_walk(strategy_model const& model, std::span<parallel_shape const> shapes, std::size_t first)
+        : model_(model), shapes_(shapes), first_(first) {
         for (auto const& s : shapes) spaces_.try_emplace(s.degrees.tensor, model.problem(), s.degrees.tensor);
     }
 
@@ -72,8 +75,8 @@ static_assert(search::annealing_problem<strategy_walk>);
 
 namespace heddle {
 
-HEDDLE_INLINE std::optional<strategy> assign_strategy(strategy_model const& model, parallel_shape const& grid, device_placement placement,
-                                                             layer_assignment_options const& o) {
+HEDDLE_INLINE std::optional<strategy> assign_strategy(strategy_model const& model, parallel_shape const& grid,
+                                                      device_placement placement, layer_assignment_options const& o) {
     auto const problem = model.assignment(placement, grid.micro_batch_size, grid.micro_batches);
     bool const joined = algorithm::all_of(problem.links, [](auto const& link) { return link.bandwidth.value > 0; });
     if (!joined) return {};
@@ -118,7 +121,8 @@ HEDDLE_INLINE void strategy_walk::change_shape(state& s, search::random_stream& 
     bool const keep_tensor = random.below(2) == 0;
     std::vector<std::size_t> near;
     for (std::size_t i = 0; i < shapes_.size(); ++i)
-        if (keep_tensor ? shapes_[i].degrees.tensor == old.tensor : shapes_[i].degrees.data == old.data) near.push_back(i);
+        if (keep_tensor ? shapes_[i].degrees.tensor == old.tensor : shapes_[i].degrees.data == old.data)
+            near.push_back(i);
     s.shape = near[random.below(near.size())];
     if (shapes_[s.shape].degrees != old) reset_heights(s);
 }

@@ -12,17 +12,18 @@
 
 namespace heddle {
 
-/// The fastest template that uses all devices, or all that are not left out: the order of machines, how each is shared out, and the layers of each stage.
-/// Of equally fast ones the same every time.
+/// The fastest template that uses all devices, or all that are not left out: the order of machines, how each is shared
+/// out, and the layers of each stage. Of equally fast ones the same every time.
 ///
 /// *Returns* `optimal`, `infeasible` with the reason, or `limit` with the best template met, if any, and a bound.
 /// Optimal up to rounding times to a grid at most 2^-43 of a bound on any template's time apart, as a rule 2^-58.
-/// *Throws* `input_error` before work starts: also where the schedule cannot run as many stages as there may be (Oobleck's
-/// estimate with fewer micro-batches than stages).
+/// *Throws* `input_error` before work starts: also where the schedule cannot run as many stages as there may be
+/// (Oobleck's estimate with fewer micro-batches than stages).
 /// *Complexity.* See `detail::template_search`.
 /// *Reference.* Ditto section 3, whose recursion over all halves of all subsets takes O((L - n) L^3 (n M + 1)^m).
 template <pipeline_schedule Schedule = one_f_one_b>
-[[nodiscard]] pipeline_template plan_template(template_problem const& p, template_options const& o = {}, Schedule const& schedule = {}) {
+[[nodiscard]] pipeline_template plan_template(template_problem const& p, template_options const& o = {},
+                                              Schedule const& schedule = {}) {
     detail::check(p, schedule);
     return detail::template_search<Schedule>(p, schedule, o).run();
 }

@@ -50,7 +50,8 @@ public:
         for (auto const& t : p.types) {
             limits_.push_back(t.device_count() > 0 ? t.machines : 0);
             strides_.push_back(count);
-            if (count > (std::size_t{1} << 20) / (limits_.back() + 1)) throw input_error("template library", "more than 2^20 sets of machines");
+            if (count > (std::size_t{1} << 20) / (limits_.back() + 1))
+                throw input_error("template library", "more than 2^20 sets of machines");
             count *= limits_.back() + 1;
         }
         std::vector<std::size_t> numbers; // of the templates' sets
@@ -73,7 +74,8 @@ public:
 
     [[nodiscard]] std::vector<sized_template> const& templates() const { return templates_; }
 
-    /// The fastest combination for the machines of each type that are left, of equally fast ones one that uses most; without templates where none can hold the model.
+    /// The fastest combination for the machines of each type that are left, of equally fast ones one that uses most;
+    /// without templates where none can hold the model.
     /// *Throws* `input_error` if these are not machines of the cluster. *Complexity.* O(types + machines).
     [[nodiscard]] template_combination find(std::span<std::size_t const> survivors) const;
 
@@ -104,12 +106,14 @@ namespace heddle {
 
 HEDDLE_INLINE template_combination template_library::find(std::span<std::size_t const> survivors) const {
     if (survivors.size() != limits_.size())
-        throw input_error("template library", std::to_string(survivors.size()) + " types, expected " + std::to_string(limits_.size()));
+        throw input_error("template library",
+                          std::to_string(survivors.size()) + " types, expected " + std::to_string(limits_.size()));
     std::size_t set = 0;
     for (std::size_t t = 0; t < survivors.size(); ++t) {
         if (survivors[t] > limits_[t])
             throw input_error("template library, type " + std::to_string(t),
-                              std::to_string(survivors[t]) + " machines, expected " + std::to_string(limits_[t]) + " at the most");
+                              std::to_string(survivors[t]) + " machines, expected " + std::to_string(limits_[t]) +
+                                  " at the most");
         set += survivors[t] * strides_[t];
     }
     template_combination out;

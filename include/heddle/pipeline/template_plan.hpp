@@ -37,7 +37,8 @@ struct template_options {
 };
 
 struct template_statistics {
-    /// Subsets of the devices, intervals of the slowest stage's time, and (subset, stages behind, layer) triples looked at.
+    /// Subsets of the devices, intervals of the slowest stage's time, and (subset, stages behind, layer) triples looked
+    /// at.
     std::size_t states = 0, intervals = 0, cells = 0;
     double seconds = 0;
 
@@ -54,7 +55,9 @@ struct pipeline_template : search::outcome<seconds> {
     template_statistics statistics;
 
     /// How much faster another template might be, relatively; zero for the optimum.
-    [[nodiscard]] std::optional<double> gap() const { return cost ? std::optional(1 - lower_bound / cost->total) : std::nullopt; }
+    [[nodiscard]] std::optional<double> gap() const {
+        return cost ? std::optional(1 - lower_bound / cost->total) : std::nullopt;
+    }
 };
 
 namespace detail {
@@ -70,7 +73,8 @@ void explain(template_problem const& p, stage_kinds const& kinds, std::int64_t i
 
 /// What an iteration takes with stages of these times, by the schedule's formula.
 template <pipeline_schedule Schedule>
-[[nodiscard]] double iteration_time(std::span<double const> times, std::int64_t micro_batches, Schedule const& schedule) {
+[[nodiscard]] double iteration_time(std::span<double const> times, std::int64_t micro_batches,
+                                    Schedule const& schedule) {
     double sum = 0, slowest = -1, tail = 0;
     std::size_t behind = 0;
     for (double const t : times) {
@@ -83,7 +87,8 @@ template <pipeline_schedule Schedule>
         tail += t;
         sum += t;
     }
-    return sum + static_cast<double>(slots_of_slowest(schedule, micro_batches, behind)) * slowest + (Schedule::counts_tail ? tail : 0);
+    return sum + static_cast<double>(slots_of_slowest(schedule, micro_batches, behind)) * slowest +
+           (Schedule::counts_tail ? tail : 0);
 }
 
 } // namespace detail
@@ -91,7 +96,8 @@ template <pipeline_schedule Schedule>
 /// Time and memory of a template, fitting or not. *Throws* `input_error`.
 /// *Precondition:* the stages hold consecutive layers, none of them empty, from the first to the last.
 template <pipeline_schedule Schedule = one_f_one_b>
-[[nodiscard]] pipeline_cost cost_of(template_problem const& p, std::span<template_stage const> stages, Schedule const& schedule = {}) {
+[[nodiscard]] pipeline_cost cost_of(template_problem const& p, std::span<template_stage const> stages,
+                                    Schedule const& schedule = {}) {
     detail::check(p, schedule);
     std::vector<std::size_t> cuts{0};
     for (auto const& s : stages) cuts.push_back(s.end);
@@ -101,8 +107,8 @@ template <pipeline_schedule Schedule = one_f_one_b>
 /// The best layers for the devices of the stages, in their order; machines and devices stay.
 /// *Returns* the result of `assign_layers`. *Throws* `input_error`.
 template <pipeline_schedule Schedule = one_f_one_b>
-[[nodiscard]] layer_assignment assign_layers(template_problem const& p, std::span<template_stage const> stages, layer_assignment_options const& o = {},
-                                             Schedule const& schedule = {}) {
+[[nodiscard]] layer_assignment assign_layers(template_problem const& p, std::span<template_stage const> stages,
+                                             layer_assignment_options const& o = {}, Schedule const& schedule = {}) {
     detail::check(p, schedule);
     return assign_layers(detail::fixed_devices(p, stages), o, schedule);
 }
@@ -125,14 +131,17 @@ HEDDLE_INLINE template_statistics& template_statistics::operator+=(template_stat
 
 namespace heddle::detail {
 
-HEDDLE_INLINE layer_assignment_problem fixed_devices(template_problem const& p, std::span<template_stage const> stages) {
+HEDDLE_INLINE layer_assignment_problem fixed_devices(template_problem const& p,
+                                                     std::span<template_stage const> stages) {
     layer_assignment_problem q;
     q.memory = p.memory;
     q.micro_batches = p.micro_batches;
     std::vector<stage_kind> kinds;
     for (auto const& s : stages) {
-        auto const known = algorithm::find_if(kinds, [&](auto const& k) { return k.type == s.type && k.devices == s.devices; });
-        q.devices.push_back({static_cast<std::size_t>(known - kinds.begin()), p.types[s.type].memory_limit * static_cast<double>(s.devices)});
+        auto const known =
+            algorithm::find_if(kinds, [&](auto const& k) { return k.type == s.type && k.devices == s.devices; });
+        q.devices.push_back({static_cast<std::size_t>(known - kinds.begin()),
+                             p.types[s.type].memory_limit * static_cast<double>(s.devices)});
         if (known != kinds.end()) continue;
         kinds.push_back({s.type, s.devices});
         auto const& on = p.types[s.type].times;
@@ -154,18 +163,24 @@ HEDDLE_INLINE void number_machines(template_problem const& p, std::vector<templa
     }
 }
 
-HEDDLE_INLINE void explain(template_problem const& p, stage_kinds const& kinds, std::int64_t in_flight, pipeline_template& out) {
+HEDDLE_INLINE void explain(template_problem const& p, stage_kinds const& kinds, std::int64_t in_flight,
+                           pipeline_template& out) {
     stage_memory const memory(p.memory, false);
     bytes most(-1);
     stage_kind largest;
     for (auto const& k : kinds.all())
-        if (auto const limit = p.types[k.type].memory_limit * static_cast<double>(k.devices); limit > most) { most = limit; largest = k; }
+        if (auto const limit = p.types[k.type].memory_limit * static_cast<double>(k.devices); limit > most) {
+            most = limit;
+            largest = k;
+        }
     char text[160];
     for (std::size_t l = 0; l < p.layer_count(); ++l) {
         auto const needed = memory.of(l, l + 1, in_flight);
         if (needed <= most) continue;
         out.shortage = memory_shortage{0, l, l + 1, needed, most};
-        std::snprintf(text, sizeof text, "layer %zu needs %.4g GB even in a last stage, of the %.4g GB that the largest, %zu of ", l, needed.value / 1e9, most.value / 1e9, largest.devices);
+        std::snprintf(text, sizeof text,
+                      "layer %zu needs %.4g GB even in a last stage, of the %.4g GB that the largest, %zu of ", l,
+                      needed.value / 1e9, most.value / 1e9, largest.devices);
         out.reason = text + ("'" + p.types[largest.type].name + "', has");
         return;
     }

@@ -38,8 +38,9 @@ enum class machine_split : std::uint8_t {
     free    ///< any numbers of devices
 };
 
-/// Layers in order, to be cut into stages; each stage is held by devices of one machine, every machine by consecutive stages. All machines are
-/// used; where there are more than layers, any may be left out. Every quantity is of one micro-batch.
+/// Layers in order, to be cut into stages; each stage is held by devices of one machine, every machine by consecutive
+/// stages. All machines are used; where there are more than layers, any may be left out. Every quantity is of one
+/// micro-batch.
 struct template_problem {
     std::vector<template_device_type> types;
     std::vector<layer_memory> memory;
@@ -105,7 +106,8 @@ HEDDLE_INLINE bool template_problem::may_take(std::size_t type, std::size_t take
 
 HEDDLE_INLINE seconds template_problem::time_on(std::size_t type, std::size_t layer, std::size_t group) const {
     auto const& on = types[type].times;
-    return (on.forward[layer] + on.backward[layer]) / static_cast<double>(group) + 2 * all_reduce_time(type, layer, group);
+    return (on.forward[layer] + on.backward[layer]) / static_cast<double>(group) +
+           2 * all_reduce_time(type, layer, group);
 }
 
 HEDDLE_INLINE seconds template_problem::time_on(std::size_t type) const {
@@ -119,32 +121,41 @@ HEDDLE_INLINE seconds template_problem::time_on(std::size_t type) const {
 namespace heddle::detail {
 
 HEDDLE_INLINE void check(template_problem const& p) {
-    auto const fail = [](std::string const& place, std::string const& problem) { throw input_error("template, " + place, problem); };
+    auto const fail = [](std::string const& place, std::string const& problem) {
+        throw input_error("template, " + place, problem);
+    };
     auto const layers = p.layer_count();
     auto const check_row = [&](std::vector<seconds> const& row, std::string const& place) {
-        if (row.size() != layers) fail(place, std::to_string(row.size()) + " layers, expected " + std::to_string(layers));
+        if (row.size() != layers)
+            fail(place, std::to_string(row.size()) + " layers, expected " + std::to_string(layers));
         for (std::size_t l = 0; l < layers; ++l)
             if (!(row[l].value >= 0 && row[l].value <= 1e100))
-                fail(place + " of layer " + std::to_string(l), std::to_string(row[l].value) + ", expected a number from 0 to 1e100");
+                fail(place + " of layer " + std::to_string(l),
+                     std::to_string(row[l].value) + ", expected a number from 0 to 1e100");
     };
     if (layers == 0) fail("memory", "no layers, expected one at least");
     if (p.device_count() == 0) fail("types", "no machines with devices, expected one at least");
     if (p.micro_batches < 1) fail("micro_batches", std::to_string(p.micro_batches) + ", expected one at least");
     for (std::size_t l = 0; l < layers; ++l)
         for (bytes const b : {p.memory[l].kept, p.memory[l].saved, p.memory[l].input})
-            if (!(b.value >= 0 && b.value <= 1e100)) fail("memory of layer " + std::to_string(l), std::to_string(b.value) + ", expected a number from 0 to 1e100");
+            if (!(b.value >= 0 && b.value <= 1e100))
+                fail("memory of layer " + std::to_string(l),
+                     std::to_string(b.value) + ", expected a number from 0 to 1e100");
     for (std::size_t t = 0; t < p.types.size(); ++t) {
         auto const& type = p.types[t];
         if (type.device_count() == 0) continue;
         std::string const name = "type '" + type.name + "'";
-        if (type.times.forward.empty() && type.times.backward.empty()) fail(name, "has machines but no profile, expected the times of " + std::to_string(layers) + " layers");
+        if (type.times.forward.empty() && type.times.backward.empty())
+            fail(name, "has machines but no profile, expected the times of " + std::to_string(layers) + " layers");
         check_row(type.times.forward, name + ", forward time");
         check_row(type.times.backward, name + ", backward time");
-        if (!(type.memory_limit.value >= 0)) fail(name, "memory limit " + std::to_string(type.memory_limit.value) + ", expected none below zero");
+        if (!(type.memory_limit.value >= 0))
+            fail(name, "memory limit " + std::to_string(type.memory_limit.value) + ", expected none below zero");
         for (std::size_t group = 2; group <= type.devices_per_machine; ++group) {
             if (!p.may_take(t, 0, group)) continue;
             auto const found = type.all_reduce.find(group);
-            if (found == type.all_reduce.end()) fail(name, "no all-reduce times for " + std::to_string(group) + " devices, which a stage may have");
+            if (found == type.all_reduce.end())
+                fail(name, "no all-reduce times for " + std::to_string(group) + " devices, which a stage may have");
             check_row(found->second, name + ", all-reduce on " + std::to_string(group) + " devices");
         }
     }

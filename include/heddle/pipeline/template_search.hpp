@@ -27,17 +27,17 @@ namespace heddle::detail {
 
 /// Branches on the interval in which the slowest stage's time lies.
 ///
-/// Relaxed, some chosen stage's time lies in the interval and is charged as if it were the slowest, and none is above the
-/// interval: a shortest path over (devices taken from the end, layers held by them, whether the chosen stage is among them),
-/// and the number of stages where that matters. It never charges too much, for the same template is charged its time with its
-/// slowest stage chosen. Where the chosen stage of the cheapest is not the slowest, splitting between the two rules that
-/// template out on both sides. The interval with the least relaxed time goes first.
+/// Relaxed, some chosen stage's time lies in the interval and is charged as if it were the slowest, and none is above
+/// the interval: a shortest path over (devices taken from the end, layers held by them, whether the chosen stage is
+/// among them), and the number of stages where that matters. It never charges too much, for the same template is
+/// charged its time with its slowest stage chosen. Where the chosen stage of the cheapest is not the slowest, splitting
+/// between the two rules that template out on both sides. The interval with the least relaxed time goes first.
 ///
-/// For an interval, what devices can reach from either end with no stage above it bounds the layers that have to be looked at
-/// for a subset of devices: near the optimum that is a few.
-/// *Complexity.* O(subsets * kinds * layers * range of stages behind) an interval and O(subsets * layers * range) memory, with a
-/// monotone queue over the ends of a stage; tens of intervals as a rule.
-/// Numbers are whole ticks, so small that no template takes 2^60 of them: stages of equal work are equal wherever they are.
+/// For an interval, what devices can reach from either end with no stage above it bounds the layers that have to be
+/// looked at for a subset of devices: near the optimum that is a few.
+/// *Complexity.* O(subsets * kinds * layers * range of stages behind) an interval and O(subsets * layers * range)
+/// memory, with a monotone queue over the ends of a stage; tens of intervals as a rule. Numbers are whole ticks, so
+/// small that no template takes 2^60 of them: stages of equal work are equal wherever they are.
 template <pipeline_schedule Schedule>
 class template_search {
     using ticks = std::int64_t;
@@ -47,7 +47,8 @@ class template_search {
 public:
     template_search(template_problem const& p, Schedule const& schedule, template_options const& o)
         : problem_(p), schedule_(schedule), options_(o), budget_(o), layers_(p.layer_count()), walk_(p), kinds_(p) {
-        for (auto const& t : p.types) is_limited_ |= t.device_count() > 0 && t.memory_limit.value < std::numeric_limits<double>::infinity();
+        for (auto const& t : p.types)
+            is_limited_ |= t.device_count() > 0 && t.memory_limit.value < std::numeric_limits<double>::infinity();
         auto const most_stages = std::min(p.device_count(), layers_);
         double sum = 0;
         for (std::size_t l = 0; l < layers_; ++l) {
@@ -60,7 +61,9 @@ public:
         for (auto const& k : kinds_.all())
             if (auto const finer = std::lcm(parts, static_cast<ticks>(k.devices)); finer <= 1 << 16) parts = finer;
         int exponent = 0;
-        std::frexp(sum * static_cast<double>(slots(0) + static_cast<ticks>(most_stages) + 3) * static_cast<double>(parts), &exponent);
+        std::frexp(sum * static_cast<double>(slots(0) + static_cast<ticks>(most_stages) + 3) *
+                       static_cast<double>(parts),
+                   &exponent);
         double const per_second = std::ldexp(1.0, std::min(60 - exponent, 1000));
         ticks_per_second_ = per_second * static_cast<double>(parts);
         for (auto const& k : kinds_.all()) {
@@ -68,8 +71,10 @@ public:
             ticks const share = parts % group == 0 ? parts / group : 0;
             auto& before = before_.emplace_back(1, 0);
             for (std::size_t l = 0; l < layers_; ++l) {
-                double const alone = p.time_on(k.type, l, 1).value, shared = 2 * p.all_reduce_time(k.type, l, k.devices).value;
-                ticks const work = share != 0 ? rounded(alone * per_second) * share : rounded(alone * ticks_per_second_ / static_cast<double>(group));
+                double const alone = p.time_on(k.type, l, 1).value,
+                             shared = 2 * p.all_reduce_time(k.type, l, k.devices).value;
+                ticks const work = share != 0 ? rounded(alone * per_second) * share
+                                              : rounded(alone * ticks_per_second_ / static_cast<double>(group));
                 before.push_back(before.back() + work + rounded(shared * per_second) * parts);
             }
         }
@@ -79,7 +84,8 @@ public:
         for (auto const& k : kinds_.all()) {
             auto& rows = reach_.emplace_back();
             for (std::size_t behind = 0; behind < most_stages; ++behind)
-                rows.push_back(memory.reach(p.types[k.type].memory_limit * static_cast<double>(k.devices), in_flight(behind)));
+                rows.push_back(
+                    memory.reach(p.types[k.type].memory_limit * static_cast<double>(k.devices), in_flight(behind)));
         }
     }
 
@@ -105,7 +111,10 @@ public:
             explain(out);
         }
         seconds const wanted = cost.value_or(options_.cutoff);
-        search::conclude(out, cost, has_ended ? wanted : std::min(wanted, std::max(bound, seconds(in_seconds(std::min(proven_, best_))))), wanted);
+        search::conclude(out, cost,
+                         has_ended ? wanted
+                                   : std::min(wanted, std::max(bound, seconds(in_seconds(std::min(proven_, best_))))),
+                         wanted);
         return out;
     }
 
@@ -116,7 +125,9 @@ private:
         ticks cost, above, upto;
         /// In the cheapest of them: of the chosen stage, and of the slowest.
         ticks chosen, slowest;
-        friend bool operator<(node const& a, node const& b) { return a.cost != b.cost ? a.cost > b.cost : a.upto > b.upto; }
+        friend bool operator<(node const& a, node const& b) {
+            return a.cost != b.cost ? a.cost > b.cost : a.upto > b.upto;
+        }
     };
 
     [[nodiscard]] double time(std::size_t kind, std::size_t layer) const {
@@ -125,18 +136,25 @@ private:
     }
     [[nodiscard]] static ticks rounded(double x) { return static_cast<ticks>(x + 0.5); }
     [[nodiscard]] double in_seconds(ticks x) const { return static_cast<double>(x) / ticks_per_second_; }
-    [[nodiscard]] ticks slots(std::size_t behind) const { return slots_of_slowest(schedule_, problem_.micro_batches, behind); }
-    [[nodiscard]] std::int64_t in_flight(std::size_t behind) const { return schedule_.in_flight(0, {behind + 1, problem_.micro_batches}); }
+    [[nodiscard]] ticks slots(std::size_t behind) const {
+        return slots_of_slowest(schedule_, problem_.micro_batches, behind);
+    }
+    [[nodiscard]] std::int64_t in_flight(std::size_t behind) const {
+        return schedule_.in_flight(0, {behind + 1, problem_.micro_batches});
+    }
     [[nodiscard]] bool counts_stages() const { return Schedule::counts_tail || is_limited_; }
     /// Numbers of stages that a subset may make, as far as they are told apart.
-    [[nodiscard]] std::size_t rows(std::size_t subset) const { return counts_stages() ? subsets_[subset].most + 1 - subsets_[subset].fewest : 1; }
+    [[nodiscard]] std::size_t rows(std::size_t subset) const {
+        return counts_stages() ? subsets_[subset].most + 1 - subsets_[subset].fewest : 1;
+    }
     [[nodiscard]] std::size_t row(std::size_t subset, std::size_t stages) const {
         return offset_[subset] + (counts_stages() ? stages - subsets_[subset].fewest : 0) * (layers_ + 1);
     }
 
     /// Lays out the tables; false where they would be too large, or stopped.
     bool prepare() {
-        if (!subsets_.number(walk_, kinds_, layers_, options_.memory_limit_bytes / 64, [&] { return is_stopped(); })) return false;
+        if (!subsets_.number(walk_, kinds_, layers_, options_.memory_limit_bytes / 64, [&] { return is_stopped(); }))
+            return false;
         std::size_t cells = 0;
         for (std::size_t n = 0; n < subsets_.size(); ++n) {
             offset_.push_back(cells);
@@ -160,7 +178,8 @@ private:
     void branch() {
         std::priority_queue<node> open;
         auto const explore = [&](ticks above, ticks upto) {
-            if (node n{0, above, upto, 0, 0}; above < upto && !is_stopped() && evaluate(n) && n.cost < best_) open.push(n);
+            if (node n{0, above, upto, 0, 0}; above < upto && !is_stopped() && evaluate(n) && n.cost < best_)
+                open.push(n);
         };
         proven_ = 0;
         // The least time that all stages may keep to, memory aside.
@@ -199,8 +218,8 @@ private:
         return most;
     }
 
-    /// Fills, by subset, the earliest layer at which the stages behind may begin and the latest that those before may reach,
-    /// no stage above `upto`; false where they cannot hold all layers, or stopped.
+    /// Fills, by subset, the earliest layer at which the stages behind may begin and the latest that those before may
+    /// reach, no stage above `upto`; false where they cannot hold all layers, or stopped.
     bool bound_layers(ticks upto) {
         algorithm::fill(earliest_, layers_);
         algorithm::fill(latest_, std::size_t{0});
@@ -210,7 +229,9 @@ private:
             for (auto const& e : subsets_[n].into) {
                 auto const& before = before_[e.kind];
                 auto const end = earliest_[e.from];
-                auto const first = std::lower_bound(before.begin(), before.begin() + static_cast<std::ptrdiff_t>(end), before[end] - upto) - before.begin();
+                auto const first = std::lower_bound(before.begin(), before.begin() + static_cast<std::ptrdiff_t>(end),
+                                                    before[end] - upto) -
+                                   before.begin();
                 earliest_[n] = std::min(earliest_[n], static_cast<std::size_t>(first));
             }
             reaches |= subsets_[n].is_complete && earliest_[n] == 0;
@@ -220,7 +241,9 @@ private:
             if (n % 1024 == 1023 && is_stopped()) return false;
             for (auto const& e : subsets_[n].into) {
                 auto const& before = before_[e.kind];
-                auto const end = std::upper_bound(before.begin() + static_cast<std::ptrdiff_t>(latest_[n]), before.end(), before[latest_[n]] + upto) - before.begin() - 1;
+                auto const end = std::upper_bound(before.begin() + static_cast<std::ptrdiff_t>(latest_[n]),
+                                                  before.end(), before[latest_[n]] + upto) -
+                                 before.begin() - 1;
                 latest_[e.from] = std::max(latest_[e.from], static_cast<std::size_t>(end));
             }
         }
@@ -228,11 +251,13 @@ private:
     }
 
     /// Lowers `to[first]` for every stage [first, end) in (above, upto] to `factor * its time + from[end]`.
-    void relax(std::size_t subset, step e, std::size_t behind, ticks const* from, ticks factor, ticks above, ticks upto, ticks* to) {
+    void relax(std::size_t subset, step e, std::size_t behind, ticks const* from, ticks factor, ticks above, ticks upto,
+               ticks* to) {
         auto const& before = before_[e.kind];
         std::size_t const lowest = earliest_[e.from], highest = latest_[e.from];
         std::size_t front = 0, back = 0, pushed = highest + 1, last = highest;
-        for (std::size_t first = std::min(latest_[subset], highest == 0 ? 0 : highest - 1) + 1; first-- > earliest_[subset];) {
+        for (std::size_t first = std::min(latest_[subset], highest == 0 ? 0 : highest - 1) + 1;
+             first-- > earliest_[subset];) {
             if (is_limited_) last = std::min(last, reach_[e.kind][behind][first]);
             while (last > first && before[last] - before[first] > upto) --last;
             if (last <= first || last < lowest) {
@@ -240,7 +265,8 @@ private:
                 front = back;
                 continue;
             }
-            for (std::size_t const stop = std::max(first + 1, lowest); pushed > stop && before[pushed - 1] - before[first] > above;) {
+            for (std::size_t const stop = std::max(first + 1, lowest);
+                 pushed > stop && before[pushed - 1] - before[first] > above;) {
                 --pushed;
                 if (pushed > last || from[pushed] == infinite) continue;
                 ticks const cost = from[pushed] + factor * before[pushed];
@@ -266,7 +292,8 @@ private:
                 work = 0;
             }
             for (auto* table : {&head_, &tail_})
-                std::fill_n(table->begin() + static_cast<std::ptrdiff_t>(offset_[subset]), rows(subset) * (layers_ + 1), infinite);
+                std::fill_n(table->begin() + static_cast<std::ptrdiff_t>(offset_[subset]), rows(subset) * (layers_ + 1),
+                            infinite);
             if (subset == 0) tail_[layers_] = 0;
             if (subset == 0 || earliest_[subset] > latest_[subset]) continue;
             auto const cells = rows(subset) * (latest_[subset] + 1 - earliest_[subset]);
@@ -282,7 +309,8 @@ private:
                     relax(subset, e, behind, &tail_[from], tail_factor, -1, tail_upto, &tail_[to]);
                 }
             }
-            for (auto s = subsets_[subset].fewest; subsets_[subset].is_complete && s < subsets_[subset].fewest + rows(subset); ++s)
+            for (auto s = subsets_[subset].fewest;
+                 subsets_[subset].is_complete && s < subsets_[subset].fewest + rows(subset); ++s)
                 if (head_[row(subset, s)] < n.cost) {
                     n.cost = head_[row(subset, s)];
                     full = subset;
@@ -308,10 +336,13 @@ private:
                     std::size_t const behind = counts_stages() ? stages - 1 : smaller.fewest;
                     std::size_t const end_limit = is_limited_ ? reach_[e.kind][behind][first] : layers_;
                     auto const from = row(e.from, behind);
-                    for (std::size_t end = std::max(first + 1, earliest_[e.from]); end <= std::min(latest_[e.from], end_limit); ++end) {
+                    for (std::size_t end = std::max(first + 1, earliest_[e.from]);
+                         end <= std::min(latest_[e.from], end_limit); ++end) {
                         ticks const t = before_[e.kind][end] - before_[e.kind][first];
                         if (t > (in_tail ? tail_upto : n.upto)) break;
-                        auto const is = [&](std::vector<ticks> const& rest, ticks factor) { return rest[from + end] != infinite && rest[from + end] + factor * t == value; };
+                        auto const is = [&](std::vector<ticks> const& rest, ticks factor) {
+                            return rest[from + end] != infinite && rest[from + end] + factor * t == value;
+                        };
                         bool const chosen = !in_tail && t > n.above && is(tail_, slots(behind) + tail_factor);
                         if (!chosen && !is(in_tail ? tail_ : head_, in_tail ? tail_factor : 1)) continue;
                         auto const& kind = kinds_.all()[e.kind];
@@ -350,7 +381,8 @@ private:
     bool is_stopped() { return budget_.is_spent(statistics_.cells); }
 
     void explain(pipeline_template& out) const {
-        if (options_.cutoff.value < std::numeric_limits<double>::infinity()) out.reason = "no template takes less than " + std::to_string(options_.cutoff.value) + " s";
+        if (options_.cutoff.value < std::numeric_limits<double>::infinity())
+            out.reason = "no template takes less than " + std::to_string(options_.cutoff.value) + " s";
         else detail::explain(problem_, kinds_, in_flight(0), out);
     }
 

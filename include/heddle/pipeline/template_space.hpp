@@ -38,10 +38,12 @@ struct template_cuts {
     static template_cuts all(std::size_t layers, stage_kinds const& kinds);
 };
 
-/// A levelled problem whose goals are the templates that use all devices, but for machines that may be left out, and end at the given cuts.
+/// A levelled problem whose goals are the templates that use all devices, but for machines that may be left out, and
+/// end at the given cuts.
 ///
-/// A label has the sum of the stages, the slowest with the cost it would have as the slowest, and their number. A stage in
-/// front is the slowest only if it is slower than all behind it, and then it costs the same whatever was the slowest before.
+/// A label has the sum of the stages, the slowest with the cost it would have as the slowest, and their number. A stage
+/// in front is the slowest only if it is slower than all behind it, and then it costs the same whatever was the slowest
+/// before.
 template <pipeline_schedule Schedule>
 class template_space {
 public:
@@ -55,13 +57,16 @@ public:
     };
 
     /// Keeps references. *Precondition:* `detail::check(p, schedule)` passed.
-    template_space(template_problem const& p, stage_kinds const& kinds, device_walk const& walk, template_cuts const& cuts, Schedule const& schedule)
+    template_space(template_problem const& p, stage_kinds const& kinds, device_walk const& walk,
+                   template_cuts const& cuts, Schedule const& schedule)
         : problem_(p), kinds_(kinds), walk_(walk), cuts_(cuts), schedule_(schedule), memory_(p.memory, false),
           least_slots_(slots(std::min(p.device_count(), p.layer_count()) - 1)) {
         for (auto const& t : p.types) is_limited_ |= t.memory_limit.value < std::numeric_limits<double>::infinity();
     }
 
-    [[nodiscard]] std::pair<state, label> initial() const { return {{device_walk::none(), cuts_.layers.size() - 1}, {}}; }
+    [[nodiscard]] std::pair<state, label> initial() const {
+        return {{device_walk::none(), cuts_.layers.size() - 1}, {}};
+    }
     [[nodiscard]] bool is_goal(state const& s) const { return s.position == 0 && walk_.is_complete(s.devices); }
     [[nodiscard]] std::size_t level(state const& s) const { return cuts_.layers.size() - 1 - s.position; }
     [[nodiscard]] double total(label const& l) const { return l.cost; }
@@ -69,11 +74,13 @@ public:
     [[nodiscard]] double bound(state const& s, label const& l) const {
         auto const end = cuts_.layers[s.position];
         double const slowest = std::max(l.slowest, kinds_.least_slowest(end, walk_, s.devices));
-        return (l.sum + kinds_.least_sum(end) + (least_slots_ + (Schedule::counts_tail ? 1 : 0)) * slowest) * (1 - 1e-13);
+        return (l.sum + kinds_.least_sum(end) + (least_slots_ + (Schedule::counts_tail ? 1 : 0)) * slowest) *
+               (1 - 1e-13);
     }
 
-    /// Where the tail counts, a stage in front may be slower than a's slowest and not than b's. It is then the slowest of a
-    /// alone; that costs no more than b, as b's stages in front of its slowest are no slower than that and a has no fewer stages.
+    /// Where the tail counts, a stage in front may be slower than a's slowest and not than b's. It is then the slowest
+    /// of a alone; that costs no more than b, as b's stages in front of its slowest are no slower than that and a has
+    /// no fewer stages.
     [[nodiscard]] bool dominates(label const& a, label const& b) const {
         if (a.sum > b.sum || a.slowest > b.slowest || (is_limited_ && a.stages > b.stages)) return false;
         return !Schedule::counts_tail || (a.cost <= b.cost && a.stages >= b.stages);
@@ -112,8 +119,12 @@ public:
 
 private:
     static constexpr double tail_factor = Schedule::counts_tail ? 2 : 1;
-    [[nodiscard]] double slots(std::size_t behind) const { return static_cast<double>(slots_of_slowest(schedule_, problem_.micro_batches, behind)); }
-    [[nodiscard]] std::int64_t in_flight(std::size_t behind) const { return schedule_.in_flight(0, {behind + 1, problem_.micro_batches}); }
+    [[nodiscard]] double slots(std::size_t behind) const {
+        return static_cast<double>(slots_of_slowest(schedule_, problem_.micro_batches, behind));
+    }
+    [[nodiscard]] std::int64_t in_flight(std::size_t behind) const {
+        return schedule_.in_flight(0, {behind + 1, problem_.micro_batches});
+    }
 
     template_problem const& problem_;
     stage_kinds const& kinds_;

@@ -16,7 +16,8 @@
 
 namespace heddle::detail {
 
-/// The states that a `device_walk` reaches with no more stages than there are layers, numbered without gaps in topological order: 0 is nothing.
+/// The states that a `device_walk` reaches with no more stages than there are layers, numbered without gaps in
+/// topological order: 0 is nothing.
 class template_subsets {
 public:
     /// From a smaller subset, by one stage of a kind.
@@ -33,7 +34,8 @@ public:
 
     /// False where there are more than `limit` states, or numbers that might be one, or once `is_stopped()`.
     template <class IsStopped>
-    bool number(device_walk const& walk, stage_kinds const& kinds, std::size_t layers, std::size_t limit, IsStopped const& is_stopped) {
+    bool number(device_walk const& walk, stage_kinds const& kinds, std::size_t layers, std::size_t limit,
+                IsStopped const& is_stopped) {
         if (walk.count() > limit) return false;
         std::vector<std::uint32_t> number(walk.count());
         std::vector<device_walk::state> met{device_walk::none()};

@@ -11,7 +11,8 @@
 
 namespace heddle {
 
-/// A model's program with the batch and the element type that were planned. *Throws* `input_error` as `with_batch_size`.
+/// A model's program with the batch and the element type that were planned. *Throws* `input_error` as
+/// `with_batch_size`.
 [[nodiscard]] program as_planned(program p, provenance const& from);
 
 } // namespace heddle

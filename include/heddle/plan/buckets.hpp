@@ -38,8 +38,11 @@ struct gradient_collective {
 
 /// By step, the collective of the bucket of which it is the last; nothing where there is none.
 template <class Shares>
-[[nodiscard]] std::vector<gradient_collective> gradient_collectives(plan const& p, cost_model const& model, Shares const& shares) {
-    auto const transfer_of = [&](std::size_t n) { return model.decided(p.steps[n].step.deferred_transfers.front(), shares, true).what; };
+[[nodiscard]] std::vector<gradient_collective> gradient_collectives(plan const& p, cost_model const& model,
+                                                                    Shares const& shares) {
+    auto const transfer_of = [&](std::size_t n) {
+        return model.decided(p.steps[n].step.deferred_transfers.front(), shares, true).what;
+    };
     std::vector<gradient_collective> result(p.steps.size());
     for (auto const& bucket : gradient_buckets(p, transfer_of)) {
         auto& sent = result[bucket.steps.back()];

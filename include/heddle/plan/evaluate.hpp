@@ -30,7 +30,9 @@ namespace heddle {
 [[nodiscard]] element_type main_type(plan const& p);
 
 /// The model that a plan is priced with.
-[[nodiscard]] inline cost_model per_device_model(cluster const& c, plan const& p) { return per_device_model(c, main_type(p), p.provenance.training.bucket); }
+[[nodiscard]] inline cost_model per_device_model(cluster const& c, plan const& p) {
+    return per_device_model(c, main_type(p), p.provenance.training.bucket);
+}
 
 [[nodiscard]] inline integral_shares shares_of(plan const& p) { return integral_shares(p.ratios, p.cuts); }
 
@@ -45,7 +47,8 @@ struct charged_bytes {
 /// What `evaluate` takes the plan's transfers to carry, by kind of collective, in the unit of `traffic`.
 [[nodiscard]] std::array<charged_bytes, collective_count> charged_traffic(plan const& p);
 
-/// What a plan's cost charges for each step inside its device groups, summed over them, in bytes of the group's tensors.
+/// What a plan's cost charges for each step inside its device groups, summed over them, in bytes of the group's
+/// tensors.
 [[nodiscard]] std::array<bytes, inside_step_count> charged_inside(plan const& p);
 
 namespace detail {
@@ -72,8 +75,10 @@ template <class Accumulator>
     return time;
 }
 
-/// Of micro-batches in turn: computation as if nothing were communicated, then what collectives add to it, forward ones first.
-[[nodiscard]] time_terms time_of(duplex const& clock, std::span<step_cost const> steps, std::span<std::size_t const> stages);
+/// Of micro-batches in turn: computation as if nothing were communicated, then what collectives add to it, forward ones
+/// first.
+[[nodiscard]] time_terms time_of(duplex const& clock, std::span<step_cost const> steps,
+                                 std::span<std::size_t const> stages);
 
 } // namespace detail
 
@@ -92,7 +97,8 @@ struct plan_devices {
     integral_shares shares;
 
     plan_devices(plan const& p, cluster const& c)
-        : alike(parted(p, c)), model(c, alike.classes, main_type(p), p.provenance.training.bucket), shares({}, cuts_of(p, alike.first_devices())) {}
+        : alike(parted(p, c)), model(c, alike.classes, main_type(p), p.provenance.training.bucket),
+          shares({}, cuts_of(p, alike.first_devices())) {}
 
 private:
     static alike_devices parted(plan const& p, cluster const& c);
@@ -100,7 +106,8 @@ private:
 };
 
 /// Prices a plan, on the cluster it was made for or on another one with as many devices.
-/// Throws `input_error` if the numbers of devices differ, or the cluster has device groups and the plan is not made for any.
+/// Throws `input_error` if the numbers of devices differ, or the cluster has device groups and the plan is not made for
+/// any.
 [[nodiscard]] plan_cost evaluate(plan const& p, cluster const& c);
 
 /// The events of one iteration of a plan.
@@ -130,8 +137,10 @@ HEDDLE_INLINE std::array<charged_bytes, collective_count> charged_traffic(plan c
     std::array<charged_bytes, collective_count> charged{};
     auto const shares = shares_of(p);
     double times = 1;
-    auto const add = [&](transfer_list const& transfers, bytes charged_bytes::*direction) {
-        for (auto const& t : transfers) charged[static_cast<std::size_t>(t.kind)].*direction += payload(t, static_cast<int>(p.devices.size()), shares) * times;
+    auto const add = [&](transfer_list const& transfers, bytes charged_bytes::* direction) {
+        for (auto const& t : transfers)
+            charged[static_cast<std::size_t>(t.kind)].*direction +=
+                payload(t, static_cast<int>(p.devices.size()), shares) * times;
     };
     for (auto const& s : p.steps) {
         times = s.step.once ? 1 : p.provenance.training.micro_batches;
@@ -156,7 +165,8 @@ HEDDLE_INLINE std::array<bytes, inside_step_count> charged_inside(plan const& p)
                 charged[static_cast<std::size_t>(t.after)] += t.size * share(t.to);
             });
             for (auto const* list : {&s.step.inside_forward, &s.step.inside_backward, &s.step.inside_update})
-                for (auto const& t : *list) charged[static_cast<std::size_t>(t.kind)] += t.whole + t.split * share(s.step.share);
+                for (auto const& t : *list)
+                    charged[static_cast<std::size_t>(t.kind)] += t.whole + t.split * share(s.step.share);
         }
     }
     charged[static_cast<std::size_t>(inside_step::none)] = {};
@@ -167,7 +177,8 @@ HEDDLE_INLINE std::array<bytes, inside_step_count> charged_inside(plan const& p)
 
 namespace heddle::detail {
 
-HEDDLE_INLINE time_terms time_of(duplex const& clock, std::span<step_cost const> steps, std::span<std::size_t const> stages) {
+HEDDLE_INLINE time_terms time_of(duplex const& clock, std::span<step_cost const> steps,
+                                 std::span<std::size_t const> stages) {
     enum { nothing, forward, backward, all };
     duplex::label ends[4];
     for (int which = nothing; which <= all; ++which) {
@@ -217,13 +228,15 @@ HEDDLE_INLINE std::vector<atom_class> plan_devices::cuts_of(plan const& p, std::
 HEDDLE_INLINE plan_cost evaluate(plan const& p, cluster const& c) {
     if (auto const count = c.devices().size(); count != p.devices.size())
         throw input_error("cluster '" + c.name + "'", "has " + std::to_string(count) + " devices, the plan is for " +
-                          std::to_string(p.devices.size()) + ", expected as many");
+                                                          std::to_string(p.devices.size()) + ", expected as many");
     if (has_groups(c) && !p.has_groups())
-        throw input_error("cluster '" + c.name + "'", "has device groups, the plan is for single devices, expected those");
+        throw input_error("cluster '" + c.name + "'",
+                          "has device groups, the plan is for single devices, expected those");
     plan_devices const devices(p, c);
     auto const& [alike, model, shares] = devices;
     auto const& training = p.provenance.training;
-    if (training.interleaves() && p.has_groups()) throw input_error("plan", "has device groups, whose micro-batches do not take turns");
+    if (training.interleaves() && p.has_groups())
+        throw input_error("plan", "has device groups, whose micro-batches do not take turns");
     double const activations = training.micro_batches, gradients = training.interleaves() ? 2 : 1;
     plan_cost cost;
     std::vector<memory_terms> of_class(model.class_count());
@@ -238,17 +251,22 @@ HEDDLE_INLINE plan_cost evaluate(plan const& p, cluster const& c) {
             auto& memory = of_class[k];
             if (s.instruction.what == instruction::kind::read) {
                 auto const& tensor = p.tensors[s.instruction.tensor];
-                double const value = cost_model::at(model.on_member(held_bytes(tensor.size(), s.instruction.to, tensor.inside != no_factor), k), share);
+                double const value = cost_model::at(
+                    model.on_member(held_bytes(tensor.size(), s.instruction.to, tensor.inside != no_factor), k), share);
                 double const stored = cost_model::at(model.on_member(s.step.stored, k), share);
-                (tensor.role == tensor_role::parameter ? memory.parameters : memory.inputs) += tensor.role == tensor_role::input ? stored : value;
+                (tensor.role == tensor_role::parameter ? memory.parameters : memory.inputs) +=
+                    tensor.role == tensor_role::input ? stored : value;
                 if (tensor.trainable) {
-                    double const copies = gradients + (training.copies_gradients && s.instruction.to == form::replicated() ? 1 : 0);
+                    double const copies =
+                        gradients + (training.copies_gradients && s.instruction.to == form::replicated() ? 1 : 0);
                     memory.gradients += copies * value;
                     memory.optimizer += stored - (1 + copies) * value;
                 }
             }
-            bool const is_gradient = s.instruction.what == instruction::kind::convert && p.tensors[s.instruction.tensor].role == tensor_role::parameter;
-            (is_gradient ? memory.gradients : memory.activations) += cost_model::at(model.on_member(s.step.saved, k), share);
+            bool const is_gradient = s.instruction.what == instruction::kind::convert &&
+                                     p.tensors[s.instruction.tensor].role == tensor_role::parameter;
+            (is_gradient ? memory.gradients : memory.activations) +=
+                cost_model::at(model.on_member(s.step.saved, k), share);
             for (auto const& [t, f] : s.saved) {
                 auto const& tensor = p.tensors[t];
                 holding const held = model.on_member(held_bytes(tensor.size(), f, tensor.inside != no_factor), k);
@@ -262,7 +280,9 @@ HEDDLE_INLINE plan_cost evaluate(plan const& p, cluster const& c) {
     for (std::size_t n = 0; n < prices.size(); ++n)
         if (p.steps[n].step.reduces_gradients()) prices[n].deferred = gradients_sent[n].seconds;
     if (training.interleaves()) cost.time = detail::time_of(duplex(model.class_count(), training), prices, p.stages);
-    else cost.time = training.overlaps_gradients ? detail::time_of(overlapped(model.class_count()), prices) : detail::time_of(serial(model.class_count()), prices);
+    else
+        cost.time = training.overlaps_gradients ? detail::time_of(overlapped(model.class_count()), prices)
+                                                : detail::time_of(serial(model.class_count()), prices);
     for (std::size_t k = 0; k < model.class_count(); ++k) {
         of_class[k].communication = momentary.most();
         cost.fits = cost.fits && of_class[k].total() <= model.memory_limit(k);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Whether what a plan says of itself is so: memory, shares and status by its own steps, every second by a cluster.
+/// @brief Whether what a plan says of itself is so: memory, shares and status by its own steps, every second by a
+/// cluster.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
@@ -28,7 +29,9 @@ namespace heddle {
 namespace detail {
 
 /// Thrown at the first figure that is wrong.
-struct wrong_figure { std::string text; };
+struct wrong_figure {
+    std::string text;
+};
 
 inline void require_figure(bool good, std::string const& problem) {
     if (!good) throw wrong_figure{problem};
@@ -39,7 +42,8 @@ inline void require_figure(bool good, std::string const& problem) {
     return a == b || std::abs(a - b) <= std::max(1e-9 * std::max(std::abs(a), std::abs(b)), 1e-12 * of);
 }
 inline void require_near(double said, double found, double of, std::string const& what, char const* unit) {
-    if (!is_near(said, found, of)) throw wrong_figure{what + " is " + in_words(said, unit) + ", derived anew it is " + in_words(found, unit)};
+    if (!is_near(said, found, of))
+        throw wrong_figure{what + " is " + in_words(said, unit) + ", derived anew it is " + in_words(found, unit)};
 }
 
 /// What the checks of a plan say, `input_error` included.
@@ -48,9 +52,7 @@ template <class Check>
     try {
         check();
         return {};
-    } catch (wrong_figure const& wrong) {
-        return {false, wrong.text};
-    } catch (input_error const& e) {
+    } catch (wrong_figure const& wrong) { return {false, wrong.text}; } catch (input_error const& e) {
         return {false, e.what()};
     }
 }
@@ -62,12 +64,18 @@ void check_status(Plan const& p) {
     require_figure(std::isfinite(cost) && cost >= 0, "the cost is negative or no number");
     require_figure(p.status != search::status::infeasible, "the status is 'infeasible', but there is a plan");
     require_figure((p.status == search::status::limit) == (p.which_limit != search::limit_kind::none),
-                   p.which_limit == search::limit_kind::none ? "the status is 'limit', but which it is is not said" : "a limit is named, but the status is not 'limit'");
-    require_figure(bound >= 0 && bound <= cost * (1 + 1e-9), "the lower bound, " + in_words(bound, " s") + ", is above the cost, " + in_words(cost, " s") + ", or no number");
+                   p.which_limit == search::limit_kind::none ? "the status is 'limit', but which it is is not said"
+                                                             : "a limit is named, but the status is not 'limit'");
+    require_figure(bound >= 0 && bound <= cost * (1 + 1e-9), "the lower bound, " + in_words(bound, " s") +
+                                                                 ", is above the cost, " + in_words(cost, " s") +
+                                                                 ", or no number");
     if (p.status == search::status::optimal)
-        require_figure(bound >= cost * (1 - 1e-9), "the status is 'optimal', but the lower bound, " + in_words(bound, " s") + ", is below the cost, " + in_words(cost, " s"));
+        require_figure(bound >= cost * (1 - 1e-9), "the status is 'optimal', but the lower bound, " +
+                                                       in_words(bound, " s") + ", is below the cost, " +
+                                                       in_words(cost, " s"));
     else
-        require_figure(bound < cost || cost == 0, std::string("the status is '") + search::name(p.status) + "', but the lower bound is the cost");
+        require_figure(bound < cost || cost == 0,
+                       std::string("the status is '") + search::name(p.status) + "', but the lower bound is the cost");
 }
 
 /// Devices of one type have one limit.
@@ -86,7 +94,10 @@ public:
     void check() const;
 
 private:
-    struct limit { std::string device; bytes said, theirs; };
+    struct limit {
+        std::string device;
+        bytes said, theirs;
+    };
     std::vector<limit> devices_;
     std::optional<bytes> asked_;
 };
@@ -94,7 +105,8 @@ private:
 /// Devices like a plan's, all as fast as each other: what they hold does not depend on that.
 [[nodiscard]] cluster stand_in_for(plan const& p);
 
-/// Whether each count is its ratio's part of the atoms, or next to it: rounding moves less than an atom, and carries what is owed to the next class.
+/// Whether each count is its ratio's part of the atoms, or next to it: rounding moves less than an atom, and carries
+/// what is owed to the next class.
 [[nodiscard]] bool follow_ratios(plan const& p);
 
 /// The plan with shares as its ratios have them, and collectives in whichever way is best there.
@@ -102,17 +114,21 @@ private:
 
 /// The pair that was kept is one of those that were priced.
 [[nodiscard]] inline bool is_in_trajectory(plan const& p) {
-    return algorithm::any_of(p.trajectory, [&](trajectory_point const& t) { return t.cost && is_near(*t.cost, p.cost()) && t.ratios == p.ratios; });
+    return algorithm::any_of(p.trajectory, [&](trajectory_point const& t) {
+        return t.cost && is_near(*t.cost, p.cost()) && t.ratios == p.ratios;
+    });
 }
 
-/// Where more is moved, for memory or for time, shares as the ratios have them do not fit, or were priced too and are dearer, which takes a cluster to see.
+/// Where more is moved, for memory or for time, shares as the ratios have them do not fit, or were priced too and are
+/// dearer, which takes a cluster to see.
 void check_ratios(plan const& p, cluster const& like);
 void check_moved(plan const& p, cluster const& c);
 
 /// The terms of a step's price that have collectives to come from; no term is negative.
 void check_signs(plan const& p);
 
-/// Whether each gather says how its shards move, as they do in every plan that was made for a cluster. Buffers depend on that.
+/// Whether each gather says how its shards move, as they do in every plan that was made for a cluster. Buffers depend
+/// on that.
 [[nodiscard]] bool is_decided(plan const& p);
 
 void check_memory(plan const& p, std::vector<memory_terms> const& found, bool with_buffers);
@@ -121,19 +137,20 @@ void check_own_figures(plan const& p);
 
 } // namespace detail
 
-/// Whether the figures of a plan agree with its steps and with each other: memory by term and device, within its limits; counts with ratios; bounds
-/// and status with the cost; no time of collectives that are not there. Seconds need a cluster.
+/// Whether the figures of a plan agree with its steps and with each other: memory by term and device, within its
+/// limits; counts with ratios; bounds and status with the cost; no time of collectives that are not there. Seconds need
+/// a cluster.
 /// *Precondition.* `verify` of the plan's program, or a reader, has passed it. *Complexity.* That of `evaluate`.
 [[nodiscard]] inline verification verify_figures(plan const& p) {
     return detail::verified([&] { detail::check_own_figures(p); });
 }
 
-/// The same, and whether the plan is for the devices of the cluster, in their order and within their memory, and each of its times and bytes is
-/// what the cluster's prices give.
+/// The same, and whether the plan is for the devices of the cluster, in their order and within their memory, and each
+/// of its times and bytes is what the cluster's prices give.
 [[nodiscard]] verification verify_figures(plan const& p, cluster const& c);
 
-/// The fields of a plan's file that nobody can derive from the plan, its model and its cluster: what a search says of all that it did not choose, and, where
-/// no cluster is given, what it costs.
+/// The fields of a plan's file that nobody can derive from the plan, its model and its cluster: what a search says of
+/// all that it did not choose, and, where no cluster is given, what it costs.
 [[nodiscard]] std::vector<std::string> claims_of(plan const& p, bool has_cluster);
 
 } // namespace heddle
@@ -151,8 +168,9 @@ HEDDLE_INLINE std::string in_words(double v, char const* unit) {
 HEDDLE_INLINE void one_limit_per_type::check(std::string const& type, bytes limit, std::string const& device) {
     require_figure(limit.value > 0, device + ": its memory limit is no positive number");
     auto const [known, is_new] = limits_.try_emplace(type, limit);
-    require_figure(is_new || known->second == limit, device + ": its memory limit is " + in_words(limit.value, " bytes") + ", that of another " + type + " " +
-                                                          in_words(known->second.value, " bytes"));
+    require_figure(is_new || known->second == limit, device + ": its memory limit is " +
+                                                         in_words(limit.value, " bytes") + ", that of another " + type +
+                                                         " " + in_words(known->second.value, " bytes"));
 }
 
 HEDDLE_INLINE void limits_of_cluster::add(std::string const& device, bytes said, bytes theirs) {
@@ -171,9 +189,12 @@ HEDDLE_INLINE cluster stand_in_for(plan const& p) {
     cluster c;
     c.name = "the plan's devices";
     for (auto const& d : p.devices) {
-        bool const is_another = c.types.empty() || c.types.back().name != d.type || c.types.back().memory != d.memory_limit || c.machines.back().group_size() != d.group_size;
+        bool const is_another = c.types.empty() || c.types.back().name != d.type ||
+                                c.types.back().memory != d.memory_limit ||
+                                c.machines.back().group_size() != d.group_size;
         if (is_another) {
-            c.types.push_back({d.type, d.memory_limit, bytes_per_second(1), seconds(0), {{main_type(p), {flops_per_second(1)}}}});
+            c.types.push_back(
+                {d.type, d.memory_limit, bytes_per_second(1), seconds(0), {{main_type(p), {flops_per_second(1)}}}});
             c.machines.push_back({c.types.size() - 1, d.group_size, 0, d.group_size > 1});
         }
         ++c.machines.back().count;
@@ -186,7 +207,8 @@ HEDDLE_INLINE bool follow_ratios(plan const& p) {
     return algorithm::all_of(p.cuts, [&](atom_class const& cut) {
         auto const& ratios = p.ratios.at(cut.segment);
         for (std::size_t d = 0; d < ratios.size(); ++d)
-            if (!(std::abs(static_cast<double>(cut.counts.at(d)) - ratios[d] * static_cast<double>(cut.atoms)) < 2)) return false;
+            if (!(std::abs(static_cast<double>(cut.counts.at(d)) - ratios[d] * static_cast<double>(cut.atoms)) < 2))
+                return false;
         return true;
     });
 }
@@ -204,22 +226,28 @@ HEDDLE_INLINE plan as_rounded(plan rounded) {
 HEDDLE_INLINE void check_ratios(plan const& p, cluster const& like) {
     bool const was_priced = is_in_trajectory(p);
     if (!follow_ratios(p) && !was_priced)
-        require_figure(!evaluate(as_rounded(p), like).fits, "the counts of a cut are not what the ratios give, rounded, though that would fit into memory");
+        require_figure(!evaluate(as_rounded(p), like).fits,
+                       "the counts of a cut are not what the ratios give, rounded, though that would fit into memory");
     require_figure(p.trajectory.empty() || was_priced, "no point of the trajectory has the plan's ratios and cost");
 }
 
 HEDDLE_INLINE void check_moved(plan const& p, cluster const& c) {
     if (follow_ratios(p)) return;
     auto const rounded = evaluate(as_rounded(p), c);
-    require_figure(!rounded.fits || rounded.time.total() >= p.cost() * (1 - 1e-9), "the counts of a cut are not what the ratios give, rounded, though that would fit and be cheaper");
+    require_figure(!rounded.fits || rounded.time.total() >= p.cost() * (1 - 1e-9),
+                   "the counts of a cut are not what the ratios give, rounded, though that would fit and be cheaper");
 }
 
 HEDDLE_INLINE void check_signs(plan const& p) {
-    auto const has = [&](transfer_list step::*direction) { return algorithm::any_of(p.steps, [&](plan_step const& s) { return !(s.step.*direction).empty(); }); };
+    auto const has = [&](transfer_list step::* direction) {
+        return algorithm::any_of(p.steps, [&](plan_step const& s) { return !(s.step.*direction).empty(); });
+    };
     double const cost = p.cost();
     auto const check = [&](char const* name, double term, bool may_be) {
-        require_figure(std::isfinite(term) && term >= -1e-9 * cost, std::string("the time of ") + name + " is negative or no number");
-        require_figure(may_be || is_near(term, 0, 1e3 * cost), std::string("the time of ") + name + " is " + in_words(term, " s") + ", but no step has any");
+        require_figure(std::isfinite(term) && term >= -1e-9 * cost,
+                       std::string("the time of ") + name + " is negative or no number");
+        require_figure(may_be || is_near(term, 0, 1e3 * cost),
+                       std::string("the time of ") + name + " is " + in_words(term, " s") + ", but no step has any");
     };
     check("computation", p.time.compute, true);
     check("forward communication", p.time.forward_communication, has(&step::forward_transfers));
@@ -230,7 +258,8 @@ HEDDLE_INLINE void check_signs(plan const& p) {
 
 HEDDLE_INLINE bool is_decided(plan const& p) {
     bool result = true;
-    for (auto const& s : p.steps) for_each_transfer(s.step, [&](transfer const& t) { result = result && (t.how || !has_grouped_kind(t.kind)); });
+    for (auto const& s : p.steps)
+        for_each_transfer(s.step, [&](transfer const& t) { result = result && (t.how || !has_grouped_kind(t.kind)); });
     return result;
 }
 
@@ -240,7 +269,8 @@ HEDDLE_INLINE void check_memory(plan const& p, std::vector<memory_terms> const& 
         auto const &mine = p.memory[d], &theirs = found[d];
         std::string const device = "device " + std::to_string(d);
         auto const check = [&](char const* what, double said, double again) {
-            if (!is_near(said, again, theirs.total())) require_near(said, again, theirs.total(), device + ": its memory for " + what, " bytes");
+            if (!is_near(said, again, theirs.total()))
+                require_near(said, again, theirs.total(), device + ": its memory for " + what, " bytes");
         };
         check("parameters", mine.parameters, theirs.parameters);
         check("gradients", mine.gradients, theirs.gradients);
@@ -249,18 +279,21 @@ HEDDLE_INLINE void check_memory(plan const& p, std::vector<memory_terms> const& 
         check("activations", mine.activations, theirs.activations);
         if (with_buffers) check("communication", mine.communication, theirs.communication);
         if (!(mine.total() <= p.devices[d].memory_limit.value * (1 + 1e-9)))
-            throw wrong_figure{device + " holds " + in_words(mine.total(), " bytes") + ", its limit is " + in_words(p.devices[d].memory_limit.value, " bytes")};
+            throw wrong_figure{device + " holds " + in_words(mine.total(), " bytes") + ", its limit is " +
+                               in_words(p.devices[d].memory_limit.value, " bytes")};
     }
 }
 
 HEDDLE_INLINE void check_own_figures(plan const& p) {
     require_figure(p.exists(), "the plan has no program");
     check_status(p);
-    require_figure(!p.global_lower_bound || (*p.global_lower_bound >= 0 && *p.global_lower_bound <= p.lower_bound * (1 + 1e-9)),
+    require_figure(!p.global_lower_bound ||
+                       (*p.global_lower_bound >= 0 && *p.global_lower_bound <= p.lower_bound * (1 + 1e-9)),
                    "the lower bound at any ratios is above that at the plan's, or no number");
     check_signs(p);
     one_limit_per_type limits;
-    for (std::size_t d = 0; d < p.devices.size(); ++d) limits.check(p.devices[d].type, p.devices[d].memory_limit, "device " + std::to_string(d));
+    for (std::size_t d = 0; d < p.devices.size(); ++d)
+        limits.check(p.devices[d].type, p.devices[d].memory_limit, "device " + std::to_string(d));
     auto const like = stand_in_for(p);
     check_memory(p, evaluate(p, like).memory, is_decided(p));
     check_ratios(p, like);
@@ -281,12 +314,16 @@ HEDDLE_INLINE verification verify_figures(plan const& p, cluster const& c) {
             auto const& theirs = c.types[types[d]];
             std::string const device = "device " + std::to_string(d);
             plan_device const expected{theirs.name, theirs.memory, sizes[d]};
-            detail::require_figure(p.devices[d].name() == expected.name(), device + " is '" + p.devices[d].name() + "', the cluster's is '" + expected.name() + "'");
+            detail::require_figure(p.devices[d].name() == expected.name(), device + " is '" + p.devices[d].name() +
+                                                                               "', the cluster's is '" +
+                                                                               expected.name() + "'");
             limits.add(device, p.devices[d].memory_limit, theirs.memory);
         }
         limits.check();
         double const cost = found.time.total();
-        auto const check = [&](char const* what, double said, double again) { detail::require_near(said, again, cost, std::string("the time of ") + what, " s"); };
+        auto const check = [&](char const* what, double said, double again) {
+            detail::require_near(said, again, cost, std::string("the time of ") + what, " s");
+        };
         check("computation", p.time.compute, found.time.compute);
         check("forward communication", p.time.forward_communication, found.time.forward_communication);
         check("backward communication", p.time.backward_communication, found.time.backward_communication);
@@ -303,7 +340,8 @@ HEDDLE_INLINE std::vector<std::string> claims_of(plan const& p, bool has_cluster
     if (!p.baselines.empty()) claims.push_back("baselines");
     if (!p.other_baselines.empty()) claims.push_back("other_baselines");
     if (!p.trajectory.empty()) claims.push_back("trajectory");
-    for (char const* counter : {"expanded", "generated", "dominated", "bounded", "kept", "compared", "seconds"}) claims.push_back(counter);
+    for (char const* counter : {"expanded", "generated", "dominated", "bounded", "kept", "compared", "seconds"})
+        claims.push_back(counter);
     if (!detail::follow_ratios(p)) claims.push_back("ratios"); // moved from
     if (has_cluster) return claims;
     for (char const* field : {"cost", "time", "devices", "memory_limit_bytes"}) claims.push_back(field);

@@ -38,7 +38,8 @@ struct pipeline_stage {
     std::size_t first = 0, end = 0;
     /// By copy, the devices that share the layers; groups of all copies are equally large.
     std::vector<std::vector<std::size_t>> devices;
-    /// Of one micro-batch, forward and backward, in the slowest copy; and of what enters the stage, from the one before.
+    /// Of one micro-batch, forward and backward, in the slowest copy; and of what enters the stage, from the one
+    /// before.
     seconds time, boundary;
 
     /// Devices in a group.
@@ -52,14 +53,15 @@ struct pipeline_times {
     [[nodiscard]] double total() const { return (pipeline + synchronisation + update).value; }
 };
 
-/// Micro-batches pass through the stages one forward, one backward (1F1B): stage s holds those of the `stages - s` next, at most.
+/// Micro-batches pass through the stages one forward, one backward (1F1B): stage s holds those of the `stages - s`
+/// next, at most.
 struct pipeline_plan : search::outcome<> {
     heddle::provenance provenance;
     std::vector<pipeline_layer> layers;
     std::vector<placed_device> devices;
     std::vector<pipeline_stage> stages;
-    /// By their size, how tensor groups of several devices compute the whole model; a stage's has its operators' part. None where layers
-    /// are a profile's.
+    /// By their size, how tensor groups of several devices compute the whole model; a stage's has its operators' part.
+    /// None where layers are a profile's.
     std::map<std::size_t, plan> groups;
     /// Of one copy, per iteration.
     std::int64_t micro_batches = 1;
@@ -67,7 +69,8 @@ struct pipeline_plan : search::outcome<> {
     std::string schedule = "1f1b";
     /// Slots of the slowest stage that an estimate was told to add.
     std::int64_t more_slots = 0;
-    /// Samples of a micro-batch and of an iteration; zero where the profile does not say. A copy's last micro-batch may have fewer.
+    /// Samples of a micro-batch and of an iteration; zero where the profile does not say. A copy's last micro-batch may
+    /// have fewer.
     std::int64_t micro_batch_size = 0, global_batch = 0;
 
     pipeline_times time;
@@ -91,8 +94,9 @@ struct pipeline_plan : search::outcome<> {
     [[nodiscard]] std::size_t operator_count() const;
 };
 
-/// *Throws* `input_error` naming the first thing that no plan has: stages that do not hold each layer once and in order, groups of a
-/// stage that are not equally large in every copy, a device that two of them have, is not there or holds more than its limit.
+/// *Throws* `input_error` naming the first thing that no plan has: stages that do not hold each layer once and in
+/// order, groups of a stage that are not equally large in every copy, a device that two of them have, is not there or
+/// holds more than its limit.
 void validate(pipeline_plan const& p);
 
 } // namespace heddle
@@ -117,22 +121,33 @@ HEDDLE_INLINE void validate(pipeline_plan const& p) {
         auto const& stage = p.stages[s];
         std::string const place = "stage " + std::to_string(s);
         if (stage.first != next || stage.end <= stage.first || stage.end > p.layers.size())
-            fail(place, "has the layers " + std::to_string(stage.first) + " to before " + std::to_string(stage.end) + ", expected those from " + std::to_string(next) + " on");
+            fail(place, "has the layers " + std::to_string(stage.first) + " to before " + std::to_string(stage.end) +
+                            ", expected those from " + std::to_string(next) + " on");
         next = stage.end;
-        if (stage.devices.empty() || stage.devices.size() != p.copies()) fail(place, std::to_string(stage.devices.size()) + " copies, expected as many as the first stage has, one at least");
+        if (stage.devices.empty() || stage.devices.size() != p.copies())
+            fail(place, std::to_string(stage.devices.size()) +
+                            " copies, expected as many as the first stage has, one at least");
         for (auto const& group : stage.devices) {
-            if (group.empty() || group.size() != stage.devices.front().size()) fail(place, "tensor groups of different sizes, expected as many devices in every copy, one at least");
+            if (group.empty() || group.size() != stage.devices.front().size())
+                fail(place, "tensor groups of different sizes, expected as many devices in every copy, one at least");
             for (auto const d : group) {
-                if (d >= p.devices.size()) fail(place, "device " + std::to_string(d) + ", expected one of " + std::to_string(p.devices.size()));
-                if (taken[d]) fail(place, "device " + std::to_string(d) + " has a place already, expected one place for each");
+                if (d >= p.devices.size())
+                    fail(place,
+                         "device " + std::to_string(d) + ", expected one of " + std::to_string(p.devices.size()));
+                if (taken[d])
+                    fail(place, "device " + std::to_string(d) + " has a place already, expected one place for each");
                 taken[d] = true;
             }
         }
     }
-    if (next != p.layers.size()) fail("stages", "they hold " + std::to_string(next) + " layers, expected all " + std::to_string(p.layers.size()));
+    if (next != p.layers.size())
+        fail("stages",
+             "they hold " + std::to_string(next) + " layers, expected all " + std::to_string(p.layers.size()));
     for (std::size_t d = 0; d < p.devices.size(); ++d)
         if (p.devices[d].memory > p.devices[d].memory_limit)
-            fail("device " + std::to_string(d), "holds " + std::to_string(p.devices[d].memory.value) + " bytes, expected at most its " + std::to_string(p.devices[d].memory_limit.value));
+            fail("device " + std::to_string(d), "holds " + std::to_string(p.devices[d].memory.value) +
+                                                    " bytes, expected at most its " +
+                                                    std::to_string(p.devices[d].memory_limit.value));
 }
 
 } // namespace heddle

@@ -22,21 +22,26 @@ namespace detail {
 
 class pipeline_report {
 public:
-    pipeline_report(pipeline_plan const& p, table_options const& options) : plan_(p), options_(options), decimals_(decimals_for(p.cost())) {}
+    pipeline_report(pipeline_plan const& p, table_options const& options)
+        : plan_(p), options_(options), decimals_(decimals_for(p.cost())) {}
 
     std::string text();
 
 private:
     void section(std::string const& title) { text_ += '\n' + title + '\n'; }
     [[nodiscard]] std::string in_seconds(double value) const { return fixed(value, decimals_); }
-    static std::string gigabytes(bytes b) { return std::isfinite(b.value) ? fixed(b.value / 1e9, b.value < 1e12 ? 3 : 0) : "none"; }
+    static std::string gigabytes(bytes b) {
+        return std::isfinite(b.value) ? fixed(b.value / 1e9, b.value < 1e12 ? 3 : 0) : "none";
+    }
 
     void add_header();
 
     void add_stages();
 
     /// `0-3`, of numbers that follow each other.
-    static std::string ranges_of(std::size_t first, std::size_t end) { return std::to_string(first) + (end > first + 1 ? "-" + std::to_string(end - 1) : ""); }
+    static std::string ranges_of(std::size_t first, std::size_t end) {
+        return std::to_string(first) + (end > first + 1 ? "-" + std::to_string(end - 1) : "");
+    }
     static std::string ranges(std::vector<std::size_t> const& devices);
 
     void add_devices();
@@ -88,9 +93,12 @@ HEDDLE_INLINE void pipeline_report::add_header() {
     field("reason", plan_.reason);
     if (!plan_.exists()) return;
     auto const copies = plan_.copies();
-    field("pipeline", count(plan_.stages.size(), "stage") + ", " + std::to_string(copies) + (copies == 1 ? " copy, " : " copies, ") +
-                          std::to_string(plan_.micro_batches) + (plan_.micro_batches == 1 ? " micro-batch" : " micro-batches") +
-                          (plan_.micro_batch_size > 0 ? " of " + count(static_cast<std::size_t>(plan_.micro_batch_size), "sample") : ""));
+    field("pipeline",
+          count(plan_.stages.size(), "stage") + ", " + std::to_string(copies) +
+              (copies == 1 ? " copy, " : " copies, ") + std::to_string(plan_.micro_batches) +
+              (plan_.micro_batches == 1 ? " micro-batch" : " micro-batches") +
+              (plan_.micro_batch_size > 0 ? " of " + count(static_cast<std::size_t>(plan_.micro_batch_size), "sample")
+                                          : ""));
     field("seconds per iteration", in_seconds(plan_.cost()));
     if (plan_.time.synchronisation.value > 0) field("  of it gradients", in_seconds(plan_.time.synchronisation.value));
     if (plan_.time.update.value > 0) field("  of it optimiser", in_seconds(plan_.time.update.value));
@@ -108,8 +116,10 @@ HEDDLE_INLINE void pipeline_report::add_stages() {
         auto const &first = plan_.layers[stage.first].name, &last = plan_.layers[stage.end - 1].name;
         std::string devices;
         for (auto const& group : stage.devices) devices += (devices.empty() ? "" : " ") + ranges(group);
-        table.add({std::to_string(s), ranges_of(stage.first, stage.end), clip(first + (stage.end - stage.first > 1 ? " - " + last : ""), 40),
-                   fixed(stage.time.value * 1e3, 3), stage.boundary.value > 0 ? fixed(stage.boundary.value * 1e3, 3) : "", devices});
+        table.add({std::to_string(s), ranges_of(stage.first, stage.end),
+                   clip(first + (stage.end - stage.first > 1 ? " - " + last : ""), 40),
+                   fixed(stage.time.value * 1e3, 3),
+                   stage.boundary.value > 0 ? fixed(stage.boundary.value * 1e3, 3) : "", devices});
     }
     text_ += table.print(2, 5);
 }
@@ -133,7 +143,9 @@ HEDDLE_INLINE void pipeline_report::add_devices() {
     auto const cells = [&](std::size_t d) {
         auto const& device = plan_.devices[d];
         bool const has_limit = std::isfinite(device.memory_limit.value) && device.memory_limit.value > 0;
-        return std::vector<std::string>{device.type, places[d], gigabytes(device.memory), gigabytes(device.memory_limit), has_limit ? fixed(100 * (device.memory / device.memory_limit), 1) : ""};
+        return std::vector<std::string>{device.type, places[d], gigabytes(device.memory),
+                                        gigabytes(device.memory_limit),
+                                        has_limit ? fixed(100 * (device.memory / device.memory_limit), 1) : ""};
     };
     section("Devices (memory in GB)");
     text_columns table("llrrrr");
@@ -152,7 +164,8 @@ HEDDLE_INLINE void pipeline_report::add_devices() {
 HEDDLE_INLINE void pipeline_report::add_search() {
     section("Search");
     std::string counts;
-    for (auto const& [name, number] : plan_.statistics) counts += (counts.empty() ? "" : ", ") + name + " " + std::to_string(number);
+    for (auto const& [name, number] : plan_.statistics)
+        counts += (counts.empty() ? "" : ", ") + name + " " + std::to_string(number);
     if (!counts.empty()) add_paragraph(text_, "  ", counts);
     if (options_.times) add_paragraph(text_, "  ", fixed(plan_.seconds, 3) + " seconds");
     if (plan_.warnings.empty()) return;

@@ -52,8 +52,8 @@ struct plan_step {
     std::vector<std::pair<tensor_id, form>> saved;
 };
 
-/// Predicted seconds of one iteration, by term; they add up to the total. What device groups communicate inside beside collectives
-/// is work of theirs: computation, or update.
+/// Predicted seconds of one iteration, by term; they add up to the total. What device groups communicate inside beside
+/// collectives is work of theirs: computation, or update.
 struct time_terms {
     double compute = 0;
     double forward_communication = 0;
@@ -62,7 +62,9 @@ struct time_terms {
     double gradient_communication = 0;
     /// With the collectives that bring whole copies up to date.
     double update = 0;
-    [[nodiscard]] double total() const { return compute + forward_communication + backward_communication + gradient_communication + update; }
+    [[nodiscard]] double total() const {
+        return compute + forward_communication + backward_communication + gradient_communication + update;
+    }
 };
 
 /// Predicted bytes on one device, by term.
@@ -73,7 +75,9 @@ struct memory_terms {
     double inputs = 0;
     double activations = 0;
     double communication = 0;
-    [[nodiscard]] double total() const { return parameters + gradients + optimizer + inputs + activations + communication; }
+    [[nodiscard]] double total() const {
+        return parameters + gradients + optimizer + inputs + activations + communication;
+    }
 };
 
 /// One pair of program and ratios that the planner priced on the way.
@@ -90,7 +94,8 @@ struct provenance {
     std::string cluster, cluster_digest;
     std::string version = library_version;
     training_options training;
-    /// The model's batch, and the type of its floating-point tensors, where the plan is of another one than the model's file has.
+    /// The model's batch, and the type of its floating-point tensors, where the plan is of another one than the model's
+    /// file has.
     std::optional<std::int64_t> batch{};
     std::optional<element_type> type{};
 };
@@ -119,9 +124,11 @@ struct plan : search::outcome<> {
     std::string space;
     /// No program costs less at any ratios; none where that is not known. At most `lower_bound`.
     std::optional<double> global_lower_bound;
-    /// Well-known strategies under the same model and options: the plan is no dearer, unless it keeps pins that they do not.
+    /// Well-known strategies under the same model and options: the plan is no dearer, unless it keeps pins that they do
+    /// not.
     strategy_costs baselines;
-    /// The same under other options than the plan's, by names that say which: what the plan was not allowed, so that it may be dearer.
+    /// The same under other options than the plan's, by names that say which: what the plan was not allowed, so that it
+    /// may be dearer.
     strategy_costs other_baselines;
     std::vector<trajectory_point> trajectory;
     search::statistics statistics;
@@ -147,7 +154,9 @@ namespace heddle {
 
 HEDDLE_INLINE plan blank_plan(indexed_program const& program) {
     plan p;
-    for (auto const& t : program.tensors) p.tensors.push_back({t.info.name, t.info.shape, t.info.type, t.info.role, t.info.trainable, t.factors, t.inside});
+    for (auto const& t : program.tensors)
+        p.tensors.push_back(
+            {t.info.name, t.info.shape, t.info.type, t.info.role, t.info.trainable, t.factors, t.inside});
     for (auto const& o : program.operators) p.operators.push_back(o.name);
     if (segment_count(program) > 1)
         for (auto const& o : program.operators) p.segments.push_back(o.segment);

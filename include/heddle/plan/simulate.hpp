@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Runs an iteration of micro-batches in turn, event by event: computation and collectives of every device side by side.
+/// @brief Runs an iteration of micro-batches in turn, event by event: computation and collectives of every device side
+/// by side.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
@@ -24,19 +25,22 @@
 namespace heddle {
 
 struct simulation_options {
-    /// Slots of `duplex` begin together on all devices, and turning takes its time. Else everything starts as soon as what it needs is
-    /// there, in the same order.
+    /// Slots of `duplex` begin together on all devices, and turning takes its time. Else everything starts as soon as
+    /// what it needs is there, in the same order.
     bool barriers = false;
     /// By how much work takes longer while collectives run on the device, and collectives while some device works.
     double slower_work = 1, slower_collectives = 1;
     /// Added to every collective: for which it waits on average until the last rank is there.
     seconds wait{};
-    /// What is gathered or scattered is copied part by part on the network's channel, as where a library gives and takes lists of tensors.
+    /// What is gathered or scattered is copied part by part on the network's channel, as where a library gives and
+    /// takes lists of tensors.
     bool copies_parts = false;
-    /// Parameters are gathered and gradients reduced at their place in the program: when the first micro-batch has computed what comes before, or the last
-    /// has computed the gradient; and that micro-batch goes on when it is done. Else they run where the network is free.
+    /// Parameters are gathered and gradients reduced at their place in the program: when the first micro-batch has
+    /// computed what comes before, or the last has computed the gradient; and that micro-batch goes on when it is done.
+    /// Else they run where the network is free.
     bool in_place = false;
-    /// A collective starts on a device that computes when the kernel has ended that runs, or starts, as the collective could. Else at once.
+    /// A collective starts on a device that computes when the kernel has ended that runs, or starts, as the collective
+    /// could. Else at once.
     bool between_kernels = false;
 };
 
@@ -44,9 +48,10 @@ namespace detail {
 
 /// The simulation of one iteration.
 ///
-/// Devices and the network each have their jobs in order of the slots of `duplex`. A micro-batch's computation in a stage needs its
-/// collectives there, and the other way round in the stage after. Parameters to gather and gradients to reduce run where the
-/// network is free, and give way; a parameter not yet there in time for its stage has its place in the order.
+/// Devices and the network each have their jobs in order of the slots of `duplex`. A micro-batch's computation in a
+/// stage needs its collectives there, and the other way round in the stage after. Parameters to gather and gradients to
+/// reduce run where the network is free, and give way; a parameter not yet there in time for its stage has its place in
+/// the order.
 class interleaved_run {
 public:
     interleaved_run(std::size_t devices, int count, double turn, simulation_options const& options)
@@ -69,7 +74,8 @@ public:
         stage_side forward, backward;
     };
 
-    timeline run(std::vector<stage> const& stages, std::vector<piece> const& updates, std::vector<piece> const& refreshes);
+    timeline run(std::vector<stage> const& stages, std::vector<piece> const& updates,
+                 std::vector<piece> const& refreshes);
 
 private:
     static constexpr std::size_t none = ~std::size_t{0};
@@ -92,8 +98,10 @@ private:
     };
 
     std::size_t new_counter();
-    void add_work(std::vector<piece> const& pieces, phase when, std::size_t micro_batch, std::size_t slot, std::array<std::size_t, 2> needs, std::size_t counter);
-    void add_transfers(std::vector<job>& into, std::vector<piece> const& pieces, phase when, std::size_t micro_batch, std::size_t slot, std::size_t need, std::size_t counter, bool may_wait = false);
+    void add_work(std::vector<piece> const& pieces, phase when, std::size_t micro_batch, std::size_t slot,
+                  std::array<std::size_t, 2> needs, std::size_t counter);
+    void add_transfers(std::vector<job>& into, std::vector<piece> const& pieces, phase when, std::size_t micro_batch,
+                       std::size_t slot, std::size_t need, std::size_t counter, bool may_wait = false);
     void add(std::vector<job>& into, job j);
     /// Slots in their order, each with the time that turning takes before the next.
     std::size_t new_slot(double turns);
@@ -146,7 +154,8 @@ private:
 
 namespace heddle::detail {
 
-HEDDLE_INLINE timeline interleaved_run::run(std::vector<stage> const& stages, std::vector<piece> const& updates, std::vector<piece> const& refreshes) {
+HEDDLE_INLINE timeline interleaved_run::run(std::vector<stage> const& stages, std::vector<piece> const& updates,
+                                            std::vector<piece> const& refreshes) {
     lay_out(stages);
     while (step()) {}
     double& now = result_.total = now_;
@@ -158,7 +167,8 @@ HEDDLE_INLINE timeline interleaved_run::run(std::vector<stage> const& stages, st
         }
     now += updated_.empty() ? 0 : algorithm::max(updated_);
     for (auto const& p : refreshes) {
-        for (std::size_t d = 0; d < queues_.size(); ++d) result_.events.push_back({p.step, d, phase::update, p.transfer, now, p.seconds[0]});
+        for (std::size_t d = 0; d < queues_.size(); ++d)
+            result_.events.push_back({p.step, d, phase::update, p.transfer, now, p.seconds[0]});
         now += p.seconds[0];
     }
     return std::move(result_);
@@ -169,15 +179,22 @@ HEDDLE_INLINE std::size_t interleaved_run::new_counter() {
     return counters_.size() - 1;
 }
 
-HEDDLE_INLINE void interleaved_run::add_work(std::vector<piece> const& pieces, phase when, std::size_t micro_batch, std::size_t slot, std::array<std::size_t, 2> needs, std::size_t counter) {
+HEDDLE_INLINE void interleaved_run::add_work(std::vector<piece> const& pieces, phase when, std::size_t micro_batch,
+                                             std::size_t slot, std::array<std::size_t, 2> needs, std::size_t counter) {
     for (auto const& p : pieces)
         for (std::size_t d = 0; d < queues_.size(); ++d)
-            if (p.seconds[d] > 0) add(queues_[d].jobs, {&p, when, micro_batch, slot, needs, counter, false, p.seconds[d], p.seconds[d] / p.kernels});
+            if (p.seconds[d] > 0)
+                add(queues_[d].jobs,
+                    {&p, when, micro_batch, slot, needs, counter, false, p.seconds[d], p.seconds[d] / p.kernels});
 }
 
-HEDDLE_INLINE void interleaved_run::add_transfers(std::vector<job>& into, std::vector<piece> const& pieces, phase when, std::size_t micro_batch, std::size_t slot, std::size_t need, std::size_t counter, bool may_wait) {
+HEDDLE_INLINE void interleaved_run::add_transfers(std::vector<job>& into, std::vector<piece> const& pieces, phase when,
+                                                  std::size_t micro_batch, std::size_t slot, std::size_t need,
+                                                  std::size_t counter, bool may_wait) {
     for (auto const& p : pieces)
-        if (p.seconds[0] > 0) add(into, {&p, when, micro_batch, slot, {need, none}, counter, may_wait, p.seconds[0] + options_.wait.value});
+        if (p.seconds[0] > 0)
+            add(into,
+                {&p, when, micro_batch, slot, {need, none}, counter, may_wait, p.seconds[0] + options_.wait.value});
 }
 
 HEDDLE_INLINE void interleaved_run::add(std::vector<job>& into, job j) {
@@ -238,11 +255,13 @@ HEDDLE_INLINE void interleaved_run::lay_out(std::vector<stage> const& stages) {
             slot = new_slot(j == 1 ? 2 : 1);
             add_work(s.work, phase::backward, j, slot, {to_arrive[j], again}, computed[j]);
             add_transfers(network_.jobs, s.transfers, phase::backward, j - 1, slot, computed[j - 1], arrived[j - 1]);
-            if (j == k - 1 && i > 0) add_transfers(network_.jobs, stages[i - 1].backward.again, phase::backward, 0, slot, none, next_again);
+            if (j == k - 1 && i > 0)
+                add_transfers(network_.jobs, stages[i - 1].backward.again, phase::backward, 0, slot, none, next_again);
         }
         slot = new_slot(0);
         auto const counter = options_.in_place ? arrived[k - 1] : none;
-        add_transfers(options_.in_place ? network_.jobs : gradients_.jobs, s.patient, phase::gradient, 0, slot, computed[k - 1], counter);
+        add_transfers(options_.in_place ? network_.jobs : gradients_.jobs, s.patient, phase::gradient, 0, slot,
+                      computed[k - 1], counter);
         add_transfers(network_.jobs, s.transfers, phase::backward, k - 1, slot, computed[k - 1], arrived[k - 1]);
         add_transfers(network_.jobs, s.urgent, phase::backward, 0, slot, computed[k - 1], counter);
         again = next_again;
@@ -272,13 +291,15 @@ HEDDLE_INLINE void interleaved_run::record(job const& j, std::size_t device, dou
     if (end <= start) return;
     auto& events = result_.events;
     auto& last = last_event_[device * 2 + (j.what->transfer ? 1 : 0)];
-    if (last != none && events[last].step == j.what->step && events[last].when == j.when && events[last].transfer == j.what->transfer &&
-        events[last].micro_batch == static_cast<int>(j.micro_batch) && events[last].start + events[last].duration == start) {
+    if (last != none && events[last].step == j.what->step && events[last].when == j.when &&
+        events[last].transfer == j.what->transfer && events[last].micro_batch == static_cast<int>(j.micro_batch) &&
+        events[last].start + events[last].duration == start) {
         events[last].duration = end - events[last].start;
         return;
     }
     last = events.size();
-    events.push_back({j.what->step, device, j.when, j.what->transfer, start, end - start, static_cast<int>(j.micro_batch)});
+    events.push_back(
+        {j.what->step, device, j.when, j.what->transfer, start, end - start, static_cast<int>(j.micro_batch)});
 }
 
 HEDDLE_INLINE void interleaved_run::finish(job& j) {
@@ -299,7 +320,8 @@ HEDDLE_INLINE double interleaved_run::after_kernels(std::vector<job*> const& run
 
 HEDDLE_INLINE bool interleaved_run::step() {
     if (last_event_.empty()) last_event_.assign(2 * queues_.size(), none);
-    if (options_.barriers && slot_ < slots_.size() && slots_[slot_].left == 0 && !opens_at_) opens_at_ = now_ + slots_[slot_].turn;
+    if (options_.barriers && slot_ < slots_.size() && slots_[slot_].left == 0 && !opens_at_)
+        opens_at_ = now_ + slots_[slot_].turn;
     if (opens_at_ && *opens_at_ <= now_) {
         ++slot_;
         opens_at_.reset();
@@ -317,7 +339,8 @@ HEDDLE_INLINE bool interleaved_run::step() {
     if (carried && options_.between_kernels && !carried->starts_at) carried->starts_at = after_kernels(running);
     double const wait = carried && carried->starts_at && *carried->starts_at > now_ ? *carried->starts_at - now_ : 0;
     if (wait > 0) carried = nullptr;
-    double const work_rate = carried ? 1 / options_.slower_work : 1, network_rate = works ? 1 / options_.slower_collectives : 1;
+    double const work_rate = carried ? 1 / options_.slower_work : 1,
+                 network_rate = works ? 1 / options_.slower_collectives : 1;
     double length = opens_at_ ? *opens_at_ - now_ : std::numeric_limits<double>::infinity();
     for (auto* j : running)
         if (j) length = std::min(length, j->left / work_rate);
@@ -345,7 +368,10 @@ namespace heddle {
 
 HEDDLE_INLINE timeline simulate(plan const& p, cluster const& c, simulation_options const& options) {
     auto const model = per_device_model(c, p);
-    if (model.class_count() != p.devices.size()) throw input_error("cluster '" + c.name + "'", "has " + std::to_string(model.class_count()) + " devices, the plan is for " + std::to_string(p.devices.size()) + ", expected as many");
+    if (model.class_count() != p.devices.size())
+        throw input_error("cluster '" + c.name + "'", "has " + std::to_string(model.class_count()) +
+                                                          " devices, the plan is for " +
+                                                          std::to_string(p.devices.size()) + ", expected as many");
     auto const shares = shares_of(p);
     auto const& training = p.provenance.training;
     duplex const clock(model.class_count(), training);
@@ -364,7 +390,8 @@ HEDDLE_INLINE timeline simulate(plan const& p, cluster const& c, simulation_opti
         if (begins) ++forced, clock.close(label);
         if (begins || duplex::ends_stage(label, price)) stages.emplace_back();
         clock.extend(label, price);
-        auto const add_one = [&](std::vector<run::piece>& into, std::size_t t, collective kind, double taken, bytes carried) {
+        auto const add_one = [&](std::vector<run::piece>& into, std::size_t t, collective kind, double taken,
+                                 bytes carried) {
             bool const has_parts = kind == collective::all_gather || kind == collective::reduce_scatter;
             double const copied = options.copies_parts && has_parts && taken > 0 ? 2 * carried.value : 0;
             into.push_back({n, t, {taken + copied / slowest}});
@@ -385,13 +412,15 @@ HEDDLE_INLINE timeline simulate(plan const& p, cluster const& c, simulation_opti
         add(!s.once ? forward.transfers : is_unsharded ? forward.urgent : forward.patient, s.forward_transfers);
         add(!s.once ? backward.transfers : is_unsharded ? backward.urgent : backward.again, s.backward_transfers);
         if (!s.reduces_gradients()) add(backward.patient, s.deferred_transfers);
-        else if (!s.deferred_transfers.empty()) add_one(backward.patient, 0, s.deferred_transfers[0].kind, gradients[n].seconds, gradients[n].payload);
+        else if (!s.deferred_transfers.empty())
+            add_one(backward.patient, 0, s.deferred_transfers[0].kind, gradients[n].seconds, gradients[n].payload);
         forward.work.push_back(part(price.forward, s.forward));
         backward.work.insert(backward.work.begin(), part(price.backward, s.backward));
         updates.push_back({n, {}, {price.update.begin(), price.update.end()}});
         add(refreshes, s.update_transfers);
     }
-    return run(model.class_count(), training.micro_batches, training.turn.value, options).run(stages, updates, refreshes);
+    return run(model.class_count(), training.micro_batches, training.turn.value, options)
+        .run(stages, updates, refreshes);
 }
 
 } // namespace heddle

@@ -39,7 +39,8 @@ struct report_line {
 
 class plan_report {
 public:
-    plan_report(plan const& p, table_options const& options) : plan_(p), options_(options), decimals_(decimals_for(p.cost())) {}
+    plan_report(plan const& p, table_options const& options)
+        : plan_(p), options_(options), decimals_(decimals_for(p.cost())) {}
 
     std::string text();
 
@@ -80,7 +81,9 @@ private:
 
     [[nodiscard]] std::vector<report_line> lines() const;
 
-    static std::string megabytes(double size) { return fixed(size / 1e6, size < 1e6 ? 3 : size < 1e7 ? 2 : size < 1e8 ? 1 : 0) + " MB"; }
+    static std::string megabytes(double size) {
+        return fixed(size / 1e6, size < 1e6 ? 3 : size < 1e7 ? 2 : size < 1e8 ? 1 : 0) + " MB";
+    }
 
     static std::string conversion_name(instruction const& i);
 
@@ -140,8 +143,12 @@ HEDDLE_INLINE void plan_report::add_header() {
     };
     auto const& from = plan_.provenance;
     field("model", from.model);
-    field("cluster", from.cluster + (plan_.devices.empty() ? "" : (from.cluster.empty() ? "" : ", ") + count(plan_.devices.size(), "device")));
-    if (from.training.interleaves()) field("schedule", std::to_string(from.training.micro_batches) + " micro-batches in turn, one's collectives beside another's computation");
+    field("cluster", from.cluster + (plan_.devices.empty()
+                                         ? ""
+                                         : (from.cluster.empty() ? "" : ", ") + count(plan_.devices.size(), "device")));
+    if (from.training.interleaves())
+        field("schedule", std::to_string(from.training.micro_batches) +
+                              " micro-batches in turn, one's collectives beside another's computation");
     field("planner", from.planner.empty() ? "" : from.planner + " (heddle " + from.version + ")");
     field("status", status_text(plan_.status, plan_.which_limit, plan_.exists(), plan_.space));
     field("reason", plan_.reason);
@@ -163,7 +170,10 @@ HEDDLE_INLINE void plan_report::add_times() {
     row("compute", plan_.time.compute);
     row("forward communication", plan_.time.forward_communication);
     row("backward communication", plan_.time.backward_communication);
-    row(plan_.provenance.training.overlaps_gradients || plan_.provenance.training.interleaves() ? "exposed gradient communication" : "gradient communication", plan_.time.gradient_communication);
+    row(plan_.provenance.training.overlaps_gradients || plan_.provenance.training.interleaves()
+            ? "exposed gradient communication"
+            : "gradient communication",
+        plan_.time.gradient_communication);
     row("update", plan_.time.update);
     row("total", total);
     text_ += table.print(2, 0);
@@ -172,17 +182,26 @@ HEDDLE_INLINE void plan_report::add_times() {
 HEDDLE_INLINE void plan_report::add_devices() {
     section(plan_.has_groups() ? "Devices and device groups (memory of each in GB)" : "Devices (memory in GB)");
     text_columns table("llrrrrrrrrrr");
-    table.add({"device", "type", "ratio", "param", "grad", "optim", "input", "activ", "comm", "total", "limit", "used %"});
+    table.add(
+        {"device", "type", "ratio", "param", "grad", "optim", "input", "activ", "comm", "total", "limit", "used %"});
     auto const cells = [&](std::size_t d) {
         auto const gigabytes = [](double value) { return fixed(value / 1e9, value < 1e12 ? 3 : 0); };
         auto const& m = plan_.memory[d];
         double const limit = plan_.devices[d].memory_limit.value;
-        return std::vector<std::string>{plan_.devices[d].name(), ratio(d),   gigabytes(m.parameters),
-                                        gigabytes(m.gradients),  gigabytes(m.optimizer),      gigabytes(m.inputs),
-                                        gigabytes(m.activations), gigabytes(m.communication), gigabytes(m.total()),
-                                        gigabytes(limit),        fixed(limit > 0 ? 100 * m.total() / limit : 0, 1)};
+        return std::vector<std::string>{plan_.devices[d].name(),
+                                        ratio(d),
+                                        gigabytes(m.parameters),
+                                        gigabytes(m.gradients),
+                                        gigabytes(m.optimizer),
+                                        gigabytes(m.inputs),
+                                        gigabytes(m.activations),
+                                        gigabytes(m.communication),
+                                        gigabytes(m.total()),
+                                        gigabytes(limit),
+                                        fixed(limit > 0 ? 100 * m.total() / limit : 0, 1)};
     };
-    std::size_t const known = plan_.ratios.empty() ? 0 : std::min({plan_.devices.size(), plan_.memory.size(), plan_.ratios[0].size()});
+    std::size_t const known =
+        plan_.ratios.empty() ? 0 : std::min({plan_.devices.size(), plan_.memory.size(), plan_.ratios[0].size()});
     for (std::size_t first = 0; first < known;) {
         auto row = cells(first);
         std::size_t end = first + 1;
@@ -209,7 +228,8 @@ HEDDLE_INLINE void plan_report::add_segments() {
         if (first == plan_.segments.end()) continue;
         std::string ratios;
         for (double r : plan_.ratios[s]) ratios += (ratios.empty() ? "" : " ") + fixed(r, 4);
-        table.add({std::to_string(s), clip(plan_.operators[static_cast<std::size_t>(first - plan_.segments.begin())], 24),
+        table.add({std::to_string(s),
+                   clip(plan_.operators[static_cast<std::size_t>(first - plan_.segments.begin())], 24),
                    std::to_string(algorithm::count(plan_.segments, s)), clip(ratios, 72)});
     }
     text_ += table.print(2, 2);
@@ -225,8 +245,15 @@ HEDDLE_INLINE void plan_report::add_baselines() {
 }
 
 HEDDLE_INLINE void plan_report::add_parameters() {
-    constexpr std::array names{"replicated", "mirrored", "replicated, masked for use", "replicated, optimizer sharded", "mirrored, optimizer sharded",
-                               "sharded", "sharded, gathered for use", "sharded, gathered once", "sharded, gathered twice"};
+    constexpr std::array names{"replicated",
+                               "mirrored",
+                               "replicated, masked for use",
+                               "replicated, optimizer sharded",
+                               "mirrored, optimizer sharded",
+                               "sharded",
+                               "sharded, gathered for use",
+                               "sharded, gathered once",
+                               "sharded, gathered twice"};
     std::vector<std::size_t> gathered(plan_.tensors.size(), 5);
     for (auto const& s : plan_.steps) {
         auto const& i = s.instruction;
@@ -268,9 +295,13 @@ HEDDLE_INLINE void plan_report::list(std::span<report_line const> lines, std::si
         for (std::size_t p = 1; 2 * p <= lines.size() - at; ++p) {
             std::size_t r = 1;
             while (at + (r + 1) * p <= lines.size() &&
-                   algorithm::equal(lines.subspan(at, p), lines.subspan(at + r * p, p), {}, &report_line::key, &report_line::key))
+                   algorithm::equal(lines.subspan(at, p), lines.subspan(at + r * p, p), {}, &report_line::key,
+                                    &report_line::key))
                 ++r;
-            if (r > 1 && r * p > (repeats > 1 ? repeats * period : 1)) { period = p; repeats = r; }
+            if (r > 1 && r * p > (repeats > 1 ? repeats * period : 1)) {
+                period = p;
+                repeats = r;
+            }
         }
         std::string const indent(2 * depth, ' ');
         if (period > 1) {
@@ -279,8 +310,8 @@ HEDDLE_INLINE void plan_report::list(std::span<report_line const> lines, std::si
         } else {
             auto const& line = lines[at];
             std::string const suffix = repeats > 1 ? " x" + std::to_string(repeats) : "";
-            table.add({indent + clip(line.name, 24 - std::min<std::size_t>(14, indent.size() + suffix.size())) + suffix, line.split, line.forms,
-                       line.before.empty() ? "" : line.before[0]});
+            table.add({indent + clip(line.name, 24 - std::min<std::size_t>(14, indent.size() + suffix.size())) + suffix,
+                       line.split, line.forms, line.before.empty() ? "" : line.before[0]});
             for (std::size_t k = 1; k < line.before.size(); ++k) table.add({"", "", "", line.before[k]});
         }
         at += period * repeats;
@@ -295,7 +326,9 @@ HEDDLE_INLINE std::vector<report_line> plan_report::lines() const {
         for (auto const& c : before) {
             std::string const size = ", " + megabytes(c.size);
             std::size_t const used = c.what.size() + 1 + size.size(), room = used < 28 ? 28 - used : 0;
-            std::string const tensors = c.count > 1 ? " x" + std::to_string(c.count) : room < 6 ? "" : " " + clip(c.tensors, room);
+            std::string const tensors = c.count > 1 ? " x" + std::to_string(c.count)
+                                        : room < 6  ? ""
+                                                    : " " + clip(c.tensors, room);
             line.before.push_back(c.what + tensors + size);
             line.key += '\n' + c.what + without_digits(c.tensors) + size;
         }
@@ -312,8 +345,14 @@ HEDDLE_INLINE std::vector<report_line> plan_report::lines() const {
             found->tensors += (found->count++ ? " " : "") + tensor.name;
             found->size += tensor.size().value;
         } else if (i.what == instruction::kind::compute) {
-            if (auto const& rows = s.step.forward_transfers; !rows.empty()) before.push_back({"row statistics", "", rows.size(), rows[0].size.value * static_cast<double>(rows.size())});
-            add({plan_.operators[i.op], split_of(s), clip(list_forms(i.operands) + " -> " + list_forms(i.results), 28), {}, {}});
+            if (auto const& rows = s.step.forward_transfers; !rows.empty())
+                before.push_back(
+                    {"row statistics", "", rows.size(), rows[0].size.value * static_cast<double>(rows.size())});
+            add({plan_.operators[i.op],
+                 split_of(s),
+                 clip(list_forms(i.operands) + " -> " + list_forms(i.results), 28),
+                 {},
+                 {}});
         }
     }
     if (!before.empty()) add({"(end)", "", "", {}, {}});
@@ -326,7 +365,9 @@ HEDDLE_INLINE std::string plan_report::conversion_name(instruction const& i) {
     if (!how) return "convert";
     if (how->forward.collective) return name(*how->forward.collective);
     if (how->backward.collective) return std::string("backward ") + name(*how->backward.collective);
-    return how->forward.local == conversion_half::work::cut ? "slice" : how->forward.local == conversion_half::work::scale ? "mask" : "mirror";
+    return how->forward.local == conversion_half::work::cut     ? "slice"
+           : how->forward.local == conversion_half::work::scale ? "mask"
+                                                                : "mirror";
 }
 
 HEDDLE_INLINE std::string plan_report::split_of(plan_step const& s) const {
@@ -338,7 +379,10 @@ HEDDLE_INLINE std::string plan_report::split_of(plan_step const& s) const {
     auto const& tensor = plan_.tensors[s.step.share.tensor];
     auto const& cut = tensor.factors[static_cast<std::size_t>(s.step.share.factor)];
     bool const contiguous = cut.extent * cut.stride == tensor.shape[cut.dimension];
-    return (sums ? "sum " : gathers_factors(i) ? "factors " : "") + std::to_string(cut.dimension) + " of " + std::to_string(cut.extent) + (contiguous ? "" : " strided");
+    return (sums                 ? "sum "
+            : gathers_factors(i) ? "factors "
+                                 : "") +
+           std::to_string(cut.dimension) + " of " + std::to_string(cut.extent) + (contiguous ? "" : " strided");
 }
 
 HEDDLE_INLINE std::string plan_report::list_forms(form_list const& forms) {
@@ -368,8 +412,9 @@ HEDDLE_INLINE std::string plan_report::without_digits(std::string const& text) {
 HEDDLE_INLINE void plan_report::add_search() {
     auto const& s = plan_.statistics;
     section("Search");
-    paragraph("  ", "expanded " + std::to_string(s.expanded) + ", generated " + std::to_string(s.generated) + ", dominated " +
-                        std::to_string(s.dominated) + ", bounded " + std::to_string(s.bounded) + ", kept " + std::to_string(s.kept));
+    paragraph("  ", "expanded " + std::to_string(s.expanded) + ", generated " + std::to_string(s.generated) +
+                        ", dominated " + std::to_string(s.dominated) + ", bounded " + std::to_string(s.bounded) +
+                        ", kept " + std::to_string(s.kept));
     if (options_.times) paragraph("  ", fixed(s.seconds, 3) + " seconds");
 }
 
@@ -378,7 +423,8 @@ HEDDLE_INLINE void plan_report::add_trajectory() {
     section("Trajectory");
     text_columns table("lr");
     table.add({"origin", "seconds"});
-    for (auto const& point : plan_.trajectory) table.add({point.origin, point.cost ? in_seconds(*point.cost) : "does not fit"});
+    for (auto const& point : plan_.trajectory)
+        table.add({point.origin, point.cost ? in_seconds(*point.cost) : "does not fit"});
     text_ += table.print(2, 0);
 }
 

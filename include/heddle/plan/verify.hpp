@@ -35,7 +35,9 @@ namespace detail {
 /// One walk over a plan's instructions; `check` throws `violation` at the first that is not justified.
 class plan_verifier {
 public:
-    struct violation { std::string text; };
+    struct violation {
+        std::string text;
+    };
 
     plan_verifier(indexed_program const& program, plan const& p) : program_(program), plan_(p) {}
 
@@ -43,7 +45,9 @@ public:
 
 private:
     void require(bool good, std::string const& problem) const {
-        if (!good) throw violation{number_ < plan_.steps.size() ? "step " + std::to_string(number_) + ": " + problem : problem};
+        if (!good)
+            throw violation{number_ < plan_.steps.size() ? "step " + std::to_string(number_) + ": " + problem
+                                                         : problem};
     }
 
     void check_tables();
@@ -65,7 +69,8 @@ private:
 
     /// A form is made once: made twice, its cotangent would be passed back twice.
     void hold(tensor_id t, form f) {
-        require(held_.insert({t, f.code()}).second, "'" + program_.tensors[t].info.name + "' is held " + to_string(f) + " already");
+        require(held_.insert({t, f.code()}).second,
+                "'" + program_.tensors[t].info.name + "' is held " + to_string(f) + " already");
     }
 
     void check_read(instruction const& i);
@@ -82,13 +87,14 @@ private:
 
     /// Whole copies: of replicated operands when that is what an undivided operand is.
     [[nodiscard]] bool is_whole(tensor_id t, form f, form wanted) const {
-        return f == wanted || (f == form::replicated() && wanted == form::mirrored() && !program_.tensors[t].has_cotangent);
+        return f == wanted ||
+               (f == form::replicated() && wanted == form::mirrored() && !program_.tensors[t].has_cotangent);
     }
 
     void check_split(instruction const& i, indexed_operator const& op) const;
 
-    /// Whole gradients follow from what has the loop, gathered after the backward pass: that is all the backward reads beside
-    /// whole operands.
+    /// Whole gradients follow from what has the loop, gathered after the backward pass: that is all the backward reads
+    /// beside whole operands.
     void check_factors(indexed_operator const& op, split_loop const& loop) const;
 
     void check_whole(instruction const& i, indexed_operator const& op) const;
@@ -108,7 +114,8 @@ private:
     std::set<std::pair<tensor_id, std::uint16_t>> held_, saved_;
     /// The forms in which parameters are stored.
     std::map<tensor_id, form> stored_;
-    /// By parameter, the step that unshards it for the next computation, or did for the one just done and is to be undone.
+    /// By parameter, the step that unshards it for the next computation, or did for the one just done and is to be
+    /// undone.
     std::map<tensor_id, std::size_t> unsharded_, resharding_;
     std::set<operator_id> computed_;
     std::map<cut_factor, std::size_t> class_of_;
@@ -116,9 +123,9 @@ private:
 
 } // namespace detail
 
-/// Whether a plan's program computes what the single-device program does: every operand is held in the
-/// form its instruction asks for, every computation is one its index rule allows, shards line up, the loss
-/// ends partial or mirrored, and the work the plan carries is that of its instructions. What it says of time, memory and bounds is for
+/// Whether a plan's program computes what the single-device program does: every operand is held in the form its
+/// instruction asks for, every computation is one its index rule allows, shards line up, the loss ends partial or
+/// mirrored, and the work the plan carries is that of its instructions. What it says of time, memory and bounds is for
 /// `verify_figures` (plan/figures.hpp).
 /// *Complexity.* Linear in the plan, times a logarithm.
 [[nodiscard]] verification verify(indexed_program const& program, plan const& p);
@@ -126,17 +133,19 @@ private:
 /// Of a plan whose micro-batches take turns the program is that of the whole batch.
 template <single_device_program Program>
 [[nodiscard]] verification verify(Program const& program, plan const& p) {
-    if (!p.segments.empty() && p.segments.size() != static_cast<std::size_t>(program_access<Program>::operator_count(program)))
+    if (!p.segments.empty() &&
+        p.segments.size() != static_cast<std::size_t>(program_access<Program>::operator_count(program)))
         return {false, "there is not one segment per operator of the model"};
     auto const indexed = index_program(program, p.segments);
     if (!p.provenance.training.interleaves()) return verify(indexed, p);
     auto const [statistic, operation] = obstacles_to_micro_batches(indexed);
-    if (statistic || operation) return {false, "micro-batches that take turns do not compute '" + indexed.operators[operation ? *operation : *statistic].name + "' of the whole batch"};
+    if (statistic || operation)
+        return {false, "micro-batches that take turns do not compute '" +
+                           indexed.operators[operation ? *operation : *statistic].name + "' of the whole batch"};
     try {
-        return verify(index_program(micro_batch_of(program_of(program), p.provenance.training.micro_batches), p.segments), p);
-    } catch (input_error const& e) {
-        return {false, e.what()};
-    }
+        return verify(
+            index_program(micro_batch_of(program_of(program), p.provenance.training.micro_batches), p.segments), p);
+    } catch (input_error const& e) { return {false, e.what()}; }
 }
 
 } // namespace heddle
@@ -164,11 +173,13 @@ HEDDLE_INLINE void plan_verifier::check() {
         case instruction::kind::reshard: check_reshard(i); break;
         }
         check_step();
-        bool const goes_on = number_ + 1 < plan_.steps.size() && plan_.steps[number_ + 1].instruction.what == instruction::kind::reshard;
+        bool const goes_on =
+            number_ + 1 < plan_.steps.size() && plan_.steps[number_ + 1].instruction.what == instruction::kind::reshard;
         require(resharding_.empty() || goes_on, "what is to be resharded stays after its operator");
     }
     require(unsharded_.empty(), "at the end a parameter is unsharded for no operator");
-    require(held_.contains({program_.loss, form::partial().code()}) || held_.contains({program_.loss, form::mirrored().code()}),
+    require(held_.contains({program_.loss, form::partial().code()}) ||
+                held_.contains({program_.loss, form::mirrored().code()}),
             "at the end the loss is neither partial nor mirrored");
 }
 
@@ -181,32 +192,45 @@ HEDDLE_INLINE void plan_verifier::check_tables() {
         auto const& mine = plan_.tensors[t];
         auto const& theirs = program_.tensors[t];
         require(mine.name == theirs.info.name && mine.shape == theirs.info.shape && mine.type == theirs.info.type &&
-                    mine.role == theirs.info.role && mine.trainable == theirs.info.trainable && mine.factors == theirs.factors && mine.inside == theirs.inside,
-                "tensor " + std::to_string(t) + " is '" + mine.name + "' in the plan and '" + theirs.info.name + "' in the model, or of another shape");
+                    mine.role == theirs.info.role && mine.trainable == theirs.info.trainable &&
+                    mine.factors == theirs.factors && mine.inside == theirs.inside,
+                "tensor " + std::to_string(t) + " is '" + mine.name + "' in the plan and '" + theirs.info.name +
+                    "' in the model, or of another shape");
     }
-    for (auto const& t : plan_.tensors) require(t.inside == no_factor || t.role != tensor_role::parameter, "parameter '" + t.name + "' is cut inside device groups");
+    for (auto const& t : plan_.tensors)
+        require(t.inside == no_factor || t.role != tensor_role::parameter,
+                "parameter '" + t.name + "' is cut inside device groups");
     for (auto const& op : program_.operators)
         if (op.inside_loop >= 0) check_inside(op, op.loops[static_cast<std::size_t>(op.inside_loop)]);
     require(!plan_.has_groups() || segment_count(program_) == 1, "device groups with several segments");
     auto const& training = plan_.provenance.training;
-    require(training.micro_batches >= 1 && (training.micro_batches == 1 || !plan_.has_groups()), "device groups whose micro-batches take turns");
+    require(training.micro_batches >= 1 && (training.micro_batches == 1 || !plan_.has_groups()),
+            "device groups whose micro-batches take turns");
     require(training.interleaves() || plan_.stages.empty(), "stages, but no micro-batches that take turns");
-    require(std::ranges::adjacent_find(plan_.stages, std::ranges::greater_equal{}) == plan_.stages.end(), "stages that do not ascend");
-    require(plan_.stages.empty() || plan_.stages.back() < plan_.steps.size(), "a stage that begins after the last step");
+    require(std::ranges::adjacent_find(plan_.stages, std::ranges::greater_equal{}) == plan_.stages.end(),
+            "stages that do not ascend");
+    require(plan_.stages.empty() || plan_.stages.back() < plan_.steps.size(),
+            "a stage that begins after the last step");
     if (training.interleaves())
         for (std::size_t n = 0; n < plan_.steps.size(); ++n)
-            require(plan_.steps[n].instruction.what != instruction::kind::unshard || unshards_in_time(n), "step " + std::to_string(n) + ": a parameter is unsharded within a stage");
-    require(plan_.segments.empty() || plan_.segments.size() == plan_.operators.size(), "there is not one segment per operator");
+            require(plan_.steps[n].instruction.what != instruction::kind::unshard || unshards_in_time(n),
+                    "step " + std::to_string(n) + ": a parameter is unsharded within a stage");
+    require(plan_.segments.empty() || plan_.segments.size() == plan_.operators.size(),
+            "there is not one segment per operator");
     for (std::size_t o = 0; o < plan_.operators.size(); ++o) {
-        require(program_.operators[o].segment == (plan_.segments.empty() ? 0 : plan_.segments[o]), "operator " + std::to_string(o) + " is in another segment");
-        require(plan_.operators[o] == program_.operators[o].name, "operator " + std::to_string(o) + " is '" + plan_.operators[o] +
-                "' in the plan and '" + program_.operators[o].name + "' in the model");
+        require(program_.operators[o].segment == (plan_.segments.empty() ? 0 : plan_.segments[o]),
+                "operator " + std::to_string(o) + " is in another segment");
+        require(plan_.operators[o] == program_.operators[o].name, "operator " + std::to_string(o) + " is '" +
+                                                                      plan_.operators[o] + "' in the plan and '" +
+                                                                      program_.operators[o].name + "' in the model");
     }
 }
 
 HEDDLE_INLINE bool plan_verifier::unshards_in_time(std::size_t n) const {
     std::size_t first = n;
-    while (first > 0 && plan_.steps[first - 1].instruction.what != instruction::kind::compute && plan_.steps[first - 1].instruction.what != instruction::kind::reshard) --first;
+    while (first > 0 && plan_.steps[first - 1].instruction.what != instruction::kind::compute &&
+           plan_.steps[first - 1].instruction.what != instruction::kind::reshard)
+        --first;
     auto const stage = algorithm::lower_bound(plan_.stages, first);
     return stage != plan_.stages.end() && *stage <= n;
 }
@@ -214,10 +238,13 @@ HEDDLE_INLINE bool plan_verifier::unshards_in_time(std::size_t n) const {
 HEDDLE_INLINE void plan_verifier::check_inside(indexed_operator const& op, split_loop const& loop) const {
     std::string const what = "inside device groups '" + op.name + "' is split, but ";
     for (std::size_t k = 0; k < op.operands.size(); ++k)
-        require(plan_.tensors[op.operands[k]].inside == loop.operands[k], what + "operand " + std::to_string(k) + " is not cut along its loop");
+        require(plan_.tensors[op.operands[k]].inside == loop.operands[k],
+                what + "operand " + std::to_string(k) + " is not cut along its loop");
     for (std::size_t k = 0; k < op.results.size(); ++k) {
-        require(plan_.tensors[op.results[k]].inside == loop.results[k], what + "result " + std::to_string(k) + " is not cut along its loop");
-        require(loop.results[k] != no_factor || loop.is_reduction, what + "its devices compute result " + std::to_string(k) + " more than once");
+        require(plan_.tensors[op.results[k]].inside == loop.results[k],
+                what + "result " + std::to_string(k) + " is not cut along its loop");
+        require(loop.results[k] != no_factor || loop.is_reduction,
+                what + "its devices compute result " + std::to_string(k) + " more than once");
     }
     if (loop.is_reduction) check_terms(op, std::vector<bool>(op.operands.size()), &loop);
 }
@@ -236,20 +263,24 @@ HEDDLE_INLINE void plan_verifier::check_cuts() {
     for (std::size_t c = 0; c < plan_.cuts.size(); ++c) {
         auto const& cut = plan_.cuts[c];
         std::string const place = "cut " + std::to_string(c);
-        require(cut.atoms > 0 && cut.counts.size() == plan_.devices.size(), place + " does not have one count per device");
+        require(cut.atoms > 0 && cut.counts.size() == plan_.devices.size(),
+                place + " does not have one count per device");
         extent sum = 0;
         for (extent count : cut.counts) {
             require(count >= 0, place + " has a negative count");
             sum += count;
         }
-        require(sum == cut.atoms, place + " distributes " + std::to_string(sum) + " of " + std::to_string(cut.atoms) + " atoms");
+        require(sum == cut.atoms,
+                place + " distributes " + std::to_string(sum) + " of " + std::to_string(cut.atoms) + " atoms");
         for (auto const& m : cut.members) {
             require(m.tensor < program_.tensors.size() && m.factor >= 0 &&
-                        m.factor < static_cast<factor_number>(program_.tensors[m.tensor].factors.size()), place + " names a factor that is not there");
+                        m.factor < static_cast<factor_number>(program_.tensors[m.tensor].factors.size()),
+                    place + " names a factor that is not there");
             auto const& member = program_.tensors[m.tensor].factors[static_cast<std::size_t>(m.factor)];
             require(member.extent % cut.atoms == 0, place + " does not divide the extent of a member");
             require(member.segment == cut.segment, place + " is not of the segment of a member");
-            require(class_of_.try_emplace({m.tensor, m.factor}, c).second, place + " has a member that another cut has too");
+            require(class_of_.try_emplace({m.tensor, m.factor}, c).second,
+                    place + " has a member that another cut has too");
         }
     }
 }
@@ -258,20 +289,23 @@ HEDDLE_INLINE void plan_verifier::check_form(tensor_id t, form f) const {
     require(t < program_.tensors.size(), "names a tensor that is not there");
     auto const& tensor = program_.tensors[t];
     require(is_possible(f, tensor), "'" + tensor.info.name + "' cannot be " + to_string(f));
-    if (f.is_shard()) require(class_of_.contains({t, f.factor()}), "no cut says how '" + tensor.info.name + "' is sharded");
+    if (f.is_shard())
+        require(class_of_.contains({t, f.factor()}), "no cut says how '" + tensor.info.name + "' is sharded");
 }
 
 HEDDLE_INLINE void plan_verifier::check_read(instruction const& i) {
     check_form(i.tensor, i.to);
     auto const& tensor = program_.tensors[i.tensor];
     require(tensor.is_source(), "reads '" + tensor.info.name + "', which is computed");
-    bool const cuts_state = i.from != i.to && i.from.is_shard() && (i.to == form::replicated() || i.to == form::mirrored());
+    bool const cuts_state =
+        i.from != i.to && i.from.is_shard() && (i.to == form::replicated() || i.to == form::mirrored());
     check_form(i.tensor, i.from);
     require(i.from == i.to || (cuts_state && tensor.is_parameter() && tensor.has_cotangent),
             "only whole copies of a trained parameter can have their optimiser state in another form, a shard");
     bool const mask = i.to == form::partial();
     require(!mask || (tensor.is_parameter() && tensor.has_cotangent), "only a trained parameter can be read partial");
-    if (tensor.is_parameter()) require(stored_.emplace(i.tensor, i.to).second, "reads parameter '" + tensor.info.name + "' a second time");
+    if (tensor.is_parameter())
+        require(stored_.emplace(i.tensor, i.to).second, "reads parameter '" + tensor.info.name + "' a second time");
     hold(i.tensor, i.to);
 }
 
@@ -281,7 +315,8 @@ HEDDLE_INLINE void plan_verifier::check_convert(instruction const& i) {
     require_held(i.tensor, i.from);
     bool const same = i.from == i.to, unreachable = i.from.is_shard() && i.to == form::partial();
     require(!same && !unreachable, "nothing turns " + to_string(i.from) + " into " + to_string(i.to));
-    require(!unsharded_.contains(i.tensor), "converts '" + program_.tensors[i.tensor].info.name + "', which is unsharded for the next operator");
+    require(!unsharded_.contains(i.tensor),
+            "converts '" + program_.tensors[i.tensor].info.name + "', which is unsharded for the next operator");
     hold(i.tensor, i.to);
 }
 
@@ -292,8 +327,10 @@ HEDDLE_INLINE void plan_verifier::check_unshard(instruction const& i) {
     auto const& tensor = program_.tensors[i.tensor];
     std::size_t uses = 0;
     for (auto const& op : program_.operators) uses += static_cast<std::size_t>(algorithm::count(op.operands, i.tensor));
-    require(tensor.is_parameter() && uses == 1, "unshards '" + tensor.info.name + "', which is not a parameter used once");
-    require(i.from.is_shard() && (i.to == form::replicated() || i.to == form::mirrored()), "unshards what is not a shard, or not to whole copies");
+    require(tensor.is_parameter() && uses == 1,
+            "unshards '" + tensor.info.name + "', which is not a parameter used once");
+    require(i.from.is_shard() && (i.to == form::replicated() || i.to == form::mirrored()),
+            "unshards what is not a shard, or not to whole copies");
     hold(i.tensor, i.to);
     unsharded_.emplace(i.tensor, number_);
 }
@@ -311,7 +348,8 @@ HEDDLE_INLINE void plan_verifier::check_compute(instruction const& i) {
     require(i.op < program_.operators.size(), "names an operator that is not there");
     auto const& op = program_.operators[i.op];
     require(computed_.insert(i.op).second, "computes '" + op.name + "' a second time");
-    require(i.operands.size() == op.operands.size() && i.results.size() == op.results.size(), "does not fit '" + op.name + "'");
+    require(i.operands.size() == op.operands.size() && i.results.size() == op.results.size(),
+            "does not fit '" + op.name + "'");
     for (std::size_t k = 0; k < i.operands.size(); ++k) {
         check_form(op.operands[k], i.operands[k]);
         require_held(op.operands[k], i.operands[k]);
@@ -323,8 +361,11 @@ HEDDLE_INLINE void plan_verifier::check_compute(instruction const& i) {
     for (auto const& [t, step] : unsharded_) {
         auto const k = static_cast<std::size_t>(algorithm::find(op.operands, t) - op.operands.begin());
         auto const& unshard = plan_.steps[step].instruction;
-        require(k < i.operands.size() && i.operands[k] == unshard.to, "'" + program_.tensors[t].info.name + "' is unsharded, but not for '" + op.name + "'");
-        require(!gathers_factors(i) || unshard.to == form::replicated(), "'" + program_.tensors[t].info.name + "' is unsharded, but its gradient waits for the factors of '" + op.name + "'");
+        require(k < i.operands.size() && i.operands[k] == unshard.to,
+                "'" + program_.tensors[t].info.name + "' is unsharded, but not for '" + op.name + "'");
+        require(!gathers_factors(i) || unshard.to == form::replicated(),
+                "'" + program_.tensors[t].info.name + "' is unsharded, but its gradient waits for the factors of '" +
+                    op.name + "'");
         if (unshard.is_resharded) resharding_.emplace(t, step);
     }
     unsharded_.clear();
@@ -346,16 +387,20 @@ HEDDLE_INLINE void plan_verifier::check_split(instruction const& i, indexed_oper
     for (std::size_t k = 0; k < i.operands.size(); ++k) {
         partial[k] = i.operands[k] == form::partial();
         bool const mirrored = factors && loop.operands[k] == no_factor && i.operands[k] == form::mirrored();
-        if (mirrored) require(program_.tensors[op.operands[k]].is_parameter(), "operand " + std::to_string(k) + " of '" + op.name +
-                              "' is mirrored where the operator is split, but is no parameter");
+        if (mirrored)
+            require(program_.tensors[op.operands[k]].is_parameter(),
+                    "operand " + std::to_string(k) + " of '" + op.name +
+                        "' is mirrored where the operator is split, but is no parameter");
         require(partial[k] || mirrored || check(op.operands[k], i.operands[k], loop.operands[k]),
                 "operand " + std::to_string(k) + " of '" + op.name + "' does not have the form that the loop asks for");
     }
     if (loop.is_reduction) {
-        for (form f : i.results) require(f == form::partial(), "'" + op.name + "' sums over the loop, but its result is not partial");
+        for (form f : i.results)
+            require(f == form::partial(), "'" + op.name + "' sums over the loop, but its result is not partial");
         check_terms(op, partial, &loop);
     } else {
-        require(algorithm::find(partial, true) == partial.end(), "'" + op.name + "' has a partial operand and a loop that is no reduction");
+        require(algorithm::find(partial, true) == partial.end(),
+                "'" + op.name + "' has a partial operand and a loop that is no reduction");
         for (std::size_t k = 0; k < i.results.size(); ++k)
             require(loop.results[k] != no_factor && check(op.results[k], i.results[k], loop.results[k]),
                     "result " + std::to_string(k) + " of '" + op.name + "' does not have the form that the loop gives");
@@ -366,10 +411,12 @@ HEDDLE_INLINE void plan_verifier::check_split(instruction const& i, indexed_oper
 HEDDLE_INLINE void plan_verifier::check_factors(indexed_operator const& op, split_loop const& loop) const {
     std::string const what = "'" + op.name + "' has mirrored parameters and is split, but ";
     require(!loop.is_reduction, what + "its result is a sum over the loop");
-    require(op.work.saved_results.empty() && op.work.extra_saved == bytes(0), what + "its backward reads more than operands and cotangents");
+    require(op.work.saved_results.empty() && op.work.extra_saved == bytes(0),
+            what + "its backward reads more than operands and cotangents");
     for (std::size_t k = 0; k < op.operands.size(); ++k) {
         bool const saved = algorithm::find(op.work.saved_operands, k) != op.work.saved_operands.end();
-        require(loop.operands[k] == no_factor || saved, what + "operand " + std::to_string(k) + " has the loop and is not saved");
+        require(loop.operands[k] == no_factor || saved,
+                what + "operand " + std::to_string(k) + " has the loop and is not saved");
     }
 }
 
@@ -378,10 +425,12 @@ HEDDLE_INLINE void plan_verifier::check_whole(instruction const& i, indexed_oper
         std::vector<bool> partial;
         for (form f : i.operands) {
             partial.push_back(f == form::partial());
-            require(partial.back() || f == form::replicated(), "'" + op.name + "' has operands that are neither partial nor replicated");
+            require(partial.back() || f == form::replicated(),
+                    "'" + op.name + "' has operands that are neither partial nor replicated");
         }
         check_terms(op, partial, nullptr);
-        for (form f : i.results) require(f == form::partial(), "'" + op.name + "' has partial operands, but its result is not partial");
+        for (form f : i.results)
+            require(f == form::partial(), "'" + op.name + "' has partial operands, but its result is not partial");
         return;
     }
     for (form wanted : {form::replicated(), form::mirrored()}) {
@@ -390,15 +439,18 @@ HEDDLE_INLINE void plan_verifier::check_whole(instruction const& i, indexed_oper
         for (std::size_t k = 0; k < i.results.size(); ++k) all &= is_whole(op.results[k], i.results[k], wanted);
         if (all) return;
     }
-    require(false, "'" + op.name + "' is computed whole, but its operands and results are not all replicated or all mirrored");
+    require(false,
+            "'" + op.name + "' is computed whole, but its operands and results are not all replicated or all mirrored");
 }
 
-HEDDLE_INLINE void plan_verifier::check_terms(indexed_operator const& op, std::vector<bool> const& partial, split_loop const* loop) const {
+HEDDLE_INLINE void plan_verifier::check_terms(indexed_operator const& op, std::vector<bool> const& partial,
+                                              split_loop const* loop) const {
     std::vector<bool> named(partial.size());
     for (auto const& term : op.terms)
         for (auto k : term) named[k] = true;
     for (std::size_t k = 0; k < partial.size(); ++k)
-        require(named[k] || !partial[k], "operand " + std::to_string(k) + " of '" + op.name + "' enters non-linearly, but is partial");
+        require(named[k] || !partial[k],
+                "operand " + std::to_string(k) + " of '" + op.name + "' enters non-linearly, but is partial");
     auto const has_loop = [&](auto const& term) { return loop && cuts_term(op, *loop, term); };
     // An index that only operands outside the terms have is one of every term.
     bool const of_every_term = loop && algorithm::none_of(op.terms, has_loop);
@@ -406,8 +458,10 @@ HEDDLE_INLINE void plan_verifier::check_terms(indexed_operator const& op, std::v
     for (auto const& term : op.terms) {
         auto const count = algorithm::count_if(term, [&](auto k) { return static_cast<bool>(partial[k]); });
         bool const cut = of_every_term || has_loop(term);
-        require(count == (cut ? 0 : 1), cut ? "a term of '" + op.name + "' is cut and partial at once"
-                                            : "a term of '" + op.name + "' would be added once per device: exactly one of its operands must be partial");
+        require(count == (cut ? 0 : 1),
+                cut ? "a term of '" + op.name + "' is cut and partial at once"
+                    : "a term of '" + op.name +
+                          "' would be added once per device: exactly one of its operands must be partial");
     }
 }
 
@@ -426,7 +480,8 @@ HEDDLE_INLINE void plan_verifier::check_step() {
     });
     std::set<std::pair<tensor_id, std::uint16_t>> stated;
     for (auto const& [t, f] : s.saved) stated.insert({t, f.code()});
-    require(stated.size() == s.saved.size() && stated == wanted, "what it saves for the backward pass is not what its rule says");
+    require(stated.size() == s.saved.size() && stated == wanted,
+            "what it saves for the backward pass is not what its rule says");
     saved_.insert(wanted.begin(), wanted.end());
 }
 
@@ -451,9 +506,7 @@ HEDDLE_INLINE verification verify(indexed_program const& program, plan const& p)
             detail::plan_verifier(program, p).check();
         }
         return {};
-    } catch (detail::plan_verifier::violation const& v) {
-        return {false, v.text};
-    }
+    } catch (detail::plan_verifier::violation const& v) { return {false, v.text}; }
 }
 
 } // namespace heddle

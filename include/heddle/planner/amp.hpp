@@ -57,7 +57,8 @@ struct ranked_strategy {
 };
 
 struct amp_statistics {
-    /// Shapes: all, those whose bound left them out, those that fit no placement. Placements whose layers were assigned.
+    /// Shapes: all, those whose bound left them out, those that fit no placement. Placements whose layers were
+    /// assigned.
     std::size_t shapes = 0, bounded = 0, infeasible = 0, placements = 0;
     search::partition_statistics assignment;
     search::annealing_statistics annealing;
@@ -77,8 +78,8 @@ struct amp_result : search::outcome<seconds> {
     amp_statistics statistics;
 };
 
-/// A visitor may have `std::optional<seconds> on_trial(strategy const&, strategy_cost const&)`, which runs the strategy and
-/// returns the time of an iteration, or nothing if it failed.
+/// A visitor may have `std::optional<seconds> on_trial(strategy const&, strategy_cost const&)`, which runs the strategy
+/// and returns the time of an iteration, or nothing if it failed.
 struct no_amp_visitor {};
 
 namespace detail {
@@ -100,7 +101,9 @@ public:
         }
         if (options_.annealing.steps > 0 && !out_.record.empty() && !is_stopped()) anneal();
         conclude();
-        if constexpr (requires(ranked_strategy const& r) { { visitor.on_trial(r.plan, r.cost) } -> std::convertible_to<std::optional<seconds>>; })
+        if constexpr (requires(ranked_strategy const& r) {
+                          { visitor.on_trial(r.plan, r.cost) } -> std::convertible_to<std::optional<seconds>>;
+                      })
             try_for_real(visitor);
         out_.statistics.seconds = until_.elapsed();
         return std::move(out_);
@@ -130,7 +133,9 @@ private:
 
     /// The time at which a strategy no longer enters the record.
     [[nodiscard]] seconds cutoff() const {
-        return out_.record.size() < std::max<std::size_t>(options_.record, 1) ? seconds(std::numeric_limits<double>::infinity()) : out_.record.back().cost.total;
+        return out_.record.size() < std::max<std::size_t>(options_.record, 1)
+                   ? seconds(std::numeric_limits<double>::infinity())
+                   : out_.record.back().cost.total;
     }
 
     void keep(strategy s);
@@ -168,9 +173,9 @@ private:
 } // namespace detail
 
 /// Ranks strategies by predicted time: all shapes by rising bound; for each all placements, or orders of machines with
-/// either copies or stages next to each other; layers assigned exactly for the pipeline's time; then, if asked, annealing over
-/// shapes and tilings. What is found is optimal only where the bound says so: layers are not assigned for the all-reduce
-/// of gradients, and not all placements are tried.
+/// either copies or stages next to each other; layers assigned exactly for the pipeline's time; then, if asked,
+/// annealing over shapes and tilings. What is found is optimal only where the bound says so: layers are not assigned
+/// for the all-reduce of gradients, and not all placements are tried.
 ///
 /// *Returns* `optimal`, `feasible`, `limit` or `infeasible` with the reason. *Throws* `input_error` before work starts.
 /// *Complexity.* Of a shape, placements times that of `assign_layers`.
@@ -187,7 +192,8 @@ template <class Visitor = no_amp_visitor>
 
 namespace heddle::detail {
 
-HEDDLE_INLINE amp_run::amp_run(strategy_problem const& p, amp_options const& o) : problem_(p), options_(o), until_(o.time_limit_seconds, o.stop), model_(p) {
+HEDDLE_INLINE amp_run::amp_run(strategy_problem const& p, amp_options const& o)
+    : problem_(p), options_(o), until_(o.time_limit_seconds, o.stop), model_(p) {
     collect_degrees();
     collect_shapes();
 }
@@ -207,20 +213,26 @@ HEDDLE_INLINE void amp_run::collect_degrees() {
         common = std::gcd(common, machine.devices);
         for (auto const degree : degrees_) {
             if (degree == 0 || machine.devices % degree != 0)
-                throw input_error("tensor degree " + std::to_string(degree), "does not divide the " + std::to_string(machine.devices) + " devices of machine " + std::to_string(m));
+                throw input_error("tensor degree " + std::to_string(degree),
+                                  "does not divide the " + std::to_string(machine.devices) + " devices of machine " +
+                                      std::to_string(m));
             if (auto const& type = problem_.types[machine.type]; !type.profiles.contains(degree))
-                throw input_error("tensor degree " + std::to_string(degree), "no profile on device type '" + type.name + "'");
+                throw input_error("tensor degree " + std::to_string(degree),
+                                  "no profile on device type '" + type.name + "'");
         }
     }
     for (auto const degree : divisors(static_cast<std::int64_t>(common)))
-        if (auto const d = static_cast<std::size_t>(degree); !algorithm::binary_search(usable, d)) out_.unprofiled_degrees.push_back(d);
-    if (degrees_.empty()) throw input_error("tensor degrees", "none divides every machine and is profiled on every type");
+        if (auto const d = static_cast<std::size_t>(degree); !algorithm::binary_search(usable, d))
+            out_.unprofiled_degrees.push_back(d);
+    if (degrees_.empty())
+        throw input_error("tensor degrees", "none divides every machine and is profiled on every type");
 }
 
 HEDDLE_INLINE void amp_run::collect_shapes() {
     auto const devices = problem_.device_count();
     bool multiplies = false;
-    for (auto const& grid : options_.spread_unevenly ? spread_shapes(devices, problem_.global_batch) : all_shapes(devices, problem_.global_batch)) {
+    for (auto const& grid : options_.spread_unevenly ? spread_shapes(devices, problem_.global_batch)
+                                                     : all_shapes(devices, problem_.global_batch)) {
         auto const& d = grid.degrees;
         if (algorithm::find(degrees_, d.tensor) == degrees_.end()) continue;
         if (d.pipeline != options_.pipeline.value_or(d.pipeline) || d.data != options_.data.value_or(d.data)) continue;
@@ -228,9 +240,12 @@ HEDDLE_INLINE void amp_run::collect_shapes() {
         if (d.pipeline <= problem_.layer_count()) shapes_.push_back({grid, seconds(0)});
     }
     if (!multiplies)
-        throw input_error("degrees", "none of those asked for multiply to " + std::to_string(devices) + " devices with a batch of " +
-                                         std::to_string(problem_.global_batch) + " samples");
-    if (shapes_.empty()) out_.reason = "more stages than the " + std::to_string(problem_.layer_count()) + " layers: every stage needs one";
+        throw input_error("degrees", "none of those asked for multiply to " + std::to_string(devices) +
+                                         " devices with a batch of " + std::to_string(problem_.global_batch) +
+                                         " samples");
+    if (shapes_.empty())
+        out_.reason =
+            "more stages than the " + std::to_string(problem_.layer_count()) + " layers: every stage needs one";
     out_.statistics.shapes = shapes_.size();
 }
 
@@ -256,11 +271,13 @@ HEDDLE_INLINE void amp_run::bound_shapes() {
         if (excess >= least_excess) continue;
         least_excess = excess;
         auto const& [d, size, passes] = c.grid;
-        out_.reason = "the least that exceeds memory: pipeline, data, tensor degree " + std::to_string(d.pipeline) + ", " + std::to_string(d.data) + ", " +
-                      std::to_string(d.tensor) + " with micro-batches of " + std::to_string(size) + ": " + found.assignment.reason;
+        out_.reason = "the least that exceeds memory: pipeline, data, tensor degree " + std::to_string(d.pipeline) +
+                      ", " + std::to_string(d.data) + ", " + std::to_string(d.tensor) + " with micro-batches of " +
+                      std::to_string(size) + ": " + found.assignment.reason;
     }
     shapes_ = std::move(kept);
-    algorithm::sort(shapes_, {}, [](candidate const& c) { return std::tuple(c.bound, c.grid.degrees, c.grid.micro_batch_size); });
+    algorithm::sort(shapes_, {},
+                    [](candidate const& c) { return std::tuple(c.bound, c.grid.degrees, c.grid.micro_batch_size); });
 }
 
 HEDDLE_INLINE seconds amp_run::quick_bound(parallel_shape const& grid) const {
@@ -269,10 +286,12 @@ HEDDLE_INLINE seconds amp_run::quick_bound(parallel_shape const& grid) const {
     seconds sum;
     for (std::size_t l = 0; l < problem_.layer_count(); ++l) {
         seconds least(std::numeric_limits<double>::infinity());
-        for (auto const t : types) least = std::min(least, problem_.time_on(t, grid.degrees.tensor, l, grid.micro_batch_size));
+        for (auto const t : types)
+            least = std::min(least, problem_.time_on(t, grid.degrees.tensor, l, grid.micro_batch_size));
         sum += least;
     }
-    return sum * ((1 + static_cast<double>(grid.micro_batches - 1) / static_cast<double>(grid.degrees.pipeline)) * (1 - 1e-12));
+    return sum * ((1 + static_cast<double>(grid.micro_batches - 1) / static_cast<double>(grid.degrees.pipeline)) *
+                  (1 - 1e-12));
 }
 
 HEDDLE_INLINE void amp_run::search_placements(parallel_shape const& grid) {
@@ -295,7 +314,8 @@ HEDDLE_INLINE std::vector<device_placement> const& amp_run::placements(parallel_
     std::set<std::vector<std::size_t>> seen;
     for (auto const& machines : space.machine_orders(options_.machine_orders))
         for (auto const order : {placement_order::copies_first, placement_order::stages_first})
-            if (auto p = space.in_order(d, machines, order); seen.insert(p.devices).second) at->second.push_back(std::move(p));
+            if (auto p = space.in_order(d, machines, order); seen.insert(p.devices).second)
+                at->second.push_back(std::move(p));
     return at->second;
 }
 
@@ -321,7 +341,9 @@ HEDDLE_INLINE void amp_run::anneal() {
     std::vector<parallel_shape> shapes;
     for (auto const& c : shapes_) shapes.push_back(c.grid);
     auto const& best = out_.record.front().plan;
-    auto const first = algorithm::find_if(shapes, [&](auto const& s) { return s.degrees == best.degrees() && s.micro_batch_size == best.micro_batch_size; });
+    auto const first = algorithm::find_if(shapes, [&](auto const& s) {
+        return s.degrees == best.degrees() && s.micro_batch_size == best.micro_batch_size;
+    });
     strategy_walk const walk(model_, shapes, static_cast<std::size_t>(first - shapes.begin()));
     auto o = options_.annealing;
     o.lower_bound = std::max(o.lower_bound, shapes_.front().bound.value);
@@ -335,8 +357,10 @@ HEDDLE_INLINE void amp_run::anneal() {
 
 HEDDLE_INLINE void amp_run::conclude() {
     (void)is_stopped();
-    bool const restricts = options_.pipeline || options_.data || !options_.tensor_degrees.empty() || !options_.spread_unevenly;
-    out_.space = std::string("pipelines of equal tensor groups and copies in these layers") + (restricts ? " of the degrees asked for" : "");
+    bool const restricts =
+        options_.pipeline || options_.data || !options_.tensor_degrees.empty() || !options_.spread_unevenly;
+    out_.space = std::string("pipelines of equal tensor groups and copies in these layers") +
+                 (restricts ? " of the degrees asked for" : "");
     if (!shapes_.empty()) out_.lower_bound = shapes_.front().bound;
     if (out_.record.empty()) {
         if (shapes_.empty()) { // proven before any limit was looked at

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Ditto's planner: fold, plan, recover; the exact optimum as far as time allows; copies of a template for large clusters.
+/// @brief Ditto's planner: fold, plan, recover; the exact optimum as far as time allows; copies of a template for large
+/// clusters.
 #pragma once
 
 #include <heddle/base/definitions.hpp>
@@ -52,13 +53,15 @@ struct ditto_plan {
     std::optional<seconds> recovered{};
 };
 
-/// Plans a pipeline over machines of several types that uses all devices, but for machines left out where there are more than layers.
+/// Plans a pipeline over machines of several types that uses all devices, but for machines left out where there are
+/// more than layers.
 ///
-/// *Returns* `recover`'s result, `plan_template`'s result, or the better of the two with the better bound: `optimal` where the
-/// exact search ends. *Throws* `input_error` before work starts.
+/// *Returns* `recover`'s result, `plan_template`'s result, or the better of the two with the better bound: `optimal`
+/// where the exact search ends. *Throws* `input_error` before work starts.
 /// *Reference.* Ditto sections 3, 5 and 6.
 template <pipeline_schedule Schedule = one_f_one_b>
-[[nodiscard]] ditto_plan plan_ditto(template_problem const& p, ditto_options const& o = {}, Schedule const& schedule = {}) {
+[[nodiscard]] ditto_plan plan_ditto(template_problem const& p, ditto_options const& o = {},
+                                    Schedule const& schedule = {}) {
     if (o.method == template_method::exact) return {plan_template(p, o.exact, schedule)};
     auto const until = o.until();
     auto const tell = [&](char const* phase, std::optional<double> cost, std::optional<double> bound) {
@@ -72,7 +75,8 @@ template <pipeline_schedule Schedule = one_f_one_b>
 
     auto limits = o.within(until.left()).exact;
     if (out.recovered) limits.cutoff = std::min(limits.cutoff, *out.recovered);
-    tell("exact search", out.recovered ? std::optional(out.recovered->value) : std::nullopt, out.best.lower_bound.value);
+    tell("exact search", out.recovered ? std::optional(out.recovered->value) : std::nullopt,
+         out.best.lower_bound.value);
     auto better = plan_template(p, limits, schedule);
     better.statistics += out.best.statistics;
     if (better.cost || !out.recovered) {
@@ -103,13 +107,15 @@ struct replicated_template {
     seconds lower_bound{0};
 };
 
-/// Divides a cluster into equal copies of a smaller one and plans that: every set of machines that is small enough, in as many
-/// copies as there can be, whichever is the fastest. Time limits are of all together. What the copies have to tell each other is not counted.
+/// Divides a cluster into equal copies of a smaller one and plans that: every set of machines that is small enough, in
+/// as many copies as there can be, whichever is the fastest. Time limits are of all together. What the copies have to
+/// tell each other is not counted.
 ///
 /// The status is that of `each`; without copies, `each` says why. *Throws* `input_error`.
 /// *Complexity.* A `plan_ditto` per set of machines tried, at most `most_machines` of them.
 template <pipeline_schedule Schedule = one_f_one_b>
-[[nodiscard]] replicated_template plan_copies(template_problem const& p, replication_options const& o = {}, Schedule const& schedule = {}) {
+[[nodiscard]] replicated_template plan_copies(template_problem const& p, replication_options const& o = {},
+                                              Schedule const& schedule = {}) {
     detail::check(p);
     auto const count = [&](std::size_t copies) {
         std::size_t sum = 0;

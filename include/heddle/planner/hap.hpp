@@ -26,9 +26,11 @@ using hap_options = planning_options;
 
 namespace detail {
 
-/// One indexed program, from ratios per device or from the paper's two starts; only then strategies are priced beside it.
+/// One indexed program, from ratios per device or from the paper's two starts; only then strategies are priced beside
+/// it.
 template <class Accumulator>
-[[nodiscard]] plan run_hap(indexed_program const& program, cluster const& c, ratio_balancer const& balance, planning_options const& options, std::optional<ratio_table> const& start) {
+[[nodiscard]] plan run_hap(indexed_program const& program, cluster const& c, ratio_balancer const& balance,
+                           planning_options const& options, std::optional<ratio_table> const& start) {
     stage_run<Accumulator> run(program, c, options);
     priced_strategies strategies;
     alternation<Accumulator> pairs(run, balance);
@@ -36,7 +38,8 @@ template <class Accumulator>
         pairs.search_from({{"segments", run.programs.types().per_type(*start)}});
     } else {
         strategies = price_strategies(run);
-        pairs.search_from({{"compute-proportional", run.programs.compute_proportional_ratios()}, {"even", run.programs.even_ratios()}});
+        pairs.search_from({{"compute-proportional", run.programs.compute_proportional_ratios()},
+                           {"even", run.programs.even_ratios()}});
     }
     if (!run.record.is_empty()) {
         move_atoms_of_candidates(run.record, run.programs, run.until);
@@ -50,26 +53,29 @@ template <class Accumulator>
 }
 
 /// `plan_hap` of a program of any type, by any solver.
-[[nodiscard]] plan plan_hap(program_indexer const& index, cluster const& c, ratio_balancer const& balance, hap_options const& options);
+[[nodiscard]] plan plan_hap(program_indexer const& index, cluster const& c, ratio_balancer const& balance,
+                            hap_options const& options);
 
 } // namespace detail
 
 /// Plans a program on a cluster.
 ///
 /// Alternates between the best program at fixed ratios and the best ratios of a fixed program, from
-/// compute-proportional and from even ratios, prices every pair on integral shards, baselines included, and
-/// returns the cheapest that fits into memory, with a bound for its shares. Device groups are planned as one device each, data parallel
-/// inside. Segments, where there are any, start from the best ratios of one.
+/// compute-proportional and from even ratios, prices every pair on integral shards, baselines included, and returns the
+/// cheapest that fits into memory, with a bound for its shares. Device groups are planned as one device each, data
+/// parallel inside. Segments, where there are any, start from the best ratios of one.
 /// *Throws* `input_error` as `plan_in_segments`, and for micro-batches in turn, which `plan_hidup` plans.
 /// *Complexity.* Linear in the operators for a bounded number of tensors in use at a cut.
 template <single_device_program Program, ratio_solver Solver>
-[[nodiscard]] plan plan_hap(Program const& program, cluster const& c, Solver&& solver, hap_options const& options = {}) {
+[[nodiscard]] plan plan_hap(Program const& program, cluster const& c, Solver&& solver,
+                            hap_options const& options = {}) {
     return detail::plan_hap(indexer_of(program), c, ratio_balancer(solver), options);
 }
 
 /// The one call for the common case.
 template <single_device_program Program, ratio_solver Solver>
-[[nodiscard]] plan find_plan(Program const& program, cluster const& c, Solver&& solver, hap_options const& options = {}) {
+[[nodiscard]] plan find_plan(Program const& program, cluster const& c, Solver&& solver,
+                             hap_options const& options = {}) {
     return plan_hap(program, c, solver, options);
 }
 
@@ -87,12 +93,17 @@ plan find_plan(Program const&, cluster const&, Solver&&, hap_options const& = {}
 
 namespace heddle::detail {
 
-HEDDLE_INLINE plan plan_hap(program_indexer const& index, cluster const& c, ratio_balancer const& balance, hap_options const& options) {
+HEDDLE_INLINE plan plan_hap(program_indexer const& index, cluster const& c, ratio_balancer const& balance,
+                            hap_options const& options) {
     if (options.training.interleaves())
-        throw input_error("training, micro_batches", "are " + std::to_string(options.training.micro_batches) + " in turn, expected 1; plan_hidup plans more");
-    return plan_in_segments(index, c, options, balance, [&](indexed_program const& program, planning_options const& asked, std::optional<ratio_table> const& start) {
-        return options.training.overlaps_gradients ? run_hap<overlapped>(program, c, balance, asked, start) : run_hap<serial>(program, c, balance, asked, start);
-    });
+        throw input_error("training, micro_batches", "are " + std::to_string(options.training.micro_batches) +
+                                                         " in turn, expected 1; plan_hidup plans more");
+    return plan_in_segments(
+        index, c, options, balance,
+        [&](indexed_program const& program, planning_options const& asked, std::optional<ratio_table> const& start) {
+            return options.training.overlaps_gradients ? run_hap<overlapped>(program, c, balance, asked, start)
+                                                       : run_hap<serial>(program, c, balance, asked, start);
+        });
 }
 
 } // namespace heddle::detail

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief The HiDup planner: shardings and stages for micro-batches that take turns, one's communication beside the other's computation.
+/// @brief The HiDup planner: shardings and stages for micro-batches that take turns, one's communication beside the
+/// other's computation.
 ///
 /// HiDup (SoCC '22), sections 3 and 4.
 #pragma once
@@ -23,15 +24,16 @@
 namespace heddle {
 
 struct hidup_options {
-    /// Segments, pins, limits and training, as for `plan_hap`; the engine is Pareto dynamic programming with a beam, over cuts of the program's graph,
-    /// unless it is said otherwise.
+    /// Segments, pins, limits and training, as for `plan_hap`; the engine is Pareto dynamic programming with a beam,
+    /// over cuts of the program's graph, unless it is said otherwise.
     planning_options planning{.synthesis = {.engine = search_engine::pareto_dp, .beam = 30}, .cuts = 16};
     int micro_batches = 2;
     /// Of turning from one micro-batch to the next; see `training_options`.
     seconds turn{};
     /// Batch norms and the like compute other statistics, of a part of the batch: a warning instead of an error.
     bool allows_batch_statistics = false;
-    /// Also plans the whole batch at once, with gradients reduced beside the backward pass: a baseline, beside that plan's own.
+    /// Also plans the whole batch at once, with gradients reduced beside the backward pass: a baseline, beside that
+    /// plan's own.
     bool compares = true;
 };
 
@@ -39,7 +41,8 @@ namespace detail {
 
 /// One indexed micro-batch, from ratios per device or from the starts of `plan_hap`; on equal devices those are one.
 template <class Accumulator>
-[[nodiscard]] plan run_hidup(indexed_program const& part, cluster const& c, ratio_balancer const& balance, planning_options const& options, std::optional<ratio_table> const& start) {
+[[nodiscard]] plan run_hidup(indexed_program const& part, cluster const& c, ratio_balancer const& balance,
+                             planning_options const& options, std::optional<ratio_table> const& start) {
     stage_run<Accumulator> run(part, c, options);
     alternation<Accumulator> pairs(run, balance);
     auto const proportional = run.programs.compute_proportional_ratios(), even = run.programs.even_ratios();
@@ -56,20 +59,26 @@ template <class Accumulator>
 }
 
 /// `plan_hidup` of a program of any type, by any solver.
-[[nodiscard]] plan plan_hidup(program_indexer const& index, program const& whole_program, cluster const& c, ratio_balancer const& balance, hidup_options const& options);
+[[nodiscard]] plan plan_hidup(program_indexer const& index, program const& whole_program, cluster const& c,
+                              ratio_balancer const& balance, hidup_options const& options);
 
 } // namespace detail
 
-/// Plans a program whose batch is run in parts that take turns. The plan is one of `micro_batch_of(program, micro_batches)`.
+/// Plans a program whose batch is run in parts that take turns. The plan is one of `micro_batch_of(program,
+/// micro_batches)`.
 ///
-/// Alternates as `plan_hap` does, from compute-proportional and even ratios; on equal devices that is one search. `optimal` is over all programs of
-/// the theory, as `cut_space` has it and `converting_before_views` keeps them, in every order of operators, and all stages that begin at a collective or
-/// before an operator that reads a parameter. Of programs that are not kept one may differ in time where a stage begins with a parameter and at no collective: its
-/// local conversions are then of the stage before. Where a bound left out orders `optimal` is claimed only if no order can be faster, and else the status is a limit on
-/// the width. The time limit is for both plans together, as are `statistics`; what the plan leaves of it is the whole batch's.
-/// *Throws* `input_error` for a batch that cannot be divided so, device groups, and an operator with statistics of the batch.
+/// Alternates as `plan_hap` does, from compute-proportional and even ratios; on equal devices that is one search.
+/// `optimal` is over all programs of the theory, as `cut_space` has it and `converting_before_views` keeps them, in
+/// every order of operators, and all stages that begin at a collective or before an operator that reads a parameter. Of
+/// programs that are not kept one may differ in time where a stage begins with a parameter and at no collective: its
+/// local conversions are then of the stage before. Where a bound left out orders `optimal` is claimed only if no order
+/// can be faster, and else the status is a limit on the width. The time limit is for both plans together, as are
+/// `statistics`; what the plan leaves of it is the whole batch's.
+/// *Throws* `input_error` for a batch that cannot be divided so, device groups, and an operator with statistics of the
+/// batch.
 template <single_device_program Program, ratio_solver Solver>
-[[nodiscard]] plan plan_hidup(Program const& program, cluster const& c, Solver&& solver, hidup_options const& options = {}) {
+[[nodiscard]] plan plan_hidup(Program const& program, cluster const& c, Solver&& solver,
+                              hidup_options const& options = {}) {
     return detail::plan_hidup(indexer_of(program), program_of(program), c, ratio_balancer(solver), options);
 }
 
@@ -79,21 +88,34 @@ template <single_device_program Program, ratio_solver Solver>
 
 namespace heddle::detail {
 
-HEDDLE_INLINE plan plan_hidup(program_indexer const& index, program const& whole_program, cluster const& c, ratio_balancer const& balance, hidup_options const& options) {
+HEDDLE_INLINE plan plan_hidup(program_indexer const& index, program const& whole_program, cluster const& c,
+                              ratio_balancer const& balance, hidup_options const& options) {
     auto const indexed = index({});
     auto const part = micro_batch_of(whole_program, options.micro_batches);
     auto const [statistic, operation] = obstacles_to_micro_batches(indexed);
-    auto const fail = [&](operator_id o, char const* problem) { throw input_error("micro-batches, operator '" + indexed.operators[o].name + "'", problem); };
-    if (operation) fail(*operation, "does not add up over parts of the batch that run one after the other, expected a loss that is a sum or mean over the batch");
-    if (statistic && !options.allows_batch_statistics) fail(*statistic, "has statistics of the whole batch, which parts of it one after the other have others of, expected none, unless those are allowed");
+    auto const fail = [&](operator_id o, char const* problem) {
+        throw input_error("micro-batches, operator '" + indexed.operators[o].name + "'", problem);
+    };
+    if (operation)
+        fail(*operation, "does not add up over parts of the batch that run one after the other, expected a loss that "
+                         "is a sum or mean over the batch");
+    if (statistic && !options.allows_batch_statistics)
+        fail(*statistic, "has statistics of the whole batch, which parts of it one after the other have others of, "
+                         "expected none, unless those are allowed");
     auto planning = options.planning;
     planning.training.micro_batches = options.micro_batches;
     planning.training.turn = options.turn;
-    if (has_groups(c)) throw input_error("cluster '" + c.name + "'", "has device groups, whose micro-batches do not take turns, expected single devices");
-    auto result = plan_in_segments(indexer_of(part), c, planning, balance, [&](indexed_program const& one, planning_options const& asked, std::optional<ratio_table> const& start) {
-        return run_hidup<duplex>(one, c, balance, asked, start);
-    });
-    if (statistic) result.warnings.push_back("the statistics of operator '" + indexed.operators[*statistic].name + "' are those of each micro-batch");
+    if (has_groups(c))
+        throw input_error("cluster '" + c.name + "'",
+                          "has device groups, whose micro-batches do not take turns, expected single devices");
+    auto result = plan_in_segments(
+        indexer_of(part), c, planning, balance,
+        [&](indexed_program const& one, planning_options const& asked, std::optional<ratio_table> const& start) {
+            return run_hidup<duplex>(one, c, balance, asked, start);
+        });
+    if (statistic)
+        result.warnings.push_back("the statistics of operator '" + indexed.operators[*statistic].name +
+                                  "' are those of each micro-batch");
     if (!options.compares) return result;
     double const took = result.statistics.seconds;
     bool const is_late = planning.time_limit_seconds && (*planning.time_limit_seconds -= took) <= 0.1 * took;

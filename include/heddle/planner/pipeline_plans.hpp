@@ -25,7 +25,8 @@ namespace heddle {
 
 /// The least seconds of what people do without a planner, by name: data parallelism alone, and Megatron's heuristics.
 /// None of them where time is over before all are known. *Throws* `input_error`.
-[[nodiscard]] std::map<std::string, std::optional<double>> baselines_of(strategy_problem const& p, search::deadline const& until = search::deadline());
+[[nodiscard]] std::map<std::string, std::optional<double>> baselines_of(
+    strategy_problem const& p, search::deadline const& until = search::deadline());
 
 namespace detail {
 
@@ -34,12 +35,14 @@ namespace detail {
 
 } // namespace detail
 
-/// A strategy of a problem as a plan, without status, bound and baselines. *Throws* `input_error` for a strategy that is none of it.
+/// A strategy of a problem as a plan, without status, bound and baselines. *Throws* `input_error` for a strategy that
+/// is none of it.
 [[nodiscard]] pipeline_plan make_pipeline_plan(strategy_problem const& p, strategy const& s);
 
 /// AMP's result as a plan: the strategy to use, with the result's status and bound; without one, why there is none.
 /// *Precondition:* the result is `plan_amp`'s for the problem. *Throws* `input_error`.
-[[nodiscard]] pipeline_plan make_pipeline_plan(strategy_problem const& p, amp_result const& r, std::map<std::string, std::optional<double>> baselines);
+[[nodiscard]] pipeline_plan make_pipeline_plan(strategy_problem const& p, amp_result const& r,
+                                               std::map<std::string, std::optional<double>> baselines);
 
 [[nodiscard]] pipeline_plan make_pipeline_plan(strategy_problem const& p, amp_result const& r);
 
@@ -52,16 +55,19 @@ using machine_numbers = std::vector<std::vector<std::size_t>>;
 namespace detail {
 
 /// Copies of one template side by side; copy c of a stage is on the type's machine `c * machines per copy + machine`.
-[[nodiscard]] pipeline_plan lay_out(template_problem const& p, pipeline_template const& t, std::vector<std::size_t> const& machines_per_copy, std::size_t copies,
-                                           machine_numbers const& numbers);
+[[nodiscard]] pipeline_plan lay_out(template_problem const& p, pipeline_template const& t,
+                                    std::vector<std::size_t> const& machines_per_copy, std::size_t copies,
+                                    machine_numbers const& numbers);
 
 } // namespace detail
 
-/// Ditto's result as a plan: its template, with status and bound; without one, why there is none. Baselines are what folding recovers, and equal
-/// numbers of layers for the devices of the plan's stages. *Precondition:* the result is `plan_ditto`'s for the problem.
+/// Ditto's result as a plan: its template, with status and bound; without one, why there is none. Baselines are what
+/// folding recovers, and equal numbers of layers for the devices of the plan's stages. *Precondition:* the result is
+/// `plan_ditto`'s for the problem.
 /// *Throws* `input_error`.
 template <pipeline_schedule Schedule = one_f_one_b>
-[[nodiscard]] pipeline_plan make_pipeline_plan(template_problem const& p, ditto_plan const& d, machine_numbers const& numbers, Schedule const& schedule = {}) {
+[[nodiscard]] pipeline_plan make_pipeline_plan(template_problem const& p, ditto_plan const& d,
+                                               machine_numbers const& numbers, Schedule const& schedule = {}) {
     std::vector<std::size_t> machines;
     for (auto const& t : p.types) machines.push_back(t.machines);
     auto plan = detail::lay_out(p, d.best, machines, 1, numbers);
@@ -78,7 +84,8 @@ template <pipeline_schedule Schedule = one_f_one_b>
     }
     auto const cost = cost_of(p, std::span<template_stage const>(stages), schedule);
     bool fits = true;
-    for (std::size_t s = 0; s < stages.size(); ++s) fits = fits && cost.memory[s] <= p.types[stages[s].type].memory_limit * static_cast<double>(stages[s].devices);
+    for (std::size_t s = 0; s < stages.size(); ++s)
+        fits = fits && cost.memory[s] <= p.types[stages[s].type].memory_limit * static_cast<double>(stages[s].devices);
     plan.baselines["equal layers"] = fits ? std::optional(cost.total.value) : std::nullopt;
     return plan;
 }
@@ -86,7 +93,8 @@ template <pipeline_schedule Schedule = one_f_one_b>
 
 /// Copies of a template as a plan; what they have to tell each other is not counted, which a warning says.
 /// *Precondition:* the result is `plan_copies`'s for the problem.
-[[nodiscard]] pipeline_plan make_pipeline_plan(template_problem const& p, replicated_template const& r, machine_numbers const& numbers);
+[[nodiscard]] pipeline_plan make_pipeline_plan(template_problem const& p, replicated_template const& r,
+                                               machine_numbers const& numbers);
 [[nodiscard]] pipeline_plan make_pipeline_plan(template_problem const& p, replicated_template const& r);
 
 } // namespace heddle
@@ -95,7 +103,8 @@ template <pipeline_schedule Schedule = one_f_one_b>
 
 namespace heddle {
 
-HEDDLE_INLINE std::map<std::string, std::optional<double>> baselines_of(strategy_problem const& p, search::deadline const& until) {
+HEDDLE_INLINE std::map<std::string, std::optional<double>> baselines_of(strategy_problem const& p,
+                                                                        search::deadline const& until) {
     strategy_model const model(p);
     std::map<std::string, std::optional<double>> best;
     auto const keep = [&](std::string const& name, strategy const& s) {
@@ -104,9 +113,14 @@ HEDDLE_INLINE std::map<std::string, std::optional<double>> baselines_of(strategy
         if (cost.fits()) least = std::min(least.value_or(cost.total.value), cost.total.value);
     };
     for (auto const& grid : spread_shapes(p.device_count(), p.global_batch))
-        if (auto const& d = grid.degrees; d.pipeline == 1 && d.tensor == 1 && algorithm::count(p.usable_degrees(), d.tensor) > 0)
-            if (keep("data parallel", {megatron_placement(d), grid.micro_batch_size, grid.micro_batches, {0, p.layer_count()}}); until.is_over()) return {};
-    for (auto const& [name, balance] : {std::pair{"Megatron, equal layers", layer_balance::count}, {"Megatron, equal parameters", layer_balance::parameters}}) {
+        if (auto const& d = grid.degrees;
+            d.pipeline == 1 && d.tensor == 1 && algorithm::count(p.usable_degrees(), d.tensor) > 0)
+            if (keep("data parallel",
+                     {megatron_placement(d), grid.micro_batch_size, grid.micro_batches, {0, p.layer_count()}});
+                until.is_over())
+                return {};
+    for (auto const& [name, balance] : {std::pair{"Megatron, equal layers", layer_balance::count},
+                                        {"Megatron, equal parameters", layer_balance::parameters}}) {
         best[name] = std::nullopt;
         for (auto const& s : megatron_strategies(p, balance, until)) keep(name, s);
     }
@@ -140,7 +154,11 @@ HEDDLE_INLINE pipeline_plan make_pipeline_plan(strategy_problem const& p, strate
     auto plan = detail::blank_pipeline_plan(p);
     auto const [pipeline, data, tensor] = s.degrees();
     for (std::size_t stage = 0; stage < pipeline; ++stage) {
-        auto& made = plan.stages.emplace_back(pipeline_stage{s.cuts[stage], s.cuts[stage + 1], {}, cost.stages[stage], stage > 0 ? cost.boundaries[stage - 1] : seconds(0)});
+        auto& made = plan.stages.emplace_back(pipeline_stage{s.cuts[stage],
+                                                             s.cuts[stage + 1],
+                                                             {},
+                                                             cost.stages[stage],
+                                                             stage > 0 ? cost.boundaries[stage - 1] : seconds(0)});
         for (std::size_t copy = 0; copy < data; ++copy) {
             made.devices.push_back(s.placement.tensor_group(stage, copy));
             for (auto const d : made.devices.back()) plan.devices[d].memory = cost.memory[stage];
@@ -154,13 +172,17 @@ HEDDLE_INLINE pipeline_plan make_pipeline_plan(strategy_problem const& p, strate
     return plan;
 }
 
-HEDDLE_INLINE pipeline_plan make_pipeline_plan(strategy_problem const& p, amp_result const& r, std::map<std::string, std::optional<double>> baselines) {
+HEDDLE_INLINE pipeline_plan make_pipeline_plan(strategy_problem const& p, amp_result const& r,
+                                               std::map<std::string, std::optional<double>> baselines) {
     auto plan = r.best ? make_pipeline_plan(p, r.record[*r.best].plan) : detail::blank_pipeline_plan(p);
     static_cast<search::outcome<>&>(plan) = r.plain();
     plan.space = r.space;
     plan.baselines = std::move(baselines);
-    plan.statistics = {{"shapes", r.statistics.shapes}, {"bounded", r.statistics.bounded}, {"infeasible", r.statistics.infeasible},
-                       {"placements", r.statistics.placements}, {"annealing steps", r.statistics.annealing.steps}};
+    plan.statistics = {{"shapes", r.statistics.shapes},
+                       {"bounded", r.statistics.bounded},
+                       {"infeasible", r.statistics.infeasible},
+                       {"placements", r.statistics.placements},
+                       {"annealing steps", r.statistics.annealing.steps}};
     plan.seconds = r.statistics.seconds;
     if (!r.unprofiled_degrees.empty()) {
         std::string degrees;
@@ -184,8 +206,9 @@ HEDDLE_INLINE machine_numbers numbered_by_type(template_problem const& p) {
 
 namespace heddle::detail {
 
-HEDDLE_INLINE pipeline_plan lay_out(template_problem const& p, pipeline_template const& t, std::vector<std::size_t> const& machines_per_copy, std::size_t copies,
-                                           machine_numbers const& numbers) {
+HEDDLE_INLINE pipeline_plan lay_out(template_problem const& p, pipeline_template const& t,
+                                    std::vector<std::size_t> const& machines_per_copy, std::size_t copies,
+                                    machine_numbers const& numbers) {
     auto const among = static_cast<std::int64_t>(std::max<std::size_t>(copies, 1));
     pipeline_plan plan;
     std::vector<std::pair<std::size_t, std::size_t>> type_of_machine(p.machine_count()); // and its first device
@@ -196,15 +219,18 @@ HEDDLE_INLINE pipeline_plan lay_out(template_problem const& p, pipeline_template
         type_of_machine[m].second = plan.devices.size();
         plan.devices.insert(plan.devices.end(), type.devices_per_machine, {type.name, m, bytes(0), type.memory_limit});
     }
-    for (std::size_t l = 0; l < p.layer_count(); ++l) plan.layers.push_back({l < p.layer_names.size() ? p.layer_names[l] : ""});
+    for (std::size_t l = 0; l < p.layer_count(); ++l)
+        plan.layers.push_back({l < p.layer_names.size() ? p.layer_names[l] : ""});
     std::map<std::size_t, std::size_t> taken; // of a machine's devices
     for (std::size_t s = 0; t.cost && s < t.stages.size(); ++s) {
         auto const& stage = t.stages[s];
-        auto& made = plan.stages.emplace_back(pipeline_stage{stage.first, stage.end, {}, t.cost->stages[s], seconds(0)});
+        auto& made =
+            plan.stages.emplace_back(pipeline_stage{stage.first, stage.end, {}, t.cost->stages[s], seconds(0)});
         for (std::size_t copy = 0; copy < copies; ++copy) {
             auto const machine = numbers[stage.type].at(copy * machines_per_copy[stage.type] + stage.machine);
             auto& group = made.devices.emplace_back();
-            for (std::size_t n = 0; n < stage.devices; ++n) group.push_back(type_of_machine[machine].second + taken[machine]++);
+            for (std::size_t n = 0; n < stage.devices; ++n)
+                group.push_back(type_of_machine[machine].second + taken[machine]++);
             for (auto const d : group) plan.devices[d].memory = t.cost->memory[s] / static_cast<double>(stage.devices);
         }
     }
@@ -213,17 +239,21 @@ HEDDLE_INLINE pipeline_plan lay_out(template_problem const& p, pipeline_template
     static_cast<search::outcome<>&>(plan) = t.plain();
     if (!std::isfinite(plan.lower_bound)) plan.lower_bound = 0;
     plan.space = "pipelines of one copy in these layers";
-    plan.statistics = {{"states", t.statistics.states}, {"intervals", t.statistics.intervals}, {"cells", t.statistics.cells}};
+    plan.statistics = {
+        {"states", t.statistics.states}, {"intervals", t.statistics.intervals}, {"cells", t.statistics.cells}};
     plan.seconds = t.statistics.seconds;
     if (!t.cost) return plan;
     std::vector<bool> in_use(type_of_machine.size());
     for (auto const& stage : plan.stages)
         for (auto const& group : stage.devices) in_use[plan.devices[group.front()].machine] = true;
-    if (auto const idle = algorithm::count(in_use, false); idle > 0) plan.warnings.push_back(std::to_string(idle) + (idle == 1 ? " machine is" : " machines are") + " left out");
+    if (auto const idle = algorithm::count(in_use, false); idle > 0)
+        plan.warnings.push_back(std::to_string(idle) + (idle == 1 ? " machine is" : " machines are") + " left out");
     plan.time.pipeline = t.cost->total;
     seconds busy;
     for (auto const& stage : plan.stages) busy += stage.time;
-    if (t.cost->total.value > 0) plan.bubble = std::max(0.0, 1 - static_cast<double>(plan.micro_batches) * (busy / t.cost->total) / static_cast<double>(plan.stages.size()));
+    if (t.cost->total.value > 0)
+        plan.bubble = std::max(0.0, 1 - static_cast<double>(plan.micro_batches) * (busy / t.cost->total) /
+                                            static_cast<double>(plan.stages.size()));
     return plan;
 }
 
@@ -231,22 +261,31 @@ HEDDLE_INLINE pipeline_plan lay_out(template_problem const& p, pipeline_template
 
 namespace heddle {
 
-HEDDLE_INLINE pipeline_plan make_pipeline_plan(template_problem const& p, replicated_template const& r, machine_numbers const& numbers) {
+HEDDLE_INLINE pipeline_plan make_pipeline_plan(template_problem const& p, replicated_template const& r,
+                                               machine_numbers const& numbers) {
     auto plan = detail::lay_out(p, r.each, r.machines, r.copies, numbers);
     plan.lower_bound = r.lower_bound.value;
     plan.space = "all uses of these machines";
     if (!plan.exists()) return plan;
     // What is proven of one copy is not proven of all.
     if (plan.status == search::status::optimal && plan.gap() > 1e-9) plan.status = search::status::feasible;
-    if (r.copies > 1) plan.warnings.push_back("the reduction of gradients between the " + std::to_string(r.copies) + " copies is not counted");
+    if (r.copies > 1)
+        plan.warnings.push_back("the reduction of gradients between the " + std::to_string(r.copies) +
+                                " copies is not counted");
     return plan;
 }
 
-HEDDLE_INLINE pipeline_plan make_pipeline_plan(strategy_problem const& p, amp_result const& r) { return make_pipeline_plan(p, r, baselines_of(p)); }
+HEDDLE_INLINE pipeline_plan make_pipeline_plan(strategy_problem const& p, amp_result const& r) {
+    return make_pipeline_plan(p, r, baselines_of(p));
+}
 
-HEDDLE_INLINE pipeline_plan make_pipeline_plan(template_problem const& p, ditto_plan const& d) { return make_pipeline_plan(p, d, numbered_by_type(p)); }
+HEDDLE_INLINE pipeline_plan make_pipeline_plan(template_problem const& p, ditto_plan const& d) {
+    return make_pipeline_plan(p, d, numbered_by_type(p));
+}
 
-HEDDLE_INLINE pipeline_plan make_pipeline_plan(template_problem const& p, replicated_template const& r) { return make_pipeline_plan(p, r, numbered_by_type(p)); }
+HEDDLE_INLINE pipeline_plan make_pipeline_plan(template_problem const& p, replicated_template const& r) {
+    return make_pipeline_plan(p, r, numbered_by_type(p));
+}
 
 } // namespace heddle
 

@@ -25,22 +25,23 @@ namespace heddle {
 
 namespace detail {
 
-/// Names the program's operators in a plan, says how tensor groups compute them, and warns of one that cannot run in micro-batches.
+/// Names the program's operators in a plan, says how tensor groups compute them, and warns of one that cannot run in
+/// micro-batches.
 template <single_device_program Program>
-void describe(pipeline_plan& plan, Program const& program, program_layers const& layers, cluster const& c, training_options const& training) {
+void describe(pipeline_plan& plan, Program const& program, program_layers const& layers, cluster const& c,
+              training_options const& training) {
     for (std::size_t l = 0; l < plan.layers.size(); ++l) plan.layers[l].operators = layers.cuts[l + 1] - layers.cuts[l];
     plan.provenance.training = training;
     add_groups(plan, program, layers, c, training);
     try {
         (void)split_along_batch(index_program(program));
-    } catch (input_error const& e) {
-        plan.warnings.push_back(e.what());
-    }
+    } catch (input_error const& e) { plan.warnings.push_back(e.what()); }
 }
 
 /// What is returned where layers could not be priced in time.
 template <single_device_program Program>
-[[nodiscard]] pipeline_plan without_time(char const* planner, Program const& program, program_layers const& layers, cluster const& c, profile_options const& profile,
+[[nodiscard]] pipeline_plan without_time(char const* planner, Program const& program, program_layers const& layers,
+                                         cluster const& c, profile_options const& profile,
                                          search::deadline const& until) {
     pipeline_plan plan;
     plan.provenance.planner = planner;
@@ -50,7 +51,8 @@ template <single_device_program Program>
     std::size_t d = 0, machine = 0;
     for (auto const& m : c.machines)
         for (int n = 0; n < m.count; ++n, ++machine)
-            for (int k = 0; k < m.devices; ++k, ++d) plan.devices.push_back({c.types[types[d]].name, machine, bytes(0), c.types[types[d]].memory});
+            for (int k = 0; k < m.devices; ++k, ++d)
+                plan.devices.push_back({c.types[types[d]].name, machine, bytes(0), c.types[types[d]].memory});
     plan.global_batch = profile.global_batch.value_or(batch_size_of(index_program(program)));
     plan.status = search::status::limit;
     plan.which_limit = until.reached();
@@ -66,7 +68,8 @@ template <single_device_program Program>
 
 /// The best strategy for a program in these layers. *Throws* `input_error` as `make_strategy_problem` and `plan_amp`.
 template <single_device_program Program>
-[[nodiscard]] pipeline_plan plan_amp(Program const& program, program_layers const& layers, cluster const& c, amp_options const& options = {}, profile_options const& profile = {}) {
+[[nodiscard]] pipeline_plan plan_amp(Program const& program, program_layers const& layers, cluster const& c,
+                                     amp_options const& options = {}, profile_options const& profile = {}) {
     search::deadline const until(options.time_limit_seconds, options.stop);
     auto const problem = make_strategy_problem_within(until, program, layers, c, profile);
     if (!problem) return detail::without_time("amp", program, layers, c, profile, until);
@@ -84,20 +87,25 @@ struct ditto_program_options {
     std::optional<std::int64_t> micro_batch_size{};
     machine_split split = machine_split::halves;
     profile_options profile{};
-    /// Time limits are of all sizes of micro-batch together, pricing included, in equal parts of what is left; other limits of each.
+    /// Time limits are of all sizes of micro-batch together, pricing included, in equal parts of what is left; other
+    /// limits of each.
     ditto_options planner{};
 };
 
-/// The best template for a program in these layers, of all sizes of micro-batch that the schedule can run. The bound is over all of them.
+/// The best template for a program in these layers, of all sizes of micro-batch that the schedule can run. The bound is
+/// over all of them.
 /// *Throws* `input_error` as `make_template_problem` and `plan_ditto`, and if the size does not divide the batch.
 template <single_device_program Program, pipeline_schedule Schedule = one_f_one_b>
-[[nodiscard]] pipeline_plan plan_ditto(Program const& program, program_layers const& layers, cluster const& c, ditto_program_options const& options = {}, Schedule const& schedule = {}) {
+[[nodiscard]] pipeline_plan plan_ditto(Program const& program, program_layers const& layers, cluster const& c,
+                                       ditto_program_options const& options = {}, Schedule const& schedule = {}) {
     auto const indexed = index_program(program);
     auto const samples = options.profile.global_batch.value_or(batch_size_of(indexed));
     auto sizes = divisors(samples);
     if (options.micro_batch_size) {
         if (algorithm::find(sizes, *options.micro_batch_size) == sizes.end())
-            throw input_error("micro-batch", std::to_string(*options.micro_batch_size) + " samples, expected a number that divides the batch of " + std::to_string(samples));
+            throw input_error("micro-batch", std::to_string(*options.micro_batch_size) +
+                                                 " samples, expected a number that divides the batch of " +
+                                                 std::to_string(samples));
         sizes = {*options.micro_batch_size};
     }
     detail::check_for_pipelines(c);
@@ -117,7 +125,8 @@ template <single_device_program Program, pipeline_schedule Schedule = one_f_one_
         auto const size = sizes[n];
         bool const can_run = schedule.can_run({std::min(c.devices().size(), layers.size()), samples / size});
         if (!can_run && sizes.size() > 1 && (best || n + 1 < sizes.size())) continue;
-        auto const problem = make_template_problem_within(until, program, layers, c, size, samples / size, options.split, options.profile.training);
+        auto const problem = make_template_problem_within(until, program, layers, c, size, samples / size,
+                                                          options.split, options.profile.training);
         auto part = until.left();
         if (part) *part /= static_cast<double>(sizes.size() - n);
         auto planner = options.planner.within(part);
@@ -159,7 +168,8 @@ HEDDLE_INLINE machine_numbers numbered_in_cluster(cluster const& c) {
     machine_numbers numbers(types.size());
     std::size_t next = 0;
     for (auto const& m : c.machines)
-        for (int n = 0; n < m.count; ++n) numbers[static_cast<std::size_t>(algorithm::find(types, m.type) - types.begin())].push_back(next++);
+        for (int n = 0; n < m.count; ++n)
+            numbers[static_cast<std::size_t>(algorithm::find(types, m.type) - types.begin())].push_back(next++);
     return numbers;
 }
 

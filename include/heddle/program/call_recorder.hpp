@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Makes a program of traced calls and remembers which of them no rule describes: what readers of graphs have in common.
+/// @brief Makes a program of traced calls and remembers which of them no rule describes: what readers of graphs have in
+/// common.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
@@ -32,9 +33,10 @@ public:
 
     /// Adds an operator and returns its results. *Throws* `input_error`, as `add_call` does.
     ///
-    /// A concatenation goes on from one of its first operands, if there is one: `cat(a, b, c)` after `cat(a, b)` is `cat(cat(a, b), c)`. So where every
-    /// layer takes all layers before it, as in DenseNet, not all their results are in use at once, and plans are found soon. The values are the same, and
-    /// as many elements are read, written and kept.
+    /// A concatenation goes on from one of its first operands, if there is one: `cat(a, b, c)` after `cat(a, b)` is
+    /// `cat(cat(a, b), c)`. So where every layer takes all layers before it, as in DenseNet, not all their results are
+    /// in use at once, and plans are found soon. The values are the same, and as many elements are read, written and
+    /// kept.
     std::vector<tensor_id> add(traced_call call) {
         auto const joined = concatenated(call);
         if (joined) shorten(call, *joined);
@@ -63,10 +65,13 @@ private:
 
     /// What a call concatenates by the catalogue's rule, if it does.
     [[nodiscard]] std::optional<concatenation> concatenated(traced_call const& call) const {
-        bool const joins = detail::is_torch_module(detail::split_target(call.target).first) && detail::kind_of(call.target) == "cat";
+        bool const joins =
+            detail::is_torch_module(detail::split_target(call.target).first) && detail::kind_of(call.target) == "cat";
         if (!joins || call.operands.empty() || rules.contains(call.target)) return {};
         call_arguments const arguments(call);
-        return concatenation{arguments.axis(arguments.integer(1, "dim", 0), builder.tensor(call.operands.front()).shape.size()), call.operands};
+        return concatenation{
+            arguments.axis(arguments.integer(1, "dim", 0), builder.tensor(call.operands.front()).shape.size()),
+            call.operands};
     }
     /// Takes the longest concatenation that there is of the first operands in place of them.
     void shorten(traced_call& call, concatenation const& joined) const {
@@ -74,7 +79,8 @@ private:
         for (part.second.pop_back(); part.second.size() > 1; part.second.pop_back()) {
             auto const found = concatenations_.find(part);
             if (found == concatenations_.end()) continue;
-            call.operands.erase(call.operands.begin() + 1, call.operands.begin() + static_cast<std::ptrdiff_t>(part.second.size()));
+            call.operands.erase(call.operands.begin() + 1,
+                                call.operands.begin() + static_cast<std::ptrdiff_t>(part.second.size()));
             call.operands.front() = found->second;
             literal::list operands(call.operands.size());
             for (std::size_t k = 0; k < operands.size(); ++k) operands[k].value = literal::tensor{call.operands[k]};

@@ -31,7 +31,8 @@ struct program_access {
 };
 
 template <class Range>
-concept range_of_tensors = std::ranges::input_range<Range> && std::convertible_to<std::ranges::range_value_t<Range>, tensor_id>;
+concept range_of_tensors =
+    std::ranges::input_range<Range> && std::convertible_to<std::ranges::range_value_t<Range>, tensor_id>;
 
 template <class Program>
 concept tells_tensor_count = requires(Program const& p) {
@@ -79,31 +80,45 @@ concept has_loss = requires(Program const& p) {
 ///
 /// *Complexity.* Every expression is expected to take constant time.
 template <class Program>
-concept single_device_program = tells_tensor_count<Program> && tells_operator_count<Program> && describes_tensors<Program> && names_operators<Program> &&
-                                lists_operands<Program> && lists_results<Program> && has_rules<Program> && has_work<Program> && has_loss<Program>;
+concept single_device_program = tells_tensor_count<Program> && tells_operator_count<Program> &&
+                                describes_tensors<Program> && names_operators<Program> && lists_operands<Program> &&
+                                lists_results<Program> && has_rules<Program> && has_work<Program> && has_loss<Program>;
 
 template <class Program>
 concept tells_kinds = requires(Program const& p, operator_id o) {
     { program_access<Program>::kind(p, o) } -> std::convertible_to<std::string>;
 };
 
-/// A program that kernels can run: of every operator it tells what it computes, by the name that a backend knows it by. Where an operator needs
-/// more numbers than rule and shapes tell, `program_access<Program>::attributes(p, o)` is an `operator_attributes`; without it, it has none.
+/// A program that kernels can run: of every operator it tells what it computes, by the name that a backend knows it by.
+/// Where an operator needs more numbers than rule and shapes tell, `program_access<Program>::attributes(p, o)` is an
+/// `operator_attributes`; without it, it has none.
 template <class Program>
 concept runnable_program = single_device_program<Program> && tells_kinds<Program>;
 
-/// Does not compile, and says in a sentence what is missing, unless `Program` models `single_device_program`. What takes a
-/// program calls it for one that does not; it can be called beside a specialisation of `program_access` as well.
+/// Does not compile, and says in a sentence what is missing, unless `Program` models `single_device_program`. What
+/// takes a program calls it for one that does not; it can be called beside a specialisation of `program_access` as
+/// well.
 template <class Program>
 consteval bool require_single_device_program() {
-    static_assert(tells_tensor_count<Program>, "A program tells how many tensors it has: program_access<Program>::tensor_count(p) is an integer.");
-    static_assert(tells_operator_count<Program>, "A program tells how many operators it has: program_access<Program>::operator_count(p) is an integer.");
-    static_assert(describes_tensors<Program>, "A program describes each tensor: program_access<Program>::tensor(p, t) is a heddle::tensor_info.");
-    static_assert(names_operators<Program>, "A program names each operator: program_access<Program>::name(p, o) is a string.");
-    static_assert(lists_operands<Program>, "A program lists what an operator uses: program_access<Program>::operands(p, o) is a range of heddle::tensor_id.");
-    static_assert(lists_results<Program>, "A program lists what an operator computes: program_access<Program>::results(p, o) is a range of heddle::tensor_id.");
-    static_assert(has_rules<Program>, "A program has a rule for each operator: program_access<Program>::rule(p, o) is a heddle::index_rule.");
-    static_assert(has_work<Program>, "A program tells the work of each operator: program_access<Program>::work(p, o) is a heddle::operator_work.");
+    static_assert(tells_tensor_count<Program>,
+                  "A program tells how many tensors it has: program_access<Program>::tensor_count(p) is an integer.");
+    static_assert(
+        tells_operator_count<Program>,
+        "A program tells how many operators it has: program_access<Program>::operator_count(p) is an integer.");
+    static_assert(describes_tensors<Program>,
+                  "A program describes each tensor: program_access<Program>::tensor(p, t) is a heddle::tensor_info.");
+    static_assert(names_operators<Program>,
+                  "A program names each operator: program_access<Program>::name(p, o) is a string.");
+    static_assert(lists_operands<Program>, "A program lists what an operator uses: "
+                                           "program_access<Program>::operands(p, o) is a range of heddle::tensor_id.");
+    static_assert(lists_results<Program>, "A program lists what an operator computes: "
+                                          "program_access<Program>::results(p, o) is a range of heddle::tensor_id.");
+    static_assert(
+        has_rules<Program>,
+        "A program has a rule for each operator: program_access<Program>::rule(p, o) is a heddle::index_rule.");
+    static_assert(
+        has_work<Program>,
+        "A program tells the work of each operator: program_access<Program>::work(p, o) is a heddle::operator_work.");
     static_assert(has_loss<Program>, "A program has a loss: program_access<Program>::loss(p) is a heddle::tensor_id.");
     return single_device_program<Program>;
 }

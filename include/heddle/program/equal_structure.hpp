@@ -21,15 +21,22 @@ namespace heddle {
 namespace heddle {
 
 HEDDLE_INLINE bool have_equal_structure(indexed_program const& a, indexed_program const& b) {
-    auto const same = [](auto const& left, auto const& right, auto&& equal) { return algorithm::equal(left, right, equal); };
-    return same(a.tensors, b.tensors, [&](auto const& x, auto const& y) {
-               return x.has_cotangent == y.has_cotangent && x.inside == y.inside &&
-                      same(x.factors, y.factors, [](factor const& f, factor const& g) { return f.dimension == g.dimension; });
-           }) &&
+    auto const same = [](auto const& left, auto const& right, auto&& equal) {
+        return algorithm::equal(left, right, equal);
+    };
+    return same(a.tensors, b.tensors,
+                [&](auto const& x, auto const& y) {
+                    return x.has_cotangent == y.has_cotangent && x.inside == y.inside &&
+                           same(x.factors, y.factors,
+                                [](factor const& f, factor const& g) { return f.dimension == g.dimension; });
+                }) &&
            same(a.operators, b.operators, [&](auto const& x, auto const& y) {
-               return same(x.loops, y.loops, [](split_loop const& l, split_loop const& m) {
-                   return l.is_reduction == m.is_reduction && l.operands == m.operands && l.results == m.results;
-               }) && x.inside_loop == y.inside_loop;
+               return same(x.loops, y.loops,
+                           [](split_loop const& l, split_loop const& m) {
+                               return l.is_reduction == m.is_reduction && l.operands == m.operands &&
+                                      l.results == m.results;
+                           }) &&
+                      x.inside_loop == y.inside_loop;
            });
 }
 

@@ -15,7 +15,8 @@
 ///   `log_softmax` is `(b ~~c) -> (b ~c)`, a maximum and a sum, and a sum; a batch norm is
 ///   `(~~b c ~~h ~~w) -> (~~b c ~~h ~~w)`, rows being channels.
 /// - After `;` the result as a sum of products of those operands (by number) in which it is
-///   linear. Operands not named there enter non-linearly. A term `_` is what these make by themselves, linear in nothing:
+///   linear. Operands not named there enter non-linearly. A term `_` is what these make by themselves, linear in
+///   nothing:
 ///   an affine operator is `(i), (j) -> (j); _ + 1`.
 #pragma once
 
@@ -57,17 +58,18 @@ using indexed_access = std::vector<indexed_dimension>;
 
 /// How an operator's result depends on its operands, index by index.
 ///
-/// *Axioms.* Take a set of an index's places, in ranges or strided. For a parallel index, computing with those places of
-/// every operand that has it gives those places of each result. For a reduction index, the results so computed over a
-/// partition of its places sum to the result, where every term without the index is given to one part only; such a term
-/// depends on no operand that has the index. The result is linear in each operand of a term while the others are fixed. A result that depends
-/// on no operand of the terms is of the term that lists none.
-/// All of this holds for an index with statistics if those that the parts compute are of the whole rows.
+/// *Axioms.* Take a set of an index's places, in ranges or strided. For a parallel index, computing with those places
+/// of every operand that has it gives those places of each result. For a reduction index, the results so computed over
+/// a partition of its places sum to the result, where every term without the index is given to one part only; such a
+/// term depends on no operand that has the index. The result is linear in each operand of a term while the others are
+/// fixed. A result that depends on no operand of the terms is of the term that lists none. All of this holds for an
+/// index with statistics if those that the parts compute are of the whole rows.
 struct index_rule {
     std::vector<loop_index> indices;
     std::vector<indexed_access> operands;
     std::vector<indexed_access> results;
-    /// The result is the sum of these; each lists the operands it is multilinear in. At most one lists none: it is of the operands outside the terms.
+    /// The result is the sum of these; each lists the operands it is multilinear in. At most one lists none: it is of
+    /// the operands outside the terms.
     std::vector<std::vector<std::uint8_t>> terms;
 };
 
@@ -82,9 +84,13 @@ public:
 
 private:
     [[noreturn]] void fail(std::string const& expected) const;
-    void skip() { while (at_ < text_.size() && text_[at_] == ' ') ++at_; }
+    void skip() {
+        while (at_ < text_.size() && text_[at_] == ' ') ++at_;
+    }
     bool accept(std::string_view token);
-    void expect(std::string_view token) { if (!accept(token)) fail("'" + std::string(token) + "'"); }
+    void expect(std::string_view token) {
+        if (!accept(token)) fail("'" + std::string(token) + "'");
+    }
     bool at_end_or(std::string_view token);
 
     using statistics = std::uint8_t loop_index::*;
@@ -109,9 +115,7 @@ private:
 } // namespace detail
 
 /// Reads a rule; its extents are still zero. Throws `input_error` with the place in the text.
-[[nodiscard]] inline index_rule parse_index_rule(std::string_view text) {
-    return detail::rule_parser(text).parse();
-}
+[[nodiscard]] inline index_rule parse_index_rule(std::string_view text) { return detail::rule_parser(text).parse(); }
 
 /// Extents of indices by name, for factored dimensions that shapes alone do not determine.
 using index_extents = std::map<std::string, extent, std::less<>>;
@@ -119,8 +123,8 @@ using index_extents = std::map<std::string, extent, std::less<>>;
 /// Solves for every extent from the operands' shapes, the results' shapes where known (else pass
 /// none) and given extents, and returns the results' shapes.
 /// Throws `input_error` if shapes contradict the rule or leave an extent open.
-std::vector<shape> bind_extents(index_rule& rule, std::span<shape const> operands,
-                                       std::span<shape const> results = {}, index_extents const& given = {});
+std::vector<shape> bind_extents(index_rule& rule, std::span<shape const> operands, std::span<shape const> results = {},
+                                index_extents const& given = {});
 
 /// The rule under which nothing may be split: the operator is replicated.
 [[nodiscard]] index_rule blocked_rule(std::span<shape const> operands, std::span<shape const> results);
@@ -171,9 +175,7 @@ HEDDLE_INLINE void rule_parser::read_side(std::vector<indexed_access>& side, std
 
 HEDDLE_INLINE indexed_dimension rule_parser::read_dimension(statistics marked) {
     if (accept("1")) return {};
-    if (accept("_")) {
-        return {add_index("_" + std::to_string(rule_.indices.size()), index_kind::blocked)};
-    }
+    if (accept("_")) { return {add_index("_" + std::to_string(rule_.indices.size()), index_kind::blocked)}; }
     if (!accept("(")) return {read_index(marked)};
     indexed_dimension factors;
     while (!accept(")")) factors.push_back(read_index(marked));
@@ -234,7 +236,8 @@ HEDDLE_INLINE void rule_parser::read_terms() {
         } while (accept("*"));
     } while (accept("+"));
     bool const all_named = algorithm::find(seen, false) == seen.end();
-    if (all_named && algorithm::any_of(rule_.terms, [](auto const& t) { return t.empty(); })) fail("an operand in no term, which '_' is made of");
+    if (all_named && algorithm::any_of(rule_.terms, [](auto const& t) { return t.empty(); }))
+        fail("an operand in no term, which '_' is made of");
 }
 
 HEDDLE_INLINE void rule_parser::classify() {
@@ -250,7 +253,7 @@ HEDDLE_INLINE void rule_parser::classify() {
 namespace heddle {
 
 HEDDLE_INLINE std::vector<shape> bind_extents(index_rule& rule, std::span<shape const> operands,
-                                       std::span<shape const> results, index_extents const& given) {
+                                              std::span<shape const> results, index_extents const& given) {
     auto const describe = [](std::string const& what, std::size_t n, std::size_t d) {
         return what + " " + std::to_string(n) + ", dimension " + std::to_string(d);
     };
@@ -258,51 +261,65 @@ HEDDLE_INLINE std::vector<shape> bind_extents(index_rule& rule, std::span<shape 
         if (e < 1) throw input_error(what, "extent " + std::to_string(e) + ", expected at least 1");
     };
     for (std::size_t n = 0; n < operands.size() + results.size(); ++n)
-        for (extent e : n < operands.size() ? operands[n] : results[n - operands.size()]) check_positive(e, "operand or result");
+        for (extent e : n < operands.size() ? operands[n] : results[n - operands.size()])
+            check_positive(e, "operand or result");
     for (auto const& [name, value] : given) {
         check_positive(value, "index '" + name + "'");
         auto found = algorithm::find(rule.indices, name, &loop_index::name);
         if (found != rule.indices.end()) found->extent = value;
     }
     bool progress = true;
-    auto const solve = [&](std::vector<indexed_access> const& accesses, std::span<shape const> shapes, std::string const& what) {
+    auto const solve = [&](std::vector<indexed_access> const& accesses, std::span<shape const> shapes,
+                           std::string const& what) {
         for (std::size_t n = 0; n < shapes.size(); ++n) {
             if (accesses[n].size() != shapes[n].size())
                 throw input_error(what + " " + std::to_string(n), "has " + std::to_string(shapes[n].size()) +
-                                  " dimensions, the rule expects " + std::to_string(accesses[n].size()));
+                                                                      " dimensions, the rule expects " +
+                                                                      std::to_string(accesses[n].size()));
             for (std::size_t d = 0; d < shapes[n].size(); ++d) {
                 extent rest = shapes[n][d];
                 loop_index* open = nullptr;
                 int unknown = 0;
                 for (auto i : accesses[n][d]) {
                     auto& index = rule.indices[i];
-                    if (index.extent == 0) { open = &index; ++unknown; continue; }
+                    if (index.extent == 0) {
+                        open = &index;
+                        ++unknown;
+                        continue;
+                    }
                     if (rest % index.extent != 0)
-                        throw input_error(describe(what, n, d), "extent " + std::to_string(shapes[n][d]) +
-                                          (accesses[n][d].size() == 1 ? ", the rule expects " + std::to_string(index.extent)
-                                           : " is not a multiple of index '" + index.name + "' = " + std::to_string(index.extent)));
+                        throw input_error(describe(what, n, d),
+                                          "extent " + std::to_string(shapes[n][d]) +
+                                              (accesses[n][d].size() == 1
+                                                   ? ", the rule expects " + std::to_string(index.extent)
+                                                   : " is not a multiple of index '" + index.name +
+                                                         "' = " + std::to_string(index.extent)));
                     rest /= index.extent;
                 }
-                if (unknown == 1) { open->extent = rest; progress = true; }
-                else if (unknown == 0 && rest != 1)
+                if (unknown == 1) {
+                    open->extent = rest;
+                    progress = true;
+                } else if (unknown == 0 && rest != 1)
                     throw input_error(describe(what, n, d), "extent " + std::to_string(shapes[n][d]) +
-                                      ", the rule expects " + std::to_string(shapes[n][d] / rest));
+                                                                ", the rule expects " +
+                                                                std::to_string(shapes[n][d] / rest));
             }
         }
     };
     if (operands.size() != rule.operands.size())
         throw input_error("", "the rule has " + std::to_string(rule.operands.size()) + " operands, " +
-                          std::to_string(operands.size()) + " were given");
+                                  std::to_string(operands.size()) + " were given");
     if (!results.empty() && results.size() != rule.results.size())
         throw input_error("", "the rule has " + std::to_string(rule.results.size()) + " results, " +
-                          std::to_string(results.size()) + " were given");
+                                  std::to_string(results.size()) + " were given");
     while (progress) {
         progress = false;
         solve(rule.operands, operands, "operand");
         solve(rule.results, results, "result");
     }
     for (auto const& index : rule.indices)
-        if (index.extent == 0) throw input_error("", "the extent of index '" + index.name + "' does not follow from the shapes");
+        if (index.extent == 0)
+            throw input_error("", "the extent of index '" + index.name + "' does not follow from the shapes");
     std::vector<shape> solved;
     for (auto const& access : rule.results) {
         auto& result = solved.emplace_back();
@@ -321,7 +338,8 @@ HEDDLE_INLINE index_rule blocked_rule(std::span<shape const> operands, std::span
         for (auto const& s : shapes) {
             auto& access = side.emplace_back();
             for (extent e : s) {
-                rule.indices.push_back({.name = "_" + std::to_string(rule.indices.size()), .extent = e, .kind = index_kind::blocked});
+                rule.indices.push_back(
+                    {.name = "_" + std::to_string(rule.indices.size()), .extent = e, .kind = index_kind::blocked});
                 access.push_back({static_cast<std::uint16_t>(rule.indices.size() - 1)});
             }
         }

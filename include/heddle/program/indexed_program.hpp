@@ -28,8 +28,8 @@ namespace heddle {
 /// Part of a program whose shards follow ratios of their own.
 using segment_number = std::uint16_t;
 
-/// One factor of a dimension. Cutting the major factor gives contiguous shards, any other strided ones.
-/// A tensor that several segments touch has all its factors once for each of them in turn, since each cuts at points of its own.
+/// One factor of a dimension. Cutting the major factor gives contiguous shards, any other strided ones. A tensor that
+/// several segments touch has all its factors once for each of them in turn, since each cuts at points of its own.
 struct factor {
     std::uint16_t dimension = 0;
     heddle::extent extent = 1;
@@ -57,7 +57,8 @@ struct indexed_tensor {
     std::uint32_t uses = 0;
     /// Of each factor, whether shards along it are contiguous in memory; a view's result lies where its operand does.
     std::vector<bool> is_contiguous;
-    /// Depends on a trained parameter and the loss on it, both by operators that are differentiated: the backward pass has a cotangent of it.
+    /// Depends on a trained parameter and the loss on it, both by operators that are differentiated: the backward pass
+    /// has a cotangent of it.
     bool has_cotangent = false;
     /// The factor that device groups cut among their devices, or `no_factor`: each has it all; see `split_inside`.
     factor_number inside = no_factor;
@@ -90,7 +91,8 @@ struct indexed_operator {
     std::int16_t inside_loop = -1;
 };
 
-/// Whether a loop cuts a term of an operator's result: an operand that it lists has the loop or, where it lists none, one that no term lists.
+/// Whether a loop cuts a term of an operator's result: an operand that it lists has the loop or, where it lists none,
+/// one that no term lists.
 [[nodiscard]] bool cuts_term(indexed_operator const& op, split_loop const& loop, std::vector<std::uint8_t> const& term);
 
 /// Refined view of a program; owns copies of names and numbers, not of the program.
@@ -137,15 +139,27 @@ public:
         while (resolve_conflicts());
     }
 
-    [[nodiscard]] stride_set const& dimension(tensor_id t, std::size_t d) const { return dimensions_[first_dimension_[t] + d].strides; }
-    [[nodiscard]] stride_set const& index(operator_id o, std::size_t i) const { return index_strides_[first_index_[o] + i]; }
+    [[nodiscard]] stride_set const& dimension(tensor_id t, std::size_t d) const {
+        return dimensions_[first_dimension_[t] + d].strides;
+    }
+    [[nodiscard]] stride_set const& index(operator_id o, std::size_t i) const {
+        return index_strides_[first_index_[o] + i];
+    }
 
 private:
-    struct dimension_state { extent size; stride_set strides; bool frozen; };
+    struct dimension_state {
+        extent size;
+        stride_set strides;
+        bool frozen;
+    };
     /// Index `index` spans strides [low, high) of dimension `dimension`.
-    struct occurrence { std::size_t index, dimension; extent low, high; };
+    struct occurrence {
+        std::size_t index, dimension;
+        extent low, high;
+    };
 
-    void tie_access(index_rule const& rule, std::size_t first_index, std::size_t first_dimension, indexed_access const& access) {
+    void tie_access(index_rule const& rule, std::size_t first_index, std::size_t first_dimension,
+                    indexed_access const& access) {
         for (std::size_t d = 0; d < access.size(); ++d) {
             extent low = 1;
             for (auto i = access[d].rbegin(); i != access[d].rend(); ++i) {
@@ -213,16 +227,18 @@ inline std::vector<factor> factors_of(shape const& dims, auto&& strides_of) {
 /// The factor that the piece [low, high) of an index is in an access; `no_factor` if the access lacks
 /// the index. Clears `whole` if the piece is there but no factor, or occurs twice.
 factor_number find_factor(index_rule const& rule, indexed_access const& access, std::vector<factor> const& factors,
-                                 segment_number segment, std::size_t index, extent low, extent high, bool& whole);
+                          segment_number segment, std::size_t index, extent low, extent high, bool& whole);
 
 /// The segments that make or use each tensor, ascending; one at least.
 template <class Program>
-[[nodiscard]] std::vector<std::vector<segment_number>> segments_of_tensors(Program const& p, std::span<segment_number const> segments) {
+[[nodiscard]] std::vector<std::vector<segment_number>> segments_of_tensors(Program const& p,
+                                                                           std::span<segment_number const> segments) {
     using access = program_access<Program>;
     std::vector<std::vector<segment_number>> touching(static_cast<std::size_t>(access::tensor_count(p)));
     auto const operators = static_cast<std::size_t>(access::operator_count(p));
     if (!segments.empty() && segments.size() != operators)
-        throw input_error("segments", "there are " + std::to_string(segments.size()) + ", expected one for each of " + std::to_string(operators) + " operators");
+        throw input_error("segments", "there are " + std::to_string(segments.size()) + ", expected one for each of " +
+                                          std::to_string(operators) + " operators");
     for (operator_id o = 0; o < segments.size(); ++o) {
         for (tensor_id t : access::operands(p, o)) touching.at(t).push_back(segments[o]);
         for (tensor_id t : access::results(p, o)) touching.at(t).push_back(segments[o]);
@@ -245,11 +261,14 @@ void check_rules(Program const& p) {
     auto const tensor_count = static_cast<std::size_t>(access::tensor_count(p));
     for (operator_id o = 0; o < static_cast<std::size_t>(access::operator_count(p)); ++o) {
         index_rule const& rule = access::rule(p, o);
-        auto const fail = [&](std::string const& problem) { throw input_error("operator '" + std::string(access::name(p, o)) + "'", problem); };
+        auto const fail = [&](std::string const& problem) {
+            throw input_error("operator '" + std::string(access::name(p, o)) + "'", problem);
+        };
         auto const check = [&](auto&& tensors, std::vector<indexed_access> const& accesses) {
             std::size_t n = 0;
             for (tensor_id t : tensors) {
-                if (t >= tensor_count) fail("has tensor " + std::to_string(t) + ", the program has " + std::to_string(tensor_count));
+                if (t >= tensor_count)
+                    fail("has tensor " + std::to_string(t) + ", the program has " + std::to_string(tensor_count));
                 if (n == accesses.size()) break;
                 tensor_info const& info = access::tensor(p, t);
                 if (!fits(rule, accesses[n++], info.shape)) fail("its rule does not fit tensor '" + info.name + "'");
@@ -267,7 +286,8 @@ void check_rules(Program const& p) {
 
 /// Whether a factor is the major one of the first dimension that is not of extent one.
 [[nodiscard]] inline bool is_outermost(shape const& dims, factor const& f) {
-    return f.extent * f.stride == dims[f.dimension] && std::all_of(dims.begin(), dims.begin() + f.dimension, [](extent e) { return e == 1; });
+    return f.extent * f.stride == dims[f.dimension] &&
+           std::all_of(dims.begin(), dims.begin() + f.dimension, [](extent e) { return e == 1; });
 }
 
 /// Lays what a view makes where its operand lies.
@@ -297,7 +317,8 @@ template <single_device_program Program>
     for (tensor_id t = 0; t < static_cast<std::size_t>(access::tensor_count(p)); ++t) {
         auto& tensor = result.tensors.emplace_back();
         tensor.info = access::tensor(p, t);
-        auto const factors = detail::factors_of(tensor.info.shape, [&](std::size_t d) -> auto& { return refinement.dimension(t, d); });
+        auto const factors =
+            detail::factors_of(tensor.info.shape, [&](std::size_t d) -> auto& { return refinement.dimension(t, d); });
         for (auto segment : touching[t])
             for (auto f : factors) {
                 f.segment = segment;
@@ -317,7 +338,9 @@ template <single_device_program Program>
         bool has_cotangent = false;
         for (tensor_id t : access::operands(p, o)) {
             auto& tensor = result.tensors.at(t);
-            if (!defined[t]) throw input_error("operator '" + op.name + "'", "uses tensor '" + tensor.info.name + "' before it is computed");
+            if (!defined[t])
+                throw input_error("operator '" + op.name + "'",
+                                  "uses tensor '" + tensor.info.name + "' before it is computed");
             if (tensor.consumers.empty() || tensor.consumers.back() != o) tensor.consumers.push_back(o);
             ++tensor.uses;
             has_cotangent |= tensor.has_cotangent;
@@ -325,7 +348,9 @@ template <single_device_program Program>
         }
         for (tensor_id t : access::results(p, o)) {
             auto& tensor = result.tensors.at(t);
-            if (defined[t]) throw input_error("operator '" + op.name + "'", "computes tensor '" + tensor.info.name + "' a second time");
+            if (defined[t])
+                throw input_error("operator '" + op.name + "'",
+                                  "computes tensor '" + tensor.info.name + "' a second time");
             defined[t] = true;
             tensor.has_cotangent = has_cotangent && is_floating(tensor.info.type) && !op.work.stops_gradient;
             op.results.push_back(t);
@@ -338,17 +363,28 @@ template <single_device_program Program>
             while (high > 1) {
                 extent const low = stride == strides.rend() ? 1 : *stride++;
                 auto const& index = rule.indices[i];
-                split_loop loop{high / low, index.kind == index_kind::reduction, {}, {}, index.forward_statistics, index.backward_statistics, {}};
+                split_loop loop{high / low,
+                                index.kind == index_kind::reduction,
+                                {},
+                                {},
+                                index.forward_statistics,
+                                index.backward_statistics,
+                                {}};
                 bool whole = true;
                 for (std::size_t k = 0; k < op.operands.size(); ++k)
-                    loop.operands.push_back(detail::find_factor(rule, rule.operands[k], result.tensors[op.operands[k]].factors, op.segment, i, low, high, whole));
+                    loop.operands.push_back(detail::find_factor(rule, rule.operands[k],
+                                                                result.tensors[op.operands[k]].factors, op.segment, i,
+                                                                low, high, whole));
                 for (std::size_t k = 0; k < op.results.size(); ++k)
-                    loop.results.push_back(detail::find_factor(rule, rule.results[k], result.tensors[op.results[k]].factors, op.segment, i, low, high, whole));
+                    loop.results.push_back(detail::find_factor(
+                        rule, rule.results[k], result.tensors[op.results[k]].factors, op.segment, i, low, high, whole));
                 if (index.forward_statistics + index.backward_statistics > 0)
-                    if (auto const k = algorithm::find_if(loop.operands, [](auto f) { return f != no_factor; }); k != loop.operands.end()) {
+                    if (auto const k = algorithm::find_if(loop.operands, [](auto f) { return f != no_factor; });
+                        k != loop.operands.end()) {
                         auto const operand = static_cast<std::size_t>(k - loop.operands.begin());
                         auto const rows = detail::row_count(rule, rule.operands[operand]);
-                        loop.statistic = bytes(static_cast<double>(rows) * element_size(result.tensors[op.results[0]].info.type));
+                        loop.statistic =
+                            bytes(static_cast<double>(rows) * element_size(result.tensors[op.results[0]].info.type));
                     }
                 if (whole) op.loops.push_back(std::move(loop));
                 high = low;
@@ -380,11 +416,13 @@ HEDDLE_TEMPLATE indexed_program index_program(program const&, std::span<segment_
 
 namespace heddle {
 
-HEDDLE_INLINE bool cuts_term(indexed_operator const& op, split_loop const& loop, std::vector<std::uint8_t> const& term) {
+HEDDLE_INLINE bool cuts_term(indexed_operator const& op, split_loop const& loop,
+                             std::vector<std::uint8_t> const& term) {
     auto const has_loop = [&](std::size_t k) { return loop.operands[k] != no_factor; };
     if (!term.empty()) return algorithm::any_of(term, has_loop);
     for (std::size_t k = 0; k < op.operands.size(); ++k) {
-        bool const is_listed = algorithm::any_of(op.terms, [&](auto const& other) { return algorithm::find(other, k) != other.end(); });
+        bool const is_listed =
+            algorithm::any_of(op.terms, [&](auto const& other) { return algorithm::find(other, k) != other.end(); });
         if (!is_listed && has_loop(k)) return true;
     }
     return false;
@@ -400,14 +438,16 @@ HEDDLE_INLINE std::size_t segment_count(indexed_program const& p) {
 
 namespace heddle::detail {
 
-HEDDLE_INLINE factor_number find_factor(index_rule const& rule, indexed_access const& access, std::vector<factor> const& factors,
-                                 segment_number segment, std::size_t index, extent low, extent high, bool& whole) {
+HEDDLE_INLINE factor_number find_factor(index_rule const& rule, indexed_access const& access,
+                                        std::vector<factor> const& factors, segment_number segment, std::size_t index,
+                                        extent low, extent high, bool& whole) {
     factor_number found = no_factor;
     for (std::size_t d = 0; d < access.size(); ++d) {
         extent base = 1;
         for (auto i = access[d].rbegin(); i != access[d].rend(); ++i) {
             if (*i == index) {
-                auto const match = algorithm::find(factors, factor{static_cast<std::uint16_t>(d), high / low, base * low, segment});
+                auto const match =
+                    algorithm::find(factors, factor{static_cast<std::uint16_t>(d), high / low, base * low, segment});
                 if (match == factors.end() || found != no_factor) whole = false;
                 else found = static_cast<factor_number>(match - factors.begin());
             }
@@ -422,7 +462,8 @@ HEDDLE_INLINE bool fits(index_rule const& rule, indexed_access const& access, sh
     for (std::size_t d = 0; d < dims.size(); ++d) {
         extent product = 1;
         for (auto i : access[d]) {
-            if (i >= rule.indices.size() || rule.indices[i].extent < 1 || rule.indices[i].extent > dims[d]) return false;
+            if (i >= rule.indices.size() || rule.indices[i].extent < 1 || rule.indices[i].extent > dims[d])
+                return false;
             product *= rule.indices[i].extent;
             if (product > dims[d]) return false;
         }
@@ -435,7 +476,8 @@ HEDDLE_INLINE extent row_count(index_rule const& rule, indexed_access const& acc
     extent rows = 1;
     for (auto const& dimension : access)
         for (auto i : dimension)
-            if (auto const& index = rule.indices[i]; index.forward_statistics + index.backward_statistics == 0) rows *= index.extent;
+            if (auto const& index = rule.indices[i]; index.forward_statistics + index.backward_statistics == 0)
+                rows *= index.extent;
     return rows;
 }
 
@@ -448,7 +490,8 @@ HEDDLE_INLINE void place_results(indexed_operator const& op, std::vector<indexed
             auto& to = tensors[op.results[k]];
             auto const& factor = to.factors[static_cast<std::size_t>(loop.results[k])];
             for (std::size_t f = 0; f < to.factors.size(); ++f) // in every segment
-                if (is_same_place(factor, to.factors[f])) to.is_contiguous[f] = from.is_contiguous[static_cast<std::size_t>(loop.operands[0])];
+                if (is_same_place(factor, to.factors[f]))
+                    to.is_contiguous[f] = from.is_contiguous[static_cast<std::size_t>(loop.operands[0])];
         }
 }
 
@@ -465,7 +508,8 @@ HEDDLE_INLINE void keep_backward_of_loss(indexed_program& p) {
         op.work.saved_operands.clear();
         op.work.saved_results.clear();
     }
-    for (tensor_id t = 0; t < p.tensors.size(); ++t) p.tensors[t].has_cotangent = p.tensors[t].has_cotangent && reaches[t];
+    for (tensor_id t = 0; t < p.tensors.size(); ++t)
+        p.tensors[t].has_cotangent = p.tensors[t].has_cotangent && reaches[t];
 }
 
 } // namespace heddle::detail

@@ -15,8 +15,8 @@
 
 namespace heddle {
 
-/// The module of a name up to its first part with a digit: `encoder.layers.3` of `encoder.layers.3.linear1.weight`. Nothing where
-/// no part but the last has one.
+/// The module of a name up to its first part with a digit: `encoder.layers.3` of `encoder.layers.3.linear1.weight`.
+/// Nothing where no part but the last has one.
 [[nodiscard]] std::optional<std::string> numbered_module(std::string_view name);
 
 /// The numbered module; where there is none, the name up to its last dot, or all of it.
@@ -34,7 +34,8 @@ HEDDLE_INLINE std::optional<std::string> numbered_module(std::string_view name) 
     for (std::size_t begin = 0, end = 0; end != std::string_view::npos; begin = end + 1) {
         end = name.find('.', begin);
         auto const part = name.substr(begin, end == std::string_view::npos ? end : end - begin);
-        if (end != std::string_view::npos && algorithm::any_of(part, [](char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }))
+        if (end != std::string_view::npos &&
+            algorithm::any_of(part, [](char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }))
             return std::string(name.substr(0, end));
     }
     return std::nullopt;

@@ -29,8 +29,8 @@
 
 namespace heddle {
 
-/// Rules of the user's own, from a target to its text, or to the name of a variant that the catalogue has of it (see `rule_variants`);
-/// they go before the catalogue's.
+/// Rules of the user's own, from a target to its text, or to the name of a variant that the catalogue has of it (see
+/// `rule_variants`); they go before the catalogue's.
 using rule_table = std::map<std::string, std::string, std::less<>>;
 
 struct added_call {
@@ -46,20 +46,49 @@ using catalogue = std::map<std::string_view, description (*)(call_view const&)>;
 /// Functions of torch and methods of its tensors, by the last part of their name.
 [[nodiscard]] inline catalogue const& torch_catalogue() {
     static catalogue const table{
-        {"linear", linear}, {"matmul", matmul}, {"mm", matmul}, {"bmm", matmul}, {"mv", matmul}, {"dot", matmul}, {"einsum", einsum},
-        {"addmm", matmul_added}, {"baddbmm", matmul_added},
-        {"conv1d", convolution<1>}, {"conv2d", convolution<2>}, {"conv3d", convolution<3>},
-        {"conv_transpose1d", convolution_transpose<1>}, {"conv_transpose2d", convolution_transpose<2>}, {"conv_transpose3d", convolution_transpose<3>},
-        {"multi_head_attention_forward", multi_head_attention}, {"scaled_dot_product_attention", dot_product_attention},
-        {"embedding", embedding}, {"embedding_bag", embedding_bag},
+        {"linear", linear},
+        {"matmul", matmul},
+        {"mm", matmul},
+        {"bmm", matmul},
+        {"mv", matmul},
+        {"dot", matmul},
+        {"einsum", einsum},
+        {"addmm", matmul_added},
+        {"baddbmm", matmul_added},
+        {"conv1d", convolution<1>},
+        {"conv2d", convolution<2>},
+        {"conv3d", convolution<3>},
+        {"conv_transpose1d", convolution_transpose<1>},
+        {"conv_transpose2d", convolution_transpose<2>},
+        {"conv_transpose3d", convolution_transpose<3>},
+        {"multi_head_attention_forward", multi_head_attention},
+        {"scaled_dot_product_attention", dot_product_attention},
+        {"embedding", embedding},
+        {"embedding_bag", embedding_bag},
 
         {"full_like", [](call_view const& c) { return filled_like(c, c.number(1, "fill_value")); }},
-        {"rand_like", drawn_like}, {"randn_like", drawn_like}, {"bernoulli", drawn_by},
-        {"prelu", weighted_relu}, {"glu", gated_linear}, {"addcdiv", add_quotient}, {"argmax", place_of_extreme}, {"argmin", place_of_extreme},
-        {"add", binary<arithmetic::add>}, {"sub", binary<arithmetic::subtract>}, {"mul", binary<arithmetic::multiply>},
-        {"div", binary<arithmetic::divide>}, {"floor_divide", floored_quotient}, {"remainder", remainder},
-        {"neg", linear_copy}, {"clone", linear_copy}, {"detach", detached}, {"to", linear_copy},
-        {"float", linear_copy}, {"half", linear_copy}, {"bfloat16", linear_copy}, {"double", linear_copy},
+        {"rand_like", drawn_like},
+        {"randn_like", drawn_like},
+        {"bernoulli", drawn_by},
+        {"prelu", weighted_relu},
+        {"glu", gated_linear},
+        {"addcdiv", add_quotient},
+        {"argmax", place_of_extreme},
+        {"argmin", place_of_extreme},
+        {"add", binary<arithmetic::add>},
+        {"sub", binary<arithmetic::subtract>},
+        {"mul", binary<arithmetic::multiply>},
+        {"div", binary<arithmetic::divide>},
+        {"floor_divide", floored_quotient},
+        {"remainder", remainder},
+        {"neg", linear_copy},
+        {"clone", linear_copy},
+        {"detach", detached},
+        {"to", linear_copy},
+        {"float", linear_copy},
+        {"half", linear_copy},
+        {"bfloat16", linear_copy},
+        {"double", linear_copy},
         {"type_as", linear_copy},
         {"contiguous", [](call_view const& c) { return unary(c, {.linear = true, .is_view = true}); }},
         {"relu", [](call_view const& c) { return unary(c, {.saves_result = true}); }},
@@ -73,61 +102,164 @@ using catalogue = std::map<std::string_view, description (*)(call_view const&)>;
         {"rsqrt", [](call_view const& c) { return unary(c, {.saves_result = true, .flops_per_element = 2}); }},
         {"reciprocal", [](call_view const& c) { return unary(c, {.saves_result = true}); }},
         {"expm1", [](call_view const& c) { return unary(c, {.saves_result = true, .flops_per_element = 4}); }},
-        {"log1p", [](call_view const& c) { return function_of(c, 4); }}, {"log2", [](call_view const& c) { return function_of(c, 4); }},
-        {"sin", [](call_view const& c) { return function_of(c, 4); }}, {"cos", [](call_view const& c) { return function_of(c, 4); }},
-        {"tan", [](call_view const& c) { return function_of(c, 5); }}, {"atan", [](call_view const& c) { return function_of(c, 5); }},
-        {"sinh", [](call_view const& c) { return function_of(c, 8); }}, {"cosh", [](call_view const& c) { return function_of(c, 8); }},
+        {"log1p", [](call_view const& c) { return function_of(c, 4); }},
+        {"log2", [](call_view const& c) { return function_of(c, 4); }},
+        {"sin", [](call_view const& c) { return function_of(c, 4); }},
+        {"cos", [](call_view const& c) { return function_of(c, 4); }},
+        {"tan", [](call_view const& c) { return function_of(c, 5); }},
+        {"atan", [](call_view const& c) { return function_of(c, 5); }},
+        {"sinh", [](call_view const& c) { return function_of(c, 8); }},
+        {"cosh", [](call_view const& c) { return function_of(c, 8); }},
         {"exp2", [](call_view const& c) { return unary(c, {.saves_result = true, .flops_per_element = 4}); }},
-        {"log10", [](call_view const& c) { return function_of(c, 4); }}, {"erfc", [](call_view const& c) { return function_of(c, 6); }},
-        {"erf", [](call_view const& c) { return function_of(c, 6); }}, {"abs", [](call_view const& c) { return function_of(c, 1); }},
-        {"square", [](call_view const& c) { return function_of(c, 1); }}, {"pow", power}, {"clamp", clamp},
-        {"clamp_min", [](call_view const& c) { return clamp_at(c, "min"); }}, {"clamp_max", [](call_view const& c) { return clamp_at(c, "max"); }},
-        {"relu6", [](call_view const& c) { return function_of(c, 2); }}, {"hardsigmoid", [](call_view const& c) { return function_of(c, 3); }},
-        {"hardswish", [](call_view const& c) { return function_of(c, 4); }}, {"mish", [](call_view const& c) { return function_of(c, 12); }},
-        {"selu", [](call_view const& c) { return function_of(c, 6); }}, {"logsigmoid", [](call_view const& c) { return function_of(c, 6); }},
-        {"softsign", [](call_view const& c) { return function_of(c, 3); }}, {"tanhshrink", [](call_view const& c) { return function_of(c, 9); }},
+        {"log10", [](call_view const& c) { return function_of(c, 4); }},
+        {"erfc", [](call_view const& c) { return function_of(c, 6); }},
+        {"erf", [](call_view const& c) { return function_of(c, 6); }},
+        {"abs", [](call_view const& c) { return function_of(c, 1); }},
+        {"square", [](call_view const& c) { return function_of(c, 1); }},
+        {"pow", power},
+        {"clamp", clamp},
+        {"clamp_min", [](call_view const& c) { return clamp_at(c, "min"); }},
+        {"clamp_max", [](call_view const& c) { return clamp_at(c, "max"); }},
+        {"relu6", [](call_view const& c) { return function_of(c, 2); }},
+        {"hardsigmoid", [](call_view const& c) { return function_of(c, 3); }},
+        {"hardswish", [](call_view const& c) { return function_of(c, 4); }},
+        {"mish", [](call_view const& c) { return function_of(c, 12); }},
+        {"selu", [](call_view const& c) { return function_of(c, 6); }},
+        {"logsigmoid", [](call_view const& c) { return function_of(c, 6); }},
+        {"softsign", [](call_view const& c) { return function_of(c, 3); }},
+        {"tanhshrink", [](call_view const& c) { return function_of(c, 9); }},
         {"leaky_relu", [](call_view const& c) { return function_of(c, 2, {{1, "negative_slope", 0.01}}); }},
         {"elu", [](call_view const& c) { return function_of(c, 5, {{1, "alpha", 1}}); }},
         {"softshrink", [](call_view const& c) { return function_of(c, 2, {{1, "lambd", 0.5}}); }},
-        {"hardshrink", [](call_view const& c) { return function_of(c, 1, {{1, "lambd", 0.5}}); }}, {"threshold", threshold},
+        {"hardshrink", [](call_view const& c) { return function_of(c, 1, {{1, "lambd", 0.5}}); }},
+        {"threshold", threshold},
         {"celu", [](call_view const& c) { return function_of(c, 6, {{1, "alpha", 1}}); }},
         {"softplus", [](call_view const& c) { return function_of(c, 6, {{1, "beta", 1}, {2, "threshold", 20}}); }},
         {"hardtanh", [](call_view const& c) { return function_of(c, 2, {{1, "min_val", -1}, {2, "max_val", 1}}); }},
-        {"dropout", dropout<0>}, {"dropout1d", dropout<1>}, {"dropout2d", dropout<2>}, {"dropout3d", dropout<3>},
-        {"sign", step_of}, {"floor", step_of}, {"ceil", step_of}, {"trunc", step_of}, {"round", rounded}, {"logical_not", step_of},
-        {"eq", compare}, {"ne", compare}, {"lt", compare}, {"le", compare}, {"gt", compare}, {"ge", compare},
-        {"logical_and", compare}, {"logical_or", compare},
-        {"minimum", function_of_two}, {"maximum", function_of_two}, {"atan2", function_of_two}, {"logaddexp", function_of_two},
-        {"lerp", interpolated}, {"where", where}, {"masked_fill", masked_fill}, {"addcmul", add_product},
+        {"dropout", dropout<0>},
+        {"dropout1d", dropout<1>},
+        {"dropout2d", dropout<2>},
+        {"dropout3d", dropout<3>},
+        {"sign", step_of},
+        {"floor", step_of},
+        {"ceil", step_of},
+        {"trunc", step_of},
+        {"round", rounded},
+        {"logical_not", step_of},
+        {"eq", compare},
+        {"ne", compare},
+        {"lt", compare},
+        {"le", compare},
+        {"gt", compare},
+        {"ge", compare},
+        {"logical_and", compare},
+        {"logical_or", compare},
+        {"minimum", function_of_two},
+        {"maximum", function_of_two},
+        {"atan2", function_of_two},
+        {"logaddexp", function_of_two},
+        {"lerp", interpolated},
+        {"where", where},
+        {"masked_fill", masked_fill},
+        {"addcmul", add_product},
 
-        {"softmax", softmax}, {"log_softmax", softmax},
-        {"layer_norm", layer_norm}, {"rms_norm", rms_norm}, {"batch_norm", batch_norm}, {"group_norm", group_norm}, {"instance_norm", instance_norm},
+        {"softmax", softmax},
+        {"log_softmax", softmax},
+        {"layer_norm", layer_norm},
+        {"rms_norm", rms_norm},
+        {"batch_norm", batch_norm},
+        {"group_norm", group_norm},
+        {"instance_norm", instance_norm},
 
-        {"sum", reduce}, {"mean", reduce}, {"amax", reduce_whole}, {"amin", reduce_whole}, {"max", extreme_of}, {"min", extreme_of},
-        {"prod", reduce_whole}, {"logsumexp", reduce_whole}, {"var", variance<1>}, {"std", variance<1>}, {"var_mean", variance<2>}, {"std_mean", variance<2>},
-        {"norm", vector_norm}, {"cumsum", cumulative_sum},
-        {"max_pool1d", max_pool<1>}, {"max_pool2d", max_pool<2>}, {"max_pool3d", max_pool<3>},
-        {"avg_pool1d", average_pool<1>}, {"avg_pool2d", average_pool<2>}, {"avg_pool3d", average_pool<3>},
-        {"adaptive_avg_pool1d", adaptive_average_pool<1>}, {"adaptive_avg_pool2d", adaptive_average_pool<2>}, {"adaptive_avg_pool3d", adaptive_average_pool<3>},
-        {"adaptive_max_pool1d", adaptive_max_pool<1>}, {"adaptive_max_pool2d", adaptive_max_pool<2>}, {"adaptive_max_pool3d", adaptive_max_pool<3>},
+        {"sum", reduce},
+        {"mean", reduce},
+        {"amax", reduce_whole},
+        {"amin", reduce_whole},
+        {"max", extreme_of},
+        {"min", extreme_of},
+        {"prod", reduce_whole},
+        {"logsumexp", reduce_whole},
+        {"var", variance<1>},
+        {"std", variance<1>},
+        {"var_mean", variance<2>},
+        {"std_mean", variance<2>},
+        {"norm", vector_norm},
+        {"cumsum", cumulative_sum},
+        {"max_pool1d", max_pool<1>},
+        {"max_pool2d", max_pool<2>},
+        {"max_pool3d", max_pool<3>},
+        {"avg_pool1d", average_pool<1>},
+        {"avg_pool2d", average_pool<2>},
+        {"avg_pool3d", average_pool<3>},
+        {"adaptive_avg_pool1d", adaptive_average_pool<1>},
+        {"adaptive_avg_pool2d", adaptive_average_pool<2>},
+        {"adaptive_avg_pool3d", adaptive_average_pool<3>},
+        {"adaptive_max_pool1d", adaptive_max_pool<1>},
+        {"adaptive_max_pool2d", adaptive_max_pool<2>},
+        {"adaptive_max_pool3d", adaptive_max_pool<3>},
         {"interpolate", interpolate},
-        {"nll_loss", nll_loss}, {"cross_entropy", cross_entropy}, {"mse_loss", squared_error}, {"l1_loss", absolute_error},
-        {"smooth_l1_loss", smooth_absolute_error}, {"huber_loss", huber}, {"kl_div", divergence},
-        {"binary_cross_entropy", binary_cross_entropy}, {"binary_cross_entropy_with_logits", binary_cross_entropy_with_logits},
-        {"rnn_tanh_cell", rnn_cell}, {"rnn_relu_cell", rnn_cell}, {"lstm_cell", lstm_cell}, {"gru_cell", gru_cell},
-        {"rnn_tanh", rnn_layers}, {"rnn_relu", rnn_layers}, {"lstm", lstm_layers}, {"gru", gru_layers},
+        {"nll_loss", nll_loss},
+        {"cross_entropy", cross_entropy},
+        {"mse_loss", squared_error},
+        {"l1_loss", absolute_error},
+        {"smooth_l1_loss", smooth_absolute_error},
+        {"huber_loss", huber},
+        {"kl_div", divergence},
+        {"binary_cross_entropy", binary_cross_entropy},
+        {"binary_cross_entropy_with_logits", binary_cross_entropy_with_logits},
+        {"rnn_tanh_cell", rnn_cell},
+        {"rnn_relu_cell", rnn_cell},
+        {"lstm_cell", lstm_cell},
+        {"gru_cell", gru_cell},
+        {"rnn_tanh", rnn_layers},
+        {"rnn_relu", rnn_layers},
+        {"lstm", lstm_layers},
+        {"gru", gru_layers},
 
-        {"transpose", transpose}, {"permute", permute}, {"t", reversed}, {"getattr", attribute},
-        {"reshape", reshape_to}, {"view", reshape_to}, {"flatten", reshape}, {"unflatten", reshape},
-        {"squeeze", squeeze}, {"unsqueeze", unsqueeze}, {"view_as", reshape_like}, {"reshape_as", reshape_like},
-        {"expand", expand}, {"expand_as", expand}, {"tile", repeat},
-        {"cat", concatenate}, {"split", divide}, {"chunk", divide}, {"split_with_sizes", divide}, {"tensor_split", divide},
-        {"getitem", get_item_at}, {"index", index_list},
-        {"repeat", repeat}, {"repeat_interleave", repeat_interleave}, {"roll", roll}, {"flip", flip}, {"pad", padding},
-        {"unbind", unbind}, {"stack", stack}, {"select", select}, {"narrow", narrow}, {"slice", slice},
-        {"index_select", index_select}, {"gather", gather_elements}, {"index_add", index_add}, {"scatter_add", scatter_add},
-        {"scatter", scatter}, {"pixel_shuffle", pixel_shuffle}, {"pixel_unshuffle", pixel_unshuffle}, {"diagonal", diagonal},
-        {"triu", triangle}, {"tril", triangle}, {"topk", largest}, {"one_hot", one_hot},
+        {"transpose", transpose},
+        {"permute", permute},
+        {"t", reversed},
+        {"getattr", attribute},
+        {"reshape", reshape_to},
+        {"view", reshape_to},
+        {"flatten", reshape},
+        {"unflatten", reshape},
+        {"squeeze", squeeze},
+        {"unsqueeze", unsqueeze},
+        {"view_as", reshape_like},
+        {"reshape_as", reshape_like},
+        {"expand", expand},
+        {"expand_as", expand},
+        {"tile", repeat},
+        {"cat", concatenate},
+        {"split", divide},
+        {"chunk", divide},
+        {"split_with_sizes", divide},
+        {"tensor_split", divide},
+        {"getitem", get_item_at},
+        {"index", index_list},
+        {"repeat", repeat},
+        {"repeat_interleave", repeat_interleave},
+        {"roll", roll},
+        {"flip", flip},
+        {"pad", padding},
+        {"unbind", unbind},
+        {"stack", stack},
+        {"select", select},
+        {"narrow", narrow},
+        {"slice", slice},
+        {"index_select", index_select},
+        {"gather", gather_elements},
+        {"index_add", index_add},
+        {"scatter_add", scatter_add},
+        {"scatter", scatter},
+        {"pixel_shuffle", pixel_shuffle},
+        {"pixel_unshuffle", pixel_unshuffle},
+        {"diagonal", diagonal},
+        {"triu", triangle},
+        {"tril", triangle},
+        {"topk", largest},
+        {"one_hot", one_hot},
     };
     return table;
 }
@@ -135,12 +267,20 @@ using catalogue = std::map<std::string_view, description (*)(call_view const&)>;
 /// Calls that are another operator of the catalogue, with other arguments.
 [[nodiscard]] inline catalogue const& torch_forms() {
     static catalogue const table{
-        {"addmv", [](call_view const& c) { return product_added(c, false); }}, {"addbmm", [](call_view const& c) { return product_added(c, true); }},
-        {"outer", outer_product}, {"bilinear", bilinear}, {"rsub", subtracted_from}, {"sort", sorted}, {"movedim", move_dimensions},
-        {"and_", [](call_view const& c) { return bit_function(c, "logical_and", true); }}, {"or_", [](call_view const& c) { return bit_function(c, "logical_or", true); }},
-        {"xor", [](call_view const& c) { return bit_function(c, "ne", true); }}, {"invert", [](call_view const& c) { return bit_function(c, "logical_not", false); }},
+        {"addmv", [](call_view const& c) { return product_added(c, false); }},
+        {"addbmm", [](call_view const& c) { return product_added(c, true); }},
+        {"outer", outer_product},
+        {"bilinear", bilinear},
+        {"rsub", subtracted_from},
+        {"sort", sorted},
+        {"movedim", move_dimensions},
+        {"and_", [](call_view const& c) { return bit_function(c, "logical_and", true); }},
+        {"or_", [](call_view const& c) { return bit_function(c, "logical_or", true); }},
+        {"xor", [](call_view const& c) { return bit_function(c, "ne", true); }},
+        {"invert", [](call_view const& c) { return bit_function(c, "logical_not", false); }},
         {"logical_xor", [](call_view const& c) { return truth_function(c, "ne", true); }},
-        {"zeros_like", [](call_view const& c) { return filled_like(c, 0); }}, {"ones_like", [](call_view const& c) { return filled_like(c, 1); }},
+        {"zeros_like", [](call_view const& c) { return filled_like(c, 0); }},
+        {"ones_like", [](call_view const& c) { return filled_like(c, 1); }},
     };
     return table;
 }
@@ -148,14 +288,47 @@ using catalogue = std::map<std::string_view, description (*)(call_view const&)>;
 /// Other names of operators in the catalogue: sources differ in which they use. A program has the catalogue's.
 [[nodiscard]] inline std::map<std::string_view, std::string_view> const& operator_aliases() {
     static std::map<std::string_view, std::string_view> const table{
-        {"truediv", "div"}, {"multiply", "mul"}, {"concat", "cat"}, {"log_sigmoid", "logsigmoid"}, {"swapaxes", "transpose"}, {"swapdims", "transpose"},
-        {"true_divide", "div"}, {"divide", "div"}, {"subtract", "sub"}, {"negative", "neg"}, {"absolute", "abs"}, {"clip", "clamp"}, {"broadcast_to", "expand"},
-        {"ravel", "reshape"}, {"concatenate", "cat"}, {"greater", "gt"}, {"greater_equal", "ge"}, {"less", "lt"}, {"less_equal", "le"}, {"not_equal", "ne"},
-        {"_threshold", "threshold"}, {"floordiv", "floor_divide"}, {"mod", "remainder"}, {"long", "to"}, {"int", "to"}, {"bool", "to"}, {"moveaxis", "movedim"}, {"ger", "outer"},
-        {"bitwise_and", "and_"}, {"bitwise_or", "or_"}, {"bitwise_xor", "xor"}, {"bitwise_not", "invert"},
-        {"__and__", "and_"}, {"__or__", "or_"}, {"__xor__", "xor"}, {"__invert__", "invert"},
-        {"max_pool1d_with_indices", "max_pool1d"}, {"max_pool2d_with_indices", "max_pool2d"}, {"max_pool3d_with_indices", "max_pool3d"},
-        {"adaptive_max_pool1d_with_indices", "adaptive_max_pool1d"}, {"adaptive_max_pool2d_with_indices", "adaptive_max_pool2d"},
+        {"truediv", "div"},
+        {"multiply", "mul"},
+        {"concat", "cat"},
+        {"log_sigmoid", "logsigmoid"},
+        {"swapaxes", "transpose"},
+        {"swapdims", "transpose"},
+        {"true_divide", "div"},
+        {"divide", "div"},
+        {"subtract", "sub"},
+        {"negative", "neg"},
+        {"absolute", "abs"},
+        {"clip", "clamp"},
+        {"broadcast_to", "expand"},
+        {"ravel", "reshape"},
+        {"concatenate", "cat"},
+        {"greater", "gt"},
+        {"greater_equal", "ge"},
+        {"less", "lt"},
+        {"less_equal", "le"},
+        {"not_equal", "ne"},
+        {"_threshold", "threshold"},
+        {"floordiv", "floor_divide"},
+        {"mod", "remainder"},
+        {"long", "to"},
+        {"int", "to"},
+        {"bool", "to"},
+        {"moveaxis", "movedim"},
+        {"ger", "outer"},
+        {"bitwise_and", "and_"},
+        {"bitwise_or", "or_"},
+        {"bitwise_xor", "xor"},
+        {"bitwise_not", "invert"},
+        {"__and__", "and_"},
+        {"__or__", "or_"},
+        {"__xor__", "xor"},
+        {"__invert__", "invert"},
+        {"max_pool1d_with_indices", "max_pool1d"},
+        {"max_pool2d_with_indices", "max_pool2d"},
+        {"max_pool3d_with_indices", "max_pool3d"},
+        {"adaptive_max_pool1d_with_indices", "adaptive_max_pool1d"},
+        {"adaptive_max_pool2d_with_indices", "adaptive_max_pool2d"},
         {"adaptive_max_pool3d_with_indices", "adaptive_max_pool3d"},
     };
     return table;
@@ -164,8 +337,10 @@ using catalogue = std::map<std::string_view, description (*)(call_view const&)>;
 /// Helpers that models wrap because tracing cannot see through them.
 [[nodiscard]] inline catalogue const& helper_catalogue() {
     static catalogue const table{
-        {"top_2_gating", gating}, {"switch_gating", gating},
-        {"append_cls_token", append_class_token}, {"get_cls_token", get_class_token},
+        {"top_2_gating", gating},
+        {"switch_gating", gating},
+        {"append_cls_token", append_class_token},
+        {"get_cls_token", get_class_token},
         {"stochastic_depth", stochastic_depth},
     };
     return table;
@@ -173,8 +348,8 @@ using catalogue = std::map<std::string_view, description (*)(call_view const&)>;
 
 /// Other readings of an operator, by its name and theirs.
 using variant_table = std::map<std::pair<std::string_view, std::string_view>, description (*)(call_view const&)>;
-/// `per_shard`: each device's part of the batch has moments of its own, as in data parallelism without synchronised norms; what is computed then depends
-/// on how the batch is cut.
+/// `per_shard`: each device's part of the batch has moments of its own, as in data parallelism without synchronised
+/// norms; what is computed then depends on how the batch is cut.
 [[nodiscard]] inline variant_table const& rule_variants() {
     static variant_table const table{
         {{"batch_norm", "per_shard"}, batch_norm_per_shard},
@@ -191,7 +366,8 @@ using variant_table = std::map<std::pair<std::string_view, std::string_view>, de
 
 /// Whether functions of this module are torch's; a method has no module.
 [[nodiscard]] inline bool is_torch_module(std::string_view module) {
-    constexpr std::array<std::string_view, 7> modules{"", "torch", "torch.functional", "torch.nn.functional", "torch._C._nn", "operator", "_operator"};
+    constexpr std::array<std::string_view, 7> modules{
+        "", "torch", "torch.functional", "torch.nn.functional", "torch._C._nn", "operator", "_operator"};
     return algorithm::find(modules, module) != modules.end();
 }
 
@@ -203,7 +379,8 @@ using variant_table = std::map<std::pair<std::string_view, std::string_view>, de
 }
 
 /// The variant of this name of a target of torch's; null if there is none.
-[[nodiscard]] inline auto find_variant(std::string_view target, std::string_view variant) -> description (*)(call_view const&) {
+[[nodiscard]] inline auto find_variant(std::string_view target, std::string_view variant)
+    -> description (*)(call_view const&) {
     auto const [module, name] = split_target(target);
     auto const found = rule_variants().find({name, variant});
     return is_torch_module(module) && found != rule_variants().end() ? found->second : nullptr;
@@ -214,7 +391,9 @@ using variant_table = std::map<std::pair<std::string_view, std::string_view>, de
     bool const is_helper = module == "heddle" || module == "models" || module == "torchvision.ops.stochastic_depth";
     if (!is_helper && !is_torch_module(module)) return {};
     auto const name = kind_of(c.call().target);
-    catalogue const& table = is_helper ? helper_catalogue() : torch_forms().contains(name) ? torch_forms() : torch_catalogue();
+    catalogue const& table = is_helper                      ? helper_catalogue()
+                             : torch_forms().contains(name) ? torch_forms()
+                                                            : torch_catalogue();
     auto const found = table.find(name);
     return found == table.end() ? description{} : found->second(c);
 }
@@ -226,14 +405,13 @@ inline void check_results(call_view const& c, index_rule rule, described_operato
     std::vector<shape> expected;
     try {
         expected = bind_extents(rule, operands, op.options.results, op.options.extents);
-    } catch (input_error const& e) {
-        throw input_error("operator '" + c.call().name + "'", e.what());
-    }
+    } catch (input_error const& e) { throw input_error("operator '" + c.call().name + "'", e.what()); }
     c.expect_results(expected.size());
     for (std::size_t r = 0; r < expected.size(); ++r)
         if (auto const& stated = c.call().results[r].shape; stated != expected[r])
             throw input_error("operator '" + c.call().name + "', result " + std::to_string(r),
-                              "has shape " + to_text(stated) + ", its operands and arguments give " + to_text(expected[r]));
+                              "has shape " + to_text(stated) + ", its operands and arguments give " +
+                                  to_text(expected[r]));
 }
 
 /// One operation per element touched: all that is known of an operator without products.
@@ -259,7 +437,8 @@ inline void check_results(call_view const& c, index_rule rule, described_operato
     std::vector<std::uint8_t> result;
     for (std::size_t k = 0; k < rule.operands.size(); ++k) {
         auto const number = static_cast<std::uint8_t>(k);
-        bool const is_summand = algorithm::any_of(rule.terms, [&](auto const& term) { return term.size() == 1 && term.front() == number; });
+        bool const is_summand =
+            algorithm::any_of(rule.terms, [&](auto const& term) { return term.size() == 1 && term.front() == number; });
         if (!is_summand) result.push_back(number);
     }
     return result;
@@ -269,16 +448,16 @@ inline void check_results(call_view const& c, index_rule rule, described_operato
 [[nodiscard]] inline description describe_if_allowed(call_view const& c) {
     try {
         return describe(c);
-    } catch (input_error const&) {
-        return {};
-    }
+    } catch (input_error const&) { return {}; }
 }
 
 /// Without a description of these arguments a kernel of the same name may compute something else: the attribute
 /// `unknown_arguments` says so.
-inline std::vector<tensor_id> add_foreign(program_builder& builder, call_view const& c, std::string const* text, operator_options options) {
+inline std::vector<tensor_id> add_foreign(program_builder& builder, call_view const& c, std::string const* text,
+                                          operator_options options) {
     index_rule rule = foreign_rule(c, text);
-    if (auto described = describe_if_allowed(c); described && described->operands == c.call().operands) options.attributes = described->options.attributes;
+    if (auto described = describe_if_allowed(c); described && described->operands == c.call().operands)
+        options.attributes = described->options.attributes;
     else options.attributes["unknown_arguments"] = just(true);
     bool const product = algorithm::any_of(rule.terms, [](auto const& term) { return term.size() > 1; });
     if (!product) options.forward = touched_elements(c);
@@ -315,18 +494,23 @@ inline added_call add_call(program_builder& builder, traced_call const& call, ru
     auto rule = parse_index_rule(described->rule);
     detail::check_results(view, rule, *described);
     auto const kind = described->kind.empty() ? std::string(detail::kind_of(call.target)) : described->kind;
-    return {builder.apply_multi(kind, std::move(rule), std::move(described->operands), complete(std::move(described->options))), true};
+    return {builder.apply_multi(kind, std::move(rule), std::move(described->operands),
+                                complete(std::move(described->options))),
+            true};
 }
 
-/// Checks a rule of the user's without an operator. *Throws* `input_error` if it is neither an index rule nor a variant of the target's rule.
+/// Checks a rule of the user's without an operator. *Throws* `input_error` if it is neither an index rule nor a variant
+/// of the target's rule.
 inline void check_rule(std::string_view target, std::string_view text) {
     if (!detail::find_variant(target, text)) static_cast<void>(parse_index_rule(text));
 }
 
 /// What to tell the user, once per target, about an operator without a rule.
 [[nodiscard]] inline std::string missing_rule_warning(std::string_view target) {
-    return "operator '" + std::string(target) + "' has no rule for these arguments and is computed in full on every device; "
-           "give it one, such as \"(b s) -> (b s)\", under its name in the model's 'rules', or in C++ in those given to add_call";
+    return "operator '" + std::string(target) +
+           "' has no rule for these arguments and is computed in full on every device; "
+           "give it one, such as \"(b s) -> (b s)\", under its name in the model's 'rules', or in C++ in those given "
+           "to add_call";
 }
 
 } // namespace heddle

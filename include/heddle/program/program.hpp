@@ -57,12 +57,13 @@ public:
     [[nodiscard]] operator_attributes const& attributes(operator_id o) const { return operators_[o].attributes; }
     [[nodiscard]] tensor_id loss() const { return loss_; }
 
-    /// The same operators on tensors of other sizes, from the extents of every operator's indices. Work is taken to grow with
-    /// the points of an operator's loop nest. Throws `input_error` if rules disagree about the shape of a tensor.
+    /// The same operators on tensors of other sizes, from the extents of every operator's indices. Work is taken to
+    /// grow with the points of an operator's loop nest. Throws `input_error` if rules disagree about the shape of a
+    /// tensor.
     [[nodiscard]] program resized(std::vector<std::vector<extent>> const& extents) const;
 
-    /// The same operators on floating-point tensors of another type. What operators save beside tensors grows with their first
-    /// result's elements.
+    /// The same operators on floating-point tensors of another type. What operators save beside tensors grows with
+    /// their first result's elements.
     [[nodiscard]] program retyped(element_type type) const;
 
 private:
@@ -107,7 +108,8 @@ public:
     tensor_id input(std::string name, heddle::shape dims, element_type type = element_type::float32) {
         return add_tensor({std::move(name), std::move(dims), type, tensor_role::input, false});
     }
-    tensor_id parameter(std::string name, heddle::shape dims, element_type type = element_type::float32, bool trainable = true) {
+    tensor_id parameter(std::string name, heddle::shape dims, element_type type = element_type::float32,
+                        bool trainable = true) {
         return add_tensor({std::move(name), std::move(dims), type, tensor_role::parameter, trainable});
     }
     tensor_id buffer(std::string name, heddle::shape dims, element_type type = element_type::float32) {
@@ -131,7 +133,8 @@ public:
     [[nodiscard]] bool is_differentiable(tensor_id t) const { return differentiable_.at(t); }
 
     /// The program with this loss. Operators the loss does not depend on are left out.
-    /// Throws `input_error` if the loss is not a scalar that an operator computes and that depends on a trained parameter.
+    /// Throws `input_error` if the loss is not a scalar that an operator computes and that depends on a trained
+    /// parameter.
     [[nodiscard]] program finish(tensor_id loss) const&;
     /// The same, without a copy: the builder is not used afterwards.
     [[nodiscard]] program finish(tensor_id loss) &&;
@@ -176,7 +179,10 @@ struct program_copier {
             for (tensor_id const t : access::operands(p, o)) op.operands.push_back(t);
             for (tensor_id const t : access::results(p, o)) op.results.push_back(t);
             if constexpr (tells_kinds<Program>) op.kind = access::kind(p, o);
-            if constexpr (requires { { access::attributes(p, o) } -> std::convertible_to<operator_attributes>; }) op.attributes = access::attributes(p, o);
+            if constexpr (requires {
+                              { access::attributes(p, o) } -> std::convertible_to<operator_attributes>;
+                          })
+                op.attributes = access::attributes(p, o);
         }
         own.loss_ = access::loss(p);
         return own;
@@ -185,7 +191,8 @@ struct program_copier {
 
 } // namespace detail
 
-/// A program of another type as the library's own, numbered alike: for what makes a program of another size of one, or runs it.
+/// A program of another type as the library's own, numbered alike: for what makes a program of another size of one, or
+/// runs it.
 /// *Precondition:* its axioms hold, as `index_program` checks. *Complexity.* That of a copy.
 template <single_device_program Program>
     requires(!std::same_as<Program, program>)
@@ -220,7 +227,8 @@ HEDDLE_INLINE program program::resized(std::vector<std::vector<extent>> const& e
                 for (auto i : dimension) size *= op.rule.indices[i].extent;
             }
             if (known[t] && result.tensors_[t].shape != dims)
-                throw input_error("operator '" + op.name + "'", "its rule gives tensor '" + tensors_[t].name + "' another shape than the ones before");
+                throw input_error("operator '" + op.name + "'", "its rule gives tensor '" + tensors_[t].name +
+                                                                    "' another shape than the ones before");
             known[t] = true;
             result.tensors_[t].shape = std::move(dims);
         };
@@ -241,26 +249,28 @@ HEDDLE_INLINE program program::retyped(element_type type) const {
     return result;
 }
 
-HEDDLE_INLINE std::vector<tensor_id> program_builder::apply_multi(std::string_view kind, index_rule rule, std::vector<tensor_id> operands,
-                                   operator_options options) {
+HEDDLE_INLINE std::vector<tensor_id> program_builder::apply_multi(std::string_view kind, index_rule rule,
+                                                                  std::vector<tensor_id> operands,
+                                                                  operator_options options) {
     operator_info op;
     op.kind = kind;
-    op.name = options.name.empty() ? std::string(kind) + "_" + std::to_string(program_.operators_.size()) : options.name;
+    op.name =
+        options.name.empty() ? std::string(kind) + "_" + std::to_string(program_.operators_.size()) : options.name;
     std::vector<shape> shapes;
     bool differentiated = false;
     for (auto t : operands) {
-        if (t >= program_.tensors_.size()) throw input_error(op.name, "operand " + std::to_string(t) + " is no tensor of this program");
+        if (t >= program_.tensors_.size())
+            throw input_error(op.name, "operand " + std::to_string(t) + " is no tensor of this program");
         shapes.push_back(program_.tensors_[t].shape);
         differentiated |= differentiable_[t];
     }
     std::vector<shape> results;
     try {
         results = bind_extents(rule, shapes, options.results, options.extents);
-    } catch (input_error const& e) {
-        throw input_error("operator '" + op.name + "'", e.what());
-    }
+    } catch (input_error const& e) { throw input_error("operator '" + op.name + "'", e.what()); }
     element_type const type = options.result_type ? *options.result_type
-                              : operands.empty() ? element_type::float32 : operand_type(operands);
+                              : operands.empty()  ? element_type::float32
+                                                  : operand_type(operands);
     op.operands = std::move(operands);
     op.rule = std::move(rule);
     op.work = derive_work(op, options);
@@ -288,15 +298,17 @@ HEDDLE_INLINE program program_builder::finish(tensor_id loss) && {
 HEDDLE_INLINE void program_builder::check_loss(tensor_id loss) const {
     auto const& info = program_.tensors_.at(loss);
     if (info.elements() != 1)
-        throw input_error("loss '" + info.name + "'", "has " + std::to_string(info.elements()) + " elements, expected one");
-    if (info.role != tensor_role::value) throw input_error("loss '" + info.name + "'", "is an input or parameter, expected the result of an operator");
-    if (!differentiable_[loss])
-        throw input_error("loss '" + info.name + "'", "depends on no trained parameter");
+        throw input_error("loss '" + info.name + "'",
+                          "has " + std::to_string(info.elements()) + " elements, expected one");
+    if (info.role != tensor_role::value)
+        throw input_error("loss '" + info.name + "'", "is an input or parameter, expected the result of an operator");
+    if (!differentiable_[loss]) throw input_error("loss '" + info.name + "'", "depends on no trained parameter");
 }
 
 HEDDLE_INLINE tensor_id program_builder::add_tensor(tensor_info info) {
     for (extent e : info.shape)
-        if (e < 1) throw input_error("tensor '" + info.name + "'", "extent " + std::to_string(e) + ", expected at least 1");
+        if (e < 1)
+            throw input_error("tensor '" + info.name + "'", "extent " + std::to_string(e) + ", expected at least 1");
     if (info.trainable && !is_floating(info.type))
         throw input_error("parameter '" + info.name + "'", "is trained but not of a floating-point type");
     differentiable_.push_back(info.trainable);
@@ -310,7 +322,8 @@ HEDDLE_INLINE element_type program_builder::operand_type(std::vector<tensor_id> 
     return program_.tensors_[operands.front()].type;
 }
 
-HEDDLE_INLINE operator_work program_builder::derive_work(operator_info const& op, operator_options const& options) const {
+HEDDLE_INLINE operator_work program_builder::derive_work(operator_info const& op,
+                                                         operator_options const& options) const {
     operator_work work;
     work.category = options.category;
     work.is_view = options.is_view;
@@ -329,16 +342,23 @@ HEDDLE_INLINE operator_work program_builder::derive_work(operator_info const& op
         product = true;
         derivatives += algorithm::count_if(term, is_differentiable);
         for (auto k : term)
-            if (algorithm::any_of(term, [&](auto other) { return other != k && is_differentiable(other); })) factors.push_back(k);
+            if (algorithm::any_of(term, [&](auto other) { return other != k && is_differentiable(other); }))
+                factors.push_back(k);
     }
     algorithm::sort(factors);
-    bool const differentiated = !options.stops_gradient && algorithm::any_of(op.operands, [&](tensor_id t) { return static_cast<bool>(differentiable_[t]); });
+    bool const differentiated = !options.stops_gradient && algorithm::any_of(op.operands, [&](tensor_id t) {
+        return static_cast<bool>(differentiable_[t]);
+    });
     work.forward = options.is_view ? flops(0) : options.forward.value_or(flops((product ? 2 : 1) * points));
     work.backward = !differentiated || options.is_view ? flops(0)
-                    : options.backward ? *options.backward
-                    : product ? work.forward * static_cast<double>(derivatives) : work.forward;
+                    : options.backward                 ? *options.backward
+                    : product                          ? work.forward * static_cast<double>(derivatives)
+                                                       : work.forward;
     if (differentiated) work.saved_operands = options.saved_operands.value_or(factors);
-    else { work.saved_results.clear(); work.extra_saved = bytes(0); }
+    else {
+        work.saved_results.clear();
+        work.extra_saved = bytes(0);
+    }
     return work;
 }
 

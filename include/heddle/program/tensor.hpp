@@ -72,14 +72,18 @@ struct tensor_info {
     bool trainable = false;
 
     [[nodiscard]] extent elements() const;
-    [[nodiscard]] bytes size() const {
-        return bytes(static_cast<double>(elements()) * element_size(type));
-    }
+    [[nodiscard]] bytes size() const { return bytes(static_cast<double>(elements()) * element_size(type)); }
 };
 
 /// What an operator's time is looked up under.
 enum class operator_class : std::uint8_t {
-    matmul, convolution, attention, normalisation, elementwise, reduction, other
+    matmul,
+    convolution,
+    attention,
+    normalisation,
+    elementwise,
+    reduction,
+    other
 };
 inline constexpr std::size_t operator_class_count = 7;
 

@@ -34,7 +34,9 @@ struct literal {
     std::variant<none, bool, std::int64_t, double, std::string, tensor, list, slice, ellipsis> value{};
 
     template <class T>
-    [[nodiscard]] T const* as() const { return std::get_if<T>(&value); }
+    [[nodiscard]] T const* as() const {
+        return std::get_if<T>(&value);
+    }
     [[nodiscard]] bool is_none() const { return as<none>() != nullptr; }
 };
 
@@ -87,7 +89,8 @@ public:
         if (auto const found = find_tensor(position, name)) return *found;
         fail(name, "expected a tensor");
     }
-    [[nodiscard]] std::int64_t integer(std::size_t position, std::string_view name, std::optional<std::int64_t> absent = {}) const {
+    [[nodiscard]] std::int64_t integer(std::size_t position, std::string_view name,
+                                       std::optional<std::int64_t> absent = {}) const {
         auto const* found = find(position, name);
         if (!found && absent) return *absent;
         auto const* number = found ? found->as<std::int64_t>() : nullptr;
@@ -145,7 +148,8 @@ public:
         } else if (call_->keywords.contains(name)) {
             add(*first);
         } else {
-            for (std::size_t i = position; i < call_->arguments.size() && call_->arguments[i].as<std::int64_t>(); ++i) add(call_->arguments[i]);
+            for (std::size_t i = position; i < call_->arguments.size() && call_->arguments[i].as<std::int64_t>(); ++i)
+                add(call_->arguments[i]);
         }
         return result;
     }
@@ -153,7 +157,8 @@ public:
     [[nodiscard]] std::size_t axis(std::int64_t dimension, std::size_t rank, std::string_view name = "dim") const {
         auto const size = static_cast<std::int64_t>(rank);
         if (dimension < -size || dimension >= size)
-            fail(name, "is " + std::to_string(dimension) + ", expected a dimension of a tensor of " + std::to_string(rank));
+            fail(name,
+                 "is " + std::to_string(dimension) + ", expected a dimension of a tensor of " + std::to_string(rank));
         return static_cast<std::size_t>(dimension < 0 ? dimension + size : dimension);
     }
 

@@ -104,7 +104,8 @@ namespace detail {
 /// *Thread safety.* Uses the problem through const calls only.
 /// *Reference.* AMP, Algorithm 2, which accepts by exp(-d / t) with t in seconds.
 template <annealing_problem Problem, class Visitor = no_annealing_visitor>
-[[nodiscard]] annealing_result<typename Problem::state> anneal(Problem const& p, annealing_options const& o = {}, Visitor&& visitor = {}) {
+[[nodiscard]] annealing_result<typename Problem::state> anneal(Problem const& p, annealing_options const& o = {},
+                                                               Visitor&& visitor = {}) {
     using state_type = typename Problem::state;
     budget left(o);
     annealing_result<state_type> out;
@@ -120,7 +121,9 @@ template <annealing_problem Problem, class Visitor = no_annealing_visitor>
             least = cost;
             out.state = here;
         }
-        if constexpr (requires { { visitor.on_accept(*here, cost) } -> std::convertible_to<bool>; })
+        if constexpr (requires {
+                          { visitor.on_accept(*here, cost) } -> std::convertible_to<bool>;
+                      })
             if (!visitor.on_accept(*here, cost)) left.stop();
     };
     {
@@ -129,7 +132,9 @@ template <annealing_problem Problem, class Visitor = no_annealing_visitor>
         accept(std::move(first), cost);
     }
     double const cooling = o.cooling.value_or(detail::cooling_to_a_thousandth(o.steps));
-    for (double temperature = o.temperature; out.statistics.steps < o.steps && least > o.lower_bound && !left.is_spent(out.statistics.steps); temperature *= cooling) {
+    for (double temperature = o.temperature;
+         out.statistics.steps < o.steps && least > o.lower_bound && !left.is_spent(out.statistics.steps);
+         temperature *= cooling) {
         ++out.statistics.steps;
         state_type next = p.neighbour(*here, random);
         double const cost = p.cost(next), chance = random.unit();

@@ -25,9 +25,13 @@ namespace heddle::search {
 namespace detail {
 
 template <class Problem>
-struct index_of { struct type {}; };
+struct index_of {
+    struct type {};
+};
 template <subsuming_problem Problem>
-struct index_of<Problem> { using type = typename Problem::subsumption_index; };
+struct index_of<Problem> {
+    using type = typename Problem::subsumption_index;
+};
 
 /// The fingerprint is the same for paths that count as one solution, see `extended`.
 struct path_identity {
@@ -37,15 +41,18 @@ struct path_identity {
 template <problem Problem>
 class best_first_run : label_search<Problem, options, path_identity> {
     using base = label_search<Problem, options, path_identity>;
-    using base::none, base::problem_, base::options_, base::budget_, base::wanted_, base::incumbent_, base::statistics_, base::nodes_, base::states_, base::first_;
     using base::cost_of, base::is_hopeless, base::is_bounded, base::is_over, base::report_solution;
+    using base::none, base::problem_, base::options_, base::budget_, base::wanted_, base::incumbent_, base::statistics_,
+        base::nodes_, base::states_, base::first_;
     using state_type = typename Problem::state;
     using label_type = typename Problem::label;
     using action_type = typename Problem::action;
     using clock = std::chrono::steady_clock;
 
 public:
-    best_first_run(Problem const& p, options const& o) : base(p, o) { options_.solution_count = std::max<std::size_t>(1, o.solution_count); }
+    best_first_run(Problem const& p, options const& o) : base(p, o) {
+        options_.solution_count = std::max<std::size_t>(1, o.solution_count);
+    }
 
     template <class Visitor>
     result<action_type> run(Visitor& visitor) {
@@ -56,13 +63,20 @@ public:
         }
         std::uint32_t best = none;
         auto const tell = [&] {
-            if (!solutions_.empty() && std::exchange(best, solutions_.front()) != solutions_.front()) report_solution(visitor, proven);
+            if (!solutions_.empty() && std::exchange(best, solutions_.front()) != solutions_.front())
+                report_solution(visitor, proven);
         };
         while (!open_.empty()) {
             tell();
             auto const top = open_.top();
-            if (is_hopeless(top.bound)) { proven = std::max(proven, std::min(top.bound, wanted_)); break; }
-            if (nodes_[top.node].dead) { open_.pop(); continue; }
+            if (is_hopeless(top.bound)) {
+                proven = std::max(proven, std::min(top.bound, wanted_));
+                break;
+            }
+            if (nodes_[top.node].dead) {
+                open_.pop();
+                continue;
+            }
             proven = std::max(proven, top.bound);
             if (is_over(visitor, proven)) break;
             open_.pop();
@@ -78,7 +92,9 @@ public:
 private:
     /// Of so many expansions one is timed: a look at the clock takes as long as a simple insertion.
     static constexpr std::size_t sampled = 32;
-    static constexpr bool has_hashed_actions = requires(action_type const& a) { { std::hash<action_type>{}(a) } -> std::convertible_to<std::size_t>; };
+    static constexpr bool has_hashed_actions = requires(action_type const& a) {
+        { std::hash<action_type>{}(a) } -> std::convertible_to<std::size_t>;
+    };
 
     struct entry {
         double bound;
@@ -114,7 +130,8 @@ private:
             insert(std::move(next), std::move(label), from, action);
             inserting += time() - before;
         };
-        for_each_wanted_successor(problem_, states_[node.state], node.label, visit, [&](double bound) { return !is_bounded(settled(bound, from)); });
+        for_each_wanted_successor(problem_, states_[node.state], node.label, visit,
+                                  [&](double bound) { return !is_bounded(settled(bound, from)); });
         statistics_.insertion_seconds += seconds(inserting);
         statistics_.successor_seconds += seconds(time() - looking - inserting);
     }
@@ -133,11 +150,17 @@ private:
     void insert(state_type state, label_type label, entry const& from, action_type const& action) {
         double const bound = settled(problem_.bound(state, label), from);
         if (is_bounded(bound)) return;
-        if (is_subsumed(state, label)) { ++statistics_.dominated; return; }
+        if (is_subsumed(state, label)) {
+            ++statistics_.dominated;
+            return;
+        }
         auto const [number, is_new] = base::number_of(std::move(state));
         if (is_new) index(number);
         auto const fingerprint = extended(from.node, action);
-        if (is_dominated(number, label, fingerprint)) { ++statistics_.dominated; return; }
+        if (is_dominated(number, label, fingerprint)) {
+            ++statistics_.dominated;
+            return;
+        }
         if (options_.solution_count == 1) base::drop_dominated(number, label, [](auto const&) { return true; });
         auto const me = base::add({fingerprint}, from.node, std::move(label), action);
         base::put(me, number);
@@ -151,7 +174,8 @@ private:
     /// Takes a goal among the solutions, unless it counts as one of them and is no cheaper.
     void offer(std::uint32_t goal) {
         auto const cost = [&](std::uint32_t n) { return cost_of(n); };
-        auto const same = algorithm::find(solutions_, nodes_[goal].more.fingerprint, [&](auto n) { return nodes_[n].more.fingerprint; });
+        auto const same = algorithm::find(solutions_, nodes_[goal].more.fingerprint,
+                                          [&](auto n) { return nodes_[n].more.fingerprint; });
         if (same != solutions_.end()) {
             if (cost(*same) <= cost(goal)) return;
             solutions_.erase(same);
@@ -162,7 +186,8 @@ private:
         wanted_ = solutions_.size() < options_.solution_count ? options_.cutoff : cost(solutions_.back());
     }
 
-    /// Whether as many labels of a state as solutions are sought dominate one, or one does of a path that counts as the same.
+    /// Whether as many labels of a state as solutions are sought dominate one, or one does of a path that counts as the
+    /// same.
     bool is_dominated(std::uint32_t state, label_type const& label, std::uint64_t fingerprint) {
         better_.clear();
         for (auto n = first_[state]; n != none; n = nodes_[n].next) {
@@ -177,8 +202,8 @@ private:
         return false;
     }
 
-    /// The fingerprint of a path and one more action. Where actions can be hashed it is the same for all orders of them, else
-    /// every label has its own. A single solution needs none.
+    /// The fingerprint of a path and one more action. Where actions can be hashed it is the same for all orders of
+    /// them, else every label has its own. A single solution needs none.
     [[nodiscard]] std::uint64_t extended(std::uint32_t path, action_type const& action) const {
         if (path == none || options_.solution_count == 1) return 0;
         if constexpr (has_hashed_actions) {
@@ -193,18 +218,21 @@ private:
             if (options_.solution_count == 1) index_.insert(state, states_[state]);
     }
 
-    /// Whether a label of another state that subsumes this one dominates. With several solutions sought that would
-    /// hide some. It is no longer asked once it has cost more comparisons than so many per label, and per label it found.
+    /// Whether a label of another state that subsumes this one dominates. With several solutions sought that would hide
+    /// some. It is no longer asked once it has cost more comparisons than so many per label, and per label it found.
     [[nodiscard]] bool is_subsumed(state_type const& state, label_type const& label) {
         if constexpr (subsuming_problem<Problem>) {
             constexpr std::size_t per_label = 64, per_find = 4096;
-            if (options_.solution_count > 1 || subsumption_compared_ > per_label * (nodes_.size() + per_label) + per_find * subsumption_found_) return false;
+            if (options_.solution_count > 1 ||
+                subsumption_compared_ > per_label * (nodes_.size() + per_label) + per_find * subsumption_found_)
+                return false;
             for (std::uint32_t other : index_.candidates(state))
                 for (auto n = first_[other]; n != none; n = nodes_[n].next) {
                     if (nodes_[n].dead) continue;
                     ++statistics_.compared;
                     ++subsumption_compared_;
-                    if (problem_.dominates(nodes_[n].label, label) && problem_.subsumes(states_[other], state) && !(states_[other] == state)) {
+                    if (problem_.dominates(nodes_[n].label, label) && problem_.subsumes(states_[other], state) &&
+                        !(states_[other] == state)) {
                         ++subsumption_found_;
                         return true;
                     }
@@ -235,7 +263,8 @@ private:
 /// *Thread safety.* Uses the problem through const calls only.
 /// *Reference.* HAP section 4.3, Fig. 10, with dominance of labels instead of comparison of costs.
 template <problem Problem, class Visitor = no_visitor>
-[[nodiscard]] result<typename Problem::action> best_first(Problem const& p, options const& o = {}, Visitor&& visitor = {}) {
+[[nodiscard]] result<typename Problem::action> best_first(Problem const& p, options const& o = {},
+                                                          Visitor&& visitor = {}) {
     require_visitor<Visitor>();
     return detail::best_first_run<Problem>(p, o).run(visitor);
 }

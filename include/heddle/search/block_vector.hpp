@@ -28,7 +28,8 @@ public:
 private:
     static constexpr std::size_t block_size = 512;
 
-    std::vector<std::vector<Value>> blocks_; // each with its capacity reserved: a block that is moved keeps its elements in place
+    std::vector<std::vector<Value>>
+        blocks_; // each with its capacity reserved: a block that is moved keeps its elements in place
     std::size_t size_ = 0;
 };
 

@@ -17,11 +17,14 @@ namespace heddle::search {
 /// Runs from its construction on. Parts of the work get what is `left`.
 class deadline {
 public:
-    explicit deadline(std::optional<double> time_limit = {}, std::stop_token stop = {}) : time_limit_(time_limit), stop_(std::move(stop)) {}
+    explicit deadline(std::optional<double> time_limit = {}, std::stop_token stop = {})
+        : time_limit_(time_limit), stop_(std::move(stop)) {}
 
     [[nodiscard]] double elapsed() const { return std::chrono::duration<double>(clock::now() - start_).count(); }
     /// Not below zero; nothing where there is no end.
-    [[nodiscard]] std::optional<double> left() const { return time_limit_ ? std::optional(std::max(0.0, *time_limit_ - elapsed())) : std::nullopt; }
+    [[nodiscard]] std::optional<double> left() const {
+        return time_limit_ ? std::optional(std::max(0.0, *time_limit_ - elapsed())) : std::nullopt;
+    }
     /// `stopped`, `time`, or none as long as there is time.
     [[nodiscard]] limit_kind reached() const;
     [[nodiscard]] bool is_over() const { return reached() != limit_kind::none; }

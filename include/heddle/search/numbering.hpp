@@ -24,7 +24,8 @@ struct list_hash {
     }
 };
 
-/// Equal values have one number; values stay where they are. Unlike a `state_table` it works with any hash, one of poor bits too.
+/// Equal values have one number; values stay where they are. Unlike a `state_table` it works with any hash, one of poor
+/// bits too.
 template <class Value, class Hash = std::hash<Value>>
 class numbering {
 public:

@@ -69,8 +69,8 @@ inline constexpr double equal_costs = 1e-9;
 /// Whether a bound proves that nothing costs less than `cost`.
 [[nodiscard]] inline bool proves(double bound, double cost) { return raised(bound, equal_costs) >= cost; }
 
-/// Fills in status and bound of a search that is over: no solution that it has not found costs less than `bound`, and one that it still wanted
-/// would have had to cost less than `wanted`.
+/// Fills in status and bound of a search that is over: no solution that it has not found costs less than `bound`, and
+/// one that it still wanted would have had to cost less than `wanted`.
 /// *Precondition:* `which_limit` says what stopped the search, `cost` what the best solution found costs.
 template <class Cost>
 void conclude(outcome<Cost>& out, std::optional<Cost> const& cost, Cost bound, Cost wanted) {

@@ -25,8 +25,8 @@ namespace heddle::search {
 
 /// A problem whose states lie in levels.
 ///
-/// *Axiom.* Every successor of `s` has a level above `p.level(s)`. (Without it nothing found is wrong, but labels may be
-/// expanded that are dominated later.)
+/// *Axiom.* Every successor of `s` has a level above `p.level(s)`. (Without it nothing found is wrong, but labels may
+/// be expanded that are dominated later.)
 template <class Problem>
 concept levelled_problem = problem<Problem> && requires(Problem const& p, typename Problem::state const& s) {
     { p.level(s) } -> std::convertible_to<std::size_t>;
@@ -56,8 +56,9 @@ struct waiting_state {
 template <levelled_problem Problem>
 class pareto_run : label_search<Problem, pareto_options, waiting_state<typename Problem::state>> {
     using base = label_search<Problem, pareto_options, waiting_state<typename Problem::state>>;
-    using base::none, base::problem_, base::options_, base::budget_, base::wanted_, base::incumbent_, base::statistics_, base::nodes_, base::first_, base::least_bounded_;
     using base::cost_of, base::is_hopeless, base::is_bounded, base::is_over, base::report_solution, base::forget;
+    using base::none, base::problem_, base::options_, base::budget_, base::wanted_, base::incumbent_, base::statistics_,
+        base::nodes_, base::first_, base::least_bounded_;
     using state_type = typename Problem::state;
     using label_type = typename Problem::label;
     using action_type = typename Problem::action;
@@ -98,8 +99,9 @@ private:
         friend auto operator<=>(entry const&, entry const&) = default;
     };
 
-    /// Takes labels of a level in the order of their bounds, as long as the beam has room, and forgets the others. What dominates a label
-    /// has no greater bound, as a rule: so it is there first, and a label is compared with those alone that stay.
+    /// Takes labels of a level in the order of their bounds, as long as the beam has room, and forgets the others. What
+    /// dominates a label has no greater bound, as a rule: so it is there first, and a label is compared with those
+    /// alone that stay.
     std::vector<std::uint32_t> settle(std::vector<entry> level) {
         std::vector<std::uint32_t> kept;
         std::size_t dead = 0;
@@ -120,7 +122,8 @@ private:
                 forget(n, least_left_);
             } else {
                 // among those of equal bounds, or of greater ones where levels come back
-                dead += base::drop_dominated(state, nodes_[n].label, [bound](auto const& other) { return other.more.bound >= bound; });
+                dead += base::drop_dominated(state, nodes_[n].label,
+                                             [bound](auto const& other) { return other.more.bound >= bound; });
                 base::put(n, state);
                 kept.push_back(n);
                 ++statistics_.kept;
@@ -136,7 +139,8 @@ private:
             ++statistics_.generated;
             insert(std::move(next), std::forward<Label>(label), node.more.bound, from, action);
         };
-        for_each_wanted_successor(problem_, node.more.state, node.label, visit, [&](double bound) { return !is_bounded(bound); });
+        for_each_wanted_successor(problem_, node.more.state, node.label, visit,
+                                  [&](double bound) { return !is_bounded(bound); });
     }
 
     template <class Label>
@@ -181,43 +185,49 @@ private:
 
 /// Finds a path of least total cost from the initial state to a goal, level by level.
 ///
-/// A label is dropped when another of its state dominates it (weakly: of equal labels the first is kept), when its bound
-/// reaches the incumbent, or when the beam has no room for it. Labels wait for their level and are then taken in the order of their
-/// bounds, so one is compared with better ones alone; where a label has a greater bound than another that it dominates, both stay. Those
-/// that wait count as kept for limits. The bound only prunes; where it is weak, no order of expansion helps, and this does without
-/// `best_first`'s queue. States that subsume others, and `solution_count`, are not used.
+/// A label is dropped when another of its state dominates it (weakly: of equal labels the first is kept), when its
+/// bound reaches the incumbent, or when the beam has no room for it. Labels wait for their level and are then taken in
+/// the order of their bounds, so one is compared with better ones alone; where a label has a greater bound than another
+/// that it dominates, both stay. Those that wait count as kept for limits. The bound only prunes; where it is weak, no
+/// order of expansion helps, and this does without `best_first`'s queue. States that subsume others, and
+/// `solution_count`, are not used.
 /// *Visitor.* That of `best_first`; the bound of its progress stays at the least number.
-/// *Returns* `optimal` unless a limit, a gap or the beam stood in the way; then a bound from the labels left out. A beam
-/// that leaves no way to a goal counts as a limit on the width. The parts of `seconds` are not measured.
+/// *Returns* `optimal` unless a limit, a gap or the beam stood in the way; then a bound from the labels left out. A
+/// beam that leaves no way to a goal counts as a limit on the width. The parts of `seconds` are not measured.
 /// *Complexity.* Time and memory grow with the labels kept, at most 2^32 - 1.
 /// *Thread safety.* Uses the problem through const calls only.
 template <levelled_problem Problem, class Visitor = no_visitor>
-[[nodiscard]] result<typename Problem::action> pareto_dp(Problem const& p, pareto_options const& o = {}, Visitor&& visitor = {}) {
+[[nodiscard]] result<typename Problem::action> pareto_dp(Problem const& p, pareto_options const& o = {},
+                                                         Visitor&& visitor = {}) {
     require_visitor<Visitor>();
     return detail::pareto_run<Problem>(p, o).run(visitor);
 }
 
-/// `pareto_dp` with beams of `o.narrowest` labels, four times as many, and so on, and at last of `o.beam`, until one leaves nothing out. Where bounds are loose,
-/// labels that look cheap crowd better ones out of a beam, and a narrower one finds what it misses; here each looks for what costs less than all before it
-/// found. Limits on labels, comparisons and memory are for each, that on time for all.
+/// `pareto_dp` with beams of `o.narrowest` labels, four times as many, and so on, and at last of `o.beam`, until one
+/// leaves nothing out. Where bounds are loose, labels that look cheap crowd better ones out of a beam, and a narrower
+/// one finds what it misses; here each looks for what costs less than all before it found. Limits on labels,
+/// comparisons and memory are for each, that on time for all.
 /// *Returns* what `pareto_dp` does, with the best bound of all beams and the statistics of all.
 /// *Complexity.* Where the beam is what ends it, a third more than `pareto_dp`, or less, as there is more to bound by.
 /// After W. Zhang, Complete anytime beam search, AAAI 1998.
 template <levelled_problem Problem, class Visitor = no_visitor>
-[[nodiscard]] result<typename Problem::action> widening_beam(Problem const& p, widening_options const& o = {}, Visitor&& visitor = {}) {
+[[nodiscard]] result<typename Problem::action> widening_beam(Problem const& p, widening_options const& o = {},
+                                                             Visitor&& visitor = {}) {
     deadline const until(o.time_limit_seconds, o.stop);
     result<typename Problem::action> best;
     double bound = std::numeric_limits<double>::lowest();
     std::size_t in_vain = 0;
     pareto_options options = o;
-    for (options.beam = std::min(std::max<std::size_t>(1, o.narrowest), o.beam);; options.beam = options.beam > o.beam / 4 ? o.beam : 4 * options.beam) {
+    for (options.beam = std::min(std::max<std::size_t>(1, o.narrowest), o.beam);;
+         options.beam = options.beam > o.beam / 4 ? o.beam : 4 * options.beam) {
         options.time_limit_seconds = until.left();
         auto found = pareto_dp(p, options, visitor);
         found.statistics += best.statistics;
         bound = std::max(bound, found.lower_bound);
         in_vain = found.cost || options.cutoff == std::numeric_limits<double>::infinity() ? 0 : in_vain + 1;
-        bool const is_last = options.beam == o.beam || found.status == status::optimal || found.status == status::infeasible ||
-                             (found.status == status::limit && found.which_limit != limit_kind::width) || in_vain >= o.patience;
+        bool const is_last =
+            options.beam == o.beam || found.status == status::optimal || found.status == status::infeasible ||
+            (found.status == status::limit && found.which_limit != limit_kind::width) || in_vain >= o.patience;
         if (!found.cost) {
             found.cost = best.cost;
             found.actions = std::move(best.actions);

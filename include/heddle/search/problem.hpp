@@ -21,8 +21,8 @@ namespace heddle::search {
 /// total of every completion from `(s, a)`.
 /// There are no infinite paths of bounded cost. A path ends at the first goal it meets.
 /// *Optional.* `p.memory(s)` and `p.memory(a)`: bytes that a state or a label holds beyond its size.
-/// `p.for_each_successor(s, a, visit, is_wanted)`: may leave out successors before their labels are made, where `is_wanted(b)` is false and
-/// `b`, a number, is at most the total of every completion through them.
+/// `p.for_each_successor(s, a, visit, is_wanted)`: may leave out successors before their labels are made, where
+/// `is_wanted(b)` is false and `b`, a number, is at most the total of every completion through them.
 template <class Problem>
 concept problem = requires(Problem const& p, typename Problem::state const& s, typename Problem::label const& a) {
     requires std::equality_comparable<typename Problem::state> && std::default_initializable<typename Problem::action>;
@@ -31,24 +31,28 @@ concept problem = requires(Problem const& p, typename Problem::state const& s, t
     { p.total(a) } -> std::convertible_to<double>;
     { p.bound(s, a) } -> std::convertible_to<double>;
     { p.dominates(a, a) } -> std::convertible_to<bool>;
-    p.for_each_successor(s, a, [](typename Problem::action const&, typename Problem::state, typename Problem::label) {});
+    p.for_each_successor(s, a,
+                         [](typename Problem::action const&, typename Problem::state, typename Problem::label) {});
     { std::hash<typename Problem::state>{}(s) } -> std::convertible_to<std::size_t>;
 };
 
 /// Visits the successors of a label, but those that the problem leaves out as not wanted.
 template <problem Problem, class Visit, class IsWanted>
-void for_each_wanted_successor(Problem const& p, typename Problem::state const& s, typename Problem::label const& a, Visit const& visit, IsWanted const& is_wanted) {
-    if constexpr (requires { p.for_each_successor(s, a, visit, is_wanted); }) p.for_each_successor(s, a, visit, is_wanted);
+void for_each_wanted_successor(Problem const& p, typename Problem::state const& s, typename Problem::label const& a,
+                               Visit const& visit, IsWanted const& is_wanted) {
+    if constexpr (requires { p.for_each_successor(s, a, visit, is_wanted); })
+        p.for_each_successor(s, a, visit, is_wanted);
     else p.for_each_successor(s, a, visit);
 }
 
 /// A problem that can say that one state is at least as good as another, and has an index to find such states.
 ///
-/// *Axioms.* `p.subsumes(s, t)` is a preorder; whatever completes `t` completes `s` with the same
-/// steps or fewer. For an index `i`, `i.insert(n, s)` numbers a state, and `i.candidates(t)` is a range of numbers inserted
-/// that should include those of the states that subsume `t`; what it misses costs time, nothing else.
+/// *Axioms.* `p.subsumes(s, t)` is a preorder; whatever completes `t` completes `s` with the same steps or fewer. For
+/// an index `i`, `i.insert(n, s)` numbers a state, and `i.candidates(t)` is a range of numbers inserted that should
+/// include those of the states that subsume `t`; what it misses costs time, nothing else.
 template <class Problem>
-concept subsuming_problem = problem<Problem> && requires(Problem const& p, typename Problem::state const& s, typename Problem::subsumption_index& i) {
+concept subsuming_problem = problem<Problem> && requires(Problem const& p, typename Problem::state const& s,
+                                                         typename Problem::subsumption_index& i) {
     { p.subsumes(s, s) } -> std::convertible_to<bool>;
     i.insert(std::uint32_t{}, s);
     i.candidates(s);

@@ -27,7 +27,8 @@ struct options {
     std::optional<double> time_limit_seconds{};
     /// Only solutions cheaper than this are sought.
     double cutoff = std::numeric_limits<double>::infinity();
-    /// Stop when cost <= bound + relative_gap * |bound|; with a cutoff, also when no solution costs less than it by more than that.
+    /// Stop when cost <= bound + relative_gap * |bound|; with a cutoff, also when no solution costs less than it by
+    /// more than that.
     double relative_gap = 1e-12;
     /// How many of the cheapest solutions are sought, those that differ in their order alone counted once
     /// where actions can be hashed.

@@ -27,10 +27,10 @@ namespace heddle::search {
 /// States in levels: every action leads from one level to the next. All states of the last level
 /// are goals.
 ///
-/// *Optional.* `space.alike(level)`, a number. *Axiom.* On levels of one number, the same state has the same successors by
-/// the same actions in the same order. What repeats from level to level is then explored once.
-/// *Optional.* `space.bundle(number)`, a range of actions. Then a successor is visited once, with the number of the bundle of all actions
-/// that lead there; a bundle may be given for many states, and is stored once.
+/// *Optional.* `space.alike(level)`, a number. *Axiom.* On levels of one number, the same state has the same successors
+/// by the same actions in the same order. What repeats from level to level is then explored once.
+/// *Optional.* `space.bundle(number)`, a range of actions. Then a successor is visited once, with the number of the
+/// bundle of all actions that lead there; a bundle may be given for many states, and is stored once.
 template <class Space>
 concept layered_space = requires(Space& space, std::size_t level, typename Space::state const& s) {
     typename Space::action;
@@ -50,12 +50,15 @@ struct graph_node {
 
 template <>
 struct std::hash<heddle::search::graph_node> {
-    std::size_t operator()(heddle::search::graph_node n) const { return std::hash<std::uint64_t>{}((std::uint64_t{n.level} << 32) | n.position); }
+    std::size_t operator()(heddle::search::graph_node n) const {
+        return std::hash<std::uint64_t>{}((std::uint64_t{n.level} << 32) | n.position);
+    }
 };
 
 namespace heddle::search {
 
-/// Levels of states as a graph. Levels that are alike share their edges, and edges between two states are one link with a bundle of actions.
+/// Levels of states as a graph. Levels that are alike share their edges, and edges between two states are one link with
+/// a bundle of actions.
 template <class Action>
 struct state_graph {
     /// `to` is a position in the next level.
@@ -96,7 +99,9 @@ struct state_graph {
     [[nodiscard]] bool is_last(std::size_t node) const { return node >= first_of_level[first_of_level.size() - 2]; }
     [[nodiscard]] segment const& from_level(std::size_t level) const { return segments[segment_of_level[level]]; }
     [[nodiscard]] std::size_t bundle_count() const { return first_action.size() - 1; }
-    [[nodiscard]] std::span<Action const> bundle(std::size_t number) const { return {actions.data() + first_action[number], actions.data() + first_action[number + 1]}; }
+    [[nodiscard]] std::span<Action const> bundle(std::size_t number) const {
+        return {actions.data() + first_action[number], actions.data() + first_action[number + 1]};
+    }
     /// Calls `visit(to, action)` for the edges of a state, `to` being a position in the next level.
     template <class Visit>
     void for_each_edge(graph_node n, Visit&& visit) const {
@@ -109,7 +114,8 @@ struct state_graph {
     [[nodiscard]] std::vector<edge> out(std::size_t node) const {
         std::size_t const level = level_of(node);
         if (is_last(node)) return {};
-        return edges({static_cast<std::uint32_t>(level), static_cast<std::uint32_t>(node - first_of_level[level])}, first_of_level[level + 1]);
+        return edges({static_cast<std::uint32_t>(level), static_cast<std::uint32_t>(node - first_of_level[level])},
+                     first_of_level[level + 1]);
     }
 
 private:
@@ -120,8 +126,9 @@ private:
     }
 };
 
-/// All states reachable from the initial one. At most `width()` states are kept of a level, those found
-/// first; `is_complete` tells whether that left any out. The width is asked for before each level, so that it may depend on the time that is left.
+/// All states reachable from the initial one. At most `width()` states are kept of a level, those found first;
+/// `is_complete` tells whether that left any out. The width is asked for before each level, so that it may depend on
+/// the time that is left.
 /// *Complexity.* Linear in states and links of levels that are not alike, expected, and in levels.
 template <layered_space Space, std::invocable Width>
 [[nodiscard]] state_graph<typename Space::action> explore(Space& space, Width&& width) {
@@ -183,32 +190,38 @@ template <layered_space Space, std::invocable Width>
     return graph;
 }
 template <layered_space Space>
-[[nodiscard]] state_graph<typename Space::action> explore(Space& space, std::size_t width = std::numeric_limits<std::size_t>::max()) {
+[[nodiscard]] state_graph<typename Space::action> explore(Space& space,
+                                                          std::size_t width = std::numeric_limits<std::size_t>::max()) {
     return explore(space, [width] { return width; });
 }
 
-/// What actions cost where they stand. *Optional.* `cost.alike(level)`, a number. *Axiom.* On levels of one number, an action
-/// costs the same. A function of the action alone costs the same everywhere.
+/// What actions cost where they stand. *Optional.* `cost.alike(level)`, a number. *Axiom.* On levels of one number, an
+/// action costs the same. A function of the action alone costs the same everywhere.
 template <class Cost, class Action>
-concept action_cost = std::invocable<Cost const&, Action const&> || std::invocable<Cost const&, std::size_t, Action const&>;
+concept action_cost =
+    std::invocable<Cost const&, Action const&> || std::invocable<Cost const&, std::size_t, Action const&>;
 
 /// Least cost from every node to the last level, and the action to take; infinite where there is none.
 class shortest_paths {
 public:
-    [[nodiscard]] double to_goal(graph_node n = {}) const { return rest_of_level_[n.level] + values_[stages_[stage_of_level_[n.level]].values][n.position]; }
+    [[nodiscard]] double to_goal(graph_node n = {}) const {
+        return rest_of_level_[n.level] + values_[stages_[stage_of_level_[n.level]].values][n.position];
+    }
     /// Where the cheapest path goes: a position in the next level, and an action's place among the graph's.
     struct turn {
         std::uint32_t to, action;
     };
-    /// Least cost from a level to the last over a link that leads to `to`; `link` is its number among those of the level's segment.
+    /// Least cost from a level to the last over a link that leads to `to`; `link` is its number among those of the
+    /// level's segment.
     [[nodiscard]] double through(std::size_t level, std::size_t link, std::uint32_t to) const {
-        return choices_[stages_[stage_of_level_[level]].segment][link].cost + to_goal({static_cast<std::uint32_t>(level + 1), to});
+        return choices_[stages_[stage_of_level_[level]].segment][link].cost +
+               to_goal({static_cast<std::uint32_t>(level + 1), to});
     }
     /// *Precondition:* the cost to the goal is finite.
     [[nodiscard]] turn best(graph_node n) const { return stages_[stage_of_level_[n.level]].best[n.position]; }
 
-    /// *Complexity.* Linear in levels, in the links and bundles of those that differ in links or costs, and in the links of
-    /// those that differ also in the costs from there on, up to a summand.
+    /// *Complexity.* Linear in levels, in the links and bundles of those that differ in links or costs, and in the
+    /// links of those that differ also in the costs from there on, up to a summand.
     template <class Action, action_cost<Action> Cost>
     shortest_paths(state_graph<Action> const& graph, Cost const& cost)
         : stage_of_level_(graph.level_count()), rest_of_level_(graph.level_count()) {
@@ -216,7 +229,8 @@ public:
         key_numbering stages, segments;
         std::vector<cheapest_action> bundles(graph.bundle_count());
         std::size_t const last = graph.level_count() - 1;
-        stages_.push_back({values.insert(std::vector<double>(graph.node_count() - graph.first_of_level[last], 0.0)).first, 0, 0, {}});
+        stages_.push_back(
+            {values.insert(std::vector<double>(graph.node_count() - graph.first_of_level[last], 0.0)).first, 0, 0, {}});
         stage_of_level_[last] = 0;
         for (std::size_t level = last; level-- > 0;) {
             std::uint64_t kind = level;
@@ -224,7 +238,9 @@ public:
             else if constexpr (std::invocable<Cost const&, Action const&>) kind = 0;
             auto const [segment, is_new_segment] = segments.insert({graph.segment_of_level[level], kind});
             std::uint32_t const next = stages_[stage_of_level_[level + 1]].values;
-            if (is_new_segment) choices_.push_back(cheapest(graph, level, cost, bundles, static_cast<std::uint32_t>(choices_.size() + 1)));
+            if (is_new_segment)
+                choices_.push_back(
+                    cheapest(graph, level, cost, bundles, static_cast<std::uint32_t>(choices_.size() + 1)));
             auto const [number, is_new] = stages.insert({segment, next});
             if (is_new) {
                 stages_.push_back(relax(graph.from_level(level), choices_[segment], values[next], values));
@@ -238,8 +254,8 @@ public:
 
 private:
     using value_numbering = numbering<std::vector<double>, list_hash<double>>;
-    /// One level's costs to the goal: the least of them more than the least of the next level, and the others beyond it; and which list of
-    /// choices it comes from.
+    /// One level's costs to the goal: the least of them more than the least of the next level, and the others beyond
+    /// it; and which list of choices it comes from.
     struct stage {
         std::uint32_t values, segment;
         double least;
@@ -260,7 +276,8 @@ private:
     using choice_list = std::vector<choice>;
 
     template <class Action, class Cost>
-    static choice_list cheapest(state_graph<Action> const& graph, std::size_t level, Cost const& cost, std::vector<cheapest_action>& bundles, std::uint32_t number) {
+    static choice_list cheapest(state_graph<Action> const& graph, std::size_t level, Cost const& cost,
+                                std::vector<cheapest_action>& bundles, std::uint32_t number) {
         choice_list result;
         auto const& links = graph.from_level(level).links;
         result.reserve(links.size());
@@ -281,7 +298,8 @@ private:
     }
 
     template <class Segment>
-    static stage relax(Segment const& segment, choice_list const& choices, std::vector<double> const& next, value_numbering& values) {
+    static stage relax(Segment const& segment, choice_list const& choices, std::vector<double> const& next,
+                       value_numbering& values) {
         constexpr double infinite = std::numeric_limits<double>::infinity();
         std::size_t const size = segment.size();
         stage result{0, 0, 0, std::vector<turn>(size)};
@@ -316,7 +334,8 @@ template <class Action, action_cost<Action> Cost>
 
 /// The actions of the shortest path from a state, one per level. *Precondition:* the goal can be reached from there.
 template <class Action>
-[[nodiscard]] std::vector<Action> follow(state_graph<Action> const& graph, shortest_paths const& paths, graph_node from = {}) {
+[[nodiscard]] std::vector<Action> follow(state_graph<Action> const& graph, shortest_paths const& paths,
+                                         graph_node from = {}) {
     std::vector<Action> actions;
     for (; from.level + 1 < graph.level_count(); ++from.level) {
         auto const [to, action] = paths.best(from);
@@ -326,7 +345,8 @@ template <class Action>
     return actions;
 }
 
-/// The states of a path from the initial state, each known by the action that leads there. *Precondition:* there is such a path.
+/// The states of a path from the initial state, each known by the action that leads there. *Precondition:* there is
+/// such a path.
 template <class Action>
 [[nodiscard]] std::vector<graph_node> states_along(state_graph<Action> const& graph, std::vector<Action> const& path) {
     std::vector<graph_node> states{{}};

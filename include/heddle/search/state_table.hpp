@@ -22,7 +22,7 @@ public:
     /// *Complexity.* Constant, expected and amortised.
     std::pair<std::uint32_t, bool> insert(State state) {
         if ((states_.size() + 1) * 2 > slots_.size()) grow();
-        auto const hash = static_cast<std::uint32_t>(std::hash<State>{}(state) * std::size_t{0x9e3779b97f4a7c15u} >> 32);
+        auto const hash = static_cast<std::uint32_t>(std::hash<State>{}(state)*std::size_t{0x9e3779b97f4a7c15u} >> 32);
         for (std::size_t at = home(hash);; at = next(at)) {
             auto& slot = slots_[at];
             if (slot.number == none) {
@@ -38,13 +38,18 @@ public:
 
 private:
     static constexpr std::uint32_t none = ~std::uint32_t{0};
-    struct slot_type { std::uint32_t hash = 0, number = none; };
+    struct slot_type {
+        std::uint32_t hash = 0, number = none;
+    };
 
     /// The upper bits of the product: they depend on every bit of the state's hash, which may be the state itself.
-    [[nodiscard]] std::size_t home(std::uint32_t hash) const { return hash >> (32 - std::bit_width(slots_.size() - 1)); }
+    [[nodiscard]] std::size_t home(std::uint32_t hash) const {
+        return hash >> (32 - std::bit_width(slots_.size() - 1));
+    }
     [[nodiscard]] std::size_t next(std::size_t at) const { return (at + 1) & (slots_.size() - 1); }
     void grow() {
-        std::vector<slot_type> const old = std::exchange(slots_, std::vector<slot_type>(slots_.empty() ? 64 : slots_.size() * 2));
+        std::vector<slot_type> const old =
+            std::exchange(slots_, std::vector<slot_type>(slots_.empty() ? 64 : slots_.size() * 2));
         for (auto const& slot : old) {
             if (slot.number == none) continue;
             std::size_t at = home(slot.hash);

@@ -10,8 +10,8 @@
 
 namespace heddle::search {
 
-/// A visitor may have `bool on_expand(progress const&)`; false stops the search. And `void on_solution(progress const&)`,
-/// called for each new incumbent; for the last only, if one expansion finds several.
+/// A visitor may have `bool on_expand(progress const&)`; false stops the search. And `void on_solution(progress
+/// const&)`, called for each new incumbent; for the last only, if one expansion finds several.
 struct no_visitor {};
 
 template <class Visitor>
@@ -28,8 +28,12 @@ consteval void require_visitor() {
     using visitor = std::remove_reference_t<Visitor>;
     static_assert(std::same_as<plain, no_visitor> || expansion_visitor<visitor> || solution_visitor<visitor>,
                   "a search's visitor has bool on_expand(progress const&), void on_solution(progress const&) or both");
-    static_assert(expansion_visitor<visitor> || !requires { &plain::on_expand; }, "a search's visitor's on_expand takes a progress const& and returns bool");
-    static_assert(solution_visitor<visitor> || !requires { &plain::on_solution; }, "a search's visitor's on_solution takes a progress const&");
+    static_assert(
+        expansion_visitor<visitor> || !requires { &plain::on_expand; },
+        "a search's visitor's on_expand takes a progress const& and returns bool");
+    static_assert(
+        solution_visitor<visitor> || !requires { &plain::on_solution; },
+        "a search's visitor's on_solution takes a progress const&");
 }
 
 } // namespace heddle::search

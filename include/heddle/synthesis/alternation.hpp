@@ -35,7 +35,8 @@ template <class Accumulator>
 class alternation {
 public:
     alternation(stage_run<Accumulator>& run, ratio_balancer const& balance)
-        : run_(run), programs_(run.programs), record_(run.record), options_(run.options), balance_(balance), preferred_(run.programs.compute_proportional_ratios().front()) {}
+        : run_(run), programs_(run.programs), record_(run.record), options_(run.options), balance_(balance),
+          preferred_(run.programs.compute_proportional_ratios().front()) {}
 
     /// From each start in turn; where memory binds, in all programs and from more starts; then around the best found.
     void search_from(std::vector<starting_point> starts) {
@@ -51,7 +52,9 @@ public:
 
     /// The best ratios of a program whose shards move as is best at some ratios.
     [[nodiscard]] std::optional<ratio_table> balance_at(move_list const& path, ratio_table const& ratios) {
-        return balance_(path, ratios, {programs_.space(), programs_.steps(), programs_.model(), options_.training, preferred_}, follows_curves_);
+        return balance_(path, ratios,
+                        {programs_.space(), programs_.steps(), programs_.model(), options_.training, preferred_},
+                        follows_curves_);
     }
 
 private:
@@ -87,7 +90,8 @@ private:
         return algorithm::any_of(searched_, [&](ratio_table const& others) {
             double difference = 0;
             for (std::size_t g = 0; g < ratios.size(); ++g)
-                for (std::size_t k = 0; k < ratios[g].size(); ++k) difference = std::max(difference, std::abs(ratios[g][k] - others[g][k]));
+                for (std::size_t k = 0; k < ratios[g].size(); ++k)
+                    difference = std::max(difference, std::abs(ratios[g][k] - others[g][k]));
             return difference < 1e-6;
         });
     }
@@ -104,7 +108,8 @@ private:
         starts.push_back({"memory-proportional", programs_.memory_proportional_ratios()});
         for (auto const& s : starts) alternate(s.name + ", any storage", s.ratios);
     }
-    /// The fastest program at some ratios, fitting or not, at the ratios where it fits and is fastest, and on from there.
+    /// The fastest program at some ratios, fitting or not, at the ratios where it fits and is fastest, and on from
+    /// there.
     void shift(std::string const& start, ratio_table const& ratios) {
         if (run_.out_of_time()) return;
         auto roomy = programs_.cluster();
@@ -133,7 +138,8 @@ private:
 
     /// Whether ratios can be balanced by other than lines.
     [[nodiscard]] bool has_curves() const {
-        return balance_.can_follow_curves() && !options_.training.interleaves() && programs_.model().has_curves() && segment_count(programs_.program()) == 1;
+        return balance_.can_follow_curves() && !options_.training.interleaves() && programs_.model().has_curves() &&
+               segment_count(programs_.program()) == 1;
     }
     /// Once more, with efficiencies as they are instead of lines below them.
     void follow_curves(std::vector<starting_point> const& starts) {
@@ -143,12 +149,14 @@ private:
         for (auto const& s : starts) alternate(s.name + ", curved", s.ratios);
     }
 
-    /// Rounding makes of near ratios far plans, so what is dearer before it may be cheaper after it. Candidates are besides: the best program without some
-    /// type of device, and those of least work, collectives and memory at ratios of their own.
+    /// Rounding makes of near ratios far plans, so what is dearer before it may be cheaper after it. Candidates are
+    /// besides: the best program without some type of device, and those of least work, collectives and memory at ratios
+    /// of their own.
     void look_around() {
         auto const& classes = programs_.types().classes;
         for (std::size_t k = 0; k < classes.size() && !run_.out_of_time(); ++k)
-            if (auto const fewer = without(record_.ratios(), k)) record_.consider("without " + programs_.cluster().types[classes[k].type].name, record_.path(), *fewer);
+            if (auto const fewer = without(record_.ratios(), k))
+                record_.consider("without " + programs_.cluster().types[classes[k].type].name, record_.path(), *fewer);
         auto const ratios = record_.ratios();
         for (auto const& [name, path] : extremes(programs_.price(ratios))) {
             if (run_.out_of_time()) return;
@@ -165,8 +173,10 @@ private:
         auto const add = [&](std::string name, std::optional<move_list> path) {
             if (path) result.push_back({std::move(name), *std::move(path)});
         };
-        add("least work", programs_.path_of(priced.shortest_under([&](move_price const& m) { return work(m) + slight * network(m); })));
-        add("least communication", programs_.path_of(priced.shortest_under([&](move_price const& m) { return slight * work(m) + network(m); })));
+        add("least work", programs_.path_of(priced.shortest_under(
+                              [&](move_price const& m) { return work(m) + slight * network(m); })));
+        add("least communication", programs_.path_of(priced.shortest_under(
+                                       [&](move_price const& m) { return slight * work(m) + network(m); })));
         add("least memory", programs_.least_memory(priced, true));
         return result;
     }
@@ -192,7 +202,8 @@ private:
         auto const found = run_.synthesise_at(ratios, options);
         if (!found.path) return;
         record_.consider("longer search, program", *found.path, ratios);
-        if (auto const balanced = balance_at(*found.path, ratios)) record_.consider("longer search, ratios", *found.path, *balanced);
+        if (auto const balanced = balance_at(*found.path, ratios))
+            record_.consider("longer search, ratios", *found.path, *balanced);
     }
 
     stage_run<Accumulator>& run_;
@@ -218,13 +229,15 @@ void move_atoms_of_candidates(plan_record& record, stage_programs const& program
 
 namespace heddle {
 
-HEDDLE_INLINE void move_atoms_of_candidates(plan_record& record, stage_programs const& programs, search::deadline const& until) {
+HEDDLE_INLINE void move_atoms_of_candidates(plan_record& record, stage_programs const& programs,
+                                            search::deadline const& until) {
     std::size_t work = 40'000;
     auto const candidates = record.candidates();
     for (auto const& [path, ratios, cost] : candidates) {
         if (until.stop().stop_requested() || work < record.best().steps.size() * record.best().devices.size()) return;
         auto moved = programs.realise(path, ratios).first;
-        if (detail::move_atoms(moved, programs.cluster(), programs.types().of_device, work) && moved.cost() < record.best().cost())
+        if (detail::move_atoms(moved, programs.cluster(), programs.types().of_device, work) &&
+            moved.cost() < record.best().cost())
             record.take("atoms moved", std::move(moved), path, ratios);
     }
 }

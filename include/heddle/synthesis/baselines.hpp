@@ -18,14 +18,15 @@
 
 namespace heddle {
 
-/// Factors of parameters that number experts: each index of a product that a parameter, another operand and the result have.
+/// Factors of parameters that number experts: each index of a product that a parameter, another operand and the result
+/// have.
 [[nodiscard]] factor_set expert_factors(indexed_program const& p);
 
 /// Whether a computation is split along a loop of some factors.
 [[nodiscard]] bool is_along(indexed_program const& p, instruction const& i, factor_set const& factors);
 
-/// How a data-parallel program keeps its parameters; ZeRO (Rajbhandari et al. 2020) cuts one more of optimiser state, gradients
-/// and values at each stage.
+/// How a data-parallel program keeps its parameters; ZeRO (Rajbhandari et al. 2020) cuts one more of optimiser state,
+/// gradients and values at each stage.
 enum class parameter_storage : std::uint8_t {
     replicated,
     sharded_state,     ///< ZeRO-1: the optimiser state
@@ -33,16 +34,17 @@ enum class parameter_storage : std::uint8_t {
     sharded            ///< ZeRO-3, fully sharded: values are gathered for each use
 };
 
-/// What data parallelism may do: inputs and values cut along the batch alone, parameters stored in one way. From ZeRO-2 on, what
-/// several operators use is gathered once and kept, and its gradient waits.
+/// What data parallelism may do: inputs and values cut along the batch alone, parameters stored in one way. From ZeRO-2
+/// on, what several operators use is gathered once and kept, and its gradient waits.
 [[nodiscard]] instruction_filter data_parallel(indexed_program const& p, parameter_storage storage);
 
-/// Expert parallelism (Lepikhin et al. 2021, Rajbhandari et al. 2022): parameters of experts cut by expert, everything else
-/// data-parallel; activations change between the two by all-to-all.
+/// Expert parallelism (Lepikhin et al. 2021, Rajbhandari et al. 2022): parameters of experts cut by expert, everything
+/// else data-parallel; activations change between the two by all-to-all.
 [[nodiscard]] instruction_filter expert_parallel(indexed_program const& p, parameter_storage storage);
 
-/// Tensor parallelism as Megatron-LM has it (Shoeybi et al. 2019): products split along heads, hidden units and vocabulary; nothing
-/// split along what inputs have; activations between them equal on all devices, with an all-reduce forward or backward at each side.
+/// Tensor parallelism as Megatron-LM has it (Shoeybi et al. 2019): products split along heads, hidden units and
+/// vocabulary; nothing split along what inputs have; activations between them equal on all devices, with an all-reduce
+/// forward or backward at each side.
 [[nodiscard]] instruction_filter tensor_parallel(indexed_program const& p);
 
 /// A well-known strategy as a restriction of the theory.
@@ -74,7 +76,8 @@ HEDDLE_INLINE factor_set expert_factors(indexed_program const& p) {
             bool of_values = false;
             for (std::size_t k = 0; k < op.operands.size(); ++k) {
                 if (loop.operands[k] == no_factor) continue;
-                if (p.tensors[op.operands[k]].is_parameter()) of_parameters.push_back({op.operands[k], loop.operands[k]});
+                if (p.tensors[op.operands[k]].is_parameter())
+                    of_parameters.push_back({op.operands[k], loop.operands[k]});
                 else of_values = true;
             }
             if (of_values && !loop.is_reduction) experts.insert(of_parameters);
@@ -109,10 +112,13 @@ HEDDLE_INLINE instruction_filter data_parallel(indexed_program const& p, paramet
         switch (i.what) {
         case instruction::kind::read: {
             bool const whole_between = storage == sharded_state && tensor.has_cotangent;
-            return is_cut ? i.from.is_shard() && (i.to == form::replicated()) == whole_between : i.from == form::replicated() && i.to == i.from;
+            return is_cut ? i.from.is_shard() && (i.to == form::replicated()) == whole_between
+                          : i.from == form::replicated() && i.to == i.from;
         }
         case instruction::kind::convert: return is_cut && !unshards && i.from.is_shard() && i.to == form::replicated();
-        case instruction::kind::unshard: return unshards && i.to == form::replicated() && i.is_resharded == (storage == sharded && is_read_again(p, i.tensor));
+        case instruction::kind::unshard:
+            return unshards && i.to == form::replicated() &&
+                   i.is_resharded == (storage == sharded && is_read_again(p, i.tensor));
         case instruction::kind::reshard:
         case instruction::kind::compute: break;
         }
@@ -125,12 +131,17 @@ HEDDLE_INLINE instruction_filter expert_parallel(indexed_program const& p, param
     auto const batch = batch_factors(p), experts = expert_factors(p), tied = tied_factors(p, experts);
     auto const allows = [&p, dense = data_parallel(p, storage), batch, experts, tied](instruction const& i) {
         if (i.what == instruction::kind::compute) return is_along(p, i, tied) || dense(i);
-        auto const is_of = [&](form f, factor_set const& factors) { return f.is_shard() && factors.contains({i.tensor, f.factor()}); };
+        auto const is_of = [&](form f, factor_set const& factors) {
+            return f.is_shard() && factors.contains({i.tensor, f.factor()});
+        };
         if (!p.tensors[i.tensor].is_parameter()) {
-            bool const exchanges = (is_of(i.from, batch) && is_of(i.to, tied)) || (is_of(i.from, tied) && is_of(i.to, batch));
+            bool const exchanges =
+                (is_of(i.from, batch) && is_of(i.to, tied)) || (is_of(i.from, tied) && is_of(i.to, batch));
             return (i.what == instruction::kind::convert && exchanges) || dense(i);
         }
-        return experts.first_of(i.tensor) != no_factor ? i.what == instruction::kind::read && i.from == i.to && is_of(i.to, experts) : dense(i);
+        return experts.first_of(i.tensor) != no_factor
+                   ? i.what == instruction::kind::read && i.from == i.to && is_of(i.to, experts)
+                   : dense(i);
     };
     return {allows, [batch, experts, tied](tensor_id t) { return factor_set::mark({&batch, &experts, &tied}, t); }};
 }
@@ -139,7 +150,8 @@ HEDDLE_INLINE instruction_filter tensor_parallel(indexed_program const& p) {
     factor_set inputs(p);
     for (tensor_id t = 0; t < p.tensors.size(); ++t)
         if (p.tensors[t].info.role == tensor_role::input)
-            for (std::size_t f = 0; f < p.tensors[t].factors.size(); ++f) inputs.insert({t, static_cast<factor_number>(f)});
+            for (std::size_t f = 0; f < p.tensors[t].factors.size(); ++f)
+                inputs.insert({t, static_cast<factor_number>(f)});
     auto const data = tied_factors(p, std::move(inputs));
     auto const allows = [&p, data](instruction const& i) {
         if (i.what == instruction::kind::compute) {
@@ -150,9 +162,12 @@ HEDDLE_INLINE instruction_filter tensor_parallel(indexed_program const& p) {
             return true;
         }
         auto const& tensor = p.tensors[i.tensor];
-        if (i.what == instruction::kind::read) return i.from == i.to && (tensor.is_parameter() ? i.to != form::replicated() || !tensor.has_cotangent : i.to == form::replicated());
+        if (i.what == instruction::kind::read)
+            return i.from == i.to && (tensor.is_parameter() ? i.to != form::replicated() || !tensor.has_cotangent
+                                                            : i.to == form::replicated());
         if (i.what != instruction::kind::convert) return false;
-        return i.tensor == p.loss || (i.from == form::partial() && i.to == form::mirrored()) || (i.from == form::mirrored() && i.to == form::replicated());
+        return i.tensor == p.loss || (i.from == form::partial() && i.to == form::mirrored()) ||
+               (i.from == form::mirrored() && i.to == form::replicated());
     };
     return {allows, [data](tensor_id t) { return factor_set::mark({&data}, t); }};
 }

@@ -58,7 +58,8 @@ HEDDLE_INLINE ratio_table device_types::per_type(ratio_table const& per_device) 
 
 HEDDLE_INLINE element_type main_type(indexed_program const& p) {
     std::array<double, element_type_count> work{};
-    for (auto const& op : p.operators) work[static_cast<std::size_t>(p.tensors[op.results.front()].info.type)] += op.work.forward.value;
+    for (auto const& op : p.operators)
+        work[static_cast<std::size_t>(p.tensors[op.results.front()].info.type)] += op.work.forward.value;
     auto const most = algorithm::max_element(work);
     return *most > 0 ? static_cast<element_type>(most - work.begin()) : p.tensors[p.loss].info.type;
 }

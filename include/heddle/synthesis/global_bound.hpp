@@ -20,11 +20,16 @@ namespace heddle {
 
 namespace detail {
 
-/// The least of a sum over classes of convex functions of their shares, which sum to one over the devices, and the shares there.
-/// `at(k, x)` is the sum over class k's devices, each with share x, a line between the shares `bends[k]`.
+/// The least of a sum over classes of convex functions of their shares, which sum to one over the devices, and the
+/// shares there. `at(k, x)` is the sum over class k's devices, each with share x, a line between the shares `bends[k]`.
 template <class Function>
-[[nodiscard]] std::pair<double, share_vector> least_over_shares(std::span<device_class const> classes, Function const& at, std::vector<std::vector<double>> bends) {
-    struct line { double slope, length; std::size_t k; };
+[[nodiscard]] std::pair<double, share_vector> least_over_shares(std::span<device_class const> classes,
+                                                                Function const& at,
+                                                                std::vector<std::vector<double>> bends) {
+    struct line {
+        double slope, length;
+        std::size_t k;
+    };
     std::vector<line> lines;
     double value = 0;
     for (std::size_t k = 0; k < classes.size(); ++k) {
@@ -54,13 +59,15 @@ template <class Function>
     return {value, std::move(shares)};
 }
 
-/// What instructions cost under weights at the shares that are best for each alone. A class stands for all devices of a type: their
-/// weights are equal, and a mean of convex functions is no less than the function of the mean.
+/// What instructions cost under weights at the shares that are best for each alone. A class stands for all devices of a
+/// type: their weights are equal, and a mean of convex functions is no less than the function of the mean.
 class least_prices {
 public:
-    least_prices(cut_space const& space, std::span<step const> steps, cost_model const& model, multipliers const& weights)
-        : space_(space), steps_(steps), model_(model), weights_(weights), even_(share_vector(model.class_count(), 1.0 / model.ranks())),
-          none_(share_vector(model.class_count(), 0.0)), moves_(weights.time.part_count()), instructions_(weights.time.part_count()) {}
+    least_prices(cut_space const& space, std::span<step const> steps, cost_model const& model,
+                 multipliers const& weights)
+        : space_(space), steps_(steps), model_(model), weights_(weights),
+          even_(share_vector(model.class_count(), 1.0 / model.ranks())), none_(share_vector(model.class_count(), 0.0)),
+          moves_(weights.time.part_count()), instructions_(weights.time.part_count()) {}
 
     [[nodiscard]] double operator()(std::size_t level, cut_space::action a) const;
     [[nodiscard]] std::uint64_t alike(std::size_t level) const { return weights_.time.part_of(level); }
@@ -71,12 +78,14 @@ public:
 private:
     /// The weights of a move, and whether they are those of the level.
     [[nodiscard]] std::pair<side_weights, bool> side_of(cut_space::action a, side_weights side) const;
-    /// Seconds of one device's work, as the weights count its directions; or less where efficiency depends on the size, so that they are convex in the share.
+    /// Seconds of one device's work, as the weights count its directions; or less where efficiency depends on the size,
+    /// so that they are convex in the share.
     [[nodiscard]] double seconds_of(step const& s, side_weights side, std::size_t k, double share) const;
     [[nodiscard]] std::pair<double, share_vector> of(step const& s, side_weights side) const;
     /// Of memory that is kept.
     [[nodiscard]] double of(holding const& h, bool split) const;
-    /// Padded and grouped shards alike move fastest when they are equal; what equal shares do not move at all may be nothing.
+    /// Padded and grouped shards alike move fastest when they are equal; what equal shares do not move at all may be
+    /// nothing.
     [[nodiscard]] double least(transfer_list const& transfers, bool are_gradients = false) const;
 
     cut_space const& space_;
@@ -95,13 +104,14 @@ private:
 
 } // namespace detail
 
-/// A bound of the time of every program of a graph at any ratios, of any segments and rounded in any way: a relaxation (see
-/// `relaxation`) in which each instruction has the shares that are best for it. Where the clocks' weights go with the speeds of classes,
-/// shares make little difference to it. Starts from them and takes subgradient steps.
-/// `model` has a class per type; `steps`, of the space's instructions; `weights`, of turns and memory, by those classes.
+/// A bound of the time of every program of a graph at any ratios, of any segments and rounded in any way: a relaxation
+/// (see `relaxation`) in which each instruction has the shares that are best for it. Where the clocks' weights go with
+/// the speeds of classes, shares make little difference to it. Starts from them and takes subgradient steps. `model`
+/// has a class per type; `steps`, of the space's instructions; `weights`, of turns and memory, by those classes.
 /// *Complexity.* Linear in the graph, per round.
-[[nodiscard]] double global_lower_bound(cut_space const& space, cut_graph const& graph, std::span<step const> steps, cost_model const& model,
-                                               multipliers weights, std::vector<double> const& speeds, int rounds);
+[[nodiscard]] double global_lower_bound(cut_space const& space, cut_graph const& graph, std::span<step const> steps,
+                                        cost_model const& model, multipliers weights, std::vector<double> const& speeds,
+                                        int rounds);
 
 } // namespace heddle
 
@@ -120,7 +130,8 @@ HEDDLE_INLINE double least_prices::operator()(std::size_t level, cut_space::acti
             if (is_usual && std::isnan(usual)) usual = of(steps_[i], side).first;
             known += is_usual ? usual : of(steps_[i], side).first;
         }
-        for (auto const& [t, f] : space_.moves()[a].saved) known += of(held_bytes(space_.program().tensors[t], f), f.is_shard());
+        for (auto const& [t, f] : space_.moves()[a].saved)
+            known += of(held_bytes(space_.program().tensors[t], f), f.is_shard());
     }
     return known;
 }
@@ -131,7 +142,8 @@ HEDDLE_INLINE std::vector<double> least_prices::loads(move_list const& path) con
         auto const side = side_of(path[level], weights_.time.at(level)).first;
         for (auto i : space_.moves()[path[level]].instructions) {
             auto const shares = of(steps_[i], side).second;
-            for (std::size_t k = 0; k < sum.size(); ++k) sum[k] += seconds_of(steps_[i], side, k, steps_[i].share.is_split() ? shares[k] : 1);
+            for (std::size_t k = 0; k < sum.size(); ++k)
+                sum[k] += seconds_of(steps_[i], side, k, steps_[i].share.is_split() ? shares[k] : 1);
         }
     }
     return sum;
@@ -144,16 +156,21 @@ HEDDLE_INLINE std::pair<side_weights, bool> least_prices::side_of(cut_space::act
 }
 
 HEDDLE_INLINE double least_prices::seconds_of(step const& s, side_weights side, std::size_t k, double share) const {
-    auto const least = [&](kernel const& work) { return model_.least_time(work, k, s.type, s.category, s.share.is_split(), share); };
+    auto const least = [&](kernel const& work) {
+        return model_.least_time(work, k, s.type, s.category, s.share.is_split(), share);
+    };
     return least(s.forward) + model_.time(s.inside_forward, k, share) +
            side.backward * (least(s.backward) + model_.time(s.inside_backward, k, share)) +
-           model_.time(s.deferred, k, s.type, s.category, false, 1) + cost_model::at(s.update, share) / model_.bandwidth(k) + model_.time(s.inside_update, k, share);
+           model_.time(s.deferred, k, s.type, s.category, false, 1) +
+           cost_model::at(s.update, share) / model_.bandwidth(k) + model_.time(s.inside_update, k, share);
 }
 
 HEDDLE_INLINE std::pair<double, share_vector> least_prices::of(step const& s, side_weights side) const {
-    double const transfers = least(s.forward_transfers) + least(s.backward_transfers) + least(s.update_transfers) + side.gradients * least(s.deferred_transfers, s.reduces_gradients());
+    double const transfers = least(s.forward_transfers) + least(s.backward_transfers) + least(s.update_transfers) +
+                             side.gradients * least(s.deferred_transfers, s.reduces_gradients());
     auto const at = [&](std::size_t k, double share) {
-        double const held = cost_model::at(model_.on_member(s.stored, k), share) + cost_model::at(model_.on_member(s.saved, k), share);
+        double const held =
+            cost_model::at(model_.on_member(s.stored, k), share) + cost_model::at(model_.on_member(s.saved, k), share);
         return weights_.time.clock[k] * seconds_of(s, side, k, share) + weights_.memory[k] * held;
     };
     if (!s.share.is_split()) {
@@ -176,8 +193,11 @@ HEDDLE_INLINE std::pair<double, share_vector> least_prices::of(step const& s, si
 }
 
 HEDDLE_INLINE double least_prices::of(holding const& h, bool split) const {
-    auto const at = [&](std::size_t k, double share) { return weights_.memory[k] * cost_model::at(model_.on_member(h, k), share); };
-    if (split) return least_over_shares(model_.classes(), at, std::vector<std::vector<double>>(model_.class_count())).first;
+    auto const at = [&](std::size_t k, double share) {
+        return weights_.memory[k] * cost_model::at(model_.on_member(h, k), share);
+    };
+    if (split)
+        return least_over_shares(model_.classes(), at, std::vector<std::vector<double>>(model_.class_count())).first;
     double sum = 0;
     for (std::size_t k = 0; k < model_.class_count(); ++k) sum += at(k, 1);
     return sum;
@@ -187,13 +207,17 @@ HEDDLE_INLINE double least_prices::least(transfer_list const& transfers, bool ar
     double sum = 0;
     for (transfer t : transfers) {
         if (t.redistributes) continue;
-        auto const time_across = [&] { return are_gradients && fits_bucket(t, model_.bucket()) ? model_.time_in_bucket(t, even_) : model_.time_across(t, even_); };
+        auto const time_across = [&] {
+            return are_gradients && fits_bucket(t, model_.bucket()) ? model_.time_in_bucket(t, even_)
+                                                                    : model_.time_across(t, even_);
+        };
         double across = time_across();
         if (!t.how && has_grouped_kind(t.kind)) {
             t.how = uneven::grouped;
             across = std::min(across, time_across());
         }
-        sum += across + model_.time_inside_groups(t.before, t.size, t.from, none_) + model_.time_inside_groups(t.after, t.size, t.to, none_);
+        sum += across + model_.time_inside_groups(t.before, t.size, t.from, none_) +
+               model_.time_inside_groups(t.after, t.size, t.to, none_);
     }
     return sum;
 }
@@ -207,8 +231,9 @@ HEDDLE_INLINE double& least_prices::number_list::at(std::size_t n, std::size_t s
 
 namespace heddle {
 
-HEDDLE_INLINE double global_lower_bound(cut_space const& space, cut_graph const& graph, std::span<step const> steps, cost_model const& model,
-                                               multipliers weights, std::vector<double> const& speeds, int rounds) {
+HEDDLE_INLINE double global_lower_bound(cut_space const& space, cut_graph const& graph, std::span<step const> steps,
+                                        cost_model const& model, multipliers weights, std::vector<double> const& speeds,
+                                        int rounds) {
     double best = 0, credit = 0;
     auto& clock = weights.time.clock;
     for (std::size_t k = 0; k < clock.size(); ++k) {

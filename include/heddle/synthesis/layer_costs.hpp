@@ -27,20 +27,23 @@ struct layer_cost {
     seconds forward, backward, update;
     /// Parameters, gradients, optimiser state and buffers; and of these the gradients.
     bytes kept, gradients;
-    /// Inputs it reads and what its operators save for the backward pass; the largest that one of its instructions has for a moment.
+    /// Inputs it reads and what its operators save for the backward pass; the largest that one of its instructions has
+    /// for a moment.
     bytes saved, buffer;
     /// Gradients of parameters that other layers use too.
     std::map<tensor_id, bytes> shared;
 };
 
-/// A cluster of one machine with so many devices of one type of `c`, with links as in its machines and memory without end.
+/// A cluster of one machine with so many devices of one type of `c`, with links as in its machines and memory without
+/// end.
 [[nodiscard]] cluster tensor_group_of(cluster const& c, std::size_t type, std::size_t devices);
 
 /// Prices the layers of one program under tensor parallelism on groups of devices.
 ///
-/// The program on a group is the fastest of the theory under `tensor_parallel` (synthesis/baselines.hpp) at even shares: products split along heads,
-/// hidden units and vocabulary, activations between them whole. A parameter is kept by every layer that uses it, and a value by
-/// every layer that saves it, as layers may be on different stages. *Lifetime:* keeps a copy of the program's view.
+/// The program on a group is the fastest of the theory under `tensor_parallel` (synthesis/baselines.hpp) at even
+/// shares: products split along heads, hidden units and vocabulary, activations between them whole. A parameter is kept
+/// by every layer that uses it, and a value by every layer that saves it, as layers may be on different stages.
+/// *Lifetime:* keeps a copy of the program's view.
 class layer_pricer {
 public:
     /// *Precondition:* the layers are those of `p`, or of the same program with another batch.
@@ -60,13 +63,16 @@ private:
     /// What a group charges for its even shares.
     struct even_shares {
         even_shares(indexed_program const& p, cluster const& group)
-            : model(group, std::vector{device_class{group.machines.front().type, group.machines.front().devices}}, main_type(p)), shares(p, group.machines.front().devices) {}
+            : model(group, std::vector{device_class{group.machines.front().type, group.machines.front().devices}},
+                    main_type(p)),
+              shares(p, group.machines.front().devices) {}
 
         cost_model model;
         most_even_shares shares;
     };
     [[nodiscard]] std::vector<plan_step> fastest(even_shares const& at) const;
-    [[nodiscard]] std::vector<layer_cost> add_up(std::vector<plan_step> const& steps, cost_model const& model, most_even_shares const& shares) const;
+    [[nodiscard]] std::vector<layer_cost> add_up(std::vector<plan_step> const& steps, cost_model const& model,
+                                                 most_even_shares const& shares) const;
     [[nodiscard]] std::set<std::size_t> layers_that_use(tensor_id t) const;
 
     indexed_program program_;
@@ -108,15 +114,19 @@ HEDDLE_INLINE std::vector<layer_cost> layer_pricer::price(cluster const& group) 
 }
 
 HEDDLE_INLINE std::vector<plan_step> layer_pricer::fastest(even_shares const& at) const {
-    auto const path = improve_bounds<serial>({space_, graph_, steps_, at.model, at.shares}, 1).path; // of one class the first relaxation is exact
+    auto const path = improve_bounds<serial>({space_, graph_, steps_, at.model, at.shares}, 1)
+                          .path; // of one class the first relaxation is exact
     return steps_of(path.value(), space_, steps_);
 }
 
-HEDDLE_INLINE std::vector<layer_cost> layer_pricer::add_up(std::vector<plan_step> const& steps, cost_model const& model, most_even_shares const& shares) const {
+HEDDLE_INLINE std::vector<layer_cost> layer_pricer::add_up(std::vector<plan_step> const& steps, cost_model const& model,
+                                                           most_even_shares const& shares) const {
     std::vector<layer_cost> costs(layers_.size());
     std::vector<std::set<std::pair<tensor_id, form>>> held(layers_.size());
     auto const share_of = [&](share_ref ref) { return ref.is_split() ? shares(ref)[0] : 1; };
-    auto const part_of = [&](tensor_id t, form f) { return program_.tensors[t].info.size() * (f.is_shard() ? share_of({t, f.factor()}) : 1); };
+    auto const part_of = [&](tensor_id t, form f) {
+        return program_.tensors[t].info.size() * (f.is_shard() ? share_of({t, f.factor()}) : 1);
+    };
     operator_id next = 0; // instructions stand before their operator
     for (auto const& s : steps) {
         auto const& i = s.instruction;
@@ -164,7 +174,8 @@ HEDDLE_INLINE std::vector<seconds> operator_times(indexed_program const& p, clus
     std::vector<operator_id> each(p.operators.size() + 1);
     std::iota(each.begin(), each.end(), operator_id{0});
     std::vector<seconds> times;
-    for (auto const& cost : layer_pricer(p, layers_at(p, std::move(each)), {}).price(tensor_group_of(c, type, 1))) times.push_back(cost.forward + cost.backward);
+    for (auto const& cost : layer_pricer(p, layers_at(p, std::move(each)), {}).price(tensor_group_of(c, type, 1)))
+        times.push_back(cost.forward + cost.backward);
     return times;
 }
 

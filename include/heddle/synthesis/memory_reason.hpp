@@ -28,10 +28,12 @@ HEDDLE_INLINE std::string memory_reason(plan const& p) {
     auto const& m = p.memory[worst];
     char text[320];
     std::snprintf(text, sizeof text,
-                  "memory: at the ratios tried nothing fits; in a program of little memory device %zu (%.60s) would need %.3g GB of %.3g GB: parameters %.3g, gradients %.3g, "
+                  "memory: at the ratios tried nothing fits; in a program of little memory device %zu (%.60s) would "
+                  "need %.3g GB of %.3g GB: parameters %.3g, gradients %.3g, "
                   "optimizer %.3g, inputs %.3g, activations %.3g, communication %.3g",
-                  worst, p.devices[worst].name().c_str(), m.total() / 1e9, p.devices[worst].memory_limit.value / 1e9, m.parameters / 1e9,
-                  m.gradients / 1e9, m.optimizer / 1e9, m.inputs / 1e9, m.activations / 1e9, m.communication / 1e9);
+                  worst, p.devices[worst].name().c_str(), m.total() / 1e9, p.devices[worst].memory_limit.value / 1e9,
+                  m.parameters / 1e9, m.gradients / 1e9, m.optimizer / 1e9, m.inputs / 1e9, m.activations / 1e9,
+                  m.communication / 1e9);
     return text;
 }
 

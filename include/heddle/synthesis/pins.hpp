@@ -33,7 +33,8 @@ void find_cuts(indexed_program const& p, std::vector<pinned_tensor>& pinned);
 [[nodiscard]] bool keeps_pins(indexed_program const& p, std::vector<pinned_tensor> const& pinned, instruction const& i);
 
 /// The filter, but what is pinned. Keeps a reference to the program.
-[[nodiscard]] instruction_filter with_pins(indexed_program const& p, std::vector<pinned_tensor> const& pinned, instruction_filter filter);
+[[nodiscard]] instruction_filter with_pins(indexed_program const& p, std::vector<pinned_tensor> const& pinned,
+                                           instruction_filter filter);
 
 } // namespace heddle
 
@@ -46,11 +47,14 @@ HEDDLE_INLINE void find_cuts(indexed_program const& p, std::vector<pinned_tensor
         if (pin.form.is_shard()) pin.cut = p.tensors[pin.tensor].factors[static_cast<std::size_t>(pin.form.factor())];
 }
 
-HEDDLE_INLINE bool keeps_pins(indexed_program const& p, std::vector<pinned_tensor> const& pinned, instruction const& i) {
+HEDDLE_INLINE bool keeps_pins(indexed_program const& p, std::vector<pinned_tensor> const& pinned,
+                              instruction const& i) {
     auto const keeps = [&](tensor_id t, form f) {
         return algorithm::all_of(pinned, [&](pinned_tensor const& pin) {
             if (pin.tensor != t) return true;
-            return pin.cut && f.is_shard() ? is_same_place(*pin.cut, p.tensors[t].factors[static_cast<std::size_t>(f.factor())]) : pin.form == f;
+            return pin.cut && f.is_shard()
+                       ? is_same_place(*pin.cut, p.tensors[t].factors[static_cast<std::size_t>(f.factor())])
+                       : pin.form == f;
         });
     };
     if (i.what == instruction::kind::read) return keeps(i.tensor, i.to);
@@ -61,7 +65,8 @@ HEDDLE_INLINE bool keeps_pins(indexed_program const& p, std::vector<pinned_tenso
     return true;
 }
 
-HEDDLE_INLINE instruction_filter with_pins(indexed_program const& p, std::vector<pinned_tensor> const& pinned, instruction_filter filter) {
+HEDDLE_INLINE instruction_filter with_pins(indexed_program const& p, std::vector<pinned_tensor> const& pinned,
+                                           instruction_filter filter) {
     if (pinned.empty()) return filter;
     auto const mark = [pinned, filter](tensor_id t) {
         bool const is_pinned = algorithm::find(pinned, t, &pinned_tensor::tensor) != pinned.end();

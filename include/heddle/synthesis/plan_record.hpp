@@ -26,9 +26,11 @@ public:
         double cost;
     };
 
-    plan_record(stage_programs const& programs, progress_function const& progress) : programs_(programs), progress_(progress) {}
+    plan_record(stage_programs const& programs, progress_function const& progress)
+        : programs_(programs), progress_(progress) {}
 
-    /// Prices a program at ratios on integral shares, and keeps it if it is the best so far. Returns its seconds if it fits.
+    /// Prices a program at ratios on integral shares, and keeps it if it is the best so far. Returns its seconds if it
+    /// fits.
     std::optional<double> consider(std::string origin, move_list const& path, ratio_table const& ratios);
     /// Takes a plan that fits and is cheaper.
     void take(std::string origin, plan&& p, move_list path, ratio_table ratios);
@@ -68,7 +70,8 @@ private:
 
 namespace heddle {
 
-HEDDLE_INLINE std::optional<double> plan_record::consider(std::string origin, move_list const& path, ratio_table const& ratios) {
+HEDDLE_INLINE std::optional<double> plan_record::consider(std::string origin, move_list const& path,
+                                                          ratio_table const& ratios) {
     auto [p, cost] = programs_.realise(path, ratios);
     auto const price = cost.fits ? std::optional(p.cost()) : std::nullopt;
     trajectory_.push_back({std::move(origin), p.ratios, price});

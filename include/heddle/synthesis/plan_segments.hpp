@@ -33,27 +33,33 @@ using program_indexer = std::function<indexed_program(std::vector<segment_number
 /// Indexes a program whenever it is asked to. Refers to the program.
 template <single_device_program Program>
 [[nodiscard]] program_indexer indexer_of(Program const& program) {
-    return [&program](std::vector<segment_number> const& segments) { return segments.empty() ? index_program(program) : index_program(program, segments); };
+    return [&program](std::vector<segment_number> const& segments) {
+        return segments.empty() ? index_program(program) : index_program(program, segments);
+    };
 }
 
 /// Plans an indexed program, from ratios per device by segment or, without any, from ratios of its own.
-using indexed_planner = std::function<plan(indexed_program const&, planning_options const&, std::optional<ratio_table> const&)>;
+using indexed_planner =
+    std::function<plan(indexed_program const&, planning_options const&, std::optional<ratio_table> const&)>;
 
 namespace detail {
 
 /// The two segments whose ratios differ least over all devices. *Precondition:* there are two at least.
 [[nodiscard]] std::pair<segment_number, segment_number> nearest_segments(ratio_table const& ratios);
 
-/// Goes on from a plan in one segment: all segments with ratios of their own, then, one pair after the other, segments whose ratios
-/// are nearest get the same again; keeps the cheapest. Ends when `until` says so.
-[[nodiscard]] plan refine_by_segments(program_indexer const& index, planning_options options, plan best, search::deadline const& until, indexed_planner const& plan_from);
+/// Goes on from a plan in one segment: all segments with ratios of their own, then, one pair after the other, segments
+/// whose ratios are nearest get the same again; keeps the cheapest. Ends when `until` says so.
+[[nodiscard]] plan refine_by_segments(program_indexer const& index, planning_options options, plan best,
+                                      search::deadline const& until, indexed_planner const& plan_from);
 
 } // namespace detail
 
-/// Plans a program in one segment, and where segments are asked for goes on in those. `plan_from` plans one indexed program.
-/// *Throws* `input_error` for a cluster that `validate` refuses, a program that is not well formed, or segments that do not fit it or the solver.
-[[nodiscard]] plan plan_in_segments(program_indexer const& index, cluster const& c, planning_options options, ratio_balancer const& balance,
-                                    indexed_planner const& plan_from);
+/// Plans a program in one segment, and where segments are asked for goes on in those. `plan_from` plans one indexed
+/// program.
+/// *Throws* `input_error` for a cluster that `validate` refuses, a program that is not well formed, or segments that do
+/// not fit it or the solver.
+[[nodiscard]] plan plan_in_segments(program_indexer const& index, cluster const& c, planning_options options,
+                                    ratio_balancer const& balance, indexed_planner const& plan_from);
 
 } // namespace heddle
 
@@ -76,7 +82,8 @@ HEDDLE_INLINE std::pair<segment_number, segment_number> nearest_segments(ratio_t
     return nearest;
 }
 
-HEDDLE_INLINE plan refine_by_segments(program_indexer const& index, planning_options options, plan best, search::deadline const& until, indexed_planner const& plan_from) {
+HEDDLE_INLINE plan refine_by_segments(program_indexer const& index, planning_options options, plan best,
+                                      search::deadline const& until, indexed_planner const& plan_from) {
     auto segments = numbered_in_order(options.segments);
     auto const start = best.ratios.front();
     for (;;) {
@@ -113,13 +120,14 @@ HEDDLE_INLINE plan refine_by_segments(program_indexer const& index, planning_opt
 
 namespace heddle {
 
-HEDDLE_INLINE plan plan_in_segments(program_indexer const& index, cluster const& c, planning_options options, ratio_balancer const& balance,
-                                    indexed_planner const& plan_from) {
+HEDDLE_INLINE plan plan_in_segments(program_indexer const& index, cluster const& c, planning_options options,
+                                    ratio_balancer const& balance, indexed_planner const& plan_from) {
     validate(c);
     auto indexed = index({});
     if (!options.segments.empty()) {
         if (options.segments.size() != indexed.operators.size())
-            throw input_error("segments", "there are " + std::to_string(options.segments.size()) + ", expected one per operator");
+            throw input_error("segments",
+                              "there are " + std::to_string(options.segments.size()) + ", expected one per operator");
         if (has_groups(c)) throw input_error("segments", "device groups are planned in one segment only");
         if (!balance.can_take_segments()) throw input_error("segments", "the ratio solver solves for one segment only");
     }
@@ -127,7 +135,9 @@ HEDDLE_INLINE plan plan_in_segments(program_indexer const& index, cluster const&
     find_cuts(indexed, options.pinned);
     search::deadline const until(options.time_limit_seconds, options.stop);
     plan one = plan_from(indexed, options, std::nullopt);
-    return options.segments.empty() || !one.exists() ? one : detail::refine_by_segments(index, std::move(options), std::move(one), until, plan_from);
+    return options.segments.empty() || !one.exists()
+               ? one
+               : detail::refine_by_segments(index, std::move(options), std::move(one), until, plan_from);
 }
 
 } // namespace heddle

@@ -21,15 +21,17 @@
 
 namespace heddle {
 
-/// The plan's integral shares, and prices of all programs at hand at them. Devices of one class have equal shares of everything: a class priced at larger ones
-/// would not bound them. Where rounding makes many classes, those with most to do in the plan have clocks; that is a bound for all.
+/// The plan's integral shares, and prices of all programs at hand at them. Devices of one class have equal shares of
+/// everything: a class priced at larger ones would not bound them. Where rounding makes many classes, those with most
+/// to do in the plan have clocks; that is a bound for all.
 class planned_prices {
 public:
     planned_prices(stage_programs const& programs, plan const& p);
     planned_prices(planned_prices const&) = delete;
     planned_prices& operator=(planned_prices const&) = delete;
 
-    /// From weights per type, shared evenly by its devices, to classes of devices; those of a class without a clock go to the first class of its type, or of all.
+    /// From weights per type, shared evenly by its devices, to classes of devices; those of a class without a clock go
+    /// to the first class of its type, or of all.
     [[nodiscard]] multipliers spread(multipliers const& per_type, device_types const& types) const;
 
     integral_shares shares;
@@ -56,8 +58,10 @@ namespace heddle {
 
 HEDDLE_INLINE planned_prices::planned_prices(stage_programs const& programs, plan const& p)
     : shares(programs.program(), p.ratios, p.cuts), devices(parted(programs, p)),
-      model(programs.cluster(), devices.classes, main_type(programs.program()), programs.training().bucket, most_clocks),
-      priced(programs.space(), programs.graph(), programs.steps(), model, largest_shares(shares, devices.of_device), programs.training()) {}
+      model(programs.cluster(), devices.classes, main_type(programs.program()), programs.training().bucket,
+            most_clocks),
+      priced(programs.space(), programs.graph(), programs.steps(), model, largest_shares(shares, devices.of_device),
+             programs.training()) {}
 
 HEDDLE_INLINE multipliers planned_prices::spread(multipliers const& per_type, device_types const& types) const {
     auto result = per_type;
@@ -67,7 +71,10 @@ HEDDLE_INLINE multipliers planned_prices::spread(multipliers const& per_type, de
     for (std::size_t d = 0; d < devices.of_device.size(); ++d) {
         auto const from = types.of_device[d];
         auto to = devices.of_device[d];
-        if (to >= clocks) to = static_cast<std::size_t>(algorithm::find(devices.classes, devices.classes[to].type, &device_class::type) - devices.classes.begin());
+        if (to >= clocks)
+            to = static_cast<std::size_t>(
+                algorithm::find(devices.classes, devices.classes[to].type, &device_class::type) -
+                devices.classes.begin());
         if (to >= clocks) to = 0;
         result.time.clock[to] += per_type.time.clock[from] / types.classes[from].count;
         result.memory[to] += per_type.memory[from] / types.classes[from].count;
@@ -81,7 +88,8 @@ HEDDLE_INLINE alike_devices planned_prices::parted(stage_programs const& program
     auto const& tensors = programs.program().tensors;
     for (tensor_id t = 0; t < tensors.size(); ++t)
         for (std::size_t f = 0; f < tensors[t].factors.size(); ++f)
-            if (auto const& share = shares(share_ref{t, static_cast<factor_number>(f)}); seen.insert(&share).second) result.refine(share);
+            if (auto const& share = shares(share_ref{t, static_cast<factor_number>(f)}); seen.insert(&share).second)
+                result.refine(share);
     if (result.classes.size() <= most_clocks) return result;
     auto const loads = loads_of(p, programs.cluster());
     auto const first = result.first_devices();
@@ -97,7 +105,8 @@ HEDDLE_INLINE std::vector<double> planned_prices::loads_of(plan const& p, cluste
     std::vector<double> of_class(at.model.class_count()), result;
     for (auto const& s : p.steps) {
         auto const cost = at.model.price(s.step, at.shares);
-        for (std::size_t k = 0; k < of_class.size(); ++k) of_class[k] += cost.forward[k] + cost.backward[k] + cost.update[k];
+        for (std::size_t k = 0; k < of_class.size(); ++k)
+            of_class[k] += cost.forward[k] + cost.backward[k] + cost.update[k];
     }
     for (auto k : at.alike.of_device) result.push_back(of_class[k]);
     return result;

@@ -14,7 +14,8 @@ namespace heddle {
 struct planning_progress {
     /// What it does now.
     std::string phase;
-    /// Seconds per iteration of the best plan so far; and a bound for the plans of this phase, such as those at its ratios.
+    /// Seconds per iteration of the best plan so far; and a bound for the plans of this phase, such as those at its
+    /// ratios.
     std::optional<double> cost{}, lower_bound{};
 };
 

@@ -22,9 +22,11 @@ struct priced_strategies {
 
 namespace detail {
 
-/// Prices a strategy's best program at some ratios by `cost_of(path)`. There is an entry only if there are such programs.
+/// Prices a strategy's best program at some ratios by `cost_of(path)`. There is an entry only if there are such
+/// programs.
 template <class Accumulator, class CostOf>
-void price_strategy(stage_programs const& programs, baseline const& b, priced_graph const& priced, std::string const& name, strategy_costs& costs, CostOf const& cost_of) {
+void price_strategy(stage_programs const& programs, baseline const& b, priced_graph const& priced,
+                    std::string const& name, strategy_costs& costs, CostOf const& cost_of) {
     auto const bounds = improve_bounds<Accumulator>(priced, 6);
     if (bounds.path ? !programs.has_instruction(*bounds.path, b.witness) : !bounds.memory_binds) return;
     auto const cost = bounds.path ? cost_of(*bounds.path) : std::nullopt; // or none fits
@@ -34,8 +36,8 @@ void price_strategy(stage_programs const& programs, baseline const& b, priced_gr
 
 } // namespace detail
 
-/// Each strategy at its best, at even and at compute-proportional ratios: under the plan's options and, some of them, with the other choice of gradient overlap.
-/// Those under the plan's options are considered as plans.
+/// Each strategy at its best, at even and at compute-proportional ratios: under the plan's options and, some of them,
+/// with the other choice of gradient overlap. Those under the plan's options are considered as plans.
 template <class Accumulator>
 [[nodiscard]] priced_strategies price_strategies(stage_run<Accumulator>& run) {
     using other_accumulator = std::conditional_t<Accumulator::overlaps_gradients, serial, overlapped>;
@@ -43,7 +45,8 @@ template <class Accumulator>
     auto& record = run.record;
     auto other_training = run.options.training;
     other_training.overlaps_gradients = !other_training.overlaps_gradients;
-    std::string const otherwise = other_training.overlaps_gradients ? ", with gradient overlap" : ", without gradient overlap";
+    std::string const otherwise =
+        other_training.overlaps_gradients ? ", with gradient overlap" : ", without gradient overlap";
     priced_strategies found;
     for (auto const& b : baselines_of(programs.program())) {
         auto const is_late = [&] { return run.until.is_over() && !record.is_empty(); };
@@ -52,12 +55,15 @@ template <class Accumulator>
         auto const graph = programs.explore(b.allowed);
         auto const price_at = [&](std::string const& name, ratio_table const& ratios) {
             auto const priced = programs.price(graph, programs.model(), ratios);
-            detail::price_strategy<Accumulator>(programs, b, priced, name, found.baselines, [&](move_list const& path) { return record.consider(name, path, ratios); });
-            if (!b.in_both_overlaps || is_late()) return;
-            detail::price_strategy<other_accumulator>(programs, b, priced, name + otherwise, found.other_baselines, [&](move_list const& path) {
-                auto const [p, cost] = programs.realise(path, ratios, other_training);
-                return cost.fits ? std::optional(p.cost()) : std::nullopt;
+            detail::price_strategy<Accumulator>(programs, b, priced, name, found.baselines, [&](move_list const& path) {
+                return record.consider(name, path, ratios);
             });
+            if (!b.in_both_overlaps || is_late()) return;
+            detail::price_strategy<other_accumulator>(
+                programs, b, priced, name + otherwise, found.other_baselines, [&](move_list const& path) {
+                    auto const [p, cost] = programs.realise(path, ratios, other_training);
+                    return cost.fits ? std::optional(p.cost()) : std::nullopt;
+                });
         };
         price_at(b.at_even, programs.even_ratios());
         if (!is_late()) price_at(b.at_proportional, programs.compute_proportional_ratios());

@@ -32,7 +32,8 @@ void check_for_pipelines(cluster const& c);
 /// Types that machines are of.
 [[nodiscard]] std::vector<std::size_t> types_in_use(cluster const& c);
 
-/// Takes from the split part so much that a device of such a group holds no less than `grouped`; alone it holds what it held.
+/// Takes from the split part so much that a device of such a group holds no less than `grouped`; alone it holds what it
+/// held.
 void cover(group_bytes& held, bytes grouped, std::size_t degree);
 
 } // namespace detail
@@ -43,17 +44,23 @@ struct profile_options {
     training_options training{};
 };
 
-/// The strategies' problem: layers of a program on the machines of a cluster, at every tensor degree that divides all machines.
+/// The strategies' problem: layers of a program on the machines of a cluster, at every tensor degree that divides all
+/// machines.
 ///
-/// A layer's time is priced at micro-batches of one sample and of all, and on the line between them elsewhere: for one program that is never too
-/// little, rooflines being convex; each size has the program that is fastest there. Bytes are those of micro-batches of one sample, hence never
-/// too few. What is whole and what is split is such that no degree on any type needs more. What enters a layer counts on every device of a group in
-/// full, skip connections at every boundary they pass. A layer's largest communication buffer is that of the group where it is largest; what stages send
-/// each other needs none, being counted as saved. A parameter that several layers use is kept, and its optimiser's step taken, by each of them.
-/// *Returns* nothing where time is over before all is priced. *Throws* `input_error` for a cluster with device groups or that `validate` refuses, a program whose
-/// batch cannot be one sample, layers of another program.
+/// A layer's time is priced at micro-batches of one sample and of all, and on the line between them elsewhere: for one
+/// program that is never too little, rooflines being convex; each size has the program that is fastest there. Bytes are
+/// those of micro-batches of one sample, hence never too few. What is whole and what is split is such that no degree on
+/// any type needs more. What enters a layer counts on every device of a group in full, skip connections at every
+/// boundary they pass. A layer's largest communication buffer is that of the group where it is largest; what stages
+/// send each other needs none, being counted as saved. A parameter that several layers use is kept, and its optimiser's
+/// step taken, by each of them.
+/// *Returns* nothing where time is over before all is priced. *Throws* `input_error` for a cluster with device groups
+/// or that `validate` refuses, a program whose batch cannot be one sample, layers of another program.
 template <single_device_program Program>
-[[nodiscard]] std::optional<strategy_problem> make_strategy_problem_within(search::deadline const& until, Program const& program, program_layers const& layers, cluster const& c,
+[[nodiscard]] std::optional<strategy_problem> make_strategy_problem_within(search::deadline const& until,
+                                                                           Program const& program,
+                                                                           program_layers const& layers,
+                                                                           cluster const& c,
                                                                            profile_options const& options = {}) {
     detail::check_for_pipelines(c);
     auto const whole = index_program(program);
@@ -83,15 +90,21 @@ template <single_device_program Program>
             auto& profile = made.profiles[degree];
             for (std::size_t l = 0; l < layers.size(); ++l) {
                 auto const& cost = single[l];
-                if (problem.layers.size() == l) // all of it split, until a group is met whose devices hold more than an equal part
-                    problem.layers.push_back({layers.names[l], {bytes(0), cost.gradients}, {bytes(0), cost.kept}, {bytes(0), cost.saved}, {across[layers.cuts[l]], bytes(0)}});
+                if (problem.layers.size() ==
+                    l) // all of it split, until a group is met whose devices hold more than an equal part
+                    problem.layers.push_back({layers.names[l],
+                                              {bytes(0), cost.gradients},
+                                              {bytes(0), cost.kept},
+                                              {bytes(0), cost.saved},
+                                              {across[layers.cuts[l]], bytes(0)}});
                 auto& layer = problem.layers[l];
                 detail::cover(layer.gradients, cost.gradients, degree);
                 detail::cover(layer.kept, cost.kept, degree);
                 detail::cover(layer.saved, cost.saved, degree);
                 if (degree > 1) layer.buffer = std::max(layer.buffer, cost.buffer);
                 for (auto const& [tensor, gradients] : cost.shared) {
-                    auto& parameter = shared.try_emplace(tensor, shared_parameter{{}, {bytes(0), gradients}}).first->second;
+                    auto& parameter =
+                        shared.try_emplace(tensor, shared_parameter{{}, {bytes(0), gradients}}).first->second;
                     if (parameter.layers.empty() || parameter.layers.back() < l) parameter.layers.push_back(l);
                     detail::cover(parameter.gradients, gradients, degree);
                 }
@@ -107,26 +120,31 @@ template <single_device_program Program>
     for (auto& [tensor, parameter] : shared) problem.shared.push_back(std::move(parameter));
     for (auto const& m : c.machines)
         problem.machines.insert(problem.machines.end(), static_cast<std::size_t>(m.count),
-                                {number.at(m.type), static_cast<std::size_t>(m.devices), c.intra.value_or(network_link{}), c.inter.value_or(network_link{})});
+                                {number.at(m.type), static_cast<std::size_t>(m.devices),
+                                 c.intra.value_or(network_link{}), c.inter.value_or(network_link{})});
     validate(problem);
     return problem;
 }
 /// The same in any time.
 template <single_device_program Program>
-[[nodiscard]] strategy_problem make_strategy_problem(Program const& program, program_layers const& layers, cluster const& c, profile_options const& options = {}) {
+[[nodiscard]] strategy_problem make_strategy_problem(Program const& program, program_layers const& layers,
+                                                     cluster const& c, profile_options const& options = {}) {
     return make_strategy_problem_within(search::deadline(), program, layers, c, options).value();
 }
 
 /// The templates' problem: layers of a program on the machines of a cluster, in micro-batches of so many samples.
 ///
-/// A group's all-reduce of a layer is what its time exceeds an equal part of a single device's by, half of it in either direction. Memory is what
-/// the devices of the largest group that a stage may have hold together, communication buffers too, so never too little for a smaller one. Not counted are gradients
-/// of a parameter that several stages use, the optimiser's time and transfers between stages, of which templates know nothing.
-/// *Returns* nothing where time is over before all is priced. *Throws* `input_error` as `make_strategy_problem`, and if machines of one type differ.
+/// A group's all-reduce of a layer is what its time exceeds an equal part of a single device's by, half of it in either
+/// direction. Memory is what the devices of the largest group that a stage may have hold together, communication
+/// buffers too, so never too little for a smaller one. Not counted are gradients of a parameter that several stages
+/// use, the optimiser's time and transfers between stages, of which templates know nothing.
+/// *Returns* nothing where time is over before all is priced. *Throws* `input_error` as `make_strategy_problem`, and if
+/// machines of one type differ.
 template <single_device_program Program>
-[[nodiscard]] std::optional<template_problem> make_template_problem_within(search::deadline const& until, Program const& program, program_layers const& layers, cluster const& c,
-                                                                           std::int64_t micro_batch_size, std::int64_t micro_batches,
-                                                                           machine_split split = machine_split::halves, training_options const& training = {}) {
+[[nodiscard]] std::optional<template_problem> make_template_problem_within(
+    search::deadline const& until, Program const& program, program_layers const& layers, cluster const& c,
+    std::int64_t micro_batch_size, std::int64_t micro_batches, machine_split split = machine_split::halves,
+    training_options const& training = {}) {
     detail::check_for_pipelines(c);
     (void)layers_at(index_program(program), layers.cuts);
     template_problem problem;
@@ -144,14 +162,17 @@ template <single_device_program Program>
             if (m.type != type) continue;
             auto const devices = static_cast<std::size_t>(m.devices);
             if (made.machines > 0 && made.devices_per_machine != devices)
-                throw input_error("cluster '" + c.name + "'", "has machines of " + std::to_string(made.devices_per_machine) + " and of " + std::to_string(devices) + " devices of type '" +
-                                                                  made.name + "', expected machines of one size for each type");
+                throw input_error("cluster '" + c.name + "'",
+                                  "has machines of " + std::to_string(made.devices_per_machine) + " and of " +
+                                      std::to_string(devices) + " devices of type '" + made.name +
+                                      "', expected machines of one size for each type");
             made.devices_per_machine = devices;
             made.machines += static_cast<std::size_t>(m.count);
         }
     }
     auto const across = bytes_across(micro);
-    for (std::size_t l = 0; l < layers.size(); ++l) problem.memory.push_back({bytes(0), bytes(0), across[layers.cuts[l]]});
+    for (std::size_t l = 0; l < layers.size(); ++l)
+        problem.memory.push_back({bytes(0), bytes(0), across[layers.cuts[l]]});
     for (std::size_t t = 0; t < problem.types.size(); ++t) {
         auto& made = problem.types[t];
         auto const type = types[t];
@@ -160,7 +181,8 @@ template <single_device_program Program>
                 auto& memory = problem.memory[l];
                 memory.kept = std::max(memory.kept, static_cast<double>(devices) * costs[l].kept);
                 memory.saved = std::max(memory.saved, static_cast<double>(devices) * costs[l].saved);
-                if (devices > 1) memory.momentary = std::max(memory.momentary, static_cast<double>(devices) * costs[l].buffer);
+                if (devices > 1)
+                    memory.momentary = std::max(memory.momentary, static_cast<double>(devices) * costs[l].buffer);
             }
         };
         if (until.is_over()) return std::nullopt;
@@ -187,9 +209,14 @@ template <single_device_program Program>
 }
 /// The same in any time.
 template <single_device_program Program>
-[[nodiscard]] template_problem make_template_problem(Program const& program, program_layers const& layers, cluster const& c, std::int64_t micro_batch_size,
-                                                     std::int64_t micro_batches, machine_split split = machine_split::halves, training_options const& training = {}) {
-    return make_template_problem_within(search::deadline(), program, layers, c, micro_batch_size, micro_batches, split, training).value();
+[[nodiscard]] template_problem make_template_problem(Program const& program, program_layers const& layers,
+                                                     cluster const& c, std::int64_t micro_batch_size,
+                                                     std::int64_t micro_batches,
+                                                     machine_split split = machine_split::halves,
+                                                     training_options const& training = {}) {
+    return make_template_problem_within(search::deadline(), program, layers, c, micro_batch_size, micro_batches, split,
+                                        training)
+        .value();
 }
 
 } // namespace heddle
@@ -200,7 +227,9 @@ namespace heddle::detail {
 
 HEDDLE_INLINE void check_for_pipelines(cluster const& c) {
     validate(c);
-    if (has_groups(c)) throw input_error("cluster '" + c.name + "'", "has device groups, expected single devices: pipelines tell the devices of a machine apart");
+    if (has_groups(c))
+        throw input_error("cluster '" + c.name + "'",
+                          "has device groups, expected single devices: pipelines tell the devices of a machine apart");
 }
 
 HEDDLE_INLINE std::vector<std::size_t> types_in_use(cluster const& c) {

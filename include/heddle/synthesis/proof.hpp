@@ -25,18 +25,21 @@ template <class Accumulator>
     auto const& programs = run.programs;
     auto const speeds = programs.compute_proportional_ratios().front();
     auto const bound_by = [&](multipliers const& weights) {
-        return global_lower_bound(programs.space(), programs.graph(), programs.steps(), programs.model(), weights, speeds, rounds);
+        return global_lower_bound(programs.space(), programs.graph(), programs.steps(), programs.model(), weights,
+                                  speeds, rounds);
     };
     auto weights = *run.weights; // of memory prices, those found and none: either is a bound
     double bound = 0;
-    if (programs.has_all() && algorithm::any_of(weights.memory, [](double w) { return w > 0; })) bound = bound_by(weights);
+    if (programs.has_all() && algorithm::any_of(weights.memory, [](double w) { return w > 0; }))
+        bound = bound_by(weights);
     algorithm::fill(weights.memory, 0.0);
     return std::max(bound, bound_by(weights));
 }
 
 /// The last search, after one of a twentieth of it that paid.
 template <class Accumulator>
-[[nodiscard]] synthesis_result search_while_it_pays(stage_run<Accumulator>& run, priced_graph const& priced, synthesis_options options) {
+[[nodiscard]] synthesis_result search_while_it_pays(stage_run<Accumulator>& run, priced_graph const& priced,
+                                                    synthesis_options options) {
     auto const& last = run.options.last_search;
     options.search = last;
     options.search.label_limit /= 20;
@@ -52,8 +55,8 @@ template <class Accumulator>
 
 } // namespace detail
 
-/// Proves by relaxations, and where those do not say enough by a search that goes on while it pays. A better program met on the way is taken up, and the
-/// bound taken anew. *Precondition:* something was found.
+/// Proves by relaxations, and where those do not say enough by a search that goes on while it pays. A better program
+/// met on the way is taken up, and the bound taken anew. *Precondition:* something was found.
 template <class Accumulator>
 void prove(stage_run<Accumulator>& run, alternation<Accumulator>& by) {
     constexpr bool searches = stage_run<Accumulator>::search_proves;
@@ -68,7 +71,8 @@ void prove(stage_run<Accumulator>& run, alternation<Accumulator>& by) {
         planned_prices const at(programs, record.best());
         options.start = record.path();
         if (searches && run.weights) options.weights = at.spread(*run.weights, programs.types());
-        auto const found = searches ? detail::search_while_it_pays(run, at.priced, options) : run.synthesise(at.priced, options);
+        auto const found =
+            searches ? detail::search_while_it_pays(run, at.priced, options) : run.synthesise(at.priced, options);
         if (found.memory_binds && !programs.has_all()) {
             run.memory_binds = true;
             continue;
@@ -78,12 +82,14 @@ void prove(stage_run<Accumulator>& run, alternation<Accumulator>& by) {
         assert(found.lower_bound <= cost * (1 + 1e-9));
         record.best().lower_bound = programs.is_complete() ? std::min(found.lower_bound, cost) : 0;
         if (left == 0 || !found.path || found.cost.seconds >= cost * (1 - 1e-9)) break;
-        auto [p, now] = realise(*found.path, programs.space(), programs.steps(), programs.cluster(), record.best().ratios, run.options.training);
+        auto [p, now] = realise(*found.path, programs.space(), programs.steps(), programs.cluster(),
+                                record.best().ratios, run.options.training);
         if (!now.fits || p.cost() >= cost) break;
         std::string const origin = "integral shares, round " + std::to_string(5 - left);
         record.take(origin, std::move(p), *found.path, ratio_table(record.ratios()));
         if (!searches) continue;
-        if (auto const balanced = by.balance_at(record.path(), record.ratios())) record.consider(origin + ", ratios", record.path(), *balanced);
+        if (auto const balanced = by.balance_at(record.path(), record.ratios()))
+            record.consider(origin + ", ratios", record.path(), *balanced);
     }
     if (!programs.is_complete() || !run.weights || run.until.is_over()) return;
     record.best().global_lower_bound = std::min(detail::bound_at_any_ratios(run), record.best().lower_bound);
@@ -109,10 +115,14 @@ void prove_by_search(stage_run<Accumulator>& run) {
         options.start = record.path();
         auto const found = run.synthesise(at.priced, options);
         if (found.which_limit != search::limit_kind::none) run.which_limit = found.which_limit;
-        if ((run.memory_binds |= found.memory_binds) && !programs.has_all()) continue; // programs that are only smaller count then
-        if (left > 0 && found.path && found.cost.seconds < cost * (1 - 1e-9)) record.consider("longer search, program", *found.path, ratio_table(record.ratios()));
+        if ((run.memory_binds |= found.memory_binds) && !programs.has_all())
+            continue; // programs that are only smaller count then
+        if (left > 0 && found.path && found.cost.seconds < cost * (1 - 1e-9))
+            record.consider("longer search, program", *found.path, ratio_table(record.ratios()));
         auto const& best = record.best();
-        if (best.cost() < cost && !are_equal(programs.program(), at.shares, integral_shares(programs.program(), best.ratios, best.cuts))) continue; // the bound anew
+        if (best.cost() < cost &&
+            !are_equal(programs.program(), at.shares, integral_shares(programs.program(), best.ratios, best.cuts)))
+            continue; // the bound anew
         record.best().lower_bound = std::min(found.lower_bound, best.cost());
         return;
     }

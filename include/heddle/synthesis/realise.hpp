@@ -21,7 +21,8 @@
 namespace heddle {
 
 /// The program of a path, as a plan's steps; `steps` of the space's instructions.
-[[nodiscard]] std::vector<plan_step> steps_of(move_list const& path, cut_space const& space, std::span<step const> steps);
+[[nodiscard]] std::vector<plan_step> steps_of(move_list const& path, cut_space const& space,
+                                              std::span<step const> steps);
 
 namespace detail {
 
@@ -32,7 +33,8 @@ std::vector<double> bytes_per_atom(plan const& p);
 /// most bytes first. Gives up when no cut helps; only an integer search could then say that none does.
 plan_cost relieve_memory(plan& p, cluster const& c);
 
-/// With remainders of classes on the same devices, where that is cheaper: what is then short waits for one device, not for two.
+/// With remainders of classes on the same devices, where that is cheaper: what is then short waits for one device, not
+/// for two.
 void try_counts_together(plan& p, plan_cost& cost, cluster const& c);
 
 /// Decides the ways of collectives that are not decided yet, as is best at the plan's shares.
@@ -41,17 +43,19 @@ void decide(plan& p, cluster const& c);
 /// The ways of all collectives anew, and what the plan then costs.
 plan_cost decide_again(plan& p, cluster const& c);
 
-/// Moves atoms of one class from the fullest devices of a type to the emptiest of another, or of the same, as long as the plan becomes cheaper and still
-/// fits: one, two, four ... or all of the type, or all that one device has. Returns whether it did. Every evaluation takes from `work` as many steps as
-/// there are on all devices; it ends when nothing is left.
+/// Moves atoms of one class from the fullest devices of a type to the emptiest of another, or of the same, as long as
+/// the plan becomes cheaper and still fits: one, two, four ... or all of the type, or all that one device has. Returns
+/// whether it did. Every evaluation takes from `work` as many steps as there are on all devices; it ends when nothing
+/// is left.
 bool move_atoms(plan& p, cluster const& c, std::vector<std::size_t> const& type_of, std::size_t& work);
 
 } // namespace detail
 
 /// A plan for a path at ratios per device: atoms apportioned, memory relieved, cost re-evaluated device
 /// by device. Status and bound are left to the caller.
-[[nodiscard]] std::pair<plan, plan_cost> realise(move_list const& path, cut_space const& space, std::span<step const> steps,
-                                                        cluster const& c, ratio_table ratios, training_options const& training);
+[[nodiscard]] std::pair<plan, plan_cost> realise(move_list const& path, cut_space const& space,
+                                                 std::span<step const> steps, cluster const& c, ratio_table ratios,
+                                                 training_options const& training);
 
 } // namespace heddle
 
@@ -59,7 +63,8 @@ bool move_atoms(plan& p, cluster const& c, std::vector<std::size_t> const& type_
 
 namespace heddle {
 
-HEDDLE_INLINE std::vector<plan_step> steps_of(move_list const& path, cut_space const& space, std::span<step const> steps) {
+HEDDLE_INLINE std::vector<plan_step> steps_of(move_list const& path, cut_space const& space,
+                                              std::span<step const> steps) {
     std::vector<plan_step> result;
     for (std::size_t level = 0; level < path.size(); ++level) {
         auto const& move = space.moves()[path[level]];
@@ -91,7 +96,8 @@ HEDDLE_INLINE std::vector<double> bytes_per_atom(plan const& p) {
         if (auto const found = cut_of.find({t, f}); found != cut_of.end()) bytes[found->second] += size;
     };
     for (auto const& s : p.steps) {
-        if (s.step.share.is_split()) add(s.step.share.tensor, s.step.share.factor, s.step.stored.split.value + s.step.saved.split.value);
+        if (s.step.share.is_split())
+            add(s.step.share.tensor, s.step.share.factor, s.step.stored.split.value + s.step.saved.split.value);
         for (auto const& [t, f] : s.saved)
             if (f.is_shard()) add(t, f.factor(), p.tensors[t].size().value);
     }
@@ -105,7 +111,8 @@ HEDDLE_INLINE plan_cost relieve_memory(plan& p, cluster const& c) {
     std::vector<std::pair<double, std::size_t>> by_weight;
     for (double const weight : bytes_per_atom(p)) by_weight.push_back({weight, by_weight.size()});
     algorithm::sort(by_weight, [&](auto const& a, auto const& b) {
-        return a.first * static_cast<double>(p.cuts[a.second].atoms) > b.first * static_cast<double>(p.cuts[b.second].atoms);
+        return a.first * static_cast<double>(p.cuts[a.second].atoms) >
+               b.first * static_cast<double>(p.cuts[b.second].atoms);
     });
     auto const room = [&](std::size_t d) { return p.devices[d].memory_limit.value - cost.memory[d].total(); };
     for (std::size_t attempt = 0; attempt < 4 * p.devices.size() && !cost.fits; ++attempt) {
@@ -119,7 +126,8 @@ HEDDLE_INLINE plan_cost relieve_memory(plan& p, cluster const& c) {
         for (auto const& [weight, k] : by_weight) {
             if (weight <= 0 || excess <= 0) continue;
             auto& counts = p.cuts[k].counts;
-            auto const wanted = std::min({std::ceil(excess / weight), static_cast<double>(counts[worst]), std::floor(space / weight)});
+            auto const wanted =
+                std::min({std::ceil(excess / weight), static_cast<double>(counts[worst]), std::floor(space / weight)});
             if (wanted < 1) continue;
             counts[worst] -= static_cast<extent>(wanted);
             counts[best] += static_cast<extent>(wanted);
@@ -179,7 +187,9 @@ HEDDLE_INLINE bool move_atoms(plan& p, cluster const& c, std::vector<std::size_t
     auto const pick = [&](std::vector<extent> const& counts, std::size_t type, bool fullest) {
         std::size_t best = counts.size();
         for (std::size_t d = 0; d < counts.size(); ++d)
-            if (type_of[d] == type && (best == counts.size() || (fullest ? counts[d] > counts[best] : counts[d] < counts[best]))) best = d;
+            if (type_of[d] == type &&
+                (best == counts.size() || (fullest ? counts[d] > counts[best] : counts[d] < counts[best])))
+                best = d;
         return best;
     };
     auto const move_some = [&](std::size_t k, std::size_t from, std::size_t to) {
@@ -213,14 +223,16 @@ HEDDLE_INLINE bool move_atoms(plan& p, cluster const& c, std::vector<std::size_t
 
 namespace heddle {
 
-HEDDLE_INLINE std::pair<plan, plan_cost> realise(move_list const& path, cut_space const& space, std::span<step const> steps,
-                                                        cluster const& c, ratio_table ratios, training_options const& training) {
+HEDDLE_INLINE std::pair<plan, plan_cost> realise(move_list const& path, cut_space const& space,
+                                                 std::span<step const> steps, cluster const& c, ratio_table ratios,
+                                                 training_options const& training) {
     auto const& program = space.program();
     plan p = blank_plan(program);
     p.provenance.training = training;
     auto const types = c.devices();
     auto const sizes = c.group_sizes();
-    for (std::size_t d = 0; d < types.size(); ++d) p.devices.push_back({c.types[types[d]].name, c.types[types[d]].memory, sizes[d]});
+    for (std::size_t d = 0; d < types.size(); ++d)
+        p.devices.push_back({c.types[types[d]].name, c.types[types[d]].memory, sizes[d]});
     p.steps = steps_of(path, space, steps);
     for (std::size_t level = 0, n = 0; level < path.size(); n += space.moves()[path[level++]].instructions.size())
         if (space.moves()[path[level]].begins_stage) p.stages.push_back(n);

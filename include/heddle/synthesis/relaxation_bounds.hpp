@@ -37,8 +37,10 @@ template <class Accumulator>
 class bound_improver {
 public:
     /// `begun`: of programs with these small buckets; a bound above `enough` is not improved.
-    bound_improver(priced_graph const& priced, std::optional<multipliers> const& start, std::optional<bucket_kinds> begun, double enough)
-        : priced_(priced), clock_(priced.template clock<Accumulator>()), classes_(priced.model().class_count()), fullness_(classes_, 1.0 / static_cast<double>(classes_)),
+    bound_improver(priced_graph const& priced, std::optional<multipliers> const& start,
+                   std::optional<bucket_kinds> begun, double enough)
+        : priced_(priced), clock_(priced.template clock<Accumulator>()), classes_(priced.model().class_count()),
+          fullness_(classes_, 1.0 / static_cast<double>(classes_)),
           weights_{{fullness_}, std::vector<double>(classes_, 0.0), begun}, enough_(enough) {
         if constexpr (Accumulator::overlaps_gradients) weights_.time.turns.emplace();
         if constexpr (interleaves) weights_.time.forward = weights_.time.backward = {0.5, 0.5, 0.5};
@@ -73,7 +75,9 @@ public:
             if (price_ > 0 || !fits) price_memory(fits, cost.memory, bound);
         }
         if (!is_closed(1e-3) && !until.is_over()) cross();
-        if (interleaves && !best_.tightest.empty()) { // and one that counts the slots lost so far instead of what the network may do in them
+        if (interleaves &&
+            !best_.tightest
+                 .empty()) { // and one that counts the slots lost so far instead of what the network may do in them
             auto other = best_.tightest.front().weights;
             other.time.forward.patient = other.time.backward.patient = 0;
             best_.tightest.push_back(priced_.relax(std::move(other)));
@@ -91,10 +95,14 @@ private:
     static constexpr std::size_t kept = 4;
 
     [[nodiscard]] double limit(std::size_t k) const { return priced_.model().memory_limit(k); }
-    /// Of steps. Clocks' weights are soon near their best and come to rest there; with turns they have to go far, which they can where the
-    /// sum of steps has no limit.
-    [[nodiscard]] double rate() const { return weights_.time.turns ? 2 / std::sqrt(1.0 + setbacks_) : 2 / std::pow(1.5, setbacks_); }
-    [[nodiscard]] bool is_closed(double gap) const { return best_.lower_bound >= std::min(best_.least_added, enough_) * (1 - gap); }
+    /// Of steps. Clocks' weights are soon near their best and come to rest there; with turns they have to go far, which
+    /// they can where the sum of steps has no limit.
+    [[nodiscard]] double rate() const {
+        return weights_.time.turns ? 2 / std::sqrt(1.0 + setbacks_) : 2 / std::pow(1.5, setbacks_);
+    }
+    [[nodiscard]] bool is_closed(double gap) const {
+        return best_.lower_bound >= std::min(best_.least_added, enough_) * (1 - gap);
+    }
 
     path_cost offer(move_list const& path) {
         auto cost = priced_.template evaluate<Accumulator>(path);
@@ -102,7 +110,9 @@ private:
         if (is_best(cost)) take(path, cost);
         return cost;
     }
-    [[nodiscard]] bool is_best(path_cost const& cost) const { return priced_.fits(cost) && cost.seconds < best_.cost.seconds; }
+    [[nodiscard]] bool is_best(path_cost const& cost) const {
+        return priced_.fits(cost) && cost.seconds < best_.cost.seconds;
+    }
     void take(move_list path, path_cost cost) {
         best_.path = std::move(path);
         best_.cost = std::move(cost);
@@ -125,7 +135,10 @@ private:
     void move_turns(gradient_turns& turns, priced_graph::path_loads const& loads) const {
         if (!turns.contains(loads.last_turn)) turns.move(1.0 / static_cast<double>(turns.count() + 2), loads.last_turn);
         double const last = loads.end(loads.last_turn);
-        if (last > 0) turns.scale([&](std::optional<std::size_t> level) { return std::exp(2 * rate() * (loads.end(level) - last) / last); });
+        if (last > 0)
+            turns.scale([&](std::optional<std::size_t> level) {
+                return std::exp(2 * rate() * (loads.end(level) - last) / last);
+            });
     }
     void price_memory(bool fits, std::vector<double> usage, double bound) {
         price_ = price_ == 0 ? 0.1 * std::max(bound, 1e-9) : fits ? price_ / factor_ : price_ * factor_;
@@ -141,8 +154,8 @@ private:
         if (met_.size() == kept) met_.erase(met_.begin() + (met_.front().path == best_.path ? 1 : 0));
         met_.push_back({std::move(path), std::move(under)});
     }
-    /// What a relaxation mixes of several programs is mostly one program after the other: each up to some level, then the next. Joins
-    /// programs kept, and the best with another as long as that helps.
+    /// What a relaxation mixes of several programs is mostly one program after the other: each up to some level, then
+    /// the next. Joins programs kept, and the best with another as long as that helps.
     void cross() {
         for (auto const& first : met_) {
             traced_program const traced(priced_, first.path);
@@ -159,11 +172,13 @@ private:
         move_list path;
         std::vector<search::graph_node> states;
         std::vector<cost_label<Accumulator>> costs;
-        traced_program(priced_graph const& priced, move_list p) : path(std::move(p)), states(search::states_along(priced.graph(), path)) {
+        traced_program(priced_graph const& priced, move_list p)
+            : path(std::move(p)), states(search::states_along(priced.graph(), path)) {
             auto const clock = priced.template clock<Accumulator>();
             costs.reserve(path.size() + 1);
             costs.push_back(priced.start(clock));
-            for (std::size_t level = 0; level < path.size(); ++level) priced.extend(clock, costs.emplace_back(costs.back()), level, path[level]);
+            for (std::size_t level = 0; level < path.size(); ++level)
+                priced.extend(clock, costs.emplace_back(costs.back()), level, path[level]);
         }
     };
     /// Tries levels evenly far apart, then those around the best of them.
@@ -206,16 +221,17 @@ private:
 
 } // namespace detail
 
-/// Improves the weights of the relaxation for a number of rounds: clocks by exponentiated subgradient
-/// steps towards the class that works longest; gradients that overlap by moving weight to the level that ends last; memory by a
-/// price that rises while the path does not fit and falls while it does, by ever smaller factors, and that shifts towards
-/// the class that is fullest. Starts from given weights, such as those of other shares, or from even ones.
-/// Every path met is evaluated as a program; where bound and cost are still apart, so are some that join two of them. Where buckets are small, and
-/// follow the backward pass, all of this is done for every set of them that a program may have.
-/// Once time is over there are no more rounds; the first there is always.
+/// Improves the weights of the relaxation for a number of rounds: clocks by exponentiated subgradient steps towards the
+/// class that works longest; gradients that overlap by moving weight to the level that ends last; memory by a price
+/// that rises while the path does not fit and falls while it does, by ever smaller factors, and that shifts towards the
+/// class that is fullest. Starts from given weights, such as those of other shares, or from even ones. Every path met
+/// is evaluated as a program; where bound and cost are still apart, so are some that join two of them. Where buckets
+/// are small, and follow the backward pass, all of this is done for every set of them that a program may have. Once
+/// time is over there are no more rounds; the first there is always.
 /// *Complexity.* Linear in the graph, per round.
 template <class Accumulator = serial>
-[[nodiscard]] relaxation_bounds improve_bounds(priced_graph const& priced, int rounds, std::optional<multipliers> const& start = {},
+[[nodiscard]] relaxation_bounds improve_bounds(priced_graph const& priced, int rounds,
+                                               std::optional<multipliers> const& start = {},
                                                search::deadline const& until = search::deadline()) {
     constexpr double infinite = std::numeric_limits<double>::infinity();
     constexpr bool interleaves = requires { Accumulator::interleaves; };

@@ -19,8 +19,9 @@ namespace heddle {
 /// Numbers segments from zero, in the order in which they are first met.
 [[nodiscard]] std::vector<segment_number> numbered_in_order(std::vector<segment_number> segments);
 
-/// One segment per layer: an operator belongs to the layer that its parameters' names say, up to their first part with a digit
-/// (`encoder.layers.3.linear1.weight` to `encoder.layers.3`), one without parameters to that of the operator before.
+/// One segment per layer: an operator belongs to the layer that its parameters' names say, up to their first part with
+/// a digit (`encoder.layers.3.linear1.weight` to `encoder.layers.3`), one without parameters to that of the operator
+/// before.
 /// *Throws* `input_error` for more layers than segment numbers.
 template <single_device_program Program>
 [[nodiscard]] std::vector<segment_number> segments_by_layer(Program const& p) {
@@ -46,7 +47,8 @@ template <single_device_program Program>
 /// Segments that begin at operators of these names.
 /// *Throws* `input_error` naming an operator that is not there.
 template <single_device_program Program>
-[[nodiscard]] std::vector<segment_number> segments_from(Program const& p, std::vector<std::string> const& first_operators) {
+[[nodiscard]] std::vector<segment_number> segments_from(Program const& p,
+                                                        std::vector<std::string> const& first_operators) {
     using access = program_access<Program>;
     std::vector<segment_number> segments;
     segment_number current = 0;
@@ -60,7 +62,8 @@ template <single_device_program Program>
         segments.push_back(current);
     }
     if (auto const missing = algorithm::find(found, false); missing != found.end())
-        throw input_error("segments", "there is no operator '" + first_operators[static_cast<std::size_t>(missing - found.begin())] + "'");
+        throw input_error("segments", "there is no operator '" +
+                                          first_operators[static_cast<std::size_t>(missing - found.begin())] + "'");
     return segments;
 }
 

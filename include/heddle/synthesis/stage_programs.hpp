@@ -29,11 +29,14 @@
 
 namespace heddle {
 
-/// The programs at hand are those of a graph, explored under restrictions that keep the pins. Ratios are those of device types.
+/// The programs at hand are those of a graph, explored under restrictions that keep the pins. Ratios are those of
+/// device types.
 class stage_programs {
 public:
-    stage_programs(indexed_program const& program, heddle::cluster const& c, planning_options const& options, search::deadline const& until)
-        : cluster_(c), options_(options), until_(until), space_(program, operator_kinds(program), options.cuts), types_(c), model_(model_on(c)) {
+    stage_programs(indexed_program const& program, heddle::cluster const& c, planning_options const& options,
+                   search::deadline const& until)
+        : cluster_(c), options_(options), until_(until), space_(program, operator_kinds(program), options.cuts),
+          types_(c), model_(model_on(c)) {
         if (options.training.interleaves()) space_.divide_into_stages();
     }
 
@@ -49,7 +52,8 @@ public:
 
     /// The programs of some instructions; where time is over, few of them.
     [[nodiscard]] cut_graph explore(instruction_filter allowed);
-    /// Takes those that may be the fastest where memory does not matter. Pins may forbid what is fastest without them: then it takes all.
+    /// Takes those that may be the fastest where memory does not matter. Pins may forbid what is fastest without them:
+    /// then it takes all.
     void take_fastest();
     /// Takes those too that are never faster, only smaller. Returns whether they were missing.
     bool take_all();
@@ -60,8 +64,12 @@ public:
     [[nodiscard]] bool lacks_orders() const { return options_.training.interleaves() && !space_.cuts().is_complete(); }
 
     /// The same ratios in every segment.
-    [[nodiscard]] ratio_table everywhere(std::vector<double> const& per_type) const { return ratio_table(segment_count(program()), per_type); }
-    [[nodiscard]] ratio_table compute_proportional_ratios() const { return everywhere(compute_proportional(model_, main_type(program()))); }
+    [[nodiscard]] ratio_table everywhere(std::vector<double> const& per_type) const {
+        return ratio_table(segment_count(program()), per_type);
+    }
+    [[nodiscard]] ratio_table compute_proportional_ratios() const {
+        return everywhere(compute_proportional(model_, main_type(program())));
+    }
     [[nodiscard]] ratio_table even_ratios() const { return everywhere(even(model_)); }
     [[nodiscard]] ratio_table memory_proportional_ratios() const { return everywhere(memory_proportional(model_)); }
 
@@ -69,17 +77,24 @@ public:
     [[nodiscard]] priced_graph price(cut_graph const& graph, cost_model const& model, ratio_table const& ratios) const;
     [[nodiscard]] priced_graph price(ratio_table const& ratios) const { return price(graph_, model_, ratios); }
     /// A model of devices of types, on the cluster or one that differs from it in its types' numbers.
-    [[nodiscard]] cost_model model_on(heddle::cluster const& c) const { return {c, types_.classes, main_type(program()), options_.training.bucket}; }
+    [[nodiscard]] cost_model model_on(heddle::cluster const& c) const {
+        return {c, types_.classes, main_type(program()), options_.training.bucket};
+    }
 
-    [[nodiscard]] std::pair<plan, plan_cost> realise(move_list const& path, ratio_table const& ratios, training_options const& training) const {
+    [[nodiscard]] std::pair<plan, plan_cost> realise(move_list const& path, ratio_table const& ratios,
+                                                     training_options const& training) const {
         return heddle::realise(path, space_, steps_, cluster_, types_.per_device(ratios), training);
     }
-    [[nodiscard]] std::pair<plan, plan_cost> realise(move_list const& path, ratio_table const& ratios) const { return realise(path, ratios, options_.training); }
+    [[nodiscard]] std::pair<plan, plan_cost> realise(move_list const& path, ratio_table const& ratios) const {
+        return realise(path, ratios, options_.training);
+    }
     /// Whether a program of the graph, or a restriction of it, keeps the pins.
     [[nodiscard]] bool keeps_pins(plan const& p) const {
-        return algorithm::all_of(p.steps, [&](plan_step const& s) { return heddle::keeps_pins(program(), options_.pinned, s.instruction); });
+        return algorithm::all_of(
+            p.steps, [&](plan_step const& s) { return heddle::keeps_pins(program(), options_.pinned, s.instruction); });
     }
-    [[nodiscard]] bool has_instruction(move_list const& path, std::function<bool(instruction const&)> const& sought) const;
+    [[nodiscard]] bool has_instruction(move_list const& path,
+                                       std::function<bool(instruction const&)> const& sought) const;
 
     /// The program of least memory, its communication buffers counted as if all were there at once, or not at all.
     [[nodiscard]] std::optional<move_list> least_memory(priced_graph const& priced, bool count_buffers) const;
@@ -116,14 +131,17 @@ namespace heddle {
 HEDDLE_INLINE cut_graph stage_programs::explore(instruction_filter allowed) {
     constexpr std::size_t width_in_haste = 20;
     space_.restrict_to(std::move(allowed));
-    auto graph = search::explore(space_, [&] { return until_.is_over() ? std::min(options_.width, width_in_haste) : options_.width; });
+    auto graph = search::explore(
+        space_, [&] { return until_.is_over() ? std::min(options_.width, width_in_haste) : options_.width; });
     while (steps_.size() < space_.instructions().size())
         steps_.push_back(make_step(program(), space_.instructions()[steps_.size()], options_.training));
     return graph;
 }
 
 HEDDLE_INLINE void stage_programs::take_fastest() {
-    auto const gather = options_.training.interleaves() ? best_gather::before_use : options_.training.copies_gradients ? best_gather::either : best_gather::after_update;
+    auto const gather = options_.training.interleaves()      ? best_gather::before_use
+                        : options_.training.copies_gradients ? best_gather::either
+                                                             : best_gather::after_update;
     if (options_.pinned.empty()) graph_ = explore(wanted(fastest_programs(program(), gather)));
     else take_all();
 }
@@ -134,21 +152,26 @@ HEDDLE_INLINE bool stage_programs::take_all() {
     return true;
 }
 
-HEDDLE_INLINE priced_graph stage_programs::price(cut_graph const& graph, cost_model const& model, ratio_table const& ratios) const {
+HEDDLE_INLINE priced_graph stage_programs::price(cut_graph const& graph, cost_model const& model,
+                                                 ratio_table const& ratios) const {
     largest_shares const shares(integral_shares(program(), types_.per_device(ratios)), types_.of_device);
     return {space_, graph, steps_, model, shares, options_.training};
 }
 
-HEDDLE_INLINE bool stage_programs::has_instruction(move_list const& path, std::function<bool(instruction const&)> const& sought) const {
+HEDDLE_INLINE bool stage_programs::has_instruction(move_list const& path,
+                                                   std::function<bool(instruction const&)> const& sought) const {
     return algorithm::any_of(path, [&](auto a) {
-        return algorithm::any_of(space_.moves()[a].instructions, [&](auto i) { return sought(space_.instructions()[i]); });
+        return algorithm::any_of(space_.moves()[a].instructions,
+                                 [&](auto i) { return sought(space_.instructions()[i]); });
     });
 }
 
-HEDDLE_INLINE std::optional<move_list> stage_programs::least_memory(priced_graph const& priced, bool count_buffers) const {
+HEDDLE_INLINE std::optional<move_list> stage_programs::least_memory(priced_graph const& priced,
+                                                                    bool count_buffers) const {
     return path_of(priced.shortest_under([&](move_price const& move) {
         double sum = 0;
-        for (std::size_t k = 0; k < move.memory.size(); ++k) sum += (move.memory[k] + (count_buffers ? move.buffer : 0)) / model_.memory_limit(k);
+        for (std::size_t k = 0; k < move.memory.size(); ++k)
+            sum += (move.memory[k] + (count_buffers ? move.buffer : 0)) / model_.memory_limit(k);
         return sum;
     }));
 }
@@ -156,7 +179,8 @@ HEDDLE_INLINE std::optional<move_list> stage_programs::least_memory(priced_graph
 HEDDLE_INLINE std::string stage_programs::space_name() const {
     auto const& training = options_.training;
     return std::string("one-axis programs") + (has_groups(cluster_) ? " of device groups" : "") +
-           (training.interleaves() ? " of " + std::to_string(training.micro_batches) + " micro-batches in turn" : "") + (options_.pinned.empty() ? "" : " that keep the pins");
+           (training.interleaves() ? " of " + std::to_string(training.micro_batches) + " micro-batches in turn" : "") +
+           (options_.pinned.empty() ? "" : " that keep the pins");
 }
 
 } // namespace heddle

@@ -22,12 +22,13 @@ namespace heddle {
 template <class Accumulator>
 class stage_run {
 public:
-    /// Relaxations hold for instructions in any order, but where gradients overlap: there a search of the plan's own shares proves more than they do, and
-    /// programs at other ratios are those that relaxations meet.
+    /// Relaxations hold for instructions in any order, but where gradients overlap: there a search of the plan's own
+    /// shares proves more than they do, and programs at other ratios are those that relaxations meet.
     static constexpr bool search_proves = Accumulator::overlaps_gradients;
 
     stage_run(indexed_program const& program, cluster const& c, planning_options const& o)
-        : options(o), until(o.time_limit_seconds, o.stop), programs(program, c, o, until), record(programs, o.progress) {}
+        : options(o), until(o.time_limit_seconds, o.stop), programs(program, c, o, until),
+          record(programs, o.progress) {}
     stage_run(stage_run const&) = delete;
     stage_run& operator=(stage_run const&) = delete;
 
@@ -95,7 +96,8 @@ private:
             if (memory_binds || which_limit == search::limit_kind::none) result.reason = memory_reason(p);
             result.devices = p.devices;
         } else {
-            result.reason = options.pinned.empty() ? "the theory has no program for this model" : "no program keeps what is pinned";
+            result.reason =
+                options.pinned.empty() ? "the theory has no program for this model" : "no program keeps what is pinned";
         }
         return result;
     }
@@ -108,9 +110,12 @@ private:
             p.warnings.push_back("no lower bound is proven: there was no time left for it");
         if (!programs.is_complete())
             p.warnings.push_back("programs were left out, by the width bound of " + std::to_string(options.width) +
-                                 " states per cut, as time was over or because an operator has too many operands; no lower bound is proven");
+                                 " states per cut, as time was over or because an operator has too many operands; no "
+                                 "lower bound is proven");
         if (programs.lacks_orders())
-            p.warnings.push_back("orders of the operators were left out, by the bound of " + std::to_string(options.cuts) + " cuts of equally many; the lower bound holds for them too");
+            p.warnings.push_back("orders of the operators were left out, by the bound of " +
+                                 std::to_string(options.cuts) +
+                                 " cuts of equally many; the lower bound holds for them too");
     }
 };
 

@@ -29,7 +29,8 @@ struct synthesis_result : search::outcome<> {
     path_cost cost;
     /// Some program met on the way does not fit into memory.
     bool memory_binds = false;
-    /// A search found a better program than relaxations, or closed a tenth of the gap that they leave: then a longer one may do more.
+    /// A search found a better program than relaxations, or closed a tenth of the gap that they leave: then a longer
+    /// one may do more.
     bool search_pays = false;
     /// Of the tightest relaxation met.
     std::optional<multipliers> weights;
@@ -41,11 +42,13 @@ enum class search_engine : std::uint8_t { best_first, pareto_dp };
 struct synthesis_options {
     int relaxation_rounds = 20;
     search_engine engine = search_engine::best_first;
-    /// Of Pareto dynamic programming: labels expanded per level in the last of its widening beams. What it leaves out counts in the bound.
+    /// Of Pareto dynamic programming: labels expanded per level in the last of its widening beams. What it leaves out
+    /// counts in the bound.
     std::size_t beam = std::numeric_limits<std::size_t>::max();
     /// The first of them, and so many in vain that are the last.
     std::size_t narrowest = 1, patience = std::numeric_limits<std::size_t>::max();
-    /// Time is of relaxations and searches together. With fewer labels than cuts, a search could not reach its end: there is none.
+    /// Time is of relaxations and searches together. With fewer labels than cuts, a search could not reach its end:
+    /// there is none.
     search::options search{.label_limit = 10'000, .comparison_limit = 10'000'000};
     /// A program known already, as a first incumbent.
     std::optional<move_list> start{};
@@ -54,8 +57,9 @@ struct synthesis_options {
 };
 
 /// The fastest program that fits, at the shares of `priced`.
-/// *Returns* `optimal` if its cost is proven least over the theory (in any order, unless work and collectives run beside each other), `feasible` if the search
-/// ended with a bound below the cost, `limit` if a limit ended it, `infeasible` if no program fits.
+/// *Returns* `optimal` if its cost is proven least over the theory (in any order, unless work and collectives run
+/// beside each other), `feasible` if the search ended with a bound below the cost, `limit` if a limit ended it,
+/// `infeasible` if no program fits.
 /// *Thread safety.* Const calls only.
 template <class Accumulator = serial>
 [[nodiscard]] synthesis_result synthesise(priced_graph const& priced, synthesis_options const& options) {
@@ -88,8 +92,10 @@ template <class Accumulator = serial>
         auto search_options = options.search;
         search_options.cutoff = bounds.least_added;
         search_options.time_limit_seconds = until.left();
-        auto found = options.engine == search_engine::best_first ? search::best_first(problem, search_options)
-                                                                 : search::widening_beam(problem, {{search_options, options.beam}, options.narrowest, options.patience});
+        auto found =
+            options.engine == search_engine::best_first
+                ? search::best_first(problem, search_options)
+                : search::widening_beam(problem, {{search_options, options.beam}, options.narrowest, options.patience});
         result.statistics += found.statistics;
         // A beam that finds nothing better than what is there has come to its end none the less.
         bool const has_ended = bounds.path && found.which_limit == search::limit_kind::width;
@@ -104,9 +110,12 @@ template <class Accumulator = serial>
                 result.search_pays = true;
             }
         }
-        // Relaxations hold for instructions in any order, but where work and collectives run beside each other for those that the search sees.
+        // Relaxations hold for instructions in any order, but where work and collectives run beside each other for
+        // those that the search sees.
         double const unseen = memory_matters ? std::numeric_limits<double>::infinity() : problem.least_without_memory();
-        if (search_bounds) result.lower_bound = std::max(result.lower_bound, std::min({found.lower_bound, unseen, bounds.least_added}));
+        if (search_bounds)
+            result.lower_bound =
+                std::max(result.lower_bound, std::min({found.lower_bound, unseen, bounds.least_added}));
         bool const binds = problem.least_without_memory() < bounds.least_added * (1 - 1e-9);
         result.memory_binds |= binds;
         if (stopped || memory_matters || !binds) break;

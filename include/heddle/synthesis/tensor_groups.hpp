@@ -22,13 +22,16 @@ namespace heddle {
 
 /// Steps of a program at some batch size, at even shares, as a plan for the batch of `p`.
 /// *Preconditions.* The steps are of `p` at another batch, numbered alike; the group's devices are of one type.
-[[nodiscard]] plan group_plan(indexed_program const& p, std::vector<plan_step> steps, cluster const& group, training_options const& training);
+[[nodiscard]] plan group_plan(indexed_program const& p, std::vector<plan_step> steps, cluster const& group,
+                              training_options const& training);
 
-/// Adds to a plan how its tensor groups compute the program: of each size by the program that is the fastest on the devices of its first stage, at the plan's
-/// micro-batch, two samples at least: of one sample the batch is no factor. Where that changes the factors' numbers, at the whole batch.
+/// Adds to a plan how its tensor groups compute the program: of each size by the program that is the fastest on the
+/// devices of its first stage, at the plan's micro-batch, two samples at least: of one sample the batch is no factor.
+/// Where that changes the factors' numbers, at the whole batch.
 /// *Precondition:* the plan's devices are of types of the cluster. *Throws* `input_error` as `layer_pricer::price`.
 template <single_device_program Program>
-void add_groups(pipeline_plan& plan, Program const& program, program_layers const& layers, cluster const& c, training_options const& training) {
+void add_groups(pipeline_plan& plan, Program const& program, program_layers const& layers, cluster const& c,
+                training_options const& training) {
     std::optional<layer_pricer> pricer;
     auto const whole = index_program(program);
     for (auto const& stage : plan.stages) {
@@ -38,7 +41,8 @@ void add_groups(pipeline_plan& plan, Program const& program, program_layers cons
             auto micro = index_program(with_batch_size(program, std::max<extent>(2, plan.micro_batch_size)));
             pricer.emplace(have_equal_structure(micro, whole) ? std::move(micro) : whole, layers, training);
         }
-        auto const type = algorithm::find(c.types, plan.devices[stage.devices[0][0]].type, &device_type::name) - c.types.begin();
+        auto const type =
+            algorithm::find(c.types, plan.devices[stage.devices[0][0]].type, &device_type::name) - c.types.begin();
         auto const group = tensor_group_of(c, static_cast<std::size_t>(type), degree);
         plan.groups.emplace(degree, group_plan(whole, pricer->program_on(group), group, training));
     }
@@ -50,7 +54,8 @@ void add_groups(pipeline_plan& plan, Program const& program, program_layers cons
 
 namespace heddle {
 
-HEDDLE_INLINE plan group_plan(indexed_program const& p, std::vector<plan_step> steps, cluster const& group, training_options const& training) {
+HEDDLE_INLINE plan group_plan(indexed_program const& p, std::vector<plan_step> steps, cluster const& group,
+                              training_options const& training) {
     plan made = blank_plan(p);
     made.provenance.planner = "tensor parallel";
     made.provenance.training = training;
@@ -62,7 +67,8 @@ HEDDLE_INLINE plan group_plan(indexed_program const& p, std::vector<plan_step> s
         s.step = make_step(p, s.instruction, training);
     }
     made.steps = std::move(steps);
-    made.ratios.assign(segment_count(p), std::vector<double>(devices.size(), 1.0 / static_cast<double>(devices.size())));
+    made.ratios.assign(segment_count(p),
+                       std::vector<double>(devices.size(), 1.0 / static_cast<double>(devices.size())));
     made.cuts = atom_classes(p, program);
     apportion(made.cuts, made.ratios);
     auto const model = per_device_model(group, made);

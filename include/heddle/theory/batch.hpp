@@ -15,17 +15,17 @@ namespace heddle {
 
 namespace detail {
 
-/// Whether an operator can be split inside a group along a loop: everything it touches is cut as the loop asks, and summands of its
-/// results follow from its cut operands alone.
+/// Whether an operator can be split inside a group along a loop: everything it touches is cut as the loop asks, and
+/// summands of its results follow from its cut operands alone.
 [[nodiscard]] bool splits_inside(indexed_program const& p, indexed_operator const& op, split_loop const& loop);
 
 } // namespace detail
 
-/// Splits a program inside device groups: inputs and values along the batch, and each operator that has the batch as a loop of all
-/// of them; the others run whole on every device of a group, as do all where the first input has no batch.
+/// Splits a program inside device groups: inputs and values along the batch, and each operator that has the batch as a
+/// loop of all of them; the others run whole on every device of a group, as do all where the first input has no batch.
 ///
-/// *Precondition:* the program is one segment.
-/// Data parallelism inside a group (HAP section 3). Inside, a tensor is cut along its batch or copied, whatever form it has across.
+/// *Precondition:* the program is one segment. Data parallelism inside a group (HAP section 3). Inside, a tensor is cut
+/// along its batch or copied, whatever form it has across.
 void split_inside(indexed_program& p);
 
 } // namespace heddle
@@ -41,7 +41,8 @@ HEDDLE_INLINE bool splits_inside(indexed_program const& p, indexed_operator cons
         any |= loop.operands[k] != no_factor;
     }
     for (std::size_t k = 0; k < op.results.size(); ++k) {
-        if (loop.results[k] != p.tensors[op.results[k]].inside || (loop.results[k] == no_factor && !loop.is_reduction)) return false;
+        if (loop.results[k] != p.tensors[op.results[k]].inside || (loop.results[k] == no_factor && !loop.is_reduction))
+            return false;
         any |= loop.results[k] != no_factor;
     }
     if (!any) return false;
@@ -49,8 +50,9 @@ HEDDLE_INLINE bool splits_inside(indexed_program const& p, indexed_operator cons
     auto const with_loop = algorithm::count_if(op.terms, has_loop);
     if (loop.is_reduction && with_loop > 0 && with_loop < std::ranges::ssize(op.terms)) return false;
     // Rows' statistics are put together row by row: in the order of the batch, if it is outermost.
-    bool const other_statistics = loop.forward_statistics + loop.backward_statistics == 0 &&
-                                  algorithm::any_of(op.loops, [](auto const& l) { return l.forward_statistics + l.backward_statistics > 0; });
+    bool const other_statistics =
+        loop.forward_statistics + loop.backward_statistics == 0 &&
+        algorithm::any_of(op.loops, [](auto const& l) { return l.forward_statistics + l.backward_statistics > 0; });
     if (!other_statistics) return true;
     auto const is_outermost = [&](tensor_id t) {
         auto const f = p.tensors[t].inside;

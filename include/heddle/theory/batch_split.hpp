@@ -21,10 +21,11 @@ namespace heddle {
 
 /// A program cut along its batch into parts that know nothing of each other until their gradients are added.
 ///
-/// Forms are those of the theory, with parts of the batch in place of devices: a value is whole in every part (`replicated`), a range of the batch
-/// (`shard`), or a summand (`partial`). An operator may use a whole tensor's range of the batch, or its share of a summand: the tensor
-/// times one over the number of parts. So means, which divide by the whole batch, and sums alike add up to the single device's; and by duality, the
-/// gradients of whole tensors, parameters among them, are the sum of what the parts compute.
+/// Forms are those of the theory, with parts of the batch in place of devices: a value is whole in every part
+/// (`replicated`), a range of the batch (`shard`), or a summand (`partial`). An operator may use a whole tensor's range
+/// of the batch, or its share of a summand: the tensor times one over the number of parts. So means, which divide by
+/// the whole batch, and sums alike add up to the single device's; and by duality, the gradients of whole tensors,
+/// parameters among them, are the sum of what the parts compute.
 struct batch_split {
     /// Places of the batch that can be told apart.
     extent places = 1;
@@ -34,7 +35,8 @@ struct batch_split {
     std::vector<instruction> computations;
     /// What stands against it: an operator, and why it cannot work on parts. Nothing that follows is split.
     std::optional<std::pair<operator_id, char const*>> obstacle{};
-    /// The first operator with statistics of the whole batch (a batch norm, a mean over the targets not ignored), which parts have others of.
+    /// The first operator with statistics of the whole batch (a batch norm, a mean over the targets not ignored), which
+    /// parts have others of.
     std::optional<operator_id> statistic{};
 };
 
@@ -73,12 +75,16 @@ private:
 
 } // namespace detail
 
-/// Splits a program along its batch, operator by operator, as far as that goes. Sources are whole in every part, to be read as is needed, but for those `divided`, of
-/// which a part has no more than its own.
+/// Splits a program along its batch, operator by operator, as far as that goes. Sources are whole in every part, to be
+/// read as is needed, but for those `divided`, of which a part has no more than its own.
 /// *Complexity.* Linear in the program.
-[[nodiscard]] inline batch_split find_batch_split(indexed_program const& p, std::vector<cut_factor> const& divided = {}) { return detail::batch_splitter(p, divided).run(); }
+[[nodiscard]] inline batch_split find_batch_split(indexed_program const& p,
+                                                  std::vector<cut_factor> const& divided = {}) {
+    return detail::batch_splitter(p, divided).run();
+}
 
-/// The same, of all of it. *Throws* `input_error` naming an operator that needs the whole batch at once, such as a norm over it.
+/// The same, of all of it. *Throws* `input_error` naming an operator that needs the whole batch at once, such as a norm
+/// over it.
 [[nodiscard]] batch_split split_along_batch(indexed_program const& p);
 
 } // namespace heddle
@@ -87,7 +93,8 @@ private:
 
 namespace heddle::detail {
 
-HEDDLE_INLINE batch_splitter::batch_splitter(indexed_program const& p, std::vector<cut_factor> const& divided) : program_(p), batch_(batch_factors(p)) {
+HEDDLE_INLINE batch_splitter::batch_splitter(indexed_program const& p, std::vector<cut_factor> const& divided)
+    : program_(p), batch_(batch_factors(p)) {
     if (!batch_of_inputs(p).empty()) out_.places = batch_size_of(p);
     out_.forms.assign(p.tensors.size(), form::replicated());
     for (auto const& [t, f] : divided) out_.forms[t] = form::shard(f);
@@ -108,7 +115,8 @@ HEDDLE_INLINE void batch_splitter::split(operator_id o) {
     } else if (auto const loop = find_loop(op, i); loop >= 0) {
         split_along(op, loop, i);
     } else {
-        if (has_form(i, form::kind::shard)) fail(i, "needs the whole batch, so the program cannot run in micro-batches");
+        if (has_form(i, form::kind::shard))
+            fail(i, "needs the whole batch, so the program cannot run in micro-batches");
         i.results.assign(op.results.size(), form::replicated());
     }
     for (std::size_t k = 0; k < op.results.size(); ++k) out_.forms[op.results[k]] = i.results[k];
@@ -143,7 +151,8 @@ HEDDLE_INLINE std::int16_t batch_splitter::find_loop(indexed_operator const& op,
             bool const has_loop = loop.operands[k] != no_factor;
             fits = fits && (!i.operands[k].is_shard() || loop.operands[k] == i.operands[k].factor());
             any_operand = any_operand || has_loop;
-            wanted = wanted || (has_loop && (i.operands[k].is_shard() || program_.tensors[op.operands[k]].info.role == tensor_role::input));
+            wanted = wanted || (has_loop && (i.operands[k].is_shard() ||
+                                             program_.tensors[op.operands[k]].info.role == tensor_role::input));
         }
         for (auto f : loop.results) fits = fits && (f == no_factor) == loop.is_reduction;
         // What only parameters and buffers have is left whole; what none has yet is made in parts.
@@ -172,7 +181,9 @@ namespace heddle {
 
 HEDDLE_INLINE batch_split split_along_batch(indexed_program const& p) {
     auto split = find_batch_split(p);
-    auto const fail = [&](operator_id o, char const* problem) { throw input_error("operator '" + p.operators[o].name + "'", problem); };
+    auto const fail = [&](operator_id o, char const* problem) {
+        throw input_error("operator '" + p.operators[o].name + "'", problem);
+    };
     if (split.statistic) fail(*split.statistic, "needs the whole batch, so the program cannot run in micro-batches");
     if (split.obstacle) fail(split.obstacle->first, split.obstacle->second);
     return split;

@@ -23,8 +23,8 @@
 
 namespace heddle {
 
-/// What is held at a cut, sorted: codes of forms of the tensors in use there, which are numbered as they came into use. So cuts
-/// at the same place of repeated blocks have the same states.
+/// What is held at a cut, sorted: codes of forms of the tensors in use there, which are numbered as they came into use.
+/// So cuts at the same place of repeated blocks have the same states.
 struct cut_state {
     std::vector<std::uint32_t> held;
     /// Which of the cuts of its level.
@@ -61,35 +61,34 @@ struct cut_move {
 
 /// Programs with operators in some order, each preceded by the conversions of its operands.
 ///
-/// A state is what is held of the tensors still in use, with what of it is saved. Properties of tensors
-/// that nobody uses any more are gone, reads are fused with the first use (HAP section 4.5).
-/// Where costs add up, the order of independent instructions does not matter, so this space has a program
-/// as cheap as any of the theory that keeps to the following. Each operator is computed once. A conversion
-/// goes straight to a form its operator uses, or through a whole copy where nothing leads there straight. A
-/// parameter is stored in the form of its first use or, where that is whole, along its finest factor of those that are allowed; it may be
-/// unsharded if one operator uses it.
-/// Where a collective closes a stage, order matters: then the space has the orders that its cuts have (see `operator_cuts`); a bound from
-/// added costs holds for every order.
+/// A state is what is held of the tensors still in use, with what of it is saved. Properties of tensors that nobody
+/// uses any more are gone, reads are fused with the first use (HAP section 4.5). Where costs add up, the order of
+/// independent instructions does not matter, so this space has a program as cheap as any of the theory that keeps to
+/// the following. Each operator is computed once. A conversion goes straight to a form its operator uses, or through a
+/// whole copy where nothing leads there straight. A parameter is stored in the form of its first use or, where that is
+/// whole, along its finest factor of those that are allowed; it may be unsharded if one operator uses it. Where a
+/// collective closes a stage, order matters: then the space has the orders that its cuts have (see `operator_cuts`); a
+/// bound from added costs holds for every order.
 ///
-/// Operators of one kind share instructions and moves, which are those of the first of the kind; `at` gives them to another.
-/// What moves there are depends on what is held of the operator's own tensors alone; so they are made once for each such holding, and those that
-/// leave the same behind are a bundle.
+/// Operators of one kind share instructions and moves, which are those of the first of the kind; `at` gives them to
+/// another. What moves there are depends on what is held of the operator's own tensors alone; so they are made once for
+/// each such holding, and those that leave the same behind are a bundle.
 class cut_space {
 public:
     using state = cut_state;
     /// Number of a move in `moves()`.
     using action = std::uint32_t;
 
-    /// `kinds` as of `operator_kinds`; without it every operator is of its own kind. At most `width` cuts of equally many operators are kept;
-    /// one: those of the given order.
+    /// `kinds` as of `operator_kinds`; without it every operator is of its own kind. At most `width` cuts of equally
+    /// many operators are kept; one: those of the given order.
     explicit cut_space(indexed_program const& p, std::vector<operator_id> kinds = {}, std::size_t width = 1);
 
     /// From now on `for_each_successor` keeps to instructions for which this holds.
     /// *Complexity.* Linear in the operators.
     void restrict_to(instruction_filter allowed);
 
-    /// From now on moves that read or gather a parameter come twice, the second time as the beginning of a stage; those that unshard one
-    /// begin a stage in any case, for as long as the copies stay.
+    /// From now on moves that read or gather a parameter come twice, the second time as the beginning of a stage; those
+    /// that unshard one begin a stage in any case, for as long as the copies stay.
     void divide_into_stages();
 
     [[nodiscard]] std::size_t level_count() const { return program_.operators.size() + 2; }
@@ -106,9 +105,13 @@ public:
     [[nodiscard]] std::vector<cut_move> const& moves() const { return moves_; }
     [[nodiscard]] indexed_program const& program() const { return program_; }
     /// What an instruction or a move has in place of a tensor of its kind at an operator.
-    [[nodiscard]] tensor_id at(std::size_t op, tensor_id t) const { return in_place_of(t, kinds_[op], static_cast<operator_id>(op)); }
+    [[nodiscard]] tensor_id at(std::size_t op, tensor_id t) const {
+        return in_place_of(t, kinds_[op], static_cast<operator_id>(op));
+    }
     /// An instruction of the kind of an operator, there.
-    [[nodiscard]] instruction at(std::size_t op, instruction i) const { return moved(std::move(i), kinds_[op], static_cast<operator_id>(op)); }
+    [[nodiscard]] instruction at(std::size_t op, instruction i) const {
+        return moved(std::move(i), kinds_[op], static_cast<operator_id>(op));
+    }
     /// False once an operator had more ways to bring its operands than are tried.
     [[nodiscard]] bool is_complete() const { return is_complete_; }
 
@@ -164,7 +167,10 @@ private:
     /// Tries every way to hold the needs from number `at` on, then computes.
     template <class Visit>
     void fulfil(std::size_t at, operator_id op, state const& s, instruction const& computation, Visit& visit) {
-        if (ways_ == most_ways) { is_complete_ = false; return; }
+        if (ways_ == most_ways) {
+            is_complete_ = false;
+            return;
+        }
         if (at == needs_.size()) return compute(op, s, computation, visit);
         auto const [t, f] = needs_[at];
         if (holds(s, t, f)) return fulfil(at + 1, op, s, computation, visit);
@@ -187,13 +193,18 @@ private:
         form_list held;
         if (auto const place = place_in(*from_, t))
             for (auto id : s.held)
-                if (id >= code(*place, form::from_code(0)) && id < code(*place, form::from_code(0), true)) held.push_back(form::from_code(static_cast<std::uint16_t>(id & form_mask)));
+                if (id >= code(*place, form::from_code(0)) && id < code(*place, form::from_code(0), true))
+                    held.push_back(form::from_code(static_cast<std::uint16_t>(id & form_mask)));
         for (auto const& [owner, gained] : gained_)
             if (owner == t) held.push_back(gained);
         for (form from : held) {
-            if (find_conversion(from, f)) { with({instruction::convert(t, from, f)}); continue; }
+            if (find_conversion(from, f)) {
+                with({instruction::convert(t, from, f)});
+                continue;
+            }
             for (form hub : {form::replicated(), form::mirrored()})
-                if (is_possible(hub, tensor)) with({instruction::convert(t, from, hub), instruction::convert(t, hub, f)});
+                if (is_possible(hub, tensor))
+                    with({instruction::convert(t, from, hub), instruction::convert(t, hub, f)});
         }
         // A parameter is stored once, in the form of its first read; anything else can be read again.
         if (!tensor.is_source() || (!held.empty() && tensor.is_parameter())) return;
@@ -232,7 +243,8 @@ private:
         };
         for (auto id : s.held) {
             auto const place = id >> place_shift;
-            if (over_->place[place] != operator_cuts::gone) next.push_back(id - (place << place_shift) + (over_->place[place] << place_shift));
+            if (over_->place[place] != operator_cuts::gone)
+                next.push_back(id - (place << place_shift) + (over_->place[place] << place_shift));
         }
         for (auto const& [t, f] : gained_) keep(t, f, false);
         // The forms a parameter is stored in count as saved from the start.
@@ -240,11 +252,13 @@ private:
             if (read.what == instruction::kind::read && program_.tensors[read.tensor].is_parameter())
                 for (form f : {read.to, form::replicated(), form::mirrored()})
                     if (is_stored(read.to, f)) keep(read.tensor, f, true);
-        for (std::size_t k = 0; k < computation.results.size(); ++k) keep(program_.operators[op].results[k], computation.results[k], false);
+        for (std::size_t k = 0; k < computation.results.size(); ++k)
+            keep(program_.operators[op].results[k], computation.results[k], false);
         for_each_saved(program_, computation, [&](tensor_id t, form f) {
             if (algorithm::find(resharded_, t, &instruction::tensor) != resharded_.end()) return;
             bool const stored = algorithm::any_of(path_, [&](auto const& read) {
-                return program_.tensors[t].is_parameter() && read.what == instruction::kind::read && read.tensor == t && is_stored(read.to, f);
+                return program_.tensors[t].is_parameter() && read.what == instruction::kind::read && read.tensor == t &&
+                       is_stored(read.to, f);
             });
             auto const here = place_in(*from_, t);
             if (stored || (here && algorithm::binary_search(s.held, code(*here, f, true)))) return;
@@ -254,10 +268,13 @@ private:
         });
         algorithm::sort(next);
         next.erase(std::unique(next.begin(), next.end()), next.end());
-        bool const unshards = has_stages_ && algorithm::any_of(path_, [](auto const& i) { return i.what == instruction::kind::unshard; });
+        bool const unshards =
+            has_stages_ && algorithm::any_of(path_, [](auto const& i) { return i.what == instruction::kind::unshard; });
         move.begins_stage = unshards;
         visit(number(move), left_);
-        move.begins_stage = has_stages_ && !unshards && algorithm::any_of(path_, [&](auto const& i) { return program_.tensors[i.tensor].is_parameter(); });
+        move.begins_stage = has_stages_ && !unshards && algorithm::any_of(path_, [&](auto const& i) {
+                                return program_.tensors[i.tensor].is_parameter();
+                            });
         if (move.begins_stage) visit(number(move), left_);
     }
 
@@ -266,8 +283,12 @@ private:
         tensor_id const t = program_.loss;
         auto const end = op_;
         gained_.clear();
-        if (holds(s, t, form::partial()) || holds(s, t, form::mirrored())) return visit(number(cut_move{end, 0, {}, {}, false}), state{});
-        if (holds(s, t, form::replicated())) visit(number(cut_move{end, 0, {number(instruction::convert(t, form::replicated(), form::mirrored()))}, {}, false}), state{});
+        if (holds(s, t, form::partial()) || holds(s, t, form::mirrored()))
+            return visit(number(cut_move{end, 0, {}, {}, false}), state{});
+        if (holds(s, t, form::replicated()))
+            visit(number(cut_move{
+                      end, 0, {number(instruction::convert(t, form::replicated(), form::mirrored()))}, {}, false}),
+                  state{});
     }
 
     /// Of the factors along which a parameter may be read, that of most atoms; of all where it may be read along none.
@@ -292,7 +313,8 @@ private:
     }
 
     /// All that the moves over an operator depend on, beside what is held and allowed.
-    void describe(std::size_t level, operator_cuts::cut const& cut, operator_cuts::advance const& over, std::vector<std::uint64_t>& key) const;
+    void describe(std::size_t level, operator_cuts::cut const& cut, operator_cuts::advance const& over,
+                  std::vector<std::uint64_t>& key) const;
 
     /// The tensor of operator `to` in the position that another has in `from`, an operator of the same kind.
     [[nodiscard]] tensor_id in_place_of(tensor_id t, operator_id from, operator_id to) const {
@@ -346,7 +368,8 @@ private:
 
 namespace heddle {
 
-HEDDLE_INLINE cut_space::cut_space(indexed_program const& p, std::vector<operator_id> kinds, std::size_t width) : program_(p), kinds_(std::move(kinds)), cuts_(p, width) {
+HEDDLE_INLINE cut_space::cut_space(indexed_program const& p, std::vector<operator_id> kinds, std::size_t width)
+    : program_(p), kinds_(std::move(kinds)), cuts_(p, width) {
     auto const count = static_cast<operator_id>(p.operators.size());
     for (auto n = static_cast<operator_id>(kinds_.size()); n <= count; ++n) kinds_.push_back(n);
     computations_.resize(count);
@@ -369,8 +392,7 @@ HEDDLE_INLINE void cut_space::restrict_to(instruction_filter allowed) {
             for (auto const& over : cut.advances) {
                 describe(level, cut, over, key);
                 if (!allowed_.mark) key.push_back(level);
-                else
-                    for_each_position(over.op, [&](tensor_id t) { key.push_back(allowed_.mark(t)); });
+                else for_each_position(over.op, [&](tensor_id t) { key.push_back(allowed_.mark(t)); });
                 here.push_back(steps.insert(key).first);
                 whole.insert(whole.end(), {here.back(), over.next});
             }
@@ -449,7 +471,8 @@ HEDDLE_INLINE std::optional<std::uint32_t> cut_space::place_in(std::vector<tenso
     return static_cast<std::uint32_t>(found - live.begin());
 }
 
-HEDDLE_INLINE void cut_space::describe(std::size_t level, operator_cuts::cut const& cut, operator_cuts::advance const& over, std::vector<std::uint64_t>& key) const {
+HEDDLE_INLINE void cut_space::describe(std::size_t level, operator_cuts::cut const& cut,
+                                       operator_cuts::advance const& over, std::vector<std::uint64_t>& key) const {
     key = {kinds_[over.op], over.op - level, cut.live.size()};
     key.insert(key.end(), over.place.begin(), over.place.end());
     auto const& to = cuts_.of_level(level + 1)[over.next].live;
@@ -469,8 +492,11 @@ HEDDLE_INLINE std::uint32_t cut_space::number(instruction const& there) {
     operator_id const kind = kinds_[op_];
     instruction i = moved(there, op_, kind);
     key_.assign({static_cast<std::uint32_t>(i.what) | (std::uint32_t{i.is_resharded} << 8), kind});
-    if (i.what != instruction::kind::compute) for (std::uint32_t v : {i.tensor, std::uint32_t{i.from.code()}, std::uint32_t{i.to.code()}}) key_.push_back(v);
-    else key_.push_back(static_cast<std::uint32_t>(algorithm::find(computations_[kind], i) - computations_[kind].begin()));
+    if (i.what != instruction::kind::compute)
+        for (std::uint32_t v : {i.tensor, std::uint32_t{i.from.code()}, std::uint32_t{i.to.code()}}) key_.push_back(v);
+    else
+        key_.push_back(
+            static_cast<std::uint32_t>(algorithm::find(computations_[kind], i) - computations_[kind].begin()));
     auto const [slot, is_new] = instruction_number_.try_emplace(key_, static_cast<std::uint32_t>(instructions_.size()));
     if (is_new) instructions_.push_back(std::move(i));
     return slot->second;
@@ -478,7 +504,8 @@ HEDDLE_INLINE std::uint32_t cut_space::number(instruction const& there) {
 
 HEDDLE_INLINE cut_space::action cut_space::number(cut_move const& move) {
     key_.assign(move.instructions.begin(), move.instructions.end());
-    for (std::uint32_t v : {~0u, move.kind, static_cast<std::uint32_t>(move.ahead), std::uint32_t{move.begins_stage}}) key_.push_back(v);
+    for (std::uint32_t v : {~0u, move.kind, static_cast<std::uint32_t>(move.ahead), std::uint32_t{move.begins_stage}})
+        key_.push_back(v);
     for (auto const& [t, f] : move.saved)
         for (std::uint32_t v : {t, std::uint32_t{f.code()}}) key_.push_back(v);
     auto const found = move_number_.find(key_);

@@ -33,7 +33,9 @@ public:
     void insert(std::vector<cut_factor> const& factors) {
         for (auto const& f : factors) insert(f);
     }
-    [[nodiscard]] bool contains(cut_factor f) const { return holds_[first_[f.tensor] + static_cast<std::size_t>(f.factor)]; }
+    [[nodiscard]] bool contains(cut_factor f) const {
+        return holds_[first_[f.tensor] + static_cast<std::size_t>(f.factor)];
+    }
     /// The first of a tensor's factors, or `no_factor`.
     [[nodiscard]] factor_number first_of(tensor_id t) const;
     /// Numbers that differ between tensors of which other factors are in the sets.
@@ -118,14 +120,17 @@ HEDDLE_INLINE std::vector<cut_factor> batch_of_inputs(indexed_program const& p) 
         if (p.tensors[t].info.role != tensor_role::input || factors.empty() || factors[0].dimension != 0) continue;
         if (!size) size = factors[0].extent;
         for (std::size_t f = 0; f < factors.size(); ++f)
-            if (factors[0].extent == *size && is_same_place(factors[f], factors[0])) batch.push_back({t, static_cast<factor_number>(f)});
+            if (factors[0].extent == *size && is_same_place(factors[f], factors[0]))
+                batch.push_back({t, static_cast<factor_number>(f)});
     }
     return batch;
 }
 
 HEDDLE_INLINE extent batch_size_of(indexed_program const& p) {
     auto const batch = batch_of_inputs(p);
-    if (batch.empty()) throw input_error("batch", "no input has one of two or more samples, expected inputs whose first dimension is the batch");
+    if (batch.empty())
+        throw input_error(
+            "batch", "no input has one of two or more samples, expected inputs whose first dimension is the batch");
     return p.tensors[batch.front().tensor].factors[static_cast<std::size_t>(batch.front().factor)].extent;
 }
 

@@ -65,9 +65,9 @@ private:
 struct conversion_half {
     enum class work : std::uint8_t {
         none,
-        cut,   ///< read a shard, write a shard
-        pad,   ///< read a shard, write the whole
-        scale  ///< read the whole, write the whole
+        cut,  ///< read a shard, write a shard
+        pad,  ///< read a shard, write the whole
+        scale ///< read the whole, write the whole
     };
     std::optional<heddle::collective> collective{};
     work local = work::none;

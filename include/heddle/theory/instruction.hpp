@@ -17,11 +17,11 @@ using form_list = std::vector<form>;
 /// One instruction, run by all devices together.
 struct instruction {
     enum class kind : std::uint8_t {
-        read,    ///< bring `tensor`, a source, in form `to`; `from` is that or, where only a parameter's optimiser state is cut, a shard
+        read, ///< bring `tensor`, a source, in form `to`; `from` is that or, where only a parameter's optimiser state is cut, a shard
         convert, ///< `tensor` from form `from` to form `to`
         compute, ///< operator `op` on operands in `operands`, giving results in `results`
         unshard, ///< convert a parameter from a shard to whole copies for its one operator; the gradient is reduced as soon as it is there
-        reshard  ///< right after that operator: drop the copies in form `from`, which the backward pass gathers again from `to`
+        reshard ///< right after that operator: drop the copies in form `from`, which the backward pass gathers again from `to`
     };
     kind what = kind::compute;
     std::uint32_t tensor = 0;
@@ -39,12 +39,14 @@ struct instruction {
     /// Whole copies of a parameter whose optimiser state is in shards.
     static instruction read(tensor_id t, form state, form to) { return {kind::read, t, state, to, 0, {}, {}, -1}; }
     static instruction convert(tensor_id t, form from, form to) { return {kind::convert, t, from, to, 0, {}, {}, -1}; }
-    static instruction unshard(tensor_id t, form from, form to, bool is_resharded) { return {kind::unshard, t, from, to, 0, {}, {}, -1, is_resharded}; }
+    static instruction unshard(tensor_id t, form from, form to, bool is_resharded) {
+        return {kind::unshard, t, from, to, 0, {}, {}, -1, is_resharded};
+    }
     static instruction reshard(tensor_id t, form from, form to) { return {kind::reshard, t, from, to, 0, {}, {}, -1}; }
 };
 
-/// Whether a computation is split and has mirrored parameters: their whole gradients come from the gathered operands and
-/// cotangents that have the loop, their *sufficient factors* (HAP section 2.5.2).
+/// Whether a computation is split and has mirrored parameters: their whole gradients come from the gathered operands
+/// and cotangents that have the loop, their *sufficient factors* (HAP section 2.5.2).
 [[nodiscard]] inline bool gathers_factors(instruction const& i) {
     return i.loop >= 0 && algorithm::find(i.operands, form::mirrored()) != i.operands.end();
 }

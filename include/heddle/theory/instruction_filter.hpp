@@ -17,7 +17,8 @@ namespace heddle {
 /// Which instructions are to be considered.
 struct instruction_filter {
     std::function<bool(instruction const&)> allows;
-    /// *Axiom.* Instructions for operators of one kind, on tensors of equal marks, are allowed alike. Without it there are no such operators.
+    /// *Axiom.* Instructions for operators of one kind, on tensors of equal marks, are allowed alike. Without it there
+    /// are no such operators.
     std::function<std::uint64_t(tensor_id)> mark{};
 
     template <std::predicate<instruction const&> Allows>
@@ -27,7 +28,9 @@ struct instruction_filter {
 
     [[nodiscard]] bool operator()(instruction const& i) const { return allows(i); }
     static std::uint64_t no_mark(tensor_id) { return 0; }
-    static instruction_filter everything() { return {[](instruction const&) { return true; }, no_mark}; }
+    static instruction_filter everything() {
+        return {[](instruction const&) { return true; }, no_mark};
+    }
 };
 
 /// When a parameter that is used once, and whole, is gathered, at best.
@@ -37,13 +40,15 @@ enum class best_gather : std::uint8_t {
     either        ///< To gather before use spares the gradient a copy.
 };
 
-/// Programs as fast as any of `cut_space`, if not as small: nothing is unsharded for a stage or resharded, and what is used once, and whole, is
-/// gathered when that is best.
+/// Programs as fast as any of `cut_space`, if not as small: nothing is unsharded for a stage or resharded, and what is
+/// used once, and whole, is gathered when that is best.
 ///
-/// The transfers are the same. After the update nothing hides them. Beside micro-batches in turn a gather before use delays the forward pass by no more
-/// than it takes, and a replicated parameter and its gradient cost no less whole than in shards; a mirrored one's gradient is cut into
-/// shards by a kernel of its own, so both ways are kept for it. What is unsharded must be gathered within its stage, and its gradient reduced there.
-[[nodiscard]] instruction_filter fastest_programs(indexed_program const& p, best_gather when = best_gather::after_update);
+/// The transfers are the same. After the update nothing hides them. Beside micro-batches in turn a gather before use
+/// delays the forward pass by no more than it takes, and a replicated parameter and its gradient cost no less whole
+/// than in shards; a mirrored one's gradient is cut into shards by a kernel of its own, so both ways are kept for it.
+/// What is unsharded must be gathered within its stage, and its gradient reduced there.
+[[nodiscard]] instruction_filter fastest_programs(indexed_program const& p,
+                                                  best_gather when = best_gather::after_update);
 
 } // namespace heddle
 
@@ -55,7 +60,8 @@ HEDDLE_INLINE instruction_filter fastest_programs(indexed_program const& p, best
     auto const allows = [&p, when](instruction const& i) {
         using enum instruction::kind;
         if (i.what == unshard || i.what == reshard) return false;
-        if (!i.from.is_shard() || !i.to.is_whole() || !p.tensors[i.tensor].is_parameter() || !is_used_once(p, i.tensor)) return true;
+        if (!i.from.is_shard() || !i.to.is_whole() || !p.tensors[i.tensor].is_parameter() || !is_used_once(p, i.tensor))
+            return true;
         if (i.what == convert) return when != best_gather::after_update;
         return when != best_gather::before_use || i.to == form::mirrored();
     };

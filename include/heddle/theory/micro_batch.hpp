@@ -22,18 +22,22 @@ namespace heddle {
 
 /// What stands against running parts of a batch one after the other; nothing, if the parts' losses add up to the loss.
 struct batch_obstacles {
-    /// The first operator with statistics of the whole batch (a batch norm, a mean over the targets not ignored), which parts have others of.
+    /// The first operator with statistics of the whole batch (a batch norm, a mean over the targets not ignored), which
+    /// parts have others of.
     std::optional<operator_id> statistic;
     /// The first that cannot work on parts at all, or that adds once what the parts would add each.
     std::optional<operator_id> operation;
 };
 
-/// Micro-batches are to time what devices are to space: parts of the batch that know nothing of each other, one after the other. So the batch must split
-/// with every operand used in the form that it is held in, and the loss be a sum over the parts.
+/// Micro-batches are to time what devices are to space: parts of the batch that know nothing of each other, one after
+/// the other. So the batch must split with every operand used in the form that it is held in, and the loss be a sum
+/// over the parts.
 [[nodiscard]] batch_obstacles obstacles_to_micro_batches(indexed_program const& p);
 
-/// The program of one of `count` equal parts of the batch, in which everything can be cut as in the whole, along factors of the same numbers.
-/// *Throws* `input_error` if the batch is no multiple of it, if something cannot be cut so in a part, such as one of a single sample, and as `with_batch_size`.
+/// The program of one of `count` equal parts of the batch, in which everything can be cut as in the whole, along
+/// factors of the same numbers.
+/// *Throws* `input_error` if the batch is no multiple of it, if something cannot be cut so in a part, such as one of a
+/// single sample, and as `with_batch_size`.
 [[nodiscard]] program micro_batch_of(program const& p, int count);
 
 } // namespace heddle
@@ -57,24 +61,32 @@ HEDDLE_INLINE batch_obstacles obstacles_to_micro_batches(indexed_program const& 
         found.operation = std::min(i.op, found.operation.value_or(i.op));
         return found;
     }
-    if (!found.operation && split.forms[p.loss] != form::partial()) found.operation = static_cast<operator_id>(p.operators.size() - 1);
+    if (!found.operation && split.forms[p.loss] != form::partial())
+        found.operation = static_cast<operator_id>(p.operators.size() - 1);
     return found;
 }
 
 HEDDLE_INLINE program micro_batch_of(program const& p, int count) {
     auto const indexed = index_program(p);
-    if (batch_of_inputs(indexed).empty()) throw input_error("micro-batches", "no input has a batch of two or more samples, expected one that can be divided");
+    if (batch_of_inputs(indexed).empty())
+        throw input_error("micro-batches",
+                          "no input has a batch of two or more samples, expected one that can be divided");
     extent const size = batch_size_of(indexed);
     if (count < 2 || size % count != 0)
-        throw input_error("micro-batches", std::to_string(count) + ", expected two or more that divide the batch of " + std::to_string(size));
+        throw input_error("micro-batches", std::to_string(count) + ", expected two or more that divide the batch of " +
+                                               std::to_string(size));
     auto part = with_batch_size(p, size / count);
     auto const in_part = index_program(part);
     auto const check = [&](std::string const& what, std::size_t ways, std::size_t of_whole) {
         if (ways != of_whole)
-            throw input_error("micro-batches", std::to_string(count) + ", in each of which " + what + " can be cut in other ways than in the batch of " + std::to_string(size) + ", expected fewer micro-batches or a larger batch");
+            throw input_error("micro-batches", std::to_string(count) + ", in each of which " + what +
+                                                   " can be cut in other ways than in the batch of " +
+                                                   std::to_string(size) +
+                                                   ", expected fewer micro-batches or a larger batch");
     };
     for (tensor_id t = 0; t < indexed.tensors.size(); ++t)
-        check("tensor '" + p.tensor(t).name + "'", in_part.tensors[t].factors.size(), indexed.tensors[t].factors.size());
+        check("tensor '" + p.tensor(t).name + "'", in_part.tensors[t].factors.size(),
+              indexed.tensors[t].factors.size());
     for (operator_id o = 0; o < indexed.operators.size(); ++o)
         check("operator '" + p.name(o) + "'", in_part.operators[o].loops.size(), indexed.operators[o].loops.size());
     return part;

@@ -18,15 +18,16 @@
 
 namespace heddle {
 
-/// Sets of operators that hold all that their members depend on (downsets of the order of operators), by their number of operators. A path
-/// from the empty set to the whole one is an order in which the program may run.
+/// Sets of operators that hold all that their members depend on (downsets of the order of operators), by their number
+/// of operators. A path from the empty set to the whole one is an order in which the program may run.
 ///
 /// HiDup section 4.1.
 class operator_cuts {
 public:
     /// Place of a tensor that is no longer in use.
     static constexpr std::uint32_t gone = ~std::uint32_t{0};
-    /// From a cut over one operator to a cut of the next level. By place in the cut: whether the tensor is of the operator, and its place there.
+    /// From a cut over one operator to a cut of the next level. By place in the cut: whether the tensor is of the
+    /// operator, and its place there.
     struct advance {
         operator_id op;
         std::uint32_t next;
@@ -40,7 +41,8 @@ public:
         std::vector<advance> advances;
     };
 
-    /// Keeps at most `width` cuts of every size: the given order's, which comes first, and those met first. *Precondition:* `width > 0`.
+    /// Keeps at most `width` cuts of every size: the given order's, which comes first, and those met first.
+    /// *Precondition:* `width > 0`.
     /// *Complexity.* Linear in the cuts kept, their operators that can be next, and the tensors in use there.
     operator_cuts(indexed_program const& p, std::size_t width);
 
@@ -61,10 +63,12 @@ private:
         for (auto t : program_.operators[o].results) visit(t);
     }
     [[nodiscard]] bool is_ready(operator_id o, std::vector<bool> const& done) const {
-        return algorithm::all_of(program_.operators[o].operands, [&](tensor_id t) { return producer_[t] == done.size() || done[producer_[t]]; });
+        return algorithm::all_of(program_.operators[o].operands,
+                                 [&](tensor_id t) { return producer_[t] == done.size() || done[producer_[t]]; });
     }
     [[nodiscard]] progress after(progress const& before, operator_id op) const;
-    [[nodiscard]] std::vector<tensor_id> live_after(cut const& from, operator_id op, std::vector<bool> const& done) const;
+    [[nodiscard]] std::vector<tensor_id> live_after(cut const& from, operator_id op,
+                                                    std::vector<bool> const& done) const;
     [[nodiscard]] advance make_advance(cut const& from, operator_id op, std::uint32_t number, cut const& to) const;
 
     indexed_program const& program_;
@@ -81,7 +85,8 @@ private:
 
 namespace heddle {
 
-HEDDLE_INLINE operator_cuts::operator_cuts(indexed_program const& p, std::size_t width) : program_(p), levels_(p.operators.size() + 1), rank_(p.tensors.size(), gone) {
+HEDDLE_INLINE operator_cuts::operator_cuts(indexed_program const& p, std::size_t width)
+    : program_(p), levels_(p.operators.size() + 1), rank_(p.tensors.size(), gone) {
     auto const count = static_cast<operator_id>(p.operators.size());
     producer_.assign(p.tensors.size(), count);
     std::uint32_t used = 0;
@@ -111,7 +116,8 @@ HEDDLE_INLINE operator_cuts::operator_cuts(indexed_program const& p, std::size_t
                     next_cuts.push_back({live_after(from, op, next.done), {}});
                     there.push_back(std::move(next));
                 }
-                if (found != number.end()) from.advances.push_back(make_advance(from, op, found->second, next_cuts[found->second]));
+                if (found != number.end())
+                    from.advances.push_back(make_advance(from, op, found->second, next_cuts[found->second]));
             }
             is_complete_ = is_complete_ && from.advances.size() == ready.size();
         }
@@ -130,11 +136,13 @@ HEDDLE_INLINE operator_cuts::progress operator_cuts::after(progress const& befor
     return next;
 }
 
-HEDDLE_INLINE std::vector<tensor_id> operator_cuts::live_after(cut const& from, operator_id op, std::vector<bool> const& done) const {
+HEDDLE_INLINE std::vector<tensor_id> operator_cuts::live_after(cut const& from, operator_id op,
+                                                               std::vector<bool> const& done) const {
     std::vector<tensor_id> live;
     auto const add = [&](tensor_id t) {
         auto const& users = program_.tensors[t].consumers;
-        bool const stays = t == program_.loss || std::any_of(users.rbegin(), users.rend(), [&](auto o) { return !done[o]; });
+        bool const stays =
+            t == program_.loss || std::any_of(users.rbegin(), users.rend(), [&](auto o) { return !done[o]; });
         if (stays && algorithm::find(live, t) == live.end()) live.push_back(t);
     };
     std::ranges::for_each(from.live, add);
@@ -143,7 +151,8 @@ HEDDLE_INLINE std::vector<tensor_id> operator_cuts::live_after(cut const& from, 
     return live;
 }
 
-HEDDLE_INLINE operator_cuts::advance operator_cuts::make_advance(cut const& from, operator_id op, std::uint32_t number, cut const& to) const {
+HEDDLE_INLINE operator_cuts::advance operator_cuts::make_advance(cut const& from, operator_id op, std::uint32_t number,
+                                                                 cut const& to) const {
     advance over{op, number, {}, {}};
     for (auto t : from.live) {
         bool is_own = false;

@@ -30,9 +30,10 @@ namespace heddle {
 /// The first position of a tensor in an operator. *Precondition:* it has one.
 [[nodiscard]] std::size_t position_of(indexed_operator const& op, tensor_id t);
 
-/// By operator, the first operator of its kind: of equal work and loops, on tensors that are equal in role, type, extents and in
-/// whether they have a cotangent or another use, position by position. Programs and prices of one are those of the other, with
-/// other tensors. Without `by_use`, where a tensor comes from and what else it is used for does not matter, unless it is a parameter.
+/// By operator, the first operator of its kind: of equal work and loops, on tensors that are equal in role, type,
+/// extents and in whether they have a cotangent or another use, position by position. Programs and prices of one are
+/// those of the other, with other tensors. Without `by_use`, where a tensor comes from and what else it is used for
+/// does not matter, unless it is a parameter.
 /// *Complexity.* Linear in the program, expected.
 [[nodiscard]] std::vector<operator_id> operator_kinds(indexed_program const& p, bool by_use = true);
 
@@ -64,7 +65,8 @@ HEDDLE_INLINE std::vector<operator_id> operator_kinds(indexed_program const& p, 
     std::vector<operator_id> first, result;
     description d;
     auto const add = [&](auto value) {
-        if constexpr (std::is_floating_point_v<decltype(value)>) d.push_back(std::bit_cast<std::uint64_t>(double{value}));
+        if constexpr (std::is_floating_point_v<decltype(value)>)
+            d.push_back(std::bit_cast<std::uint64_t>(double{value}));
         else d.push_back(static_cast<std::uint64_t>(value));
     };
     auto const add_list = [&](auto const& list) {
@@ -108,7 +110,8 @@ HEDDLE_INLINE std::vector<operator_id> operator_kinds(indexed_program const& p, 
             add(tensor.inside);
             add(tensor.factors.size());
             for (auto const& f : tensor.factors)
-                for (auto v : {static_cast<extent>(f.dimension), f.extent, f.stride, static_cast<extent>(f.segment)}) add(v);
+                for (auto v : {static_cast<extent>(f.dimension), f.extent, f.stride, static_cast<extent>(f.segment)})
+                    add(v);
         }
         auto const [kind, is_new] = kinds.insert(d);
         if (is_new) first.push_back(o);

@@ -29,7 +29,9 @@ template <class Action>
 /// Loses no program: reading a source may always wait for its first use.
 template <class Action>
 [[nodiscard]] theory<std::vector<Action>> fuse_sources(theory<std::vector<Action>> const& t) {
-    auto const contains = [](std::vector<property_id> const& ids, property_id id) { return algorithm::find(ids, id) != ids.end(); };
+    auto const contains = [](std::vector<property_id> const& ids, property_id id) {
+        return algorithm::find(ids, id) != ids.end();
+    };
     auto const unite = [](std::vector<property_id> a, std::vector<property_id> const& b) {
         a.insert(a.end(), b.begin(), b.end());
         algorithm::sort(a);
@@ -40,7 +42,8 @@ template <class Action>
     std::vector<triple_type> sources;
     theory<std::vector<Action>> result{t.property_count, t.initial, t.goal, {}};
     for (auto const& one : t.triples)
-        (one.pre == one.remove && one.add.size() == 1 && !contains(t.goal, one.add[0]) ? sources : result.triples).push_back(one);
+        (one.pre == one.remove && one.add.size() == 1 && !contains(t.goal, one.add[0]) ? sources : result.triples)
+            .push_back(one);
     for (auto const& source : sources) {
         property_id const posted = source.add[0];
         // Consumers fused with another source are consumers too, so a triple may take up several.
@@ -50,7 +53,8 @@ template <class Action>
             // One budget cannot be spent twice.
             auto const shares_budget = [&](property_id id) { return contains(consumer.remove, id); };
             if (!contains(consumer.pre, posted) || algorithm::any_of(source.remove, shares_budget)) continue;
-            triple_type fused{consumer.pre, unite(consumer.add, source.add), unite(consumer.remove, source.remove), source.action};
+            triple_type fused{consumer.pre, unite(consumer.add, source.add), unite(consumer.remove, source.remove),
+                              source.action};
             std::erase(fused.pre, posted);
             fused.pre = unite(std::move(fused.pre), source.pre);
             fused.action.insert(fused.action.end(), consumer.action.begin(), consumer.action.end());
@@ -65,7 +69,8 @@ template <class Action>
 /// `tensor_of(action)` is the tensor an action converts, or none.
 /// Loses programs: a tensor that two consumers want in two converted forms.
 template <class Action, class TensorOf, class IsSource>
-[[nodiscard]] theory<Action> convert_once(theory<Action> t, std::size_t tensor_count, TensorOf const& tensor_of, IsSource const& is_source) {
+[[nodiscard]] theory<Action> convert_once(theory<Action> t, std::size_t tensor_count, TensorOf const& tensor_of,
+                                          IsSource const& is_source) {
     auto const first = static_cast<property_id>(t.property_count);
     t.property_count += tensor_count;
     for (property_id n = 0; n < tensor_count; ++n)

@@ -18,7 +18,8 @@ namespace heddle {
 
 namespace detail {
 
-/// Calls `visit(index, stride, tensor, factor)` for every factor of an operator's tensors, with the index it is in and its stride there.
+/// Calls `visit(index, stride, tensor, factor)` for every factor of an operator's tensors, with the index it is in and
+/// its stride there.
 template <class Visit>
 void for_each_indexed_factor(program const& p, indexed_program const& indexed, operator_id o, Visit&& visit) {
     auto const& rule = p.rule(o);
@@ -29,7 +30,8 @@ void for_each_indexed_factor(program const& p, indexed_program const& indexed, o
             for (auto i = access[d].rbegin(); i != access[d].rend(); ++i) {
                 extent const high = low * rule.indices[*i].extent;
                 for (std::size_t f = 0; f < factors.size(); ++f)
-                    if (factors[f].dimension == d && factors[f].stride >= low && factors[f].stride * factors[f].extent <= high)
+                    if (factors[f].dimension == d && factors[f].stride >= low &&
+                        factors[f].stride * factors[f].extent <= high)
                         visit(*i, factors[f].stride / low, cut_factor{t, static_cast<factor_number>(f)});
                 low = high;
             }
@@ -41,12 +43,13 @@ void for_each_indexed_factor(program const& p, indexed_program const& indexed, o
 
 } // namespace detail
 
-/// The program with the extents of some factors, numbered as in `index_program(p)`, and of all that rules tie to them, times
-/// `numerator / denominator`. Attributes of operators stay, so that the result is for planning, not for running.
+/// The program with the extents of some factors, numbered as in `index_program(p)`, and of all that rules tie to them,
+/// times `numerator / denominator`. Attributes of operators stay, so that the result is for planning, not for running.
 ///
 /// *Throws* `input_error` where an extent is no whole number then or rules contradict each other.
 /// *Complexity.* That of indexing the program, times the longest chain of ties against the order of operators.
-[[nodiscard]] program rescaled(program const& p, std::vector<cut_factor> const& factors, extent numerator, extent denominator = 1);
+[[nodiscard]] program rescaled(program const& p, std::vector<cut_factor> const& factors, extent numerator,
+                               extent denominator = 1);
 
 /// The program for a batch of another size. *Throws* `input_error` if no input has a batch, and as `rescaled`.
 [[nodiscard]] program with_batch_size(program const& p, extent size);
@@ -63,7 +66,8 @@ template <single_device_program Program>
 
 namespace heddle {
 
-HEDDLE_INLINE program rescaled(program const& p, std::vector<cut_factor> const& factors, extent numerator, extent denominator) {
+HEDDLE_INLINE program rescaled(program const& p, std::vector<cut_factor> const& factors, extent numerator,
+                               extent denominator) {
     auto const indexed = index_program(p);
     factor_set scaled(indexed);
     scaled.insert(factors);
@@ -84,8 +88,10 @@ HEDDLE_INLINE program rescaled(program const& p, std::vector<cut_factor> const& 
         for (auto const& [index, stride] : pieces[o]) {
             mine[index] *= numerator;
             if (mine[index] % denominator != 0 || mine[index] < denominator)
-                throw input_error("operator '" + std::string(p.name(o)) + "', index '" + p.rule(o).indices[index].name + "'",
-                                  "its extent times " + std::to_string(numerator) + " / " + std::to_string(denominator) + " is no whole number");
+                throw input_error("operator '" + std::string(p.name(o)) + "', index '" + p.rule(o).indices[index].name +
+                                      "'",
+                                  "its extent times " + std::to_string(numerator) + " / " +
+                                      std::to_string(denominator) + " is no whole number");
             mine[index] /= denominator;
         }
     }

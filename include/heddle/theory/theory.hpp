@@ -60,12 +60,14 @@ private:
     property_id unread_ = 0, finished_ = 0;
 };
 
-/// The parameters whose gradients are worth taking from sufficient factors where a parallel loop is split: those without the
-/// loop in which the result is linear.
+/// The parameters whose gradients are worth taking from sufficient factors where a parallel loop is split: those
+/// without the loop in which the result is linear.
 ///
-/// The factors are the operands with the loop, which must be saved, and the results' cotangents, and the backward may read
-/// nothing else. None where they are more bytes than an all-reduce of the gradients moves, which moves its bytes twice.
-[[nodiscard]] std::vector<std::size_t> factored_parameters(indexed_program const& p, indexed_operator const& op, split_loop const& loop);
+/// The factors are the operands with the loop, which must be saved, and the results' cotangents, and the backward may
+/// read nothing else. None where they are more bytes than an all-reduce of the gradients moves, which moves its bytes
+/// twice.
+[[nodiscard]] std::vector<std::size_t> factored_parameters(indexed_program const& p, indexed_operator const& op,
+                                                           split_loop const& loop);
 
 /// Every way to compute one operator: split along one loop, on whole copies (replicated or mirrored),
 /// or with a partial sum flowing through the operands it is linear in.
@@ -78,14 +80,16 @@ private:
 /// stored whole and masked.
 [[nodiscard]] form_list readable_forms(indexed_tensor const& tensor);
 
-/// The factor of most atoms, the first of equals: a parameter that is gathered for use is stored along it.
-/// Nothing but the evenness of its shards depends on the choice, and few factors are more even than this. *Precondition:* there is a factor.
+/// The factor of most atoms, the first of equals: a parameter that is gathered for use is stored along it. Nothing but
+/// the evenness of its shards depends on the choice, and few factors are more even than this. *Precondition:* there is
+/// a factor.
 [[nodiscard]] inline factor_number finest_factor(indexed_tensor const& tensor) {
-    return static_cast<factor_number>(algorithm::max_element(tensor.factors, {}, &factor::extent) - tensor.factors.begin());
+    return static_cast<factor_number>(algorithm::max_element(tensor.factors, {}, &factor::extent) -
+                                      tensor.factors.begin());
 }
 
-/// The background theory of a program: triples from sources, conversions and index rules, and one
-/// that finishes with the loss partial, one with it mirrored. What is resharded is not part of it: it saves memory, never time.
+/// The background theory of a program: triples from sources, conversions and index rules, and one that finishes with
+/// the loss partial, one with it mirrored. What is resharded is not part of it: it saves memory, never time.
 /// *Complexity.* Quadratic in the factors of a tensor, linear in the program.
 [[nodiscard]] theory<instruction> make_theory(indexed_program const& p, property_table const& properties);
 
@@ -114,7 +118,8 @@ HEDDLE_INLINE std::pair<tensor_id, form> property_table::tensor_and_form(propert
     return {t, form::from_code(static_cast<std::uint16_t>(id - first_[t]))};
 }
 
-HEDDLE_INLINE std::vector<std::size_t> factored_parameters(indexed_program const& p, indexed_operator const& op, split_loop const& loop) {
+HEDDLE_INLINE std::vector<std::size_t> factored_parameters(indexed_program const& p, indexed_operator const& op,
+                                                           split_loop const& loop) {
     std::vector<std::size_t> parameters;
     if (loop.is_reduction || !op.work.saved_results.empty() || op.work.extra_saved.value > 0) return parameters;
     bytes factors, gradients;
@@ -127,7 +132,8 @@ HEDDLE_INLINE std::vector<std::size_t> factored_parameters(indexed_program const
             factors += tensor.info.size();
             continue;
         }
-        bool const linear = algorithm::any_of(op.terms, [&](auto const& term) { return algorithm::find(term, k) != term.end(); });
+        bool const linear =
+            algorithm::any_of(op.terms, [&](auto const& term) { return algorithm::find(term, k) != term.end(); });
         if (!linear || !tensor.is_parameter() || !tensor.has_cotangent) continue;
         parameters.push_back(k);
         gradients += tensor.info.size();
@@ -154,9 +160,10 @@ HEDDLE_INLINE std::vector<instruction> computations(indexed_program const& p, op
         instruction i{instruction::kind::compute, 0, {}, {}, number, std::move(operands), std::move(results), loop};
         if (algorithm::find(result, i) == result.end()) result.push_back(std::move(i));
     };
-    // Chooses one operand of each listed term to be partial, in all combinations: none where one of them has no operand.
-    auto const emit_partial = [&](auto& self, std::vector<std::size_t> const& terms, std::size_t at, form_list& operands,
-                                  form_list const& results, std::int16_t loop) -> void {
+    // Chooses one operand of each listed term to be partial, in all combinations: none where one of them has no
+    // operand.
+    auto const emit_partial = [&](auto& self, std::vector<std::size_t> const& terms, std::size_t at,
+                                  form_list& operands, form_list const& results, std::int16_t loop) -> void {
         if (result.size() >= most) return;
         if (at == terms.size()) return emit(operands, results, loop);
         for (auto k : op.terms[terms[at]]) {
@@ -182,7 +189,8 @@ HEDDLE_INLINE std::vector<instruction> computations(indexed_program const& p, op
             if (!everywhere) continue;
             emit(operands, results, static_cast<std::int16_t>(l));
             for (auto k : factored_parameters(p, op, loop)) operands[k] = form::mirrored();
-            emit(std::move(operands), std::move(results), static_cast<std::int16_t>(l)); // the same again is passed over
+            emit(std::move(operands), std::move(results),
+                 static_cast<std::int16_t>(l)); // the same again is passed over
             continue;
         }
         std::vector<std::size_t> lacking;
@@ -230,13 +238,17 @@ HEDDLE_INLINE theory<instruction> make_theory(indexed_program const& p, property
                 if (once) budget.push_back(properties.unread(t));
                 result.triples.push_back({budget, {properties.held(t, f)}, budget, instruction::read(t, f)});
                 if (f.is_whole() && once && tensor.has_cotangent && !tensor.factors.empty())
-                    result.triples.push_back({budget, {properties.held(t, f)}, budget, instruction::read(t, form::shard(finest_factor(tensor)), f)});
+                    result.triples.push_back({budget,
+                                              {properties.held(t, f)},
+                                              budget,
+                                              instruction::read(t, form::shard(finest_factor(tensor)), f)});
             }
         }
         for (form from : forms)
             for (form to : forms)
                 if (find_conversion(from, to))
-                    result.triples.push_back({{properties.held(t, from)}, {properties.held(t, to)}, {}, instruction::convert(t, from, to)});
+                    result.triples.push_back(
+                        {{properties.held(t, from)}, {properties.held(t, to)}, {}, instruction::convert(t, from, to)});
     }
     auto const sorted_unique = [](std::vector<property_id>& ids) {
         algorithm::sort(ids);
@@ -245,15 +257,18 @@ HEDDLE_INLINE theory<instruction> make_theory(indexed_program const& p, property
     for (operator_id o = 0; o < p.operators.size(); ++o)
         for (auto& i : computations(p, o)) {
             triple<instruction> t;
-            for (std::size_t k = 0; k < i.operands.size(); ++k) t.pre.push_back(properties.held(p.operators[o].operands[k], i.operands[k]));
-            for (std::size_t k = 0; k < i.results.size(); ++k) t.add.push_back(properties.held(p.operators[o].results[k], i.results[k]));
+            for (std::size_t k = 0; k < i.operands.size(); ++k)
+                t.pre.push_back(properties.held(p.operators[o].operands[k], i.operands[k]));
+            for (std::size_t k = 0; k < i.results.size(); ++k)
+                t.add.push_back(properties.held(p.operators[o].results[k], i.results[k]));
             sorted_unique(t.pre);
             sorted_unique(t.add);
             t.action = std::move(i);
             result.triples.push_back(std::move(t));
         }
     for (form f : {form::partial(), form::mirrored()}) // an empty action: reading off the loss costs nothing
-        result.triples.push_back({{properties.held(p.loss, f)}, {properties.finished()}, {}, instruction::convert(p.loss, f, f)});
+        result.triples.push_back(
+            {{properties.held(p.loss, f)}, {properties.finished()}, {}, instruction::convert(p.loss, f, f)});
     return result;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief A restriction of the theory by which nothing becomes dearer: what passes through a view is converted before it.
+/// @brief A restriction of the theory by which nothing becomes dearer: what passes through a view is converted before
+/// it.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
@@ -32,8 +33,8 @@ public:
     [[nodiscard]] std::vector<std::uint64_t> description(tensor_id t) const;
 
 private:
-    /// A form that a view's result has where the view's operand is cut alike, and whether the result is used in it, or converted to any
-    /// form that the operand has nothing alike to.
+    /// A form that a view's result has where the view's operand is cut alike, and whether the result is used in it, or
+    /// converted to any form that the operand has nothing alike to.
     struct seen_form {
         form as;
         bool is_taken = false;
@@ -55,17 +56,20 @@ private:
 
 } // namespace detail
 
-/// Programs of `allowed` in which, of a tensor with several uses, a view's result that is used once, with nothing but views between, is not
-/// converted, but the tensor is, before the view, where that may serve its other uses; nor does the view make its result in a form that nobody
-/// takes. So a use of three views of one tensor meets them in the forms that go together, and not in all.
+/// Programs of `allowed` in which, of a tensor with several uses, a view's result that is used once, with nothing but
+/// views between, is not converted, but the tensor is, before the view, where that may serve its other uses; nor does
+/// the view make its result in a form that nobody takes. So a use of three views of one tensor meets them in the forms
+/// that go together, and not in all.
 ///
-/// Where costs add up one of them is as cheap, and as small, as any that is left out. Let a view make y of x in form f, and y be converted to g,
-/// another form that the view could have made, of x in forms f' and g'. To convert x from f' to g' and make y in form g at once costs the
-/// same: the view is free in either form, and x and y are of one size and type, both or neither with a cotangent, cut along factors of the same
-/// segment and extent, so in the same shares. Nothing else needs y in form f, as y has one use; x may stay in form f' for its other uses, and may be
-/// in form g' already. Where x was brought to f' first, it goes straight to g', which `cut_space` takes to be no dearer than two steps. What is
-/// saved is y in form g, in either. A collective stays where it was among all work, so that where it closes a stage, it closes the same; only
-/// where a stage begins with the parameters of the use, and at no collective, local conversions come to the stage before.
+/// Where costs add up one of them is as cheap, and as small, as any that is left out. Let a view make y of x in form f,
+/// and y be converted to g, another form that the view could have made, of x in forms f' and g'. To convert x from f'
+/// to g' and make y in form g at once costs the same: the view is free in either form, and x and y are of one size and
+/// type, both or neither with a cotangent, cut along factors of the same segment and extent, so in the same shares.
+/// Nothing else needs y in form f, as y has one use; x may stay in form f' for its other uses, and may be in form g'
+/// already. Where x was brought to f' first, it goes straight to g', which `cut_space` takes to be no dearer than two
+/// steps. What is saved is y in form g, in either. A collective stays where it was among all work, so that where it
+/// closes a stage, it closes the same; only where a stage begins with the parameters of the use, and at no collective,
+/// local conversions come to the stage before.
 /// *Precondition.* `allowed` holds for all conversions of tensors that are computed.
 /// Keeps a reference to the program. *Complexity.* Linear in the program, expected.
 [[nodiscard]] instruction_filter converting_before_views(indexed_program const& p, instruction_filter allowed);
@@ -76,7 +80,8 @@ private:
 
 namespace heddle::detail {
 
-HEDDLE_INLINE seen_through_views::seen_through_views(indexed_program const& p, instruction_filter const& allowed) : program_(p), seen_(p.tensors.size()) {
+HEDDLE_INLINE seen_through_views::seen_through_views(indexed_program const& p, instruction_filter const& allowed)
+    : program_(p), seen_(p.tensors.size()) {
     auto const kinds = operator_kinds(p);
     std::vector<std::vector<instruction>> of_kind(p.operators.size());
     auto const for_each_computation = [&](operator_id o, auto&& visit) {
@@ -87,7 +92,8 @@ HEDDLE_INLINE seen_through_views::seen_through_views(indexed_program const& p, i
             if (allowed(i) && needs(i)) visit(i);
         }
     };
-    for (auto o = static_cast<operator_id>(p.operators.size()); o-- > 0;) { // what uses a view's result comes before the view
+    for (auto o = static_cast<operator_id>(p.operators.size());
+         o-- > 0;) { // what uses a view's result comes before the view
         if (!is_free(o) || !is_one_use_of_several(o)) continue;
         auto const t = p.operators[o].results[0];
         auto const user = p.tensors[t].consumers[0];
@@ -95,10 +101,12 @@ HEDDLE_INLINE seen_through_views::seen_through_views(indexed_program const& p, i
         for_each_computation(o, [&](instruction const& i) {
             if (is_same_cut(i)) same.push_back(i.results[0]);
         });
-        for_each_computation(user, [&](instruction const& i) { taken.push_back(i.operands[position_of(p.operators[user], t)]); });
+        for_each_computation(
+            user, [&](instruction const& i) { taken.push_back(i.operands[position_of(p.operators[user], t)]); });
         for (std::uint16_t code = 0; code < 3 + p.tensors[t].factors.size(); ++code)
             if (form const to = form::from_code(code); is_possible(to, p.tensors[t]) && !contains(same, to))
-                std::ranges::copy_if(same, std::back_inserter(taken), [&](form f) { return find_conversion(f, to).has_value(); });
+                std::ranges::copy_if(same, std::back_inserter(taken),
+                                     [&](form f) { return find_conversion(f, to).has_value(); });
         for (form f : same) seen_[t].push_back({f, contains(taken, f)});
     }
 }
@@ -124,18 +132,23 @@ HEDDLE_INLINE seen_through_views::seen_form const* seen_through_views::find(tens
 HEDDLE_INLINE bool seen_through_views::is_free(operator_id o) const {
     auto const& op = program_.operators[o];
     auto const& work = op.work;
-    if (!work.is_view || work.extra_saved.value > 0 || !work.saved_operands.empty() || !work.saved_results.empty()) return false;
-    if (algorithm::any_of(op.loops, [](split_loop const& l) { return l.forward_statistics + l.backward_statistics > 0; })) return false;
+    if (!work.is_view || work.extra_saved.value > 0 || !work.saved_operands.empty() || !work.saved_results.empty())
+        return false;
+    if (algorithm::any_of(op.loops,
+                          [](split_loop const& l) { return l.forward_statistics + l.backward_statistics > 0; }))
+        return false;
     if (op.operands.size() != 1 || op.results.size() != 1) return false;
     auto const &x = program_.tensors[op.operands[0]], &y = program_.tensors[op.results[0]];
     bool const is_inside = x.inside != no_factor;
-    return !x.is_parameter() && x.info.type == y.info.type && x.info.size() == y.info.size() && x.has_cotangent == y.has_cotangent &&
-           is_inside == (y.inside != no_factor) && is_inside == (op.inside_loop >= 0);
+    return !x.is_parameter() && x.info.type == y.info.type && x.info.size() == y.info.size() &&
+           x.has_cotangent == y.has_cotangent && is_inside == (y.inside != no_factor) &&
+           is_inside == (op.inside_loop >= 0);
 }
 
 HEDDLE_INLINE bool seen_through_views::is_one_use_of_several(operator_id o) const {
     auto const t = program_.operators[o].results[0];
-    if (is_used_once(program_, program_.operators[o].operands[0]) || t == program_.loss || !is_used_once(program_, t)) return false;
+    if (is_used_once(program_, program_.operators[o].operands[0]) || t == program_.loss || !is_used_once(program_, t))
+        return false;
     for (auto between = o + 1; between < program_.tensors[t].consumers[0]; ++between)
         if (!is_free(between)) return false;
     return true;
@@ -146,8 +159,10 @@ HEDDLE_INLINE bool seen_through_views::is_same_cut(instruction const& i) const {
     if (!before.is_shard() || !after.is_shard()) return before == after;
     auto const& op = program_.operators[i.op];
     auto const &x = program_.tensors[op.operands[0]], &y = program_.tensors[op.results[0]];
-    auto const &f = x.factors[static_cast<std::size_t>(before.factor())], &g = y.factors[static_cast<std::size_t>(after.factor())];
-    return f.extent == g.extent && f.segment == g.segment && (x.inside == before.factor()) == (y.inside == after.factor());
+    auto const &f = x.factors[static_cast<std::size_t>(before.factor())],
+               &g = y.factors[static_cast<std::size_t>(after.factor())];
+    return f.extent == g.extent && f.segment == g.segment &&
+           (x.inside == before.factor()) == (y.inside == after.factor());
 }
 
 } // namespace heddle::detail

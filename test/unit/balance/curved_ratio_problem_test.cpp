@@ -42,7 +42,8 @@ TEST_CASE("curves have the derivatives they give") {
         check_derivatives(efficiency, x, 30);
         check_derivatives(volume, x, 30);
         for (double scale : {0.02, 0.3, 5.0}) check_derivatives(saturating_work(seconds(2), scale), x, 30 / scale);
-        for (double scale : {0.02, 0.3, 5.0}) check_derivatives(saturating_work(seconds(2), scale, 0.2), x, 300 / scale);
+        for (double scale : {0.02, 0.3, 5.0})
+            check_derivatives(saturating_work(seconds(2), scale, 0.2), x, 300 / scale);
         check_derivatives(larger_of(saturating_work(seconds(2), 0.3), {1.5, -1}, 0.1), x, 300);
     }
     CHECK(efficiency.at(0.5).value == doctest::Approx(3 * 0.5 * 1.5));
@@ -63,7 +64,8 @@ TEST_CASE("the larger of a curve and a line is rounded off where they meet, and 
     }
 }
 
-TEST_CASE("work that starts from a part of the rate takes that of it at first, all of it in the end, and always longer for more") {
+TEST_CASE("work that starts from a part of the rate takes that of it at first, all of it in the end, and always longer "
+          "for more") {
     auto const work = saturating_work(seconds(2), 0.1, 0.25);
     CHECK_FALSE(work.is_convex);
     CHECK(work.at(0).value == 0);
@@ -87,7 +89,9 @@ TEST_CASE("saturating work takes its scale at first and its share in the end, an
 TEST_CASE("the objective of a curved problem: its linear part and the last work of every curved stage") {
     auto p = two_types();
     p.linear.stages = {{{{0, 4}, {}}, {{0, 2}, {}}}};
-    p.stages = {{{0, {{1, 0}, {}}, {exchanged_volume(seconds(0), seconds(4))}}, {1, {}, {exchanged_volume(seconds(0), seconds(4))}}, {1, {{0, 20}, {}}, {}}}};
+    p.stages = {{{0, {{1, 0}, {}}, {exchanged_volume(seconds(0), seconds(4))}},
+                 {1, {}, {exchanged_volume(seconds(0), seconds(4))}},
+                 {1, {{0, 20}, {}}, {}}}};
     std::vector<double> const ratios{0.75, 0.25};
     CHECK(p.objective(ratios) == doctest::Approx(3 + 5));
     CHECK(reduce(p).objective(ratios) == doctest::Approx(3 + 5));

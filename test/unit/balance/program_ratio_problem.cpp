@@ -15,7 +15,9 @@ using namespace heddle;
 /// A type that saturates and one that does not, two of the latter.
 cluster saturating(double least) {
     cluster c;
-    for (auto const* name : {"saturating", "steady"}) c.types.push_back({name, bytes(1e9), bytes_per_second(50), seconds(0.1), {{element_type::float32, {flops_per_second(100)}}}});
+    for (auto const* name : {"saturating", "steady"})
+        c.types.push_back(
+            {name, bytes(1e9), bytes_per_second(50), seconds(0.1), {{element_type::float32, {flops_per_second(100)}}}});
     c.types[0].rates[element_type::float32].by_class[operator_class::matmul].efficiency = saturation{flops(40), least};
     c.machines = {{0, 1, 1}, {1, 1, 2}};
     c.inter = network_link{bytes_per_second(10), seconds(0.5)};

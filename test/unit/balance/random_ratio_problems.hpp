@@ -28,7 +28,9 @@ inline ratio_problem random_ratio_problem(random_source& random, ratio_problem_l
     }
     for (auto& r : p.preferred) r /= sum;
     double const scale = random.log_between(1e-6, 1e3);
-    auto const line = [&](double most) { return affine{random.chance(0.5) ? 0 : scale * random.between(0.0, most), scale * random.between(0.0, most)}; };
+    auto const line = [&](double most) {
+        return affine{random.chance(0.5) ? 0 : scale * random.between(0.0, most), scale * random.between(0.0, most)};
+    };
     auto const pieces = [&](double most) {
         convex_pieces result;
         for (int n = random.between(1, 4); n-- > 0;) result.push_back(line(most));
@@ -36,9 +38,13 @@ inline ratio_problem random_ratio_problem(random_source& random, ratio_problem_l
     };
     p.constant = random.chance(0.5) ? 0 : scale * random.unit();
     for (int n = random.between(0, limits.most_stages); n-- > 0;) {
-        if (!p.stages.empty() && random.chance(0.4)) { p.stages.push_back(random.of(p.stages)); continue; }
+        if (!p.stages.empty() && random.chance(0.4)) {
+            p.stages.push_back(random.of(p.stages));
+            continue;
+        }
         auto& stage = p.stages.emplace_back();
-        double const floor = random.chance(0.3) ? scale * random.between(0.0, 20.0) : 0; // on one type, which may hide the others
+        double const floor =
+            random.chance(0.3) ? scale * random.between(0.0, 20.0) : 0; // on one type, which may hide the others
         auto const floored = random.below(p.type_count());
         for (std::size_t t = 0; t < p.type_count(); ++t) {
             stage_work work{line(10), {}};

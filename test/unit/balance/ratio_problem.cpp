@@ -9,7 +9,8 @@ using namespace heddle;
 
 cluster two_type_cluster() {
     cluster c;
-    device_type fast{"fast", bytes(1000), bytes_per_second(100), seconds(0), {}}, slow{"slow", bytes(500), bytes_per_second(100), seconds(1), {}};
+    device_type fast{"fast", bytes(1000), bytes_per_second(100), seconds(0), {}},
+        slow{"slow", bytes(500), bytes_per_second(100), seconds(1), {}};
     fast.rates[element_type::float32].fallback = flops_per_second(300);
     slow.rates[element_type::float32].fallback = flops_per_second(100);
     c.types = {fast, slow};

@@ -60,14 +60,16 @@ TEST_CASE("a curve is the sum of its maxima at every point") {
             double const x = low + (high - low) * n / 50;
             CHECK(curve.at(x) == doctest::Approx(work.at(x)).epsilon(1e-12));
         }
-        for (std::size_t n = 1; n < curve.lines().size(); ++n) CHECK(curve.lines()[n].slope > curve.lines()[n - 1].slope);
+        for (std::size_t n = 1; n < curve.lines().size(); ++n)
+            CHECK(curve.lines()[n].slope > curve.lines()[n - 1].slope);
     }
 }
 
 TEST_CASE("equal stages become one, what is never last goes, memory becomes bounds") {
     auto p = two_type_problem();
     p.constant = 1;
-    std::vector<stage_work> const often{{{0, 6}, {}}, {{1, 2}, {}}}, never{{{8, 0}, {}}, {{0, 8}, {}}}, seldom{{{5, 0}, {}}, {{4, 4}, {}}};
+    std::vector<stage_work> const often{{{0, 6}, {}}, {{1, 2}, {}}}, never{{{8, 0}, {}}, {{0, 8}, {}}},
+        seldom{{{5, 0}, {}}, {{4, 4}, {}}};
     p.stages = {often, never, often, seldom, often};
     p.memory = {{10, 100}, {10, 100}};
     p.memory_limits = {90, 1000};
@@ -100,7 +102,8 @@ TEST_CASE("a reduced problem has the objective of the whole one, where that fits
         for (int n = 0; n < 10; ++n) {
             auto const ratios = test::random_ratios(random, p);
             bool within = reduced.is_feasible();
-            for (std::size_t t = 0; within && t < ratios.size(); ++t) within = ratios[t] >= reduced.lower[t] && ratios[t] <= reduced.upper[t] + 1e-15;
+            for (std::size_t t = 0; within && t < ratios.size(); ++t)
+                within = ratios[t] >= reduced.lower[t] && ratios[t] <= reduced.upper[t] + 1e-15;
             CHECK(within == p.fits(ratios));
             if (!within) continue;
             ++checked;
@@ -122,7 +125,10 @@ TEST_CASE("ties are broken where there are any") {
     p.stages = {{{{4, 0}, {}}, {{0, 8}, {}}}}; // equal for all r_1 <= 1/2
     auto const reduced = reduce(p);
     bool asked = false;
-    auto const none = [&](double) { asked = true; return std::optional<std::vector<double>>{}; };
+    auto const none = [&](double) {
+        asked = true;
+        return std::optional<std::vector<double>>{};
+    };
     CHECK(break_ties(reduced, {1, 0}, none) == p.preferred);
     CHECK_FALSE(asked);
 
@@ -131,7 +137,8 @@ TEST_CASE("ties are broken where there are any") {
     CHECK(break_ties(other, {0, 0.5}, none) == std::vector{0, 0.5});
     CHECK(asked);
     SUBCASE("what costs more is refused") {
-        CHECK(break_ties(other, {0, 0.5}, [](double) { return std::optional(std::vector{0.5, 0.25}); }) == std::vector{0, 0.5});
+        CHECK(break_ties(other, {0, 0.5}, [](double) { return std::optional(std::vector{0.5, 0.25}); }) ==
+              std::vector{0, 0.5});
     }
 }
 

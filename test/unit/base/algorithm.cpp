@@ -67,7 +67,8 @@ TEST_CASE("of equals the extremes are the first") {
         CHECK(algorithm::max_element(items, {}, &item::key) == std::ranges::max_element(items, {}, &item::key));
         CHECK(algorithm::min_element(items, {}, &item::key) == std::ranges::min_element(items, {}, &item::key));
         CHECK(algorithm::max(items, {}, &item::key) == std::ranges::max(items, {}, &item::key));
-        CHECK(algorithm::min(items, std::greater<>{}, &item::key) == std::ranges::min(items, std::greater<>{}, &item::key));
+        CHECK(algorithm::min(items, std::greater<>{}, &item::key) ==
+              std::ranges::min(items, std::greater<>{}, &item::key));
     }
     CHECK(algorithm::max(std::array{3.0, 7.0, 5.0}) == 7.0);
     CHECK(algorithm::max_element(std::vector<int>{}) == std::vector<int>{}.end());
@@ -80,9 +81,12 @@ TEST_CASE("sorted ranges and what is found in them are those of std::ranges, equ
         std::ranges::sort(theirs, {}, &item::key);
         CHECK(mine == theirs);
         for (int key = -1; key < 9; ++key) {
-            CHECK(algorithm::lower_bound(mine, key, {}, &item::key) == std::ranges::lower_bound(mine, key, {}, &item::key));
-            CHECK(algorithm::upper_bound(mine, key, {}, &item::key) == std::ranges::upper_bound(mine, key, {}, &item::key));
-            CHECK(algorithm::binary_search(mine, key, {}, &item::key) == std::ranges::binary_search(mine, key, {}, &item::key));
+            CHECK(algorithm::lower_bound(mine, key, {}, &item::key) ==
+                  std::ranges::lower_bound(mine, key, {}, &item::key));
+            CHECK(algorithm::upper_bound(mine, key, {}, &item::key) ==
+                  std::ranges::upper_bound(mine, key, {}, &item::key));
+            CHECK(algorithm::binary_search(mine, key, {}, &item::key) ==
+                  std::ranges::binary_search(mine, key, {}, &item::key));
         }
         auto const falling = [](item const& a, item const& b) { return a.key > b.key; };
         algorithm::sort(mine, falling);

@@ -10,7 +10,10 @@
 using namespace heddle;
 
 TEST_CASE("printable leaves text as it is") {
-    for (char const* text : {"", "layers.0.weight", "Gr\xc3\xb6\xc3\x9f" "e", "\xe6\xa8\xa1\xe5\x9e\x8b", "\xf0\x9f\xa7\xb6", "\xc2\xa0"}) {
+    for (char const* text : {"", "layers.0.weight",
+                             "Gr\xc3\xb6\xc3\x9f"
+                             "e",
+                             "\xe6\xa8\xa1\xe5\x9e\x8b", "\xf0\x9f\xa7\xb6", "\xc2\xa0"}) {
         CHECK(printable(text) == text);
         CHECK(is_utf8(text));
     }
@@ -20,12 +23,18 @@ TEST_CASE("printable leaves text as it is") {
 TEST_CASE("printable has '?' for what moves the cursor or ends a line") {
     CHECK(printable("a\x1b[31mb\nc\td\x7f") == "a?[31mb?c?d?");
     CHECK(printable(std::string_view("a\0b", 3)) == "a?b");
-    for (char const* character : {"\xc2\x9b", "\xc2\x80", "\xe2\x80\xae", "\xe2\x80\x8f", "\xe2\x81\xa6", "\xe2\x80\xa8"}) CHECK(printable(character) == "?");
+    for (char const* character :
+         {"\xc2\x9b", "\xc2\x80", "\xe2\x80\xae", "\xe2\x80\x8f", "\xe2\x81\xa6", "\xe2\x80\xa8"})
+        CHECK(printable(character) == "?");
 }
 
 TEST_CASE("printable has '?' for every byte that is no UTF-8") {
-    struct { char const *text, *expected; } const cases[] = {
-        {"\xff", "?"}, {"a\x80z", "a?z"}, {"\xc3", "?"}, {"\xc3(", "?("}, {"\xc0\x80", "??"}, {"\xe0\x80\x80", "???"}, {"\xed\xa0\x80", "???"}, {"\xf4\x90\x80\x80", "????"}, {"\xe6\xa8", "??"}};
+    struct {
+        char const *text, *expected;
+    } const cases[] = {
+        {"\xff", "?"},      {"a\x80z", "a?z"},       {"\xc3", "?"},           {"\xc3(", "?("},
+        {"\xc0\x80", "??"}, {"\xe0\x80\x80", "???"}, {"\xed\xa0\x80", "???"}, {"\xf4\x90\x80\x80", "????"},
+        {"\xe6\xa8", "??"}};
     for (auto const& c : cases) {
         CHECK(printable(c.text) == c.expected);
         CHECK_FALSE(is_utf8(c.text));

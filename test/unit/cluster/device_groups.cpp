@@ -11,8 +11,9 @@ using namespace heddle;
 
 cluster two_kinds() {
     cluster c;
-    c.types = {{"a", bytes(1e9), bytes_per_second(1e9), seconds(0), {{element_type::float32, {flops_per_second(1e9)}}}},
-               {"b", bytes(1e9), bytes_per_second(1e9), seconds(0), {{element_type::float32, {flops_per_second(1e9)}}}}};
+    c.types = {
+        {"a", bytes(1e9), bytes_per_second(1e9), seconds(0), {{element_type::float32, {flops_per_second(1e9)}}}},
+        {"b", bytes(1e9), bytes_per_second(1e9), seconds(0), {{element_type::float32, {flops_per_second(1e9)}}}}};
     c.machines = {{0, 8, 1, true}, {1, 2, 1}, {1, 4, 2, true}};
     c.intra = network_link{bytes_per_second(1e10), seconds(1e-5)};
     c.inter = network_link{bytes_per_second(1e9), seconds(1e-4)};
@@ -53,9 +54,13 @@ TEST_CASE("all machines of several devices become groups") {
 
 TEST_CASE("steps inside a group are lines in the bytes of the whole tensor") {
     network_link const link{bytes_per_second(1e10), seconds(1e-5)};
-    struct { inside_step kind; double latencies, passes; } const expected[]{
-        {inside_step::reduce, 3, 1}, {inside_step::broadcast, 3, 1}, {inside_step::gather, 4, 0.8}, {inside_step::scatter, 4, 0.8},
-        {inside_step::all_gather, 4, 0.8}, {inside_step::all_reduce, 8, 1.6}, {inside_step::none, 0, 0}};
+    struct {
+        inside_step kind;
+        double latencies, passes;
+    } const expected[]{{inside_step::reduce, 3, 1},       {inside_step::broadcast, 3, 1},
+                       {inside_step::gather, 4, 0.8},     {inside_step::scatter, 4, 0.8},
+                       {inside_step::all_gather, 4, 0.8}, {inside_step::all_reduce, 8, 1.6},
+                       {inside_step::none, 0, 0}};
     for (auto const& e : expected) {
         CAPTURE(std::string(name(e.kind)));
         auto const line = time_inside(e.kind, 5, link);

@@ -26,15 +26,18 @@ std::vector<double> sizes(double first, double last, int count) {
 }
 
 /// What the model says at the sizes, each time off by a random part of at most `noise`.
-std::vector<timed_transfer> measure(collective_model const& truth, std::vector<double> const& at, test::random_source* random = nullptr, double noise = 0) {
+std::vector<timed_transfer> measure(collective_model const& truth, std::vector<double> const& at,
+                                    test::random_source* random = nullptr, double noise = 0) {
     std::vector<timed_transfer> points;
-    for (double size : at) points.push_back({size, truth.time(bytes(size)).value * (1 + (random ? random->between(-noise, noise) : 0))});
+    for (double size : at)
+        points.push_back({size, truth.time(bytes(size)).value * (1 + (random ? random->between(-noise, noise) : 0))});
     return points;
 }
 
 double worst_error(collective_model const& found, collective_model const& truth, double first, double last) {
     double worst = 0;
-    for (double size : sizes(first, last, 200)) worst = std::max(worst, std::abs(found.time(bytes(size)) / truth.time(bytes(size)) - 1));
+    for (double size : sizes(first, last, 200))
+        worst = std::max(worst, std::abs(found.time(bytes(size)) / truth.time(bytes(size)) - 1));
     return worst;
 }
 
@@ -49,7 +52,11 @@ piece plain_line(std::vector<timed_transfer> const& points, std::size_t first, s
     double aa = 0, ab = 0, bb = 0, a = 0, b = 0;
     for (std::size_t i = first; i < last; ++i) {
         double const u = 1 / points[i].time, v = points[i].size / points[i].time;
-        aa += u * u; ab += u * v; bb += v * v; a += u; b += v;
+        aa += u * u;
+        ab += u * v;
+        bb += v * v;
+        a += u;
+        b += v;
     }
     double const determinant = aa * bb - ab * ab;
     double const latency = (a * bb - b * ab) / determinant, slope = (b * aa - a * ab) / determinant;
@@ -64,12 +71,16 @@ double brute_force(std::vector<timed_transfer> const& points, int most) {
     for (std::size_t i = 2; most >= 2 && i + 2 <= n; ++i) {
         least = std::min(least, squared_error({{plain_line(points, 0, i), plain_line(points, i, n)}}, points));
         for (std::size_t j = i + 2; most >= 3 && j + 2 <= n; ++j)
-            least = std::min(least, squared_error({{plain_line(points, 0, i), plain_line(points, i, j), plain_line(points, j, n)}}, points));
+            least = std::min(
+                least, squared_error({{plain_line(points, 0, i), plain_line(points, i, j), plain_line(points, j, n)}},
+                                     points));
     }
     return least;
 }
 
-sample transfer_sample(double size, double time, int ranks = 4) { return {collective::all_reduce, "", ranks, {}, flops(0), bytes(size), seconds(time)}; }
+sample transfer_sample(double size, double time, int ranks = 4) {
+    return {collective::all_reduce, "", ranks, {}, flops(0), bytes(size), seconds(time)};
+}
 sample kernel_sample(operator_class category, double work, double size, double time) {
     return {category, "gpu", 0, element_type::float32, flops(work), bytes(size), seconds(time)};
 }
@@ -88,7 +99,8 @@ TEST_CASE("a line is recovered and stays a line") {
 }
 
 TEST_CASE("a maximum of lines is recovered, with its pieces") {
-    collective_model const two{{line(8e-5, 1e-11), line(0, 4e-10)}}, three{{line(1e-4, 0), line(5e-5, 1e-9), line(0, 1.2e-9)}};
+    collective_model const two{{line(8e-5, 1e-11), line(0, 4e-10)}},
+        three{{line(1e-4, 0), line(5e-5, 1e-9), line(0, 1.2e-9)}};
     for (int count : {8, 12, 24, 33}) {
         CAPTURE(count);
         auto const found = fit_collective(measure(two, sizes(1e3, 1e8, count)));
@@ -108,7 +120,8 @@ TEST_CASE("with 5 % of noise a line is mostly a line, two pieces are mostly two,
         CAPTURE(seed);
         test::random_source random(seed);
         auto const at = sizes(1e3, 1e9, 20);
-        auto const line_found = fit_collective(measure(one, at, &random, 0.05)), pair_found = fit_collective(measure(two, at, &random, 0.05));
+        auto const line_found = fit_collective(measure(one, at, &random, 0.05)),
+                   pair_found = fit_collective(measure(two, at, &random, 0.05));
         lines += line_found.pieces.size() == 1;
         pairs += pair_found.pieces.size() == 2;
         CHECK(worst_error(line_found, one, 1e3, 1e9) < 0.08);
@@ -123,7 +136,8 @@ TEST_CASE("oracle: no breakpoints give less error") {
         CAPTURE(seed);
         test::random_source random(seed);
         int const count = random.between(4, 12);
-        collective_model const truth{{line(random.log_between(1e-6, 1e-3), 0), line(random.log_between(1e-7, 1e-4), random.log_between(1e-11, 1e-9))}};
+        collective_model const truth{{line(random.log_between(1e-6, 1e-3), 0),
+                                      line(random.log_between(1e-7, 1e-4), random.log_between(1e-11, 1e-9))}};
         auto const points = measure(truth, sizes(1e3, 1e8, count), &random, 0.3);
         for (int most : {1, 2, 3}) {
             auto const found = detail::best_lines(points, most).result();
@@ -144,7 +158,8 @@ TEST_CASE("fitted coefficients are never negative, and best among those") {
         double const least = squared_error({{best}}, points);
         for (double a : {0.0, 0.9, 0.99, 1.01, 1.1})
             for (double b : {0.0, 0.9, 0.99, 1.01, 1.1}) {
-                CHECK(squared_error({{line(a * best.latency.value, b * best.slope.value)}}, points) >= least * (1 - 1e-9));
+                CHECK(squared_error({{line(a * best.latency.value, b * best.slope.value)}}, points) >=
+                      least * (1 - 1e-9));
                 CHECK(squared_error({{line(a, b)}}, points) >= least * (1 - 1e-9));
             }
     }
@@ -157,8 +172,10 @@ TEST_CASE("one size has no latency; no bytes have nothing else") {
 }
 
 TEST_CASE("operators: compute-bound, memory-bound and both sides are recovered") {
-    auto const check = [](double overhead, double rate, double bandwidth, std::vector<timed_kernel> points, operator_class category) {
-        for (auto& p : points) p.time = overhead + std::max(rate > 0 ? p.work / rate : 0, bandwidth > 0 ? p.size / bandwidth : 0);
+    auto const check = [](double overhead, double rate, double bandwidth, std::vector<timed_kernel> points,
+                          operator_class category) {
+        for (auto& p : points)
+            p.time = overhead + std::max(rate > 0 ? p.work / rate : 0, bandwidth > 0 ? p.size / bandwidth : 0);
         std::ranges::sort(points, {}, [](timed_kernel const& p) { return std::pair(p.intensity(), p.work); });
         auto const found = fit_operator(points, category);
         CHECK(found.overhead->value == doctest::Approx(overhead).epsilon(1e-9));
@@ -227,7 +244,8 @@ TEST_CASE("held-out errors are of a model that has not seen the size") {
     auto const report = fit(samples);
     CHECK(report.collectives[0].quality.in_sample.worst < 1e-2);
     CHECK(report.collectives[0].quality.held_out->worst == doctest::Approx(0.75));
-    CHECK(report.collectives[0].quality.warnings == std::vector<std::string>{"off by up to 75 % at sizes held out: measure more of them"});
+    CHECK(report.collectives[0].quality.warnings ==
+          std::vector<std::string>{"off by up to 75 % at sizes held out: measure more of them"});
 }
 
 TEST_CASE("a slow outlier among many sizes moves the fit little, and is told") {
@@ -247,16 +265,17 @@ TEST_CASE("samples that cannot be are refused by number and column") {
         change(bad);
         try {
             static_cast<void>(fit(std::vector{good, bad}));
-        } catch (input_error const& e) {
-            return std::string(e.what());
-        }
+        } catch (input_error const& e) { return std::string(e.what()); }
         return std::string("accepted");
     };
     double const nan = std::numeric_limits<double>::quiet_NaN(), infinity = std::numeric_limits<double>::infinity();
-    for (double time : {0.0, -1.0, nan, infinity}) CHECK(message([&](sample& s) { s.time = seconds(time); }) == "sample 1, seconds: expected a positive number");
+    for (double time : {0.0, -1.0, nan, infinity})
+        CHECK(message([&](sample& s) { s.time = seconds(time); }) == "sample 1, seconds: expected a positive number");
     for (double size : {-1.0, nan, infinity}) {
-        CHECK(message([&](sample& s) { s.size = bytes(size); }) == "sample 1, bytes: expected a number that is not negative");
-        CHECK(message([&](sample& s) { s.work = flops(size); }) == "sample 1, flops: expected a number that is not negative");
+        CHECK(message([&](sample& s) { s.size = bytes(size); }) ==
+              "sample 1, bytes: expected a number that is not negative");
+        CHECK(message([&](sample& s) { s.work = flops(size); }) ==
+              "sample 1, flops: expected a number that is not negative");
     }
     CHECK(message([](sample& s) { s.device = ""; }) == "sample 1, device: expected the name of a device type");
     CHECK(message([](sample& s) { s.type.reset(); }) == "sample 1, dtype: expected an element type");

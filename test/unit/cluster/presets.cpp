@@ -36,7 +36,8 @@ TEST_CASE("the V100 of the presets is the one fitted") {
     CHECK(matmul.rate->value == doctest::Approx(14.01e12).epsilon(1e-3));
     CHECK(matmul.overhead->value == doctest::Approx(55.88e-6).epsilon(1e-3));
     CHECK(v100.bandwidth.value == doctest::Approx(745.1e9).epsilon(1e-3));
-    CHECK(v100.rates.at(element_type::float32).at(operator_class::normalisation).value == doctest::Approx(0.3932e12).epsilon(1e-3));
+    CHECK(v100.rates.at(element_type::float32).at(operator_class::normalisation).value ==
+          doctest::Approx(0.3932e12).epsilon(1e-3));
 }
 
 TEST_CASE("fitted models go into a cluster: what fits it, where they belong") {

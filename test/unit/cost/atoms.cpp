@@ -51,7 +51,8 @@ TEST_CASE("apportion always distributes all atoms, each device within one of its
                 auto const counts = apportion(n, ratios);
                 CAPTURE(n);
                 CHECK(std::accumulate(counts.begin(), counts.end(), extent{0}) == n);
-                for (std::size_t d = 0; d < 3; ++d) CHECK(std::abs(static_cast<double>(counts[d]) - ratios[d] * n) < 1 + 1e-9);
+                for (std::size_t d = 0; d < 3; ++d)
+                    CHECK(std::abs(static_cast<double>(counts[d]) - ratios[d] * n) < 1 + 1e-9);
             }
 }
 
@@ -80,14 +81,20 @@ TEST_CASE("factors tied by the loop a computation is split along are one class")
     auto const p = index_program(b.finish(b.apply("sum", "(b n) -> (); 0", {y})));
 
     SUBCASE("data parallel: the batch is one class") {
-        std::vector<instruction> const steps{instruction::read(x, form::shard(0)), instruction::read(w, R), split(p, 0, 0), instruction::read(v, R), split(p, 1, 0), split(p, 2, 0)};
+        std::vector<instruction> const steps{instruction::read(x, form::shard(0)),
+                                             instruction::read(w, R),
+                                             split(p, 0, 0),
+                                             instruction::read(v, R),
+                                             split(p, 1, 0),
+                                             split(p, 2, 0)};
         auto const classes = atom_classes(p, steps);
         REQUIRE(classes.size() == 1);
         CHECK(classes[0].atoms == 8);
         CHECK(classes[0].members == std::vector<cut_factor>{{x, 0}, {h, 0}, {y, 0}});
     }
     SUBCASE("a conversion does not tie what it leads from to what it leads to") {
-        std::vector<instruction> const steps{instruction::read(w, form::shard(1)), instruction::convert(w, form::shard(1), form::shard(0))};
+        std::vector<instruction> const steps{instruction::read(w, form::shard(1)),
+                                             instruction::convert(w, form::shard(1), form::shard(0))};
         auto const classes = atom_classes(p, steps);
         REQUIRE(classes.size() == 2);
         CHECK(classes[0].atoms == 6);

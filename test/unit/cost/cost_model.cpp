@@ -95,7 +95,8 @@ TEST_CASE("a gradient takes its part of its bucket's latency, and a bucket one l
     c.inter = network_link{bytes_per_second(10), seconds(0.5)};
     cost_model const model(c, {{0, 1}, {0, 1}}, element_type::float32, bytes(100)), alone(c, {{0, 1}, {0, 1}});
     uniform_shares const shares({0.75, 0.25});
-    transfer const small{collective::all_reduce, bytes(40), {}, {}, {}}, large{collective::all_reduce, bytes(100), {}, {}, {}};
+    transfer const small{collective::all_reduce, bytes(40), {}, {}, {}},
+        large{collective::all_reduce, bytes(100), {}, {}, {}};
     CHECK(model.time_in_bucket(small, shares) == doctest::Approx(0.4 * 1 + 4));
     CHECK(alone.time_in_bucket(small, shares) == doctest::Approx(1 + 4));
     CHECK(model.time_in_bucket(large, shares) == doctest::Approx(1 + 10));
@@ -111,7 +112,8 @@ TEST_CASE("a gradient takes its part of its bucket's latency, and a bucket one l
     // Measured in two lines: on that of a full bucket, which a small one may exceed.
     c.measured[collective::all_reduce].pieces = {{seconds(5), seconds_per_byte(0)}, {seconds(1), seconds_per_byte(1)}};
     cost_model const measured(c, {{0, 1}, {0, 1}}, element_type::float32, bytes(100));
-    CHECK(measured.time_in_bucket({collective::all_reduce, bytes(2), {}, {}, {}}, shares) == doctest::Approx(0.02 * 1 + 2));
+    CHECK(measured.time_in_bucket({collective::all_reduce, bytes(2), {}, {}, {}}, shares) ==
+          doctest::Approx(0.02 * 1 + 2));
     CHECK(measured.time_of_bucket(small, {bytes(2), {}}) == doctest::Approx(5));
 }
 
@@ -144,7 +146,9 @@ TEST_CASE("an all-to-all shares each machine's link among its devices") {
 
 TEST_CASE("payload: of the busiest rank, padding included") {
     auto const model = small_model();
-    auto const payload = [&](collective kind, std::optional<uneven> how = {}) { return heddle::payload(transfer{kind, bytes(60), {}, {}, how}, model.ranks(), 0.5, 0.4).value; };
+    auto const payload = [&](collective kind, std::optional<uneven> how = {}) {
+        return heddle::payload(transfer{kind, bytes(60), {}, {}, how}, model.ranks(), 0.5, 0.4).value;
+    };
     CHECK(payload(collective::all_reduce) == 60);
     CHECK(payload(collective::all_gather) == doctest::Approx(3 * 0.5 * 60));
     CHECK(payload(collective::reduce_scatter) == doctest::Approx(3 * 0.4 * 60));
@@ -162,8 +166,15 @@ TEST_CASE("a gather is padded or grouped, whichever is faster at the shares it i
     c.inter = network_link{bytes_per_second(100), seconds(0.1)};
     cost_model const model(c, std::vector<device_class>(8, {0, 1}));
     transfer const gather{collective::all_gather, bytes(800), {0, 0}, {}, {}};
-    auto const cut = [](double largest) { return uniform_shares([&] { share_vector s(8, (1 - largest) / 7); s[0] = largest; return s; }()); };
-    // Padded: 8 shards as long as the largest, of which 7 pass each link. Grouped: 8 broadcasts of 3 hops, all shards pass.
+    auto const cut = [](double largest) {
+        return uniform_shares([&] {
+            share_vector s(8, (1 - largest) / 7);
+            s[0] = largest;
+            return s;
+        }());
+    };
+    // Padded: 8 shards as long as the largest, of which 7 pass each link. Grouped: 8 broadcasts of 3 hops, all shards
+    // pass.
     auto const done = [&](uneven how, double largest) {
         auto one = gather;
         one.how = how;
@@ -191,7 +202,9 @@ TEST_CASE("a gather is padded or grouped, whichever is faster at the shares it i
 
 TEST_CASE("roofline: the slower of arithmetic and traffic, and the start of the kernel") {
     auto const model = small_model();
-    auto const time = [&](kernel const& k, std::size_t c, bool split, double s) { return model.time(k, c, element_type::float32, operator_class::other, split, s); };
+    auto const time = [&](kernel const& k, std::size_t c, bool split, double s) {
+        return model.time(k, c, element_type::float32, operator_class::other, split, s);
+    };
     kernel const heavy{flops(1000), bytes(10), bytes(20), true}, light{flops(1), bytes(10), bytes(20), true};
     CHECK(time(heavy, 0, false, 1) == doctest::Approx(10));
     CHECK(time(heavy, 1, true, 0.5) == doctest::Approx(1000 * 0.5 / 40 + 1));
@@ -207,7 +220,9 @@ TEST_CASE("efficiency by size: of the share that a device has, above lines, and 
     for (double least : {0.0, 0.3}) {
         efficiency = saturation{flops(200), least};
         cost_model const model(c, {{0, 1}, {1, 2}});
-        auto const time = [&](kernel const& k, double share) { return model.time(k, 0, element_type::float32, operator_class::matmul, true, share); };
+        auto const time = [&](kernel const& k, double share) {
+            return model.time(k, 0, element_type::float32, operator_class::matmul, true, share);
+        };
         CHECK(model.has_curves());
         double const part = 1 - (1 - least) * std::exp(-2.5);
         CHECK(time(work, 0.5) == doctest::Approx(500 / part / 100));
@@ -222,7 +237,8 @@ TEST_CASE("efficiency by size: of the share that a device has, above lines, and 
                   model.time(work, 1, element_type::float32, operator_class::matmul, true, share));
         }
     }
-    for (saturation const wrong : {saturation{flops(0)}, saturation{flops(-1)}, saturation{flops(1), 1}, saturation{flops(1), -0.1}}) {
+    for (saturation const wrong :
+         {saturation{flops(0)}, saturation{flops(-1)}, saturation{flops(1), 1}, saturation{flops(1), -0.1}}) {
         efficiency = wrong;
         CHECK_THROWS_AS(validate(c), input_error);
     }
@@ -243,7 +259,8 @@ TEST_CASE("speeds: by class, else the device's; of another type where there is n
     CHECK(speed(element_type::float32, operator_class::elementwise) == std::array{100.0, 30.0, 2.0});
     CHECK(speed(element_type::float32, operator_class::other) == std::array{100.0, 50.0, 0.0});
     CHECK(speed(element_type::float16, operator_class::matmul) == std::array{500.0, 50.0, 0.0});
-    CHECK(model.time(kernel{flops(100), bytes(0), bytes(60), true}, 0, element_type::float32, operator_class::elementwise, true, 0.5) == 0.5 * 60 / 30 + 2);
+    CHECK(model.time(kernel{flops(100), bytes(0), bytes(60), true}, 0, element_type::float32,
+                     operator_class::elementwise, true, 0.5) == 0.5 * 60 / 30 + 2);
     CHECK(model.ranks() == 3);
     CHECK_THROWS_AS(cost_model(c, {{0, 1}}, element_type::float16), input_error);
     by_class[operator_class::other].bandwidth = bytes_per_second(0);
@@ -254,7 +271,8 @@ TEST_CASE("speeds: by class, else the device's; of another type where there is n
 
 TEST_CASE("what conversions cost: forward, and the adjoint; of a parameter the gradient's is deferred") {
     small_program const s;
-    auto const check = [&](step const& t, std::optional<collective> forward, std::optional<collective> backward, std::optional<collective> deferred) {
+    auto const check = [&](step const& t, std::optional<collective> forward, std::optional<collective> backward,
+                           std::optional<collective> deferred) {
         auto const kind = [](transfer_list const& x) { return x.empty() ? std::nullopt : std::optional(x.at(0).kind); };
         CHECK(kind(t.forward_transfers) == forward);
         CHECK(kind(t.backward_transfers) == backward);
@@ -275,7 +293,8 @@ TEST_CASE("what conversions cost: forward, and the adjoint; of a parameter the g
 
 TEST_CASE("what reads cost: memory, the update, and the sum of a whole parameter's gradient") {
     small_program const s;
-    auto const whole = s.of(instruction::read(s.w, R)), shard = s.of(instruction::read(s.w, S0)), mirrored = s.of(instruction::read(s.w, M));
+    auto const whole = s.of(instruction::read(s.w, R)), shard = s.of(instruction::read(s.w, S0)),
+               mirrored = s.of(instruction::read(s.w, M));
     // Value, gradient, and 8 bytes of state per element of 4 bytes.
     CHECK(whole.stored == holding{bytes(72 * 4), bytes(0)});
     CHECK(shard.stored == holding{bytes(0), bytes(72 * 4)});
@@ -290,7 +309,8 @@ TEST_CASE("what reads cost: memory, the update, and the sum of a whole parameter
 
 TEST_CASE("what the stages of ZeRO cost: the state in shards, then the gradient, then the value") {
     small_program const s;
-    transfer const gather{collective::all_gather, bytes(72), {s.w, 1}, {}, {}}, scatter{collective::reduce_scatter, bytes(72), {}, {s.w, 1}, {}};
+    transfer const gather{collective::all_gather, bytes(72), {s.w, 1}, {}, {}},
+        scatter{collective::reduce_scatter, bytes(72), {}, {s.w, 1}, {}};
     auto const state = s.of(instruction::read(s.w, S1, R)), mirrored = s.of(instruction::read(s.w, S1, M));
     // Value and gradient are whole; a device has the state of its shard, and updates that.
     CHECK(state.stored == holding{bytes(72 * 2), bytes(72 * 2)});
@@ -318,12 +338,15 @@ TEST_CASE("what the stages of ZeRO cost: the state in shards, then the gradient,
     auto const reshard = s.of(instruction::reshard(s.w, R, S1));
     CHECK(reshard.forward_transfers.empty());
     CHECK(reshard.backward_transfers == transfer_list{gather});
-    CHECK(s.of(instruction::unshard(s.w, S1, M, true)).backward == kernel{flops(0), bytes(0), bytes(2 * 72), true}); // every device has the gradient
+    CHECK(s.of(instruction::unshard(s.w, S1, M, true)).backward ==
+          kernel{flops(0), bytes(0), bytes(2 * 72), true}); // every device has the gradient
 }
 
 TEST_CASE("what comes and goes: an operator's whole copies, with their gradients or a buffer") {
     using enum instruction::kind;
-    auto const step = [](double buffer, double transient) { return step_cost{0, 0, 0, {}, {}, {}, {}, buffer, transient}; };
+    auto const step = [](double buffer, double transient) {
+        return step_cost{0, 0, 0, {}, {}, {}, {}, buffer, transient};
+    };
     momentary_memory m;
     m.add(convert, step(150, 0));
     CHECK(m.most() == 150);
@@ -352,7 +375,8 @@ TEST_CASE("an unsharded parameter closes a stage before its operator's backward 
     clock.extend(l, {0, 0, 0, {4, 1}, {5, 1}, none, none, 0});
     clock.extend(l, {0, 2, 0, none, none, none, none, 0}); // reshard: backward gather
     clock.extend(l, {0, 0, 0, none, {1, 6}, none, none, 0});
-    // Gather; then forward work 4 and 1 with the last operator's backward work 1 and 6; gather; backward work 5 and 1; scatter.
+    // Gather; then forward work 4 and 1 with the last operator's backward work 1 and 6; gather; backward work 5 and 1;
+    // scatter.
     CHECK(clock.total(l) == 2 + 7 + 2 + 5 + 3);
 }
 
@@ -380,7 +404,8 @@ TEST_CASE("what a computation costs") {
 
 TEST_CASE("small kernels beside: parts that are not contiguous, copies of gradients, their time") {
     small_program const s; // h (4 3)
-    // Rows are contiguous, columns are not: on the whole side all 12 elements are read and written, between two cuts the shard of columns.
+    // Rows are contiguous, columns are not: on the whole side all 12 elements are read and written, between two cuts
+    // the shard of columns.
     CHECK(s.of(instruction::convert(s.h, S0, R)).forward.kernels_beside == 0);
     auto const columns = s.of(instruction::convert(s.h, S1, R));
     CHECK(columns.forward.kernels_beside == 1);
@@ -390,7 +415,7 @@ TEST_CASE("small kernels beside: parts that are not contiguous, copies of gradie
     auto const exchange = s.of(instruction::convert(s.h, S0, S1));
     CHECK(exchange.forward.beside == holding{bytes(0), bytes(2 * 48)});
     CHECK(exchange.forward.kernels_beside == 1);
-    CHECK(s.of(instruction::convert(s.h, R, S1)).forward.kernels_beside == 0); // a slice, but
+    CHECK(s.of(instruction::convert(s.h, R, S1)).forward.kernels_beside == 0);  // a slice, but
     CHECK(s.of(instruction::convert(s.h, R, S1)).backward.kernels_beside == 0); // no collective
     CHECK(s.of(instruction::convert(s.w, S1, R)).forward.kernels_beside == 0);  // stored as sent
 
@@ -405,7 +430,9 @@ TEST_CASE("small kernels beside: parts that are not contiguous, copies of gradie
     auto const model = small_model();
     kernel const work{flops(1000), bytes(10), bytes(20), true, false, {}, {}, {bytes(40), bytes(80)}, 2};
     kernel const alone{{}, {}, {}, false, false, {}, {}, {bytes(40), bytes(80)}, 2};
-    auto const time = [&](kernel const& k) { return model.time(k, 1, element_type::float32, operator_class::other, true, 0.5); };
+    auto const time = [&](kernel const& k) {
+        return model.time(k, 1, element_type::float32, operator_class::other, true, 0.5);
+    };
     CHECK(time(alone) == doctest::Approx((40 + 40) / 20.0 + 2 * 1));
     CHECK(time(work) == doctest::Approx(500 / 40.0 + 1 + time(alone)));
 }
@@ -429,7 +456,8 @@ TEST_CASE("price: a step in seconds and bytes per class") {
     CHECK(cost.memory[0] == doctest::Approx(600));
     CHECK(cost.memory[1] == doctest::Approx(350));
 
-    cost_model const of_first(small_cluster(), {{0, 1}, {1, 2}}, element_type::float32, {}, 1); // the others take part in collectives alone
+    cost_model const of_first(small_cluster(), {{0, 1}, {1, 2}}, element_type::float32, {},
+                              1); // the others take part in collectives alone
     CHECK(of_first.class_count() == 1);
     auto const less = of_first.price(s, shares);
     CHECK(less.forward.size() == 1);

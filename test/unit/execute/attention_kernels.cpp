@@ -74,7 +74,11 @@ TEST_CASE("multi-head attention: boolean masks forbid") {
 
 TEST_CASE("scaled dot-product attention") {
     auto const attention = [](shape q, shape k, shape v, shape y) {
-        return operator_case{"torch.nn.functional.scaled_dot_product_attention", {std::move(q), std::move(k), std::move(v)}, {T(0), T(1), T(2)}, {}, {std::move(y)}};
+        return operator_case{"torch.nn.functional.scaled_dot_product_attention",
+                             {std::move(q), std::move(k), std::move(v)},
+                             {T(0), T(1), T(2)},
+                             {},
+                             {std::move(y)}};
     };
     check(attention({2, 3, 4, 2}, {2, 3, 5, 2}, {2, 3, 5, 3}, {2, 3, 4, 3}));
     check(attention({4, 2}, {5, 2}, {5, 3}, {4, 3}));
@@ -89,7 +93,11 @@ TEST_CASE("scaled dot-product attention") {
 
 TEST_CASE("scaled dot-product attention: masks and grouped queries") {
     auto const attention = [](shape mask, extent key_heads) {
-        operator_case c{"torch.nn.functional.scaled_dot_product_attention", {{2, 6, 3, 2}, {2, key_heads, 4, 2}, {2, key_heads, 4, 3}}, {T(0), T(1), T(2)}, {}, {{2, 6, 3, 3}}};
+        operator_case c{"torch.nn.functional.scaled_dot_product_attention",
+                        {{2, 6, 3, 2}, {2, key_heads, 4, 2}, {2, key_heads, 4, 3}},
+                        {T(0), T(1), T(2)},
+                        {},
+                        {{2, 6, 3, 3}}};
         if (!mask.empty()) {
             c.operands.push_back(std::move(mask));
             c.arguments.push_back(T(3));
@@ -106,11 +114,21 @@ TEST_CASE("scaled dot-product attention: masks and grouped queries") {
     operator_check free(attention({}, 3), 4);
     CHECK(all.results()[0].data.size() == free.results()[0].data.size());
     // Key-value head h serves query heads 3 h to 3 h + 2: with one key for all, each gets its value.
-    operator_check one({"torch.nn.functional.scaled_dot_product_attention", {{1, 6, 1, 2}, {1, 2, 1, 2}, {1, 2, 1, 1}}, {T(0), T(1), T(2)}, {{"enable_gqa", flag(true)}}, {{1, 6, 1, 1}}}, 1);
+    operator_check one({"torch.nn.functional.scaled_dot_product_attention",
+                        {{1, 6, 1, 2}, {1, 2, 1, 2}, {1, 2, 1, 1}},
+                        {T(0), T(1), T(2)},
+                        {{"enable_gqa", flag(true)}},
+                        {{1, 6, 1, 1}}},
+                       1);
     for (extent h = 0; h < 6; ++h) CHECK(one.results()[0][h] == doctest::Approx(one.operands()[2][h / 3]));
     // Only the key that the mask sets takes part.
-    operator_case chosen{"torch.nn.functional.scaled_dot_product_attention", {{1, 2}, {3, 2}, {3, 2}, {1, 3}}, {T(0), T(1), T(2), T(3)}, {}, {{1, 2}}};
+    operator_case chosen{"torch.nn.functional.scaled_dot_product_attention",
+                         {{1, 2}, {3, 2}, {3, 2}, {1, 3}},
+                         {T(0), T(1), T(2), T(3)},
+                         {},
+                         {{1, 2}}};
     chosen.domains[3] = {1, 2, element_type::boolean};
     operator_check single(chosen, 1);
-    CHECK(single.results()[0][0] <= std::max({single.operands()[2][0], single.operands()[2][2], single.operands()[2][4]}));
+    CHECK(single.results()[0][0] <=
+          std::max({single.operands()[2][0], single.operands()[2][2], single.operands()[2][4]}));
 }

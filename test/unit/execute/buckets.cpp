@@ -24,11 +24,13 @@ std::vector<std::uint64_t> calls_by_collective(program const& p, plan const& wha
     auto const sources = random_sources<double>(p, seed);
     std::vector<std::uint64_t> calls(collective_count);
     run_ranks(what.devices.size(), [&](in_process_communicator& communicator) {
-        interpreter<double, in_process_communicator, eigen_kernels<double>> run(p, indexed, what, communicator, test::kernels(), seed);
+        interpreter<double, in_process_communicator, eigen_kernels<double>> run(p, indexed, what, communicator,
+                                                                                test::kernels(), seed);
         static_cast<void>(run.run(run.place(sources)));
         if (communicator.rank() > 0) return;
         for (std::size_t k = 0; k < collective_count; ++k)
-            for (auto how : {uneven::padded, uneven::grouped}) calls[k] += communicator.traffic().of(static_cast<collective>(k), how).calls;
+            for (auto how : {uneven::padded, uneven::grouped})
+                calls[k] += communicator.traffic().of(static_cast<collective>(k), how).calls;
     });
     return calls;
 }
@@ -55,7 +57,8 @@ TEST_CASE("buckets of any size give the gradients of the single device, by one c
             together[static_cast<std::size_t>(t.kind)] -= bucket.steps.size() - 1;
             if (bucket.steps.size() == 1) continue;
             ++seen[std::string(name(t.kind)) + (is_one_by_one(t) ? ", one by one" : "")];
-            for (auto n : bucket.steps) ++seen[what.steps[n].instruction.what == instruction::kind::read ? "read" : "converted"];
+            for (auto n : bucket.steps)
+                ++seen[what.steps[n].instruction.what == instruction::kind::read ? "read" : "converted"];
         }
         CHECK(calls_by_collective(p, what, seed) == together);
     }

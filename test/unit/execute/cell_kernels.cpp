@@ -24,7 +24,8 @@ TEST_CASE("recurrent cells: parallel in samples and hidden units") {
             arguments.push_back(next({gates * 2, 3}));
             arguments.push_back(next({gates * 2, 2}));
             for (int k = 0; biased && k < 2; ++k) arguments.push_back(next({gates * 2}));
-            return operator_case{std::string("torch.") + name, operands, arguments, {}, std::vector<shape>(pair ? 2 : 1, shape{4, 2})};
+            return operator_case{
+                std::string("torch.") + name, operands, arguments, {}, std::vector<shape>(pair ? 2 : 1, shape{4, 2})};
         };
         check(cell("rnn_tanh_cell", 1, false));
         check(cell("rnn_relu_cell", 1, false));

@@ -56,9 +56,7 @@ template <class Work>
 std::string failure(std::size_t ranks, Work work) {
     try {
         run_ranks(ranks, work);
-    } catch (std::exception const& e) {
-        return e.what();
-    }
+    } catch (std::exception const& e) { return e.what(); }
     return "nothing thrown";
 }
 
@@ -117,7 +115,8 @@ TEST_CASE("collectives equal their sequential oracles on 1 to 7 ranks") {
             CHECK(t.of(collective::broadcast) == traffic::entry{1, 1, payload(size)});
             CHECK(t.of(collective::all_to_all) == traffic::entry{1, 1, payload(largest_sent)});
             bool const padded = how == uneven::padded;
-            traffic::entry const gather{1, padded ? 1 : ranks, payload(padded ? ranks * std::ranges::max(shards) : size)};
+            traffic::entry const gather{1, padded ? 1 : ranks,
+                                        payload(padded ? ranks * std::ranges::max(shards) : size)};
             CHECK(t.of(collective::all_gather, how) == gather);
             CHECK(t.of(collective::reduce_scatter, how) == gather);
         }
@@ -146,10 +145,12 @@ TEST_CASE("an all-reduce may take the largest; ranks that want different reducti
     });
     for (auto const& t : seen) CHECK(t.of(collective::all_reduce) == traffic::entry{1, 1, bytes(24)});
     for (auto const& r : result) CHECK(r == values{3, none, -4});
-    CHECK_THROWS_WITH_AS(run_ranks(2, [](in_process_communicator& c) {
-        values x(3);
-        c.all_reduce(out(x), c.rank() == 0 ? reduction::maximum : reduction::sum);
-    }), doctest::Contains("different reductions"), error);
+    CHECK_THROWS_WITH_AS(run_ranks(2,
+                                   [](in_process_communicator& c) {
+                                       values x(3);
+                                       c.all_reduce(out(x), c.rank() == 0 ? reduction::maximum : reduction::sum);
+                                   }),
+                         doctest::Contains("different reductions"), error);
 }
 
 TEST_CASE("bytes can be counted as of the model's elements") {
@@ -190,7 +191,8 @@ TEST_CASE("a device group's first device acts for it across groups") {
         auto const data = random_values(random, groups, 7);
         auto const whole = random_values(random, 7);
         counts const shards{7, 0}, back{2, 5};
-        std::vector<values> reduced = data, gathered(groups, values(7)), scattered(groups), exchanged(groups), copied = data;
+        std::vector<values> reduced = data, gathered(groups, values(7)), scattered(groups), exchanged(groups),
+                            copied = data;
         run_ranks(ranks, [&](in_process_communicator& world) {
             auto const r = world.rank(), group = r / inside;
             counts members, leaders;
@@ -219,7 +221,8 @@ TEST_CASE("a device group's first device acts for it across groups") {
         for (std::size_t g = 0; g < groups; ++g) {
             for (std::size_t n = 0; n < 7; ++n) CHECK(reduced[g][n] == doctest::Approx(sum(data)[n]));
             CHECK(gathered[g] == whole);
-            for (std::size_t n = 0; n < scattered[g].size(); ++n) CHECK(scattered[g][n] == doctest::Approx(piece(sum(data), back, g)[n]));
+            for (std::size_t n = 0; n < scattered[g].size(); ++n)
+                CHECK(scattered[g][n] == doctest::Approx(piece(sum(data), back, g)[n]));
             CHECK(exchanged[g] == piece(whole, back, g));
             CHECK(copied[g] == data[1]);
         }
@@ -240,67 +243,92 @@ TEST_CASE("a rank that fails stops every rank with its error") {
 }
 
 TEST_CASE("ranks that do not make the same collective are told so") {
-    CHECK(contains(failure(3, [](in_process_communicator& c) {
-        values x(3);
-        if (c.rank() == 1) c.broadcast(out(x), 0);
-        else c.all_reduce(out(x));
-    }), "different collectives or element types: rank 0 in all_reduce of 3 elements, rank 1 in broadcast"));
-    CHECK(contains(failure(2, [](in_process_communicator& c) {
-        values x(3 + c.rank());
-        c.all_reduce(out(x));
-    }), "tensors of different sizes: rank 0 in all_reduce of 3 elements, rank 1 in all_reduce of 4 elements"));
-    CHECK(contains(failure(2, [](in_process_communicator& c) {
-        values mine(1), whole(2);
-        c.all_gather_v(in(mine), out(whole), counts{1, 1}, c.rank() == 0 ? uneven::padded : uneven::grouped);
-    }), "rank 0 in all_gather (padded) of 2 elements, rank 1 in all_gather (grouped)"));
-    CHECK(contains(failure(2, [](in_process_communicator& c) {
-        values mine(c.rank() + 1), whole(3);
-        c.all_gather_v(in(mine), out(whole), c.rank() == 0 ? counts{1, 2} : counts{2, 1}, uneven::padded);
-    }), "different shards"));
-    CHECK(contains(failure(2, [](in_process_communicator& c) {
-        values mine(1), whole(3);
-        c.reduce_scatter_v(in(whole), out(mine), counts{1, 2}, uneven::padded);
-    }), "data that do not fit the shards"));
-    CHECK(contains(failure(2, [](in_process_communicator& c) {
-        values mine(2), other(2);
-        c.all_to_all_v(in(mine), counts{1, 1}, out(other), c.rank() == 0 ? counts{1, 1} : counts{2, 0});
-    }), "counts that do not fit"));
-    CHECK(contains(failure(2, [](in_process_communicator& c) {
-        values x(2);
-        std::vector<float> y(2);
-        if (c.rank() == 0) c.all_reduce(out(x));
-        else c.all_reduce(std::span<float>(y));
-    }), "element types"));
+    CHECK(contains(failure(3,
+                           [](in_process_communicator& c) {
+                               values x(3);
+                               if (c.rank() == 1) c.broadcast(out(x), 0);
+                               else c.all_reduce(out(x));
+                           }),
+                   "different collectives or element types: rank 0 in all_reduce of 3 elements, rank 1 in broadcast"));
+    CHECK(
+        contains(failure(2,
+                         [](in_process_communicator& c) {
+                             values x(3 + c.rank());
+                             c.all_reduce(out(x));
+                         }),
+                 "tensors of different sizes: rank 0 in all_reduce of 3 elements, rank 1 in all_reduce of 4 elements"));
+    CHECK(contains(failure(2,
+                           [](in_process_communicator& c) {
+                               values mine(1), whole(2);
+                               c.all_gather_v(in(mine), out(whole), counts{1, 1},
+                                              c.rank() == 0 ? uneven::padded : uneven::grouped);
+                           }),
+                   "rank 0 in all_gather (padded) of 2 elements, rank 1 in all_gather (grouped)"));
+    CHECK(contains(failure(2,
+                           [](in_process_communicator& c) {
+                               values mine(c.rank() + 1), whole(3);
+                               c.all_gather_v(in(mine), out(whole), c.rank() == 0 ? counts{1, 2} : counts{2, 1},
+                                              uneven::padded);
+                           }),
+                   "different shards"));
+    CHECK(contains(failure(2,
+                           [](in_process_communicator& c) {
+                               values mine(1), whole(3);
+                               c.reduce_scatter_v(in(whole), out(mine), counts{1, 2}, uneven::padded);
+                           }),
+                   "data that do not fit the shards"));
+    CHECK(contains(failure(2,
+                           [](in_process_communicator& c) {
+                               values mine(2), other(2);
+                               c.all_to_all_v(in(mine), counts{1, 1}, out(other),
+                                              c.rank() == 0 ? counts{1, 1} : counts{2, 0});
+                           }),
+                   "counts that do not fit"));
+    CHECK(contains(failure(2,
+                           [](in_process_communicator& c) {
+                               values x(2);
+                               std::vector<float> y(2);
+                               if (c.rank() == 0) c.all_reduce(out(x));
+                               else c.all_reduce(std::span<float>(y));
+                           }),
+                   "element types"));
 }
 
 TEST_CASE("a rank that waits in vain is told so") {
-    CHECK(contains(failure(3, [](in_process_communicator& c) {
-        values x(1);
-        c.all_reduce(out(x));
-        if (c.rank() != 2) c.all_reduce(out(x));
-    }), "no rank can go on: rank 0 waits in all_reduce, rank 1 waits in all_reduce, rank 2 has ended"));
-    CHECK(contains(failure(3, [](in_process_communicator& c) {
-        auto pair = c.group(c.rank() == 0 ? counts{0, 1} : c.rank() == 1 ? counts{1, 2} : counts{2, 0});
-        values x(1);
-        pair.all_reduce(out(x));
-    }), "no rank can go on"));
+    CHECK(contains(failure(3,
+                           [](in_process_communicator& c) {
+                               values x(1);
+                               c.all_reduce(out(x));
+                               if (c.rank() != 2) c.all_reduce(out(x));
+                           }),
+                   "no rank can go on: rank 0 waits in all_reduce, rank 1 waits in all_reduce, rank 2 has ended"));
+    CHECK(contains(
+        failure(3,
+                [](in_process_communicator& c) {
+                    auto pair = c.group(c.rank() == 0 ? counts{0, 1} : c.rank() == 1 ? counts{1, 2} : counts{2, 0});
+                    values x(1);
+                    pair.all_reduce(out(x));
+                }),
+        "no rank can go on"));
 }
 
 TEST_CASE("mismatches and failures stop all ranks whoever comes first") {
     for (unsigned round = 0; round < 200; ++round) {
         CAPTURE(round);
-        CHECK(contains(failure(3, [&](in_process_communicator& c) {
-            if (c.rank() == round % 3) std::this_thread::yield();
-            values mine(c.rank() == round % 2 ? 2 : 1), whole(3);
-            c.all_gather_v(in(mine), out(whole), counts{1, 1, 1}, uneven::padded);
-        }), "data that do not fit the shards"));
+        CHECK(contains(failure(3,
+                               [&](in_process_communicator& c) {
+                                   if (c.rank() == round % 3) std::this_thread::yield();
+                                   values mine(c.rank() == round % 2 ? 2 : 1), whole(3);
+                                   c.all_gather_v(in(mine), out(whole), counts{1, 1, 1}, uneven::padded);
+                               }),
+                       "data that do not fit the shards"));
         CHECK(failure(4, [&](in_process_communicator& c) {
-            auto pair = c.group(c.rank() < 2 ? counts{0, 1} : counts{2, 3});
-            values x(100);
-            for (unsigned n = 0; n < 20; ++n) {
-                if (c.rank() == round % 4 && n == round % 20) throw std::runtime_error("stop");
-                pair.all_reduce(out(x));
-            }
-        }) == "stop");
+                  auto pair = c.group(c.rank() < 2 ? counts{0, 1} : counts{2, 3});
+                  values x(100);
+                  for (unsigned n = 0; n < 20; ++n) {
+                      if (c.rank() == round % 4 && n == round % 20) throw std::runtime_error("stop");
+                      pair.all_reduce(out(x));
+                  }
+              }) == "stop");
     }
 }

@@ -20,7 +20,9 @@ using namespace heddle;
 using test::random_source;
 
 template <class Items>
-auto& one_of(Items& items, random_source& random) { return items[random.below(items.size())]; }
+auto& one_of(Items& items, random_source& random) {
+    return items[random.below(items.size())];
+}
 
 /// Changes one thing; returns what.
 std::string damage(pipeline_plan& p, random_source& random) {
@@ -37,7 +39,9 @@ std::string damage(pipeline_plan& p, random_source& random) {
     case 2: stage.first += random.chance(0.5) ? 1 : std::size_t(-1); return "a stage begins elsewhere";
     case 3: stage.end += random.chance(0.5) ? 1 : std::size_t(-1); return "a stage ends elsewhere";
     case 4: one_of(copy, random) = random.below(p.devices.size() + 1); return "another device";
-    case 5: std::swap(one_of(copy, random), one_of(one_of(one_of(p.stages, random).devices, random), random)); return "devices exchanged";
+    case 5:
+        std::swap(one_of(copy, random), one_of(one_of(one_of(p.stages, random).devices, random), random));
+        return "devices exchanged";
     case 6: copy.pop_back(); return "a device less";
     case 7: p.micro_batches = random.between(0, 6); return "other micro-batches";
     case 8: p.micro_batch_size = random.between(0, 4); return "micro-batches of another size";
@@ -48,7 +52,9 @@ std::string damage(pipeline_plan& p, random_source& random) {
         f = form::from_code(static_cast<std::uint16_t>(random.below(5)));
         return "another form";
     }
-    case 10: group.steps.erase(group.steps.begin() + static_cast<std::ptrdiff_t>(random.below(group.steps.size()))); return "a step less";
+    case 10:
+        group.steps.erase(group.steps.begin() + static_cast<std::ptrdiff_t>(random.below(group.steps.size())));
+        return "a step less";
     default: {
         if (group.cuts.empty()) return "nothing";
         auto& atoms = one_of(group.cuts, random).counts;
@@ -69,7 +75,8 @@ TEST_CASE("damaged pipeline plans are refused or compute what the program does")
     std::vector<plan> groups;
     for (std::uint64_t seed = 1; groups.size() < 4; ++seed) {
         random_source random(seed);
-        if (auto found = test::random_group(indexed, batch, 2, random, 1); found && !found->cuts.empty()) groups.push_back(*std::move(found));
+        if (auto found = test::random_group(indexed, batch, 2, random, 1); found && !found->cuts.empty())
+            groups.push_back(*std::move(found));
     }
     std::map<std::string, std::pair<int, int>> seen; // refused, equal
     for (std::uint64_t seed = 1; seed <= 400; ++seed) {

@@ -20,12 +20,17 @@ namespace {
 /// How often each step inside groups has been charged, and operators have been split inside or not.
 void count(test::grouped_case const& c, std::map<std::string, int>& seen) {
     for (auto const& s : c.plan.steps) {
-        for_each_transfer(s.step, [&](transfer const& t) { ++seen[std::string(name(t.before)) + ", " + name(t.kind) + ", " + name(t.after)]; });
+        for_each_transfer(s.step, [&](transfer const& t) {
+            ++seen[std::string(name(t.before)) + ", " + name(t.kind) + ", " + name(t.after)];
+        });
         for (auto const* list : {&s.step.inside_forward, &s.step.inside_backward, &s.step.inside_update})
             for (auto const& t : *list) ++seen[name(t.kind)];
         if (s.instruction.what != instruction::kind::compute) continue;
         auto const& op = c.indexed.operators[s.instruction.op];
-        ++seen[op.inside_loop < 0 ? "whole inside" : op.inside_loop == s.instruction.loop ? "split along the batch twice" : s.instruction.loop >= 0 ? "split two ways" : "split inside"];
+        ++seen[op.inside_loop < 0                     ? "whole inside"
+               : op.inside_loop == s.instruction.loop ? "split along the batch twice"
+               : s.instruction.loop >= 0              ? "split two ways"
+                                                      : "split inside"];
         if (gathers_factors(s.instruction)) ++seen["factors"];
     }
 }
@@ -56,9 +61,26 @@ TEST_CASE("random plans on device groups compute what the single device does and
     }
     CHECK(trivial < 5);
     if (test::sanitized) return;
-    for (char const* kind : {"reduce", "all_reduce", "all_gather", "broadcast", "gather", "scatter", "none, all_gather, broadcast", "none, all_reduce, none", "none, all_reduce, broadcast",
-                             "none, reduce_scatter, none", "gather, all_gather, scatter", "gather, all_to_all, scatter", "gather, reduce_scatter, scatter", "gather, all_reduce, scatter",
-                             "gather, all_gather, none", "whole inside", "split along the batch twice", "split two ways", "split inside", "factors"}) {
+    for (char const* kind : {"reduce",
+                             "all_reduce",
+                             "all_gather",
+                             "broadcast",
+                             "gather",
+                             "scatter",
+                             "none, all_gather, broadcast",
+                             "none, all_reduce, none",
+                             "none, all_reduce, broadcast",
+                             "none, reduce_scatter, none",
+                             "gather, all_gather, scatter",
+                             "gather, all_to_all, scatter",
+                             "gather, reduce_scatter, scatter",
+                             "gather, all_reduce, scatter",
+                             "gather, all_gather, none",
+                             "whole inside",
+                             "split along the batch twice",
+                             "split two ways",
+                             "split inside",
+                             "factors"}) {
         CAPTURE(kind);
         CHECK(seen[kind] > 0);
     }

@@ -26,21 +26,27 @@ void count(tally& seen, program const& p, indexed_program const& indexed, plan c
     auto const word = [](form f) { return f.is_shard() ? std::string("shard") : to_string(f); };
     for (auto const& s : what.steps) {
         auto const& i = s.instruction;
-        for_each_transfer(s.step, [&](transfer const& t) { ++seen[name(t.kind) + (t.how ? " " + std::string(name(*t.how)) : "")]; });
-        if (i.what == instruction::kind::read) ++seen["read " + word(i.to) + (i.from == i.to ? "" : ", state in shards")];
+        for_each_transfer(
+            s.step, [&](transfer const& t) { ++seen[name(t.kind) + (t.how ? " " + std::string(name(*t.how)) : "")]; });
+        if (i.what == instruction::kind::read)
+            ++seen["read " + word(i.to) + (i.from == i.to ? "" : ", state in shards")];
         else if (i.what == instruction::kind::unshard) ++seen["unshard, " + word(i.to)];
         else if (i.what == instruction::kind::reshard) ++seen["reshard, " + word(i.from)];
         else if (i.what == instruction::kind::convert) {
             bool const redistributes = std::ranges::any_of(s.step.forward_transfers, &transfer::redistributes);
             ++seen[redistributes ? "shard to the same factor in another segment" : word(i.from) + " to " + word(i.to)];
-        }
-        else {
+        } else {
             bool const partial = std::ranges::find(i.operands, form::partial()) != i.operands.end();
-            bool const reduction = i.loop >= 0 && indexed.operators[i.op].loops[static_cast<std::size_t>(i.loop)].is_reduction;
+            bool const reduction =
+                i.loop >= 0 && indexed.operators[i.op].loops[static_cast<std::size_t>(i.loop)].is_reduction;
             ++seen["operator " + p.kind(i.op)];
             if (gathers_factors(i)) ++seen["compute with factors"];
-            else if (i.loop >= 0 && indexed.operators[i.op].loops[static_cast<std::size_t>(i.loop)].forward_statistics > 0) ++seen["compute with statistics"];
-            else if (i.loop >= 0) ++seen[reduction ? partial ? "compute split, partial added" : "compute split, summed" : "compute split"];
+            else if (i.loop >= 0 &&
+                     indexed.operators[i.op].loops[static_cast<std::size_t>(i.loop)].forward_statistics > 0)
+                ++seen["compute with statistics"];
+            else if (i.loop >= 0)
+                ++seen[reduction ? partial ? "compute split, partial added" : "compute split, summed"
+                                 : "compute split"];
             else ++seen["compute " + (partial ? "partial" : word(i.results[0]))];
         }
     }
@@ -48,11 +54,15 @@ void count(tally& seen, program const& p, indexed_program const& indexed, plan c
     for (operator_id o = 0; o < p.operator_count(); ++o)
         for (auto const& s : what.steps)
             if (s.instruction.what == instruction::kind::compute && s.instruction.op == o)
-                for (std::size_t k = 0; k < p.operands(o).size(); ++k) forms[p.operands(o)[k]].insert(s.instruction.operands[k]);
+                for (std::size_t k = 0; k < p.operands(o).size(); ++k)
+                    forms[p.operands(o)[k]].insert(s.instruction.operands[k]);
     for (tensor_id t = 0; t < p.tensor_count(); ++t) {
         auto const& tensor = indexed.tensors[t];
         if (forms[t].size() > 1) ++seen["used in several forms"];
-        if (tensor.is_parameter()) ++seen[!p.tensor(t).trainable ? "frozen parameter" : tensor.consumers.size() > 1 ? "tied parameter" : "parameter"];
+        if (tensor.is_parameter())
+            ++seen[!p.tensor(t).trainable        ? "frozen parameter"
+                   : tensor.consumers.size() > 1 ? "tied parameter"
+                                                 : "parameter"];
         if (tensor.is_source() && !is_floating(p.tensor(t).type)) ++seen["integer input"];
     }
     for (auto const& cut : what.cuts)
@@ -67,7 +77,9 @@ std::string check_plan(std::uint64_t seed, int recipes, std::size_t ranks, tally
     auto const p = test::catalogue_program(random, recipes);
     auto const indexed = index_program(p, test::random_segments(p, random));
     auto const plan = test::random_plan(indexed, ranks, random);
-    auto const told = [&](std::string const& problem) { return problem + "\n" + test::describe(p) + test::describe(plan); };
+    auto const told = [&](std::string const& problem) {
+        return problem + "\n" + test::describe(p) + test::describe(plan);
+    };
     if (auto const verified = verify(indexed, plan); !verified) return told("refused: " + verified.problem);
     if (auto const shown = test::emulate(p, plan, seed); !shown) return told(shown.problem);
     count(seen, p, indexed, plan);
@@ -93,13 +105,41 @@ TEST_CASE("random plans compute what the single device does and carry what they 
         if (auto const problem = check_plan(seed, recipes, ranks, seen); !problem.empty()) RC_FAIL(problem);
     }));
     if (chosen) return; // so many and such cases as somebody wants to see
-    std::vector<std::string> wanted{"compute split", "compute split, summed", "compute split, partial added", "compute partial", "compute replicated", "compute mirrored", "compute with factors", "compute with statistics",
-                                    "read shard", "read replicated", "read mirrored", "read partial", "read replicated, state in shards", "read mirrored, state in shards",
-                                    "unshard, replicated", "unshard, mirrored", "reshard, replicated", "reshard, mirrored", "all_reduce", "all_gather padded", "all_gather grouped", "reduce_scatter padded", "reduce_scatter grouped", "all_to_all",
-                                    "used in several forms", "several segments", "shard to the same factor in another segment", "tied parameter", "frozen parameter", "integer input", "empty shard"};
+    std::vector<std::string> wanted{"compute split",
+                                    "compute split, summed",
+                                    "compute split, partial added",
+                                    "compute partial",
+                                    "compute replicated",
+                                    "compute mirrored",
+                                    "compute with factors",
+                                    "compute with statistics",
+                                    "read shard",
+                                    "read replicated",
+                                    "read mirrored",
+                                    "read partial",
+                                    "read replicated, state in shards",
+                                    "read mirrored, state in shards",
+                                    "unshard, replicated",
+                                    "unshard, mirrored",
+                                    "reshard, replicated",
+                                    "reshard, mirrored",
+                                    "all_reduce",
+                                    "all_gather padded",
+                                    "all_gather grouped",
+                                    "reduce_scatter padded",
+                                    "reduce_scatter grouped",
+                                    "all_to_all",
+                                    "used in several forms",
+                                    "several segments",
+                                    "shard to the same factor in another segment",
+                                    "tied parameter",
+                                    "frozen parameter",
+                                    "integer input",
+                                    "empty shard"};
     for (char const* from : {"replicated", "partial", "mirrored", "shard"})
         for (char const* to : {"replicated", "partial", "mirrored", "shard"})
-            if (std::string const a = from, b = to; (a != b || a == "shard") && !(a == "shard" && b == "partial")) wanted.push_back(a + " to " + b);
+            if (std::string const a = from, b = to; (a != b || a == "shard") && !(a == "shard" && b == "partial"))
+                wanted.push_back(a + " to " + b);
     for (int ranks = 1; ranks <= 7; ++ranks) wanted.push_back(std::to_string(ranks) + " ranks");
     for (auto const* table : {&detail::torch_catalogue(), &detail::helper_catalogue()})
         for (auto const& [kind, describe] : *table) wanted.push_back("operator " + std::string(kind));

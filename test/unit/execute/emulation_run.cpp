@@ -4,11 +4,14 @@
 
 namespace heddle::test {
 
-proof emulate(program const& p, plan const& what, std::uint64_t seed) { return prove(p, what, kernels(), {.seed = seed}); }
+proof emulate(program const& p, plan const& what, std::uint64_t seed) {
+    return prove(p, what, kernels(), {.seed = seed});
+}
 
 std::string describe(plan const& what) {
     std::string text = "  ranks: " + std::to_string(what.devices.size()) + "\n";
-    for (auto const& s : what.steps) text += "  " + describe(s.instruction) + " (loop " + std::to_string(s.instruction.loop) + ")\n";
+    for (auto const& s : what.steps)
+        text += "  " + describe(s.instruction) + " (loop " + std::to_string(s.instruction.loop) + ")\n";
     for (auto const& cut : what.cuts) {
         text += "  cut of " + std::to_string(cut.atoms) + ":";
         for (auto const& m : cut.members) text += " " + std::to_string(m.tensor) + "." + std::to_string(m.factor);

@@ -29,7 +29,8 @@ TEST_CASE("random programs in float give what they give in double, but for round
         for (auto const& [t, value] : random_sources<double>(p, seed)) {
             sources.emplace(t, dense_tensor<float>(value.dims));
             rounded.emplace(t, dense_tensor<double>(value.dims));
-            for (extent n = 0; n < value.elements(); ++n) rounded.at(t)[n] = sources.at(t)[n] = static_cast<float>(value[n]);
+            for (extent n = 0; n < value.elements(); ++n)
+                rounded.at(t)[n] = sources.at(t)[n] = static_cast<float>(value[n]);
         }
         auto const single = run_single_device(p, sources, in_single, seed);
         auto const twice = run_single_device(p, rounded, in_double, seed);
@@ -39,6 +40,7 @@ TEST_CASE("random programs in float give what they give in double, but for round
         CHECK(std::abs(static_cast<double>(single.loss) - twice.loss) <= 1e-3 * std::max(scale, std::abs(twice.loss)));
         for (auto const& [t, gradient] : twice.gradients)
             for (extent n = 0; n < gradient.second.elements(); ++n)
-                CHECK(std::abs(static_cast<double>(single.gradients.at(t).second[n]) - gradient.second[n]) <= 1e-3 * scale);
+                CHECK(std::abs(static_cast<double>(single.gradients.at(t).second[n]) - gradient.second[n]) <=
+                      1e-3 * scale);
     }
 }

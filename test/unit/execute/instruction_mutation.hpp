@@ -16,7 +16,8 @@ namespace heddle::test {
 /// Changes a plan's instructions; says whether it found something to change.
 class instruction_mutation {
 public:
-    instruction_mutation(indexed_program const& program, random_source& random, std::vector<instruction>& list) : program_(program), random_(random), list_(list) {}
+    instruction_mutation(indexed_program const& program, random_source& random, std::vector<instruction>& list)
+        : program_(program), random_(random), list_(list) {}
 
     /// An operand in another form; where there is a way, it is brought in that form, so that it is held.
     bool operand_form() {
@@ -56,23 +57,31 @@ public:
         bool const reduction = loop >= 0 && op.loops[static_cast<std::size_t>(loop)].is_reduction;
         auto const form_for = [&](tensor_id t, factor_number f, form otherwise) {
             form const asked = f == no_factor ? otherwise : form::shard(f);
-            form const taken = random_.chance(0.2) ? form::partial() : random_.chance(0.05) ? other_form(t, asked) : asked;
+            form const taken = random_.chance(0.2)    ? form::partial()
+                               : random_.chance(0.05) ? other_form(t, asked)
+                                                      : asked;
             return canonical(is_possible(taken, program_.tensors[t]) ? taken : asked, program_.tensors[t]);
         };
-        auto const factor_in = [&](std::vector<factor_number> split_loop::*side, std::size_t k) {
+        auto const factor_in = [&](std::vector<factor_number> split_loop::* side, std::size_t k) {
             return loop < 0 ? no_factor : (op.loops[static_cast<std::size_t>(loop)].*side)[k];
         };
-        for (std::size_t k = 0; k < op.operands.size(); ++k) mutant.operands[k] = form_for(op.operands[k], factor_in(&split_loop::operands, k), loop < 0 ? whole : form::replicated());
+        for (std::size_t k = 0; k < op.operands.size(); ++k)
+            mutant.operands[k] =
+                form_for(op.operands[k], factor_in(&split_loop::operands, k), loop < 0 ? whole : form::replicated());
         bool const partial = reduction || std::ranges::find(mutant.operands, form::partial()) != mutant.operands.end();
-        for (std::size_t k = 0; k < op.results.size(); ++k) mutant.results[k] = form_for(op.results[k], factor_in(&split_loop::results, k), partial ? form::partial() : whole);
+        for (std::size_t k = 0; k < op.results.size(); ++k)
+            mutant.results[k] =
+                form_for(op.results[k], factor_in(&split_loop::results, k), partial ? form::partial() : whole);
         if (mutant == list_[*n]) return false;
         auto const before = std::exchange(list_[*n], mutant);
         for (std::size_t k = 0; k < op.results.size(); ++k) bring(*n + 1, op.results[k], before.results[k]);
-        for (std::size_t k = 0; k < op.operands.size(); ++k) bring(place_of(mutant.op), op.operands[k], mutant.operands[k]);
+        for (std::size_t k = 0; k < op.operands.size(); ++k)
+            bring(place_of(mutant.op), op.operands[k], mutant.operands[k]);
         return true;
     }
     bool factor() {
-        auto const n = pick([](instruction const& i) { return i.to.is_shard() || any_shard(i.operands) || any_shard(i.results); });
+        auto const n =
+            pick([](instruction const& i) { return i.to.is_shard() || any_shard(i.operands) || any_shard(i.results); });
         if (!n) return false;
         auto& i = list_[*n];
         std::vector<std::pair<tensor_id, form*>> shards;
@@ -88,7 +97,8 @@ public:
         if (shards.empty()) return false;
         auto const& [t, f] = random_.of(shards);
         auto const count = program_.tensors[t].factors.size();
-        *f = form::shard(static_cast<factor_number>((static_cast<std::size_t>(f->factor()) + 1 + random_.below(count - 1)) % count));
+        *f = form::shard(
+            static_cast<factor_number>((static_cast<std::size_t>(f->factor()) + 1 + random_.below(count - 1)) % count));
         return true;
     }
     bool conversion() {
@@ -121,11 +131,13 @@ public:
         return true;
     }
     bool loop() {
-        auto const n = pick([&](instruction const& i) { return i.what == computing && !program_.operators[i.op].loops.empty(); });
+        auto const n =
+            pick([&](instruction const& i) { return i.what == computing && !program_.operators[i.op].loops.empty(); });
         if (!n) return false;
         auto& i = list_[*n];
         auto const before = i.loop;
-        i.loop = static_cast<std::int16_t>(random_.between(-1, static_cast<int>(program_.operators[i.op].loops.size())));
+        i.loop =
+            static_cast<std::int16_t>(random_.between(-1, static_cast<int>(program_.operators[i.op].loops.size())));
         return i.loop != before;
     }
     bool tensor() {
@@ -151,12 +163,16 @@ private:
     form other_form(tensor_id t, form f) {
         form_list others;
         for (std::uint16_t code = 0; code < 3 + program_.tensors[t].factors.size(); ++code)
-            if (form const g = form::from_code(code); g != f && is_possible(g, program_.tensors[t])) others.push_back(g);
+            if (form const g = form::from_code(code); g != f && is_possible(g, program_.tensors[t]))
+                others.push_back(g);
         return others.empty() ? f : random_.of(others);
     }
-    void insert(std::size_t n, instruction i) { list_.insert(list_.begin() + static_cast<std::ptrdiff_t>(n), std::move(i)); }
+    void insert(std::size_t n, instruction i) {
+        list_.insert(list_.begin() + static_cast<std::ptrdiff_t>(n), std::move(i));
+    }
     [[nodiscard]] std::size_t place_of(operator_id op) const {
-        auto const at = std::ranges::find_if(list_, [&](instruction const& i) { return i.what == computing && i.op == op; });
+        auto const at =
+            std::ranges::find_if(list_, [&](instruction const& i) { return i.what == computing && i.op == op; });
         return static_cast<std::size_t>(at - list_.begin());
     }
     /// Makes the tensor in a form before instruction `n`, if it is not there and one conversion or two lead there.
@@ -171,7 +187,8 @@ private:
         if (made.empty() || std::ranges::find(made, f) != made.end()) return;
         auto const place = [&](form from, form to) {
             for (std::size_t m = list_.size(); m-- > n;) // a form is made once
-                if (list_[m].what == instruction::kind::convert && list_[m].tensor == t && list_[m].to == to) list_.erase(list_.begin() + static_cast<std::ptrdiff_t>(m));
+                if (list_[m].what == instruction::kind::convert && list_[m].tensor == t && list_[m].to == to)
+                    list_.erase(list_.begin() + static_cast<std::ptrdiff_t>(m));
             insert(n, instruction::convert(t, from, to));
         };
         for (form g : made)

@@ -25,9 +25,18 @@ TEST_CASE("linear and matrix products") {
     check({"matmul", {{4}, {3, 4, 2}}, {T(0), T(1)}, {}, {{3, 2}}});
     check({"torch.mv", {{3, 4}, {4}}, {T(0), T(1)}, {}, {{3}}});
     check({"torch.dot", {{4}, {4}}, {T(0), T(1)}, {}, {{}}});
-    check({"torch.addmm", {{6}, {5, 4}, {4, 6}}, {T(0), T(1), T(2)}, {{"beta", real(0.5)}, {"alpha", real(2)}}, {{5, 6}}});
+    check({"torch.addmm",
+           {{6}, {5, 4}, {4, 6}},
+           {T(0), T(1), T(2)},
+           {{"beta", real(0.5)}, {"alpha", real(2)}},
+           {{5, 6}}});
     check({"torch.baddbmm", {{2, 5, 1}, {2, 5, 4}, {2, 4, 6}}, {T(0), T(1), T(2)}, {}, {{2, 5, 6}}});
-    operator_check added({"torch.addmm", {{1, 1}, {1, 1}, {1, 1}}, {T(0), T(1), T(2)}, {{"beta", real(0.5)}, {"alpha", real(2)}}, {{1, 1}}}, 1);
+    operator_check added({"torch.addmm",
+                          {{1, 1}, {1, 1}, {1, 1}},
+                          {T(0), T(1), T(2)},
+                          {{"beta", real(0.5)}, {"alpha", real(2)}},
+                          {{1, 1}}},
+                         1);
     auto const& x = added.operands();
     CHECK(added.results()[0][0] == doctest::Approx(0.5 * x[0][0] + 2 * x[1][0] * x[2][0]));
 }
@@ -41,8 +50,16 @@ TEST_CASE("einsum") {
     check(einsum("abc->cb", {{2, 3, 4}}, {4, 3}));
     check(einsum("ik, kj", {{2, 3}, {3, 5}}, {2, 5}));
     // Operands with lists of numbers, with and without one for the result.
-    check({"torch.functional.einsum", {{2, 3}, {3, 5}}, {T(0), ints({0, 7}), T(1), ints({7, 51}), ints({51, 0})}, {}, {{5, 2}}});
-    check({"torch.functional.einsum", {{2, 3, 4}, {4, 5}}, {T(0), list({{literal::ellipsis{}}, number(1)}), T(1), ints({1, 2})}, {}, {{2, 3, 5}}});
+    check({"torch.functional.einsum",
+           {{2, 3}, {3, 5}},
+           {T(0), ints({0, 7}), T(1), ints({7, 51}), ints({51, 0})},
+           {},
+           {{5, 2}}});
+    check({"torch.functional.einsum",
+           {{2, 3, 4}, {4, 5}},
+           {T(0), list({{literal::ellipsis{}}, number(1)}), T(1), ints({1, 2})},
+           {},
+           {{2, 3, 5}}});
     CHECK_THROWS_WITH_AS(operator_check({"torch.functional.einsum", {{2}}, {T(0), ints({52})}, {}, {{2}}}, 1),
                          "operator 'op', argument 'equation': expected numbers from 0 to 51", input_error);
     check(einsum("ab,c->b", {{2, 3}, {4}}, {3}));
@@ -56,7 +73,9 @@ TEST_CASE("einsum") {
 TEST_CASE("arithmetic") {
     for (char const* target : {"operator.add", "operator.sub", "operator.mul", "operator.truediv"}) {
         bool const division = std::string(target) == "operator.truediv";
-        for (auto const& [x, y, z] : {std::tuple{shape{4, 3}, shape{4, 3}, shape{4, 3}}, {shape{4, 3}, shape{3}, shape{4, 3}}, {shape{1, 3}, shape{4, 1}, shape{4, 3}}}) {
+        for (auto const& [x, y, z] : {std::tuple{shape{4, 3}, shape{4, 3}, shape{4, 3}},
+                                      {shape{4, 3}, shape{3}, shape{4, 3}},
+                                      {shape{1, 3}, shape{4, 1}, shape{4, 3}}}) {
             operator_case c{target, {x, y}, {T(0), T(1)}, {}, {z}};
             if (division) c.domains = {{1, domain::positive()}};
             check(c);
@@ -79,7 +98,8 @@ TEST_CASE("arithmetic") {
 TEST_CASE("arguments that no rule describes are refused, not ignored") {
     operator_case floor{"torch.div", {{3}, {3}}, {T(0), T(1)}, {{"rounding_mode", text("floor")}}, {{3}}};
     floor.is_blocked = true; // linear in nothing
-    CHECK_THROWS_WITH_AS(operator_check(floor, 1), "operator 'op': no kernel computes 'div' with these arguments", input_error);
+    CHECK_THROWS_WITH_AS(operator_check(floor, 1), "operator 'op': no kernel computes 'div' with these arguments",
+                         input_error);
     CHECK_THROWS_AS(operator_check({"my.relu", {{3}}, {T(0)}, {}, {{3}}, {}, {}, true}, 1), input_error);
 }
 
@@ -112,7 +132,9 @@ TEST_CASE("sums and means") {
     }
     operator_check mean({"mean", {{4, 3}}, {T(0), number(0)}, {}, {{3}}}, 1);
     CHECK(mean.derivatives()[0].has_value());
-    CHECK(mean.results()[0][0] == doctest::Approx((mean.operands()[0][0] + mean.operands()[0][3] + mean.operands()[0][6] + mean.operands()[0][9]) / 4));
+    CHECK(mean.results()[0][0] ==
+          doctest::Approx(
+              (mean.operands()[0][0] + mean.operands()[0][3] + mean.operands()[0][6] + mean.operands()[0][9]) / 4));
 }
 
 TEST_CASE("views") {
@@ -157,7 +179,8 @@ TEST_CASE("a kind without a kernel is computed from a multilinear rule, or refus
     auto const result = backend.forward(whole_call(p, 0), operands);
     CHECK(result[0].data == std::vector<double>{7, 16});
     std::vector<dense const*> const more{&result[0]};
-    CHECK_THROWS_WITH_AS(static_cast<void>(backend.forward(whole_call(p, 1), more)), "operator 'strange': no kernel computes 'my_function'", input_error);
+    CHECK_THROWS_WITH_AS(static_cast<void>(backend.forward(whole_call(p, 1), more)),
+                         "operator 'strange': no kernel computes 'my_function'", input_error);
     CHECK(backend.can_run(whole_call(p, 0)));
     CHECK_FALSE(backend.can_run(whole_call(p, 1)));
     eigen_kernels<double> more_kernels;

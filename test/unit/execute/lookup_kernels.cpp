@@ -7,7 +7,11 @@ using namespace heddle::test;
 namespace {
 
 operator_case loss(char const* target, char const* reduction, shape scores, shape labels, shape result, int classes) {
-    operator_case c{target, {std::move(scores), std::move(labels)}, {T(0), T(1)}, {{"reduction", text(reduction)}}, {std::move(result)}};
+    operator_case c{target,
+                    {std::move(scores), std::move(labels)},
+                    {T(0), T(1)},
+                    {{"reduction", text(reduction)}},
+                    {std::move(result)}};
     c.domains = {{1, domain::below(classes)}};
     return c;
 }
@@ -15,7 +19,8 @@ operator_case loss(char const* target, char const* reduction, shape scores, shap
 } // namespace
 
 TEST_CASE("embedding: ids outside a part of the table give zeros") {
-    operator_case c{"torch.nn.functional.embedding", {{3, 4}, {6, 2}}, {T(0), T(1)}, {}, {{3, 4, 2}}, {{0, domain::below(6)}}};
+    operator_case c{"torch.nn.functional.embedding", {{3, 4}, {6, 2}}, {T(0), T(1)}, {}, {{3, 4, 2}},
+                    {{0, domain::below(6)}}};
     check(c);
     c.keywords = {{"padding_idx", number(-2)}};
     operator_check padded(c, 1);
@@ -23,7 +28,8 @@ TEST_CASE("embedding: ids outside a part of the table give zeros") {
     c.keywords = {{"scale_grad_by_freq", flag(true)}};
     c.is_blocked = true; // counts ids in the whole batch
     CHECK_THROWS_AS(operator_check(c, 1), input_error);
-    operator_case out{"torch.nn.functional.embedding", {{1}, {6, 2}}, {T(0), T(1)}, {}, {{1, 2}}, {{0, {7, 8, element_type::int64}}}};
+    operator_case out{"torch.nn.functional.embedding",   {{1}, {6, 2}}, {T(0), T(1)}, {}, {{1, 2}},
+                      {{0, {7, 8, element_type::int64}}}};
     CHECK_THROWS_WITH_AS(operator_check(out, 1), "operator 'op': looks up row 7 of 6", input_error);
 }
 
@@ -54,7 +60,11 @@ TEST_CASE("cross-entropy: smoothing and probabilities") {
         auto smooth = loss("torch.nn.functional.cross_entropy", reduction, {5, 4}, {5}, {}, 4);
         smooth.keywords["label_smoothing"] = real(0.2);
         check(smooth);
-        operator_case probable{"torch.nn.functional.cross_entropy", {{5, 4}, {5, 4}}, {T(0), T(1)}, {{"reduction", text(reduction)}}, {{}}};
+        operator_case probable{"torch.nn.functional.cross_entropy",
+                               {{5, 4}, {5, 4}},
+                               {T(0), T(1)},
+                               {{"reduction", text(reduction)}},
+                               {{}}};
         check(probable);
         probable.keywords["label_smoothing"] = real(0.2);
         check(probable);
@@ -72,7 +82,8 @@ TEST_CASE("squared error") {
 
 TEST_CASE("routing: slots are of a batch row, choices beyond capacity are dropped") {
     for (char const* target : {"heddle.top_2_gating", "models.switch_gating"})
-        for (extent capacity : {1, 2, 5}) check({target, {{3, 5, 4}, {4, 3}}, {T(0), T(1)}, {}, {{3, 5, 3, capacity}, {3, 5, 3, capacity}}});
+        for (extent capacity : {1, 2, 5})
+            check({target, {{3, 5, 4}, {4, 3}}, {T(0), T(1)}, {}, {{3, 5, 3, capacity}, {3, 5, 3, capacity}}});
     check({"heddle.top_2_gating", {{2, 3, 2}, {2, 1}}, {T(0), T(1)}, {}, {{2, 3, 1, 2}, {2, 3, 1, 2}}});
     operator_check two({"heddle.top_2_gating", {{1, 3, 4}, {4, 3}}, {T(0), T(1)}, {}, {{1, 3, 3, 6}, {1, 3, 3, 6}}}, 1);
     double dispatched = 0, combined = 0;
@@ -80,7 +91,8 @@ TEST_CASE("routing: slots are of a batch row, choices beyond capacity are droppe
     for (double v : two.results()[1].data) combined += v;
     CHECK(dispatched == 6);
     CHECK(combined == doctest::Approx(3));
-    operator_check narrow({"models.switch_gating", {{1, 5, 4}, {4, 2}}, {T(0), T(1)}, {}, {{1, 5, 2, 1}, {1, 5, 2, 1}}}, 1);
+    operator_check narrow({"models.switch_gating", {{1, 5, 4}, {4, 2}}, {T(0), T(1)}, {}, {{1, 5, 2, 1}, {1, 5, 2, 1}}},
+                          1);
     for (extent expert = 0; expert < 2; ++expert) {
         double tokens = 0;
         for (extent s = 0; s < 5; ++s) tokens += narrow.results()[0][s * 2 + expert];
@@ -93,9 +105,14 @@ TEST_CASE("losses of elements and their targets") {
         CAPTURE(reduction);
         shape const result = reduction == std::string("none") ? shape{4, 3} : shape{};
         auto const pair = [&](char const* name) {
-            return operator_case{std::string("torch.nn.functional.") + name, {{4, 3}, {4, 3}}, {T(0), T(1)}, {{"reduction", text(reduction)}}, {result}};
+            return operator_case{std::string("torch.nn.functional.") + name,
+                                 {{4, 3}, {4, 3}},
+                                 {T(0), T(1)},
+                                 {{"reduction", text(reduction)}},
+                                 {result}};
         };
-        for (char const* name : {"l1_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy_with_logits"}) check(pair(name));
+        for (char const* name : {"l1_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy_with_logits"})
+            check(pair(name));
         auto narrow = pair("smooth_l1_loss");
         narrow.keywords["beta"] = real(0.3);
         check(narrow);
@@ -124,5 +141,10 @@ TEST_CASE("losses of elements and their targets") {
         divergence.keywords["log_target"] = flag(true);
         check(divergence);
     }
-    check({"torch.nn.functional.kl_div", {{4, 3}, {4, 3}}, {T(0), T(1)}, {{"reduction", text("batchmean")}}, {{}}, {{1, {0.1, 1}}}});
+    check({"torch.nn.functional.kl_div",
+           {{4, 3}, {4, 3}},
+           {T(0), T(1)},
+           {{"reduction", text("batchmean")}},
+           {{}},
+           {{1, {0.1, 1}}}});
 }

@@ -16,9 +16,7 @@ using namespace heddle;
 std::string failure_of(std::size_t ranks, std::function<void(in_process_communicator&)> const& work) {
     try {
         run_ranks(ranks, work);
-    } catch (std::exception const& e) {
-        return e.what();
-    }
+    } catch (std::exception const& e) { return e.what(); }
     return "no failure";
 }
 
@@ -27,7 +25,9 @@ std::vector<double> received(in_process_communicator& c, std::size_t size, std::
     c.receive(std::span<double>(data), from);
     return data;
 }
-void sent(in_process_communicator& c, std::vector<double> const& data, std::size_t to) { c.send(std::span<double const>(data), to); }
+void sent(in_process_communicator& c, std::vector<double> const& data, std::size_t to) {
+    c.send(std::span<double const>(data), to);
+}
 
 } // namespace
 
@@ -38,7 +38,8 @@ TEST_CASE("messages arrive in order, from each rank on its own, and a sender goe
                   return (void)received(c, 1, 1 - c.rank());
               }
               for (std::size_t n = 0; n < 5; ++n)
-                  for (std::size_t from : {1u, 0u}) CHECK(received(c, 2, from) == std::vector{static_cast<double>(from), static_cast<double>(n)});
+                  for (std::size_t from : {1u, 0u})
+                      CHECK(received(c, 2, from) == std::vector{static_cast<double>(from), static_cast<double>(n)});
           }).find("rank 0 waits for rank 1, rank 1 waits for rank 0, rank 2 has ended") != std::string::npos);
     CHECK(failure_of(2, [](in_process_communicator& c) {
               sent(c, {static_cast<double>(c.rank())}, 1 - c.rank());

@@ -1,5 +1,5 @@
-// SPDX-License-Identifier: BSL-1.0
-// Random plans whose micro-batches take turns compute what the single device does of the whole batch, and carry what they charge.
+// SPDX-License-Identifier: BSL-1.0 Random plans whose micro-batches take turns compute what the single device does of
+// the whole batch, and carry what they charge.
 #include "emulation.hpp"
 
 #include <heddle/plan/verify.hpp>
@@ -18,9 +18,7 @@ namespace {
 std::optional<program> grow(test::random_source& random) try {
     int const recipes = random.between(1, 5);
     return test::catalogue_program(random, recipes);
-} catch (input_error const&) {
-    return std::nullopt;
-}
+} catch (input_error const&) { return std::nullopt; }
 
 } // namespace
 
@@ -37,7 +35,8 @@ TEST_CASE("micro-batches that take turns have the gradients of the whole batch")
         if (count == 0) continue;
         auto const indexed = index_program(micro_batch_of(p, count));
         auto const ranks = static_cast<std::size_t>(random.between(1, 5));
-        auto const what = test::interleaved(test::random_plan(indexed, ranks, random), indexed, {.micro_batches = count}, random);
+        auto const what =
+            test::interleaved(test::random_plan(indexed, ranks, random), indexed, {.micro_batches = count}, random);
         CAPTURE(count);
         INFO(test::describe(what));
         auto const verified = verify(p, what);

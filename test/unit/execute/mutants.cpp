@@ -31,7 +31,9 @@ bool mutate_cuts(plan& p, test::random_source& random) {
         extent const atoms = 1 + static_cast<extent>(random.below(8));
         return std::exchange(cut.atoms, atoms) != atoms;
     }
-    case 2: cut.members.erase(cut.members.begin() + static_cast<std::ptrdiff_t>(random.below(cut.members.size()))); return true;
+    case 2:
+        cut.members.erase(cut.members.begin() + static_cast<std::ptrdiff_t>(random.below(cut.members.size())));
+        return true;
     case 3:
         if (&cut == &other) return false;
         other.members.push_back(cut.members.back());
@@ -70,7 +72,8 @@ bool mutate_ratios(plan& p, test::random_source& random) {
 bool mutate_work(plan& p, test::random_source& random) {
     auto& s = p.steps[random.below(p.steps.size())].step;
     auto const change = [&](transfer_list& transfers) {
-        if (transfers.empty() || random.chance(0.2)) transfers.push_back({collective::all_reduce, bytes(4), {}, {}, {}});
+        if (transfers.empty() || random.chance(0.2))
+            transfers.push_back({collective::all_reduce, bytes(4), {}, {}, {}});
         else if (random.chance(0.5)) transfers.pop_back();
         else transfers.back().size += bytes(4);
     };
@@ -92,17 +95,20 @@ bool mutate_work(plan& p, test::random_source& random) {
 /// What a step says it saves.
 bool mutate_saved(plan& p, test::random_source& random) {
     auto& s = p.steps[random.below(p.steps.size())].saved;
-    if (s.empty() || random.chance(0.3)) s.emplace_back(static_cast<tensor_id>(random.below(p.tensors.size())), form::replicated());
+    if (s.empty() || random.chance(0.3))
+        s.emplace_back(static_cast<tensor_id>(random.below(p.tensors.size())), form::replicated());
     else if (random.chance(0.3)) s.push_back(s.back());
     else if (random.chance(0.5)) s.pop_back();
     else s.back().second = s.back().second == form::replicated() ? form::partial() : form::replicated();
     return true;
 }
 
-/// What a plan does, whatever the order of what is independent: the dataflow follows from who makes which form, and each is made once.
+/// What a plan does, whatever the order of what is independent: the dataflow follows from who makes which form, and
+/// each is made once.
 auto meaning(plan const& p) {
     std::vector<std::string> done;
-    for (auto const& s : p.steps) done.push_back(test::describe(s.instruction) + "," + std::to_string(s.instruction.loop));
+    for (auto const& s : p.steps)
+        done.push_back(test::describe(s.instruction) + "," + std::to_string(s.instruction.loop));
     std::ranges::sort(done);
     std::map<cut_factor, std::pair<extent, std::vector<extent>>> cuts;
     for (auto const& c : p.cuts)
@@ -116,7 +122,8 @@ std::string part_of_verify(std::string text) {
     bool quoted = false;
     for (std::size_t n = text.starts_with("step ") ? text.find(": ") + 2 : 0; n < text.size(); ++n) {
         if (text[n] == '\'') quoted = !quoted;
-        else if (!quoted && std::isdigit(static_cast<unsigned char>(text[n]))) result += result.ends_with('#') ? "" : "#";
+        else if (!quoted && std::isdigit(static_cast<unsigned char>(text[n])))
+            result += result.ends_with('#') ? "" : "#";
         else if (!quoted) result += text[n];
     }
     return result;
@@ -132,8 +139,16 @@ struct mutant_counts {
 TEST_CASE("a mutant of a plan is refused or computes the same") {
     using change = test::instruction_mutation;
     std::vector<std::pair<char const*, bool (change::*)()>> const of_instructions{
-        {"operand form", &change::operand_form}, {"result form", &change::result_form}, {"way to compute", &change::way}, {"factor", &change::factor}, {"conversion", &change::conversion},
-        {"read form", &change::read_form}, {"dropped", &change::drop}, {"swapped", &change::swap}, {"duplicated", &change::duplicate}, {"loop", &change::loop},
+        {"operand form", &change::operand_form},
+        {"result form", &change::result_form},
+        {"way to compute", &change::way},
+        {"factor", &change::factor},
+        {"conversion", &change::conversion},
+        {"read form", &change::read_form},
+        {"dropped", &change::drop},
+        {"swapped", &change::swap},
+        {"duplicated", &change::duplicate},
+        {"loop", &change::loop},
         {"tensor", &change::tensor}};
     std::vector<std::pair<char const*, bool (*)(plan&, test::random_source&)>> const of_plans{
         {"cut", mutate_cuts}, {"ratios", mutate_ratios}, {"work record", mutate_work}, {"saved record", mutate_saved}};
@@ -195,7 +210,8 @@ TEST_CASE("a mutant of a plan is refused or computes the same") {
     CHECK(accepted < mutants);
     std::string text = std::to_string(mutants) + " mutants, " + std::to_string(accepted) + " accepted\n";
     for (auto const& [kind, counts] : table) {
-        text += kind + ": " + std::to_string(counts.rejected) + " refused, " + std::to_string(counts.accepted) + " accepted, " + std::to_string(counts.equivalent) + " equivalent\n";
+        text += kind + ": " + std::to_string(counts.rejected) + " refused, " + std::to_string(counts.accepted) +
+                " accepted, " + std::to_string(counts.equivalent) + " equivalent\n";
         for (auto const& [part, count] : counts.by_part) text += "    " + std::to_string(count) + "  " + part + "\n";
         CHECK(counts.rejected > 0);
     }

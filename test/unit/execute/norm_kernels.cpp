@@ -25,13 +25,25 @@ TEST_CASE("layer norm") {
 
 TEST_CASE("batch norm") {
     for (bool const training : {true, false}) {
-        operator_case c{"torch.nn.functional.batch_norm", {{4, 3, 2}, {3}, {3}, {3}, {3}}, {T(0), T(1), T(2), T(3), T(4), flag(training)}, {}, {{4, 3, 2}}};
+        operator_case c{"torch.nn.functional.batch_norm",
+                        {{4, 3, 2}, {3}, {3}, {3}, {3}},
+                        {T(0), T(1), T(2), T(3), T(4), flag(training)},
+                        {},
+                        {{4, 3, 2}}};
         c.domains = {{2, domain::positive()}};
         c.constants = {1, 2};
         check(c);
     }
-    check({"torch.nn.functional.batch_norm", {{4, 3}, {3}}, {T(0)}, {{"bias", T(1)}, {"training", flag(true)}}, {{4, 3}}});
-    check({"torch.nn.functional.batch_norm", {{4, 3}, {3}}, {T(0)}, {{"weight", T(1)}, {"training", flag(true)}}, {{4, 3}}});
+    check({"torch.nn.functional.batch_norm",
+           {{4, 3}, {3}},
+           {T(0)},
+           {{"bias", T(1)}, {"training", flag(true)}},
+           {{4, 3}}});
+    check({"torch.nn.functional.batch_norm",
+           {{4, 3}, {3}},
+           {T(0)},
+           {{"weight", T(1)}, {"training", flag(true)}},
+           {{4, 3}}});
 }
 
 namespace {
@@ -39,9 +51,17 @@ namespace {
 /// A batch norm of so many samples whose loss is a weighed sum.
 program norm_of_samples(extent samples, bool per_shard) {
     program_builder b;
-    auto const x = b.parameter("x", {samples, 3, 2}), weight = b.parameter("weight", {3}), bias = b.parameter("bias", {3});
+    auto const x = b.parameter("x", {samples, 3, 2}), weight = b.parameter("weight", {3}),
+               bias = b.parameter("bias", {3});
     rule_table const rules = per_shard ? rule_table{{"torch.nn.functional.batch_norm", "per_shard"}} : rule_table{};
-    auto const y = add_call(b, {"norm", "torch.nn.functional.batch_norm", {T(x), none(), none(), T(weight), T(bias), flag(true)}, {}, {x, weight, bias}, {{{samples, 3, 2}, element_type::float32}}}, rules);
+    auto const y = add_call(b,
+                            {"norm",
+                             "torch.nn.functional.batch_norm",
+                             {T(x), none(), none(), T(weight), T(bias), flag(true)},
+                             {},
+                             {x, weight, bias},
+                             {{{samples, 3, 2}, element_type::float32}}},
+                            rules);
     return b.finish(b.apply("sum", "(b c h) -> (); 0", {y.results[0]}));
 }
 
@@ -97,11 +117,20 @@ TEST_CASE("root-mean-square norm") {
 
 TEST_CASE("group norm and instance norm") {
     for (std::int64_t groups : {1, 2, 3, 6}) {
-        operator_case c{"torch.nn.functional.group_norm", {{3, 6, 2, 2}, {6}, {6}}, {T(0), number(groups), T(1), T(2)}, {}, {{3, 6, 2, 2}}};
+        operator_case c{"torch.nn.functional.group_norm",
+                        {{3, 6, 2, 2}, {6}, {6}},
+                        {T(0), number(groups), T(1), T(2)},
+                        {},
+                        {{3, 6, 2, 2}}};
         check(c);
     }
     check({"torch.nn.functional.group_norm", {{4, 6}}, {T(0), number(2)}, {}, {{4, 6}}});
-    check({"torch.nn.functional.instance_norm", {{2, 3, 5}, {3}, {3}}, {T(0)}, {{"weight", T(1)}, {"bias", T(2)}}, {{2, 3, 5}}});
-    CHECK_THROWS_WITH_AS(operator_check({"torch.nn.functional.group_norm", {{4, 6}}, {T(0), number(4)}, {}, {{4, 6}}}, 1),
-                         "operator 'op', argument 'num_groups': is 4, expected a divisor of 6 channels", input_error);
+    check({"torch.nn.functional.instance_norm",
+           {{2, 3, 5}, {3}, {3}},
+           {T(0)},
+           {{"weight", T(1)}, {"bias", T(2)}},
+           {{2, 3, 5}}});
+    CHECK_THROWS_WITH_AS(
+        operator_check({"torch.nn.functional.group_norm", {{4, 6}}, {T(0), number(4)}, {}, {{4, 6}}}, 1),
+        "operator 'op', argument 'num_groups': is 4, expected a divisor of 6 channels", input_error);
 }

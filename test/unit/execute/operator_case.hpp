@@ -60,7 +60,8 @@ public:
         : case_(std::move(c)), around_(around), random_(seed), program_(build()), indexed_(index_program(program_)) {
         std::vector<dense> drawn;
         for (std::size_t k = 0; k < case_.operands.size(); ++k) drawn.push_back(draw(case_.operands[k], domain_of(k)));
-        for (auto t : program_.operands(0)) x_.push_back(drawn[t]); // tensors are numbered as the case's operands, a rule may order them anew
+        for (auto t : program_.operands(0))
+            x_.push_back(drawn[t]); // tensors are numbered as the case's operands, a rule may order them anew
         call_ = whole_call(program_, 0, seed);
         y_ = backend_.forward(call_, view(x_));
         REQUIRE(y_.size() == case_.results.size());
@@ -96,7 +97,8 @@ private:
         traced_call call{"op", case_.target, case_.arguments, case_.keywords, {}, {}};
         for (std::size_t k = 0; k < case_.operands.size(); ++k) {
             auto const name = "w" + std::to_string(k);
-            call.operands.push_back(is_constant(k) ? b.buffer(name, case_.operands[k], domain_of(k).type) : b.parameter(name, case_.operands[k]));
+            call.operands.push_back(is_constant(k) ? b.buffer(name, case_.operands[k], domain_of(k).type)
+                                                   : b.parameter(name, case_.operands[k]));
         }
         for (auto const& s : case_.results) call.results.push_back({s, element_type::float32});
         auto const added = add_call(b, call);
@@ -110,7 +112,8 @@ private:
         std::ranges::for_each(added.results, add_sum);
         if (around_ == neighbours::factoring) std::ranges::for_each(call.operands, add_sum);
         std::vector<detail::entries> const scalars(sums.size());
-        return b.finish(b.apply("total", detail::rule_text(scalars, {{}}, detail::all_terms(sums.size(), " + ")), sums));
+        return b.finish(
+            b.apply("total", detail::rule_text(scalars, {{}}, detail::all_terms(sums.size(), " + ")), sums));
     }
 
     /// The tensor with its even dimensions seen as two times a half.
@@ -185,10 +188,13 @@ private:
         return result;
     }
 
-    factor const& factor_of(tensor_id t, form f) const { return indexed_.tensors[t].factors[static_cast<std::size_t>(f.factor())]; }
+    factor const& factor_of(tensor_id t, form f) const {
+        return indexed_.tensors[t].factors[static_cast<std::size_t>(f.factor())];
+    }
 
     /// What the ranks hold of a tensor in a form.
-    std::vector<dense> distribute(dense const& whole, tensor_id t, form f, std::vector<std::pair<extent, extent>> const& parts) {
+    std::vector<dense> distribute(dense const& whole, tensor_id t, form f,
+                                  std::vector<std::pair<extent, extent>> const& parts) {
         std::vector<dense> held;
         for (auto [begin, count] : parts) {
             if (f.is_shard()) held.push_back(take(whole, factor_of(t, f), begin, count));
@@ -204,7 +210,8 @@ private:
         return held;
     }
     /// Whether what the ranks hold in a form makes up the whole.
-    bool makes_up(std::vector<dense> const& held, dense const& whole, tensor_id t, form f, std::vector<std::pair<extent, extent>> const& parts) {
+    bool makes_up(std::vector<dense> const& held, dense const& whole, tensor_id t, form f,
+                  std::vector<std::pair<extent, extent>> const& parts) {
         dense sum(whole.dims);
         for (std::size_t r = 0; r < held.size(); ++r) {
             if (f.is_shard()) {
@@ -220,7 +227,9 @@ private:
         }
         return (!f.is_shard() && f != form::partial()) || close(sum, whole);
     }
-    static form dual(form f) { return f == form::replicated() ? form::partial() : f == form::partial() ? form::replicated() : f; }
+    static form dual(form f) {
+        return f == form::replicated() ? form::partial() : f == form::partial() ? form::replicated() : f;
+    }
 
     /// Ranks that combine statistics: each of those that the loop states is combined once, in order.
     template <class Run>
@@ -248,20 +257,25 @@ private:
         auto const& op = indexed_.operators[0];
         split_loop const* loop = i.loop < 0 ? nullptr : &op.loops[static_cast<std::size_t>(i.loop)];
         auto const parts = ranges(loop ? loop->extent : 1, ranks);
-        for (auto [begin, count] : parts) description += " [" + std::to_string(begin) + ", +" + std::to_string(count) + ")";
+        for (auto [begin, count] : parts)
+            description += " [" + std::to_string(begin) + ", +" + std::to_string(count) + ")";
         CAPTURE(description);
 
         std::vector<std::vector<dense>> x, g, y(y_.size(), std::vector<dense>(ranks));
         std::vector<std::vector<std::optional<dense>>> dx(ranks);
-        for (std::size_t k = 0; k < x_.size(); ++k) x.push_back(distribute(x_[k], op.operands[k], i.operands[k], parts));
-        for (std::size_t k = 0; k < g_.size(); ++k) g.push_back(distribute(g_[k], op.results[k], dual(i.results[k]), parts));
+        for (std::size_t k = 0; k < x_.size(); ++k)
+            x.push_back(distribute(x_[k], op.operands[k], i.operands[k], parts));
+        for (std::size_t k = 0; k < g_.size(); ++k)
+            g.push_back(distribute(g_[k], op.results[k], dual(i.results[k]), parts));
         auto const run_rank = [&](std::size_t r, auto const& combine) {
             auto const of_rank = [&](std::vector<std::vector<dense>> const& all) {
                 std::vector<dense> mine;
                 for (auto const& held : all) mine.push_back(held[r]);
                 return mine;
             };
-            auto call = loop ? split_call(program_, indexed_, 0, *loop, parts[r].first, parts[r].second, call_.random.seed) : call_;
+            auto call =
+                loop ? split_call(program_, indexed_, 0, *loop, parts[r].first, parts[r].second, call_.random.seed)
+                     : call_;
             call.combine = combine;
             auto const mine = of_rank(x), cotangents = of_rank(g);
             auto const results = backend_.forward(call, view(mine));
@@ -269,7 +283,8 @@ private:
             for (std::size_t k = 0; k < results.size(); ++k) y[k][r] = results[k];
         };
         if (loop && loop->forward_statistics > 0) run_together(*loop, ranks, run_rank);
-        else for (std::size_t r = 0; r < ranks; ++r) run_rank(r, nullptr);
+        else
+            for (std::size_t r = 0; r < ranks; ++r) run_rank(r, nullptr);
         for (std::size_t k = 0; k < y_.size(); ++k) {
             CAPTURE(k);
             CHECK(makes_up(y[k], y_[k], op.results[k], i.results[k], parts));

@@ -32,7 +32,8 @@ double difference_after_steps(program const& p, plan const& what, Rule const& ru
     double worst = 0;
     std::mutex lock;
     run_ranks(what.devices.size(), [&](in_process_communicator& communicator) {
-        interpreter<double, in_process_communicator, eigen_kernels<double>> run(p, indexed, what, communicator, test::kernels(), seed);
+        interpreter<double, in_process_communicator, eigen_kernels<double>> run(p, indexed, what, communicator,
+                                                                                test::kernels(), seed);
         optimizer<double, Rule> mine(rule);
         auto stored = run.place(start);
         for (int n = 0; n < iterations; ++n) mine.step(stored, run.run(stored));
@@ -42,7 +43,8 @@ double difference_after_steps(program const& p, plan const& what, Rule const& ru
             std::scoped_lock const guard(lock);
             REQUIRE(whole.dims == p.tensor(t).shape);
             for (extent e = 0; e < whole.elements(); ++e)
-                worst = std::max(worst, std::abs(whole[e] - expected.at(t)[e]) / std::max(1.0, std::abs(expected.at(t)[e])));
+                worst = std::max(worst,
+                                 std::abs(whole[e] - expected.at(t)[e]) / std::max(1.0, std::abs(expected.at(t)[e])));
             if (!p.tensor(t).trainable) CHECK(whole == start.at(t));
         }
     });
@@ -94,20 +96,26 @@ TEST_CASE("three steps on ranks are three steps on the single device") {
 TEST_CASE("what is not as it is stored is refused") {
     program_builder builder;
     auto const x = builder.input("x", {4, 4}), w = builder.parameter("w", {4, 4});
-    auto const p = builder.finish(builder.apply("sum", "(a b) -> (); 0", {builder.apply("matmul", "(a k), (k b) -> (a b); 0*1", {x, w})}));
+    auto const p = builder.finish(
+        builder.apply("sum", "(a b) -> (); 0", {builder.apply("matmul", "(a k), (k b) -> (a b); 0*1", {x, w})}));
     auto const indexed = index_program(p);
     auto const whole = random_sources<double>(p, 1);
     auto parameters = whole;
     optimizer<double, sgd> steps;
-    CHECK_THROWS_AS(steps.step(parameters, {0, {{w, {form::replicated(), dense_tensor<double>(shape{2, 4})}}}}), input_error);
+    CHECK_THROWS_AS(steps.step(parameters, {0, {{w, {form::replicated(), dense_tensor<double>(shape{2, 4})}}}}),
+                    input_error);
     CHECK(parameters == whole);
     test::random_source random(1);
     for (bool refused = false; !refused;) { // until a plan cuts w
         auto const plan = test::random_plan(indexed, 2, random);
-        bool const cuts_w = std::ranges::any_of(plan.steps, [&](auto const& s) { return s.instruction.what == instruction::kind::read && s.instruction.tensor == w && s.instruction.to.is_shard(); });
+        bool const cuts_w = std::ranges::any_of(plan.steps, [&](auto const& s) {
+            return s.instruction.what == instruction::kind::read && s.instruction.tensor == w &&
+                   s.instruction.to.is_shard();
+        });
         if (!cuts_w) continue;
         run_ranks(2, [&](in_process_communicator& c) {
-            interpreter<double, in_process_communicator, eigen_kernels<double>> run(p, indexed, plan, c, test::kernels());
+            interpreter<double, in_process_communicator, eigen_kernels<double>> run(p, indexed, plan, c,
+                                                                                    test::kernels());
             CHECK_THROWS_AS(static_cast<void>(run.run(whole)), input_error);
         });
         refused = true;

@@ -39,7 +39,9 @@ struct heddle::program_access<foreign::archetype> {
     static short operator_count(graph const& g) { return static_cast<short>(g.inner_->operator_count()); }
     static tensor_info tensor(graph const& g, tensor_id t) { return g.inner_->tensor(t); }
     static char const* name(graph const& g, operator_id o) { return g.inner_->name(o).c_str(); }
-    static std::forward_list<tensor_id> operands(graph const& g, operator_id o) { return listed(g.inner_->operands(o)); }
+    static std::forward_list<tensor_id> operands(graph const& g, operator_id o) {
+        return listed(g.inner_->operands(o));
+    }
     static std::forward_list<tensor_id> results(graph const& g, operator_id o) { return listed(g.inner_->results(o)); }
     static index_rule rule(graph const& g, operator_id o) { return g.inner_->rule(o); }
     static operator_work work(graph const& g, operator_id o) { return g.inner_->work(o); }
@@ -63,8 +65,9 @@ static_assert(!std::is_copy_constructible_v<archetype>);
 cluster two_of_two() {
     cluster c;
     c.name = "two of two";
-    c.types = {{"slow", bytes(1e9), bytes_per_second(1e8), seconds(1e-6), {{element_type::float32, {flops_per_second(1e6)}}}},
-               {"fast", bytes(1e9), bytes_per_second(1e8), seconds(1e-6), {{element_type::float32, {flops_per_second(2e6)}}}}};
+    c.types = {
+        {"slow", bytes(1e9), bytes_per_second(1e8), seconds(1e-6), {{element_type::float32, {flops_per_second(1e6)}}}},
+        {"fast", bytes(1e9), bytes_per_second(1e8), seconds(1e-6), {{element_type::float32, {flops_per_second(2e6)}}}}};
     c.machines = {{.type = 0, .devices = 2}, {.type = 1, .devices = 2}};
     c.intra = network_link{bytes_per_second(1e8), seconds(1e-6)};
     c.inter = network_link{bytes_per_second(1e6), seconds(1e-6)};

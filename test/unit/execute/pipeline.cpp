@@ -21,9 +21,7 @@ using test::pipeline_of;
 std::string said_of(program const& p, pipeline_plan const& plan) {
     try {
         (void)prove(p, plan, test::kernels());
-    } catch (input_error const& e) {
-        return e.what();
-    }
+    } catch (input_error const& e) { return e.what(); }
     return "nothing thrown";
 }
 
@@ -46,7 +44,8 @@ TEST_CASE("random programs in random stages, micro-batches and copies have the s
         CAPTURE(micro_batches);
         auto const plan = pipeline_of(p, cuts, copies, micro_batches);
         try {
-            auto const found = random.chance(0.8) ? prove(p, plan, test::kernels(), {.seed = seed}) : prove(p, plan, test::kernels(), {.seed = seed}, gpipe{});
+            auto const found = random.chance(0.8) ? prove(p, plan, test::kernels(), {.seed = seed})
+                                                  : prove(p, plan, test::kernels(), {.seed = seed}, gpipe{});
             CHECK_MESSAGE(found, found.problem);
             ++run;
             several_stages += plan.stages.size() > 2;
@@ -113,18 +112,25 @@ TEST_CASE("what cannot run is refused by name") {
     grouped.devices.push_back({"any", 0, bytes(0), bytes(1)});
     grouped.stages[0].devices[0].push_back(1);
     CHECK(said_of(p, grouped) == "pipeline plan, groups of 2: there is no plan of the model on them");
-    CHECK(said_of(p, pipeline_of(p, {0, 7}, 1, 2, 2)) == "pipeline plan, micro-batches: 2 of 2, expected enough for a copy's 6 samples");
-    CHECK(said_of(p, pipeline_of(p, {0, 7}, 1, 3, 3)) == "pipeline plan, micro-batches: 3 of 3, expected no more than a copy's 6 samples need");
-    CHECK(said_of(p, pipeline_of(p, {0, 7}, 1, 1, 7)) == "pipeline plan, micro-batches: of 7 samples, a copy of the model has 6");
-    CHECK(said_of(p, pipeline_of(p, {0, 7}, 1, std::int64_t{1} << 40)) == "pipeline plan, micro-batches: 1099511627776, expected at most 1048576");
+    CHECK(said_of(p, pipeline_of(p, {0, 7}, 1, 2, 2)) ==
+          "pipeline plan, micro-batches: 2 of 2, expected enough for a copy's 6 samples");
+    CHECK(said_of(p, pipeline_of(p, {0, 7}, 1, 3, 3)) ==
+          "pipeline plan, micro-batches: 3 of 3, expected no more than a copy's 6 samples need");
+    CHECK(said_of(p, pipeline_of(p, {0, 7}, 1, 1, 7)) ==
+          "pipeline plan, micro-batches: of 7 samples, a copy of the model has 6");
+    CHECK(said_of(p, pipeline_of(p, {0, 7}, 1, std::int64_t{1} << 40)) ==
+          "pipeline plan, micro-batches: 1099511627776, expected at most 1048576");
     auto other = pipeline_of(p, {0, 7}, 1, 1);
     other.global_batch = 8;
     CHECK(said_of(p, other) == "pipeline plan, global batch: 8 samples, the model's batch has 6");
-    CHECK(said_of(test::residual_blocks(6, 4, 2), pipeline_of(p, {0, 7}, 1, 1)) == "pipeline plan, layers: of 7 operators, expected those of the model, 11");
+    CHECK(said_of(test::residual_blocks(6, 4, 2), pipeline_of(p, {0, 7}, 1, 1)) ==
+          "pipeline plan, layers: of 7 operators, expected those of the model, 11");
 
     program_builder b;
-    auto const y = b.apply("linear", "(b k), (n k) -> (b n); 0*1", {b.input("x", {4, 3}), b.parameter("w", {3, 3})}, {.name = "y"});
+    auto const y = b.apply("linear", "(b k), (n k) -> (b n); 0*1", {b.input("x", {4, 3}), b.parameter("w", {3, 3})},
+                           {.name = "y"});
     auto const norm = b.apply("softmax_over_batch", "(!b n) -> (!b n)", {y}, {.name = "norm"});
     auto const whole = b.finish(b.apply("sum", "(a b) -> (); 0", {norm}));
-    CHECK(said_of(whole, pipeline_of(whole, {0, 3}, 1, 2)) == "operator 'norm': needs the whole batch, so the program cannot run in micro-batches");
+    CHECK(said_of(whole, pipeline_of(whole, {0, 3}, 1, 2)) ==
+          "operator 'norm': needs the whole batch, so the program cannot run in micro-batches");
 }

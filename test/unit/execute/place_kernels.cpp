@@ -17,7 +17,8 @@ TEST_CASE("repetition") {
     auto const x = each.operands()[0].data;
     CHECK(each.results()[0].data == std::vector<double>{x[0], x[0], x[1], x[1]});
     operator_check all({"repeat", {{2}}, {T(0), number(2)}, {}, {{4}}}, 1);
-    CHECK(all.results()[0].data == std::vector<double>{all.operands()[0][0], all.operands()[0][1], all.operands()[0][0], all.operands()[0][1]});
+    CHECK(all.results()[0].data ==
+          std::vector<double>{all.operands()[0][0], all.operands()[0][1], all.operands()[0][0], all.operands()[0][1]});
 }
 
 TEST_CASE("places that move") {
@@ -28,12 +29,15 @@ TEST_CASE("places that move") {
     auto const x = rolled.operands()[0].data;
     CHECK(rolled.results()[0].data == std::vector<double>{x[2], x[0], x[1]});
     for (char const* mode : {"constant", "reflect", "replicate", "circular"})
-        check({"torch.nn.functional.pad", {{2, 3, 4}}, {T(0), ints({1, 2, 2, 0})}, {{"mode", text(mode)}}, {{2, 5, 7}}});
-    check({"torch.nn.functional.pad", {{2, 3, 4}}, {T(0), ints({-1, 2}), text("constant"), real(1.5)}, {}, {{2, 3, 5}}});
+        check(
+            {"torch.nn.functional.pad", {{2, 3, 4}}, {T(0), ints({1, 2, 2, 0})}, {{"mode", text(mode)}}, {{2, 5, 7}}});
+    check(
+        {"torch.nn.functional.pad", {{2, 3, 4}}, {T(0), ints({-1, 2}), text("constant"), real(1.5)}, {}, {{2, 3, 5}}});
     operator_check mirrored({"torch.nn.functional.pad", {{3}}, {T(0), ints({2, 1}), text("reflect")}, {}, {{6}}}, 1);
     auto const y = mirrored.operands()[0].data;
     CHECK(mirrored.results()[0].data == std::vector<double>{y[2], y[1], y[0], y[1], y[2], y[1]});
-    CHECK_THROWS_AS(operator_check({"torch.nn.functional.pad", {{2, 3}}, {T(0), ints({1, 2, 3})}, {}, {{2, 6}}}, 1), input_error);
+    CHECK_THROWS_AS(operator_check({"torch.nn.functional.pad", {{2, 3}}, {T(0), ints({1, 2, 3})}, {}, {{2, 6}}}, 1),
+                    input_error);
 }
 
 TEST_CASE("slices apart and together") {
@@ -56,35 +60,67 @@ TEST_CASE("slices apart and together") {
 }
 
 TEST_CASE("places that are held in a tensor") {
-    operator_case select{"torch.index_select", {{4, 3, 2}, {5}}, {T(0), number(1), T(1)}, {}, {{4, 5, 2}}, {{1, domain::below(3)}}};
+    operator_case select{"torch.index_select", {{4, 3, 2}, {5}},       {T(0), number(1), T(1)}, {},
+                         {{4, 5, 2}},          {{1, domain::below(3)}}};
     check(select);
     check({"torch.gather", {{4, 3, 2}, {4, 5, 2}}, {T(0), number(1), T(1)}, {}, {{4, 5, 2}}, {{1, domain::below(3)}}});
     check({"index_add", {{4, 3}, {5}, {5, 3}}, {T(0), number(0), T(1), T(2)}, {}, {{4, 3}}, {{1, domain::below(4)}}});
-    check({"scatter_add", {{4, 3}, {4, 5}, {4, 5}}, {T(0), number(1), T(1), T(2)}, {}, {{4, 3}}, {{1, domain::below(3)}}});
+    check({"scatter_add",
+           {{4, 3}, {4, 5}, {4, 5}},
+           {T(0), number(1), T(1), T(2)},
+           {},
+           {{4, 3}},
+           {{1, domain::below(3)}}});
     select.domains = {{1, {7, 8, element_type::int64}}};
     CHECK_THROWS_WITH_AS(operator_check(select, 1), "operator 'op': has index 7 into 3 places", input_error);
 }
 
 TEST_CASE("indexing by a tensor of places") {
-    check({"operator.getitem", {{4, 3, 2}, {5}}, {T(0), list({whole(), T(1)})}, {}, {{4, 5, 2}}, {{1, domain::below(3)}}});
+    check({"operator.getitem",
+           {{4, 3, 2}, {5}},
+           {T(0), list({whole(), T(1)})},
+           {},
+           {{4, 5, 2}},
+           {{1, domain::below(3)}}});
     check({"operator.getitem", {{4, 3, 2}, {5, 2}}, {T(0), T(1)}, {}, {{5, 2, 3, 2}}, {{1, domain::below(4)}}});
-    check({"operator.getitem", {{4, 3, 2}, {5}}, {T(0), list({{literal::ellipsis{}}, T(1)})}, {}, {{4, 3, 5}}, {{1, domain::below(2)}}});
+    check({"operator.getitem",
+           {{4, 3, 2}, {5}},
+           {T(0), list({{literal::ellipsis{}}, T(1)})},
+           {},
+           {{4, 3, 5}},
+           {{1, domain::below(2)}}});
     check({"torch.index", {{4, 3, 2}, {5}}, {T(0), list({none(), T(1)})}, {}, {{4, 5, 2}}, {{1, domain::below(3)}}});
-    operator_case pairs{"operator.getitem", {{4, 3, 2}, {5}, {6, 1}}, {T(0), list({T(1), T(2)})}, {}, {{6, 5, 2}}, {{1, domain::below(4)}, {2, domain::below(3)}}};
+    operator_case pairs{"operator.getitem",
+                        {{4, 3, 2}, {5}, {6, 1}},
+                        {T(0), list({T(1), T(2)})},
+                        {},
+                        {{6, 5, 2}},
+                        {{1, domain::below(4)}, {2, domain::below(3)}}};
     check(pairs);
     operator_check picked(pairs, 1);
     auto const &all = picked.operands()[0], &rows = picked.operands()[1], &columns = picked.operands()[2];
     for (extent a = 0; a < 6; ++a)
-        for (extent b = 0; b < 5; ++b) CHECK(picked.results()[0][(a * 5 + b) * 2 + 1] == all[(static_cast<extent>(rows[b]) * 3 + static_cast<extent>(columns[a])) * 2 + 1]);
+        for (extent b = 0; b < 5; ++b)
+            CHECK(picked.results()[0][(a * 5 + b) * 2 + 1] ==
+                  all[(static_cast<extent>(rows[b]) * 3 + static_cast<extent>(columns[a])) * 2 + 1]);
     pairs.domains[2] = {-3, 0, element_type::int64}; // counted from the end
     check(pairs);
     pairs.domains[2] = {3, 4, element_type::int64};
     CHECK_THROWS_WITH_AS(operator_check(pairs, 1), "operator 'op': has index 3 into 3 places", input_error);
-    check({"operator.getitem", {{2, 4, 3}, {5}, {5}}, {T(0), list({whole(), T(1), T(2)})}, {}, {{2, 5}}, {{1, domain::below(4)}, {2, domain::below(3)}}});
-    operator_case negative{"operator.getitem", {{3}, {1}}, {T(0), T(1)}, {}, {{1}}, {{1, {-1, 0, element_type::int64}}}};
+    check({"operator.getitem",
+           {{2, 4, 3}, {5}, {5}},
+           {T(0), list({whole(), T(1), T(2)})},
+           {},
+           {{2, 5}},
+           {{1, domain::below(4)}, {2, domain::below(3)}}});
+    operator_case negative{
+        "operator.getitem", {{3}, {1}}, {T(0), T(1)}, {}, {{1}}, {{1, {-1, 0, element_type::int64}}}};
     operator_check last(negative, 1);
     CHECK(last.results()[0][0] == last.operands()[0][2]);
-    CHECK_THROWS_AS(operator_check({"operator.getitem", {{4, 3}, {4}}, {T(0), T(1)}, {}, {{2, 3}}, {{1, domain::positive()}}, {}, true}, 1), input_error);
+    CHECK_THROWS_AS(
+        operator_check(
+            {"operator.getitem", {{4, 3}, {4}}, {T(0), T(1)}, {}, {{2, 3}}, {{1, domain::positive()}}, {}, true}, 1),
+        input_error);
 }
 
 TEST_CASE("indexing by a mask") {
@@ -93,9 +129,16 @@ TEST_CASE("indexing by a mask") {
     check({"operator.getitem", {{3, 4, 2}, {3, 4}}, {T(0), T(1)}, {}, {{12, 2}}, {{1, ones}}});
     program_builder b;
     auto const x = b.parameter("x", {2, 4}), mask = b.input("mask", {4}, element_type::boolean);
-    auto const picked = add_call(b, {"op", "operator.getitem", {T(x), list({whole(), T(mask)})}, {}, {x, mask}, {{{2, 2}, element_type::float32}}}).results[0];
+    auto const picked = add_call(b, {"op",
+                                     "operator.getitem",
+                                     {T(x), list({whole(), T(mask)})},
+                                     {},
+                                     {x, mask},
+                                     {{{2, 2}, element_type::float32}}})
+                            .results[0];
     auto const p = b.finish(b.apply("sum", "(a b) -> (); 0", {picked}));
-    dense const values(shape{2, 4}, {1, 2, 3, 4, 5, 6, 7, 8}), some(shape{4}, {0, 1, 0, 1}), all(shape{4}, {1, 1, 1, 1});
+    dense const values(shape{2, 4}, {1, 2, 3, 4, 5, 6, 7, 8}), some(shape{4}, {0, 1, 0, 1}),
+        all(shape{4}, {1, 1, 1, 1});
     eigen_kernels<double> const backend;
     auto const run = [&](dense const& ones_and_zeros) {
         std::vector<dense const*> const operands{&values, &ones_and_zeros};
@@ -106,7 +149,8 @@ TEST_CASE("indexing by a mask") {
 }
 
 TEST_CASE("the largest of a dimension, and ones at places") {
-    for (bool const largest : {true, false}) check({"torch.topk", {{4, 5, 2}}, {T(0), number(3), number(1), flag(largest)}, {}, {{4, 3, 2}, {4, 3, 2}}});
+    for (bool const largest : {true, false})
+        check({"torch.topk", {{4, 5, 2}}, {T(0), number(3), number(1), flag(largest)}, {}, {{4, 3, 2}, {4, 3, 2}}});
     for (char const* kind : {"max", "min"}) {
         check({kind, {{4, 5, 2}}, {T(0), number(1)}, {}, {{4, 2}, {4, 2}}});
         check({kind, {{4, 5, 2}}, {T(0), number(-1), flag(true)}, {}, {{4, 5, 1}, {4, 5, 1}}});
@@ -120,11 +164,17 @@ TEST_CASE("the largest of a dimension, and ones at places") {
     auto sorted = top.operands()[0].data;
     std::ranges::sort(sorted, std::greater{});
     CHECK(top.results()[0].data == std::vector<double>{sorted[0], sorted[1]});
-    for (extent k = 0; k < 2; ++k) CHECK(top.operands()[0][static_cast<extent>(top.results()[1][k])] == top.results()[0][k]);
-    CHECK_THROWS_WITH_AS(operator_check({"torch.topk", {{4}}, {T(0), number(5)}, {}, {{5}, {5}}}, 1), "operator 'op', argument 'k': is 5, expected 1 to 4", input_error);
+    for (extent k = 0; k < 2; ++k)
+        CHECK(top.operands()[0][static_cast<extent>(top.results()[1][k])] == top.results()[0][k]);
+    CHECK_THROWS_WITH_AS(operator_check({"torch.topk", {{4}}, {T(0), number(5)}, {}, {{5}, {5}}}, 1),
+                         "operator 'op', argument 'k': is 5, expected 1 to 4", input_error);
     program_builder b;
     auto const ids = b.input("ids", {3, 2}, element_type::int64), w = b.parameter("w", {3, 2, 5});
-    auto const hot = add_call(b, {"op", "torch.nn.functional.one_hot", {T(ids), number(5)}, {}, {ids}, {{{3, 2, 5}, element_type::float32}}}).results[0];
+    auto const hot =
+        add_call(
+            b,
+            {"op", "torch.nn.functional.one_hot", {T(ids), number(5)}, {}, {ids}, {{{3, 2, 5}, element_type::float32}}})
+            .results[0];
     auto const p = b.finish(b.apply("total", "(a b c), (a b c) -> (); 0*1", {hot, w}));
     auto const indexed = index_program(p);
     dense places(shape{3, 2}, {0, 4, 2, 2, 1, 3});
@@ -142,7 +192,8 @@ TEST_CASE("the largest of a dimension, and ones at places") {
 
 TEST_CASE("triangles") {
     for (char const* name : {"triu", "tril"})
-        for (std::int64_t diagonal : {-1, 0, 2}) check({std::string("torch.") + name, {{2, 4, 5}}, {T(0), number(diagonal)}, {}, {{2, 4, 5}}});
+        for (std::int64_t diagonal : {-1, 0, 2})
+            check({std::string("torch.") + name, {{2, 4, 5}}, {T(0), number(diagonal)}, {}, {{2, 4, 5}}});
     operator_check upper({"torch.triu", {{2, 2}}, {T(0)}, {}, {{2, 2}}}, 1);
     auto const x = upper.operands()[0].data;
     CHECK(upper.results()[0].data == std::vector<double>{x[0], x[1], 0, x[3]});

@@ -20,8 +20,16 @@ using namespace heddle;
 cluster three_machines(double memory) {
     cluster c;
     c.name = "three";
-    c.types = {{"slow", bytes(memory), bytes_per_second(1e8), seconds(1e-6), {{element_type::float32, {flops_per_second(1e6)}}}},
-               {"fast", bytes(memory), bytes_per_second(1e8), seconds(1e-6), {{element_type::float32, {flops_per_second(2e6)}}}}};
+    c.types = {{"slow",
+                bytes(memory),
+                bytes_per_second(1e8),
+                seconds(1e-6),
+                {{element_type::float32, {flops_per_second(1e6)}}}},
+               {"fast",
+                bytes(memory),
+                bytes_per_second(1e8),
+                seconds(1e-6),
+                {{element_type::float32, {flops_per_second(2e6)}}}}};
     c.machines = {{.type = 0}, {.type = 1}, {.type = 0}};
     c.inter = network_link{bytes_per_second(1e6), seconds(1e-6)};
     return c;
@@ -42,7 +50,9 @@ cluster machines_of_two(int count) {
 }
 
 bool is_split(plan const& p) {
-    return std::ranges::any_of(p.steps, [](plan_step const& s) { return s.instruction.what == instruction::kind::compute && s.instruction.loop >= 0; });
+    return std::ranges::any_of(p.steps, [](plan_step const& s) {
+        return s.instruction.what == instruction::kind::compute && s.instruction.loop >= 0;
+    });
 }
 
 } // namespace
@@ -114,7 +124,8 @@ TEST_CASE("tensor groups that AMP plans compute what the program does, in stages
         CHECK(found.ranks == 4);
         CHECK(verify_figures(p, plan, c).problem == "");
     }
-    auto const copies = plan_amp(p, layers, machines_of_two(4), {.tensor_degrees = {2}, .pipeline = 2, .data = 2}); // replicas x tensor groups x 1F1B
+    auto const copies = plan_amp(p, layers, machines_of_two(4),
+                                 {.tensor_degrees = {2}, .pipeline = 2, .data = 2}); // replicas x tensor groups x 1F1B
     REQUIRE(copies.exists());
     auto const found = prove(p, copies, test::kernels());
     CHECK_MESSAGE(found, found.problem);
@@ -164,13 +175,22 @@ TEST_CASE("a plan that says other costs than its cluster's is told from one that
         return difference(other, again);
     };
     CHECK(said([](pipeline_plan&) {}) == "");
-    CHECK(said([](pipeline_plan& q) { q.stages[1].time = seconds(0); }).starts_with("stage 1: its time is 0 s, derived anew it is "));
-    CHECK(said([](pipeline_plan& q) { q.stages[1].boundary = seconds(0); }).starts_with("stage 1: what enters it is 0 s"));
-    CHECK(said([](pipeline_plan& q) { q.time.pipeline = seconds(1e-9); }).starts_with("the pipeline's time is 1e-09 s"));
-    CHECK(said([](pipeline_plan& q) { q.time.synchronisation = seconds(1); }).starts_with("the gradients' time is 1 s"));
+    CHECK(said([](pipeline_plan& q) {
+              q.stages[1].time = seconds(0);
+          }).starts_with("stage 1: its time is 0 s, derived anew it is "));
+    CHECK(said([](pipeline_plan& q) {
+              q.stages[1].boundary = seconds(0);
+          }).starts_with("stage 1: what enters it is 0 s"));
+    CHECK(
+        said([](pipeline_plan& q) { q.time.pipeline = seconds(1e-9); }).starts_with("the pipeline's time is 1e-09 s"));
+    CHECK(
+        said([](pipeline_plan& q) { q.time.synchronisation = seconds(1); }).starts_with("the gradients' time is 1 s"));
     CHECK(said([](pipeline_plan& q) { q.time.update = seconds(1); }).starts_with("the optimiser's time is 1 s"));
-    CHECK(said([](pipeline_plan& q) { q.devices[3].memory = bytes(1); }).starts_with("device 3: its memory is 1 bytes"));
-    CHECK(said([](pipeline_plan& q) { q.devices[3].memory_limit = bytes(1e12); }).starts_with("device 3: its memory limit is 1e+12 bytes"));
+    CHECK(
+        said([](pipeline_plan& q) { q.devices[3].memory = bytes(1); }).starts_with("device 3: its memory is 1 bytes"));
+    CHECK(said([](pipeline_plan& q) {
+              q.devices[3].memory_limit = bytes(1e12);
+          }).starts_with("device 3: its memory limit is 1e+12 bytes"));
     CHECK(said([](pipeline_plan& q) { q.devices[1].machine = 1; }) == "device 1 is on machine 1, in the cluster on 0");
     CHECK_THROWS_AS((void)priced(p, plan, three_machines(1e9)), input_error);
 }

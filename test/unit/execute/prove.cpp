@@ -4,8 +4,8 @@
 
 #include <heddle/execute/prove.hpp>
 #include <heddle/plan/verify.hpp>
-#include <support/random_plans.hpp>
 #include <support/errors.hpp>
+#include <support/random_plans.hpp>
 
 #include <doctest/doctest.h>
 
@@ -21,12 +21,14 @@ using test::contains;
 program mixed_program() {
     program_builder builder;
     auto const ids = builder.input("ids", {6}, element_type::int64);
-    auto const table = builder.parameter("in.table", {5, 8}, element_type::float16), w = builder.parameter("out.weight", {8, 4}, element_type::float64);
+    auto const table = builder.parameter("in.table", {5, 8}, element_type::float16),
+               w = builder.parameter("out.weight", {8, 4}, element_type::float64);
     operator_options lookup;
     lookup.sparse_operands = {1};
     auto const x = builder.apply("embedding", "(a), (v e) -> (a e); 1", {ids, table}, lookup);
     auto const y = builder.apply("relu", "(a e) -> (a e)", {x}, {.result_type = element_type::float32});
-    return builder.finish(builder.apply("sum", "(a b) -> (); 0", {builder.apply("matmul", "(a k), (k b) -> (a b); 0*1", {y, w})}));
+    return builder.finish(
+        builder.apply("sum", "(a b) -> (); 0", {builder.apply("matmul", "(a k), (k b) -> (a b); 0*1", {y, w})}));
 }
 
 /// A plan of the program with a collective, and with the relu split.
@@ -36,7 +38,8 @@ plan plan_with_split_relu(program const& p, test::random_source& random) {
         auto plan = test::random_plan(indexed, 3, random);
         bool split = false, moves = false;
         for (auto const& s : plan.steps) {
-            split |= s.instruction.what == instruction::kind::compute && s.instruction.loop >= 0 && p.kind(s.instruction.op) == "relu";
+            split |= s.instruction.what == instruction::kind::compute && s.instruction.loop >= 0 &&
+                     p.kind(s.instruction.op) == "relu";
             moves |= !s.step.forward_transfers.empty();
         }
         if (split && moves) return plan;
@@ -105,7 +108,8 @@ TEST_CASE("bytes that the cost does not charge are found") {
 TEST_CASE("an operator without a kernel is named before anything runs") {
     program_builder builder;
     auto const w = builder.parameter("w", {4});
-    auto const p = builder.finish(builder.apply("sum", "(a) -> (); 0", {builder.apply("magic", "(a) -> (a)", {w}, {.name = "layers.3.magic"})}));
+    auto const p = builder.finish(
+        builder.apply("sum", "(a) -> (); 0", {builder.apply("magic", "(a) -> (a)", {w}, {.name = "layers.3.magic"})}));
     test::random_source random(1);
     auto const plan = test::random_plan(index_program(p), 2, random);
     try {
@@ -119,19 +123,23 @@ TEST_CASE("an operator without a kernel is named before anything runs") {
 
 TEST_CASE("gradients are measured on their layer, a vanishing layer on the model, a vanishing model on the loss") {
     program_builder builder;
-    auto const a = builder.parameter("block.a", {2}), b = builder.parameter("block.b", {2}), c = builder.parameter("tail.c", {2}), d = builder.parameter("d", {2});
+    auto const a = builder.parameter("block.a", {2}), b = builder.parameter("block.b", {2}),
+               c = builder.parameter("tail.c", {2}), d = builder.parameter("d", {2});
     auto const sum = builder.apply("add", "(i), (i), (i), (i) -> (i); 0 + 1 + 2 + 3", {a, b, c, d});
     auto const p = builder.finish(builder.apply("sum", "(i) -> (); 0", {sum}));
     auto const gradient = [](double x) { return std::pair(form::replicated(), dense_tensor<double>(shape{2}, x)); };
-    detail::gradient_scale const scale(p, {0.05, {{a, gradient(-8)}, {b, gradient(1e-9)}, {c, gradient(0)}, {d, gradient(2)}}});
+    detail::gradient_scale const scale(
+        p, {0.05, {{a, gradient(-8)}, {b, gradient(1e-9)}, {c, gradient(0)}, {d, gradient(2)}}});
     CHECK(scale.of("block.a") == 8);
     CHECK(scale.of("block.b") == 8);
     CHECK(scale.of("tail.c") == doctest::Approx(8e-6));
     CHECK(scale.of("d") == 2);
     CHECK(scale.of_loss(0.05) == 8);
     CHECK(scale.of_loss(-50) == 50);
-    detail::gradient_scale const rounding(p, {3, {{a, gradient(1e-17)}, {b, gradient(0)}, {c, gradient(0)}, {d, gradient(2e-16)}}});
+    detail::gradient_scale const rounding(
+        p, {3, {{a, gradient(1e-17)}, {b, gradient(0)}, {c, gradient(0)}, {d, gradient(2e-16)}}});
     CHECK(rounding.of("block.a") == doctest::Approx(3e-4));
-    detail::gradient_scale const nothing(p, {0, {{a, gradient(0)}, {b, gradient(0)}, {c, gradient(0)}, {d, gradient(0)}}});
+    detail::gradient_scale const nothing(p,
+                                         {0, {{a, gradient(0)}, {b, gradient(0)}, {c, gradient(0)}, {d, gradient(0)}}});
     CHECK(nothing.of("block.a") == 1);
 }

@@ -31,7 +31,8 @@ bool all_in(dense_tensor<double> const& x, double low, double high) {
 TEST_CASE("a seed gives the same data, another seed others") {
     program_builder builder;
     auto const x = builder.input("x", {8, 8}), w = builder.parameter("w", {8, 8});
-    auto const p = builder.finish(builder.apply("sum", "(a b) -> (); 0", {builder.apply("matmul", "(a k), (k b) -> (a b); 0*1", {x, w})}));
+    auto const p = builder.finish(
+        builder.apply("sum", "(a b) -> (); 0", {builder.apply("matmul", "(a k), (k b) -> (a b); 0*1", {x, w})}));
     CHECK(random_sources<double>(p, 1) == random_sources<double>(p, 1));
     auto const one = random_sources<double>(p, 1), two = random_sources<double>(p, 2);
     CHECK(one.size() == 2);
@@ -42,7 +43,8 @@ TEST_CASE("a seed gives the same data, another seed others") {
 
 TEST_CASE("integers are within what they look up in, through views") {
     program_builder builder;
-    auto const ids = builder.input("ids", {512}, element_type::int64), target = builder.input("target", {32, 16}, element_type::int64);
+    auto const ids = builder.input("ids", {512}, element_type::int64),
+               target = builder.input("target", {32, 16}, element_type::int64);
     auto const table = builder.parameter("table", {7, 5}), free = builder.input("free", {64}, element_type::int32);
     auto const batch = builder.apply("reshape", "((b s)) -> (b s); 0", {ids}, view({{"b", 32}}));
     auto const copy = builder.apply("clone", "(b s) -> (b s); 0", {batch});
@@ -55,7 +57,8 @@ TEST_CASE("integers are within what they look up in, through views") {
     auto const flat = builder.apply("reshape", "(b s) -> ((b s)); 0", {target}, view());
     auto const loss = builder.apply("cross_entropy", "(a !c), (_) -> ()", {scores, flat}, labels);
     auto const extra = builder.apply("to", "(a) -> (a); 0", {free}, {.result_type = element_type::float32});
-    auto const p = builder.finish(builder.apply("add", "(), () -> (); 0 + 1", {loss, builder.apply("sum", "(a) -> (); 0", {extra})}));
+    auto const p = builder.finish(
+        builder.apply("add", "(), () -> (); 0 + 1", {loss, builder.apply("sum", "(a) -> (); 0", {extra})}));
     auto const sources = random_sources<double>(p, 3);
     CHECK(all_in(sources.at(ids), 0, 7));
     CHECK(std::ranges::max(sources.at(ids).data) == 6);
@@ -76,7 +79,8 @@ TEST_CASE("labels that are looked up too are none to ignore") {
     auto const ids = builder.input("ids", {64}, element_type::int64);
     operator_options lookup;
     lookup.sparse_operands = {1};
-    auto const scores = builder.apply("embedding", "(b), (v d) -> (b d); 1", {ids, builder.parameter("table", {5, 5})}, lookup);
+    auto const scores =
+        builder.apply("embedding", "(b), (v d) -> (b d); 1", {ids, builder.parameter("table", {5, 5})}, lookup);
     operator_options labels;
     labels.attributes["ignore_index"] = {-100};
     auto const copy = builder.apply("clone", "(b) -> (b); 0", {ids});
@@ -92,7 +96,8 @@ TEST_CASE("a mask that elements are taken by has as many ones as the result has 
     taken.results = {{5, 3}};
     taken.result_types = {element_type::float32};
     taken.attributes = {{"dim", {0}}, {"is_mask", {1}}};
-    auto const rows = builder.apply_multi("getitem", parse_index_rule("(_ d), (_) -> (_ d); 0"), {x, flat}, taken).front();
+    auto const rows =
+        builder.apply_multi("getitem", parse_index_rule("(_ d), (_) -> (_ d); 0"), {x, flat}, taken).front();
     auto const p = builder.finish(builder.apply("sum", "(a d) -> (); 0", {rows}));
     for (std::uint64_t seed = 0; seed < 20; ++seed) {
         auto const sources = random_sources<double>(p, seed);
@@ -104,7 +109,8 @@ TEST_CASE("a mask that elements are taken by has as many ones as the result has 
 
 TEST_CASE("masks leave something in every line; variances are positive") {
     program_builder builder;
-    auto const mask = builder.buffer("mask", {64, 8}, element_type::boolean), variance = builder.buffer("variance", {50});
+    auto const mask = builder.buffer("mask", {64, 8}, element_type::boolean),
+               variance = builder.buffer("variance", {50});
     auto const w = builder.parameter("w", {50});
     operator_options norm;
     norm.attributes["running_var"] = {1};
@@ -121,8 +127,15 @@ TEST_CASE("masks leave something in every line; variances are positive") {
 TEST_CASE("sources are where their users are functions at all") {
     program_builder builder;
     std::vector<tensor_id> sums;
-    auto const use = [&](char const* target, std::vector<literal> arguments, shape result, std::vector<tensor_id> operands, std::map<std::string, literal, std::less<>> named = {}) {
-        auto const y = add_call(builder, {target + std::to_string(sums.size()), target, std::move(arguments), std::move(named), std::move(operands), {{result, element_type::float32}}}).results[0];
+    auto const use = [&](char const* target, std::vector<literal> arguments, shape result,
+                         std::vector<tensor_id> operands, std::map<std::string, literal, std::less<>> named = {}) {
+        auto const y = add_call(builder, {target + std::to_string(sums.size()),
+                                          target,
+                                          std::move(arguments),
+                                          std::move(named),
+                                          std::move(operands),
+                                          {{result, element_type::float32}}})
+                           .results[0];
         std::vector<std::vector<std::string>> const all{heddle::detail::numbered(result)};
         sums.push_back(builder.apply("sum", heddle::detail::rule_text(all, {{}}, "0"), {y}));
     };
@@ -136,18 +149,27 @@ TEST_CASE("sources are where their users are functions at all") {
     use("torch.nn.functional.binary_cross_entropy", {T(chance), T(wanted)}, {}, {chance, wanted});
     auto const logarithm = builder.parameter("logarithm", {40}), share = builder.parameter("share", {40});
     use("torch.nn.functional.kl_div", {T(logarithm), T(share)}, {}, {logarithm, share});
-    auto const table = builder.parameter("table", {5, 3}), ids = builder.input("ids", {60}, element_type::int64), rolled = builder.input("rolled", {60}, element_type::int64);
+    auto const table = builder.parameter("table", {5, 3}), ids = builder.input("ids", {60}, element_type::int64),
+               rolled = builder.input("rolled", {60}, element_type::int64);
     use("torch.index_select", {T(table), test::number(0), T(ids)}, {60, 3}, {table, ids});
-    auto const around = add_call(builder, {"around", "torch.roll", {T(rolled), test::number(1), test::number(0)}, {}, {rolled}, {{{60}, element_type::int64}}}).results[0];
+    auto const around = add_call(builder, {"around",
+                                           "torch.roll",
+                                           {T(rolled), test::number(1), test::number(0)},
+                                           {},
+                                           {rolled},
+                                           {{{60}, element_type::int64}}})
+                            .results[0];
     use("operator.getitem", {T(table), test::list({test::whole(), T(around)})}, {5, 60}, {table, around});
-    auto const rows = builder.input("rows", {60}, element_type::int64), columns = builder.input("columns", {60}, element_type::int64);
+    auto const rows = builder.input("rows", {60}, element_type::int64),
+               columns = builder.input("columns", {60}, element_type::int64);
     use("operator.getitem", {T(table), test::list({T(rows), T(columns)})}, {60}, {table, rows, columns});
     auto const q = builder.parameter("q", {8, 4}), mask = builder.input("mask", {8, 8}, element_type::boolean);
     use("torch.nn.functional.scaled_dot_product_attention", {T(q), T(q), T(q), T(mask)}, {8, 4}, {q, q, q, mask});
     auto const classes = builder.input("classes", {60}, element_type::int64);
     use("torch.nn.functional.one_hot", {T(classes), test::number(4)}, {60, 4}, {classes});
     std::vector<std::vector<std::string>> const scalars(sums.size());
-    auto const p = builder.finish(builder.apply("total", heddle::detail::rule_text(scalars, {{}}, heddle::detail::all_terms(sums.size(), " + ")), sums));
+    auto const p = builder.finish(builder.apply(
+        "total", heddle::detail::rule_text(scalars, {{}}, heddle::detail::all_terms(sums.size(), " + ")), sums));
     auto const of_name = [&](source_values<double> const& sources, std::string const& name) {
         for (tensor_id t = 0; t < p.tensor_count(); ++t)
             if (p.tensor(t).name == name) return sources.at(t);
@@ -155,7 +177,8 @@ TEST_CASE("sources are where their users are functions at all") {
     };
     for (std::uint64_t seed = 1; seed <= 5; ++seed) {
         auto const sources = random_sources<double>(p, seed);
-        for (char const* name : {"torch.rsqrt", "torch.log2", "torch.reciprocal", "torch.log1p"}) CHECK(all_in(of_name(sources, name), 0.25, 0.75));
+        for (char const* name : {"torch.rsqrt", "torch.log2", "torch.reciprocal", "torch.log1p"})
+            CHECK(all_in(of_name(sources, name), 0.25, 0.75));
         for (char const* name : {"chance", "wanted", "share"}) CHECK(all_in(of_name(sources, name), 0.25, 0.75));
         CHECK(all_in(of_name(sources, "logarithm"), -2, 0));
         CHECK(all_in(of_name(sources, "ids"), 0, 5));

@@ -15,8 +15,11 @@ struct recurrent_form {
 };
 
 operator_case recurrent(char const* name, extent gates, std::size_t states, recurrent_form form) {
-    constexpr extent length = recurrent_form::length, batch = recurrent_form::batch, width = recurrent_form::width, hidden = recurrent_form::hidden;
-    auto const sequence = [&](extent features) { return form.batch_first ? shape{batch, length, features} : shape{length, batch, features}; };
+    constexpr extent length = recurrent_form::length, batch = recurrent_form::batch, width = recurrent_form::width,
+                     hidden = recurrent_form::hidden;
+    auto const sequence = [&](extent features) {
+        return form.batch_first ? shape{batch, length, features} : shape{length, batch, features};
+    };
     extent const runs = form.layers * form.directions;
     shape const state{runs, batch, hidden};
     std::vector<shape> operands{sequence(width)};
@@ -34,14 +37,19 @@ operator_case recurrent(char const* name, extent gates, std::size_t states, recu
     }
     std::vector<shape> results(1 + states, state);
     results[0] = sequence(form.directions * hidden);
-    return {std::string("torch.") + name, operands,
-            {T(0), hx, list(weights), flag(form.biased), number(form.layers), real(0), flag(true), flag(form.directions == 2), flag(form.batch_first)}, {}, results};
+    return {std::string("torch.") + name,
+            operands,
+            {T(0), hx, list(weights), flag(form.biased), number(form.layers), real(0), flag(true),
+             flag(form.directions == 2), flag(form.batch_first)},
+            {},
+            results};
 }
 
 } // namespace
 
 TEST_CASE("recurrent layers: parallel in samples") {
-    constexpr recurrent_form forms[]{{1, 1, true, false}, {2, 2, true, true}, {2, 1, false, false}, {1, 2, false, true}};
+    constexpr recurrent_form forms[]{
+        {1, 1, true, false}, {2, 2, true, true}, {2, 1, false, false}, {1, 2, false, true}};
     for (auto const& form : forms) {
         CAPTURE(form.layers);
         CAPTURE(form.directions);

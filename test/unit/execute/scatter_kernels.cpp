@@ -6,7 +6,12 @@ using namespace heddle::test;
 
 TEST_CASE("bags of embeddings: sums, means, factors, padding") {
     auto const bags = [](char const* mode) {
-        return operator_case{"torch.nn.functional.embedding_bag", {{4, 3}, {6, 2}}, {T(0), T(1)}, {{"mode", text(mode)}}, {{4, 2}}, {{0, domain::below(6)}}};
+        return operator_case{"torch.nn.functional.embedding_bag",
+                             {{4, 3}, {6, 2}},
+                             {T(0), T(1)},
+                             {{"mode", text(mode)}},
+                             {{4, 2}},
+                             {{0, domain::below(6)}}};
     };
     for (char const* mode : {"sum", "mean"}) {
         CAPTURE(mode);
@@ -28,14 +33,22 @@ TEST_CASE("bags of embeddings: sums, means, factors, padding") {
 }
 
 TEST_CASE("elements in place of others") {
-    operator_case c{"torch.scatter", {{4, 5}, {4, 3}, {4, 3}}, {T(0), number(1), T(1), T(2)}, {}, {{4, 5}}, {{1, domain::below(5)}}};
+    operator_case c{"torch.scatter", {{4, 5}, {4, 3}, {4, 3}}, {T(0), number(1), T(1), T(2)}, {},
+                    {{4, 5}},        {{1, domain::below(5)}}};
     check(c);
-    for (double value : {0.0, 1.5}) check({"scatter", {{4, 3, 2}, {5, 3, 2}}, {T(0), number(0), T(1), real(value)}, {}, {{4, 3, 2}}, {{1, domain::below(4)}}});
+    for (double value : {0.0, 1.5})
+        check({"scatter",
+               {{4, 3, 2}, {5, 3, 2}},
+               {T(0), number(0), T(1), real(value)},
+               {},
+               {{4, 3, 2}},
+               {{1, domain::below(4)}}});
     c.domains[1] = {2, 3, element_type::int64}; // all the same place
     operator_check same(c, 1);
     for (extent n = 0; n < 4; ++n)
         for (extent place = 0; place < 5; ++place)
-            CHECK(same.results()[0][n * 5 + place] == (place == 2 ? same.operands()[2][n * 3 + 2] : same.operands()[0][n * 5 + place]));
+            CHECK(same.results()[0][n * 5 + place] ==
+                  (place == 2 ? same.operands()[2][n * 3 + 2] : same.operands()[0][n * 5 + place]));
 }
 
 TEST_CASE("channels as pixels and back") {

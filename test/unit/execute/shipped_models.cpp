@@ -24,7 +24,11 @@ cluster small_cluster() {
     cluster c;
     c.name = "three";
     for (double speed : {1.0, 2.0, 4.0})
-        c.types.push_back({"x" + std::to_string(static_cast<int>(speed)), bytes(64e9), bytes_per_second(speed * 3e11), seconds(1e-6), {{element_type::float32, {flops_per_second(speed * 4e12)}}}});
+        c.types.push_back({"x" + std::to_string(static_cast<int>(speed)),
+                           bytes(64e9),
+                           bytes_per_second(speed * 3e11),
+                           seconds(1e-6),
+                           {{element_type::float32, {flops_per_second(speed * 4e12)}}}});
     c.machines = {{0, 1, 1}, {1, 1, 1}, {2, 1, 1}};
     c.inter = network_link{bytes_per_second(2e9), seconds(2e-5)};
     return c;
@@ -51,7 +55,8 @@ TEST_CASE("plans of shipped models, shrunk, compute what the models do") {
         REQUIRE(checked);
         // Only where tokens, classes and experts are all cut are there fewer atoms.
         CHECK(small.has_planned_counts == !file.filename().string().starts_with("bert_moe"));
-        for (std::size_t k = 0; k < p.cuts.size() && small.has_planned_counts; ++k) CHECK(small.plan.cuts[k].counts == p.cuts[k].counts);
+        for (std::size_t k = 0; k < p.cuts.size() && small.has_planned_counts; ++k)
+            CHECK(small.plan.cuts[k].counts == p.cuts[k].counts);
         auto const size = size_of_execution(index_program(small.program), small.plan);
         CHECK(size.memory <= bytes(5e8));
         auto const shown = prove(small.program, small.plan, test::kernels());

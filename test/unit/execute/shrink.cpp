@@ -21,7 +21,8 @@ namespace {
 program image_program() {
     program_builder builder;
     auto const x = builder.input("x", {6, 4, 32, 32}), target = builder.input("target", {6}, element_type::int64);
-    auto const w = builder.parameter("patch.weight", {24, 4, 4, 4}), token = builder.parameter("token", {6, 1, 24}), head = builder.parameter("head.weight", {10, 24});
+    auto const w = builder.parameter("patch.weight", {24, 4, 4, 4}), token = builder.parameter("token", {6, 1, 24}),
+               head = builder.parameter("head.weight", {10, 24});
     operator_options convolution;
     convolution.results = {{6, 24, 8, 8}};
     convolution.attributes = {{"stride", {4, 4}}, {"padding", {0, 0}}, {"dilation", {1, 1}}};
@@ -57,7 +58,8 @@ void check_shrunk(program const& p, plan const& what, planned_program const& sma
     INFO(checked.problem);
     CHECK(checked);
     REQUIRE(small.plan.steps.size() == what.steps.size());
-    for (std::size_t n = 0; n < what.steps.size(); ++n) CHECK(small.plan.steps[n].instruction == what.steps[n].instruction);
+    for (std::size_t n = 0; n < what.steps.size(); ++n)
+        CHECK(small.plan.steps[n].instruction == what.steps[n].instruction);
     for (std::size_t k = 0; k < what.cuts.size(); ++k) CHECK(small.plan.cuts[k].counts == what.cuts[k].counts);
     CHECK(small.plan.stages == what.stages);
     for (tensor_id t = 0; t < p.tensor_count(); ++t)
@@ -76,7 +78,8 @@ int check_shrinks(program const& p, plan const& what) {
     CHECK(small.has_planned_counts);
     check_shrunk(p, what, small);
     int smaller = 0;
-    for (tensor_id t = 0; t < p.tensor_count(); ++t) smaller += small.program.tensor(t).elements() < p.tensor(t).elements();
+    for (tensor_id t = 0; t < p.tensor_count(); ++t)
+        smaller += small.program.tensor(t).elements() < p.tensor(t).elements();
     return smaller;
 }
 
@@ -87,7 +90,8 @@ TEST_CASE("random plans of random programs survive being shrunk") {
     for (std::uint64_t seed = 1; seed <= 300; ++seed) {
         test::random_source random(seed);
         auto const p = test::random_program(random, {.least_operators = 3, .most_operators = 7, .most_extent = 12});
-        auto const plan = test::random_plan(index_program(p, test::random_segments(p, random)), static_cast<std::size_t>(random.between(1, 4)), random);
+        auto const plan = test::random_plan(index_program(p, test::random_segments(p, random)),
+                                            static_cast<std::size_t>(random.between(1, 4)), random);
         CAPTURE(seed);
         smaller += check_shrinks(p, plan);
     }
@@ -116,8 +120,14 @@ TEST_CASE("recurrent layers shrink but for gates, directions and layers") {
             operands.push_back(builder.parameter("weight" + std::to_string(weights.size()), {48, columns}));
             weights.push_back(T(operands.back()));
         }
-    auto const layers = add_call(builder, {"gru", "torch.gru", {T(operands[0]), T(operands[1]), test::list(weights), flag(false), number(2), test::real(0), flag(true), flag(true), flag(false)},
-                                           {}, operands, {{{12, 8, 32}, element_type::float32}, {{4, 8, 16}, element_type::float32}}});
+    auto const layers =
+        add_call(builder, {"gru",
+                           "torch.gru",
+                           {T(operands[0]), T(operands[1]), test::list(weights), flag(false), number(2), test::real(0),
+                            flag(true), flag(true), flag(false)},
+                           {},
+                           operands,
+                           {{{12, 8, 32}, element_type::float32}, {{4, 8, 16}, element_type::float32}}});
     auto const p = builder.finish(builder.apply("sum", "(t b f) -> (); 0", {layers.results[0]}));
     test::random_source random(1);
     CHECK(check_shrinks(p, test::random_plan(index_program(p), 2, random)) > 0);
@@ -136,7 +146,9 @@ TEST_CASE("random plans whose micro-batches take turns survive being shrunk") {
         int const count = test::divisor_of_batch(p, random);
         if (count == 0) continue;
         auto const indexed = index_program(micro_batch_of(p, count));
-        auto const plan = test::interleaved(test::random_plan(indexed, static_cast<std::size_t>(random.between(1, 4)), random), indexed, {.micro_batches = count}, random);
+        auto const plan =
+            test::interleaved(test::random_plan(indexed, static_cast<std::size_t>(random.between(1, 4)), random),
+                              indexed, {.micro_batches = count}, random);
         CAPTURE(seed);
         CAPTURE(count);
         REQUIRE(verify(p, plan));
@@ -151,11 +163,13 @@ TEST_CASE("random plans whose micro-batches take turns survive being shrunk") {
 TEST_CASE("the part of each micro-batch shrinks, not their number") {
     program_builder builder;
     auto const x = builder.input("x", {240, 50}), w = builder.parameter("w", {50, 70});
-    auto const p = builder.finish(builder.apply("sum", "(a b) -> (); 0", {builder.apply("matmul", "(a k), (k b) -> (a b); 0*1", {x, w})}));
+    auto const p = builder.finish(
+        builder.apply("sum", "(a b) -> (); 0", {builder.apply("matmul", "(a k), (k b) -> (a b); 0*1", {x, w})}));
     auto const indexed = index_program(micro_batch_of(p, 3));
     test::random_source random(2);
     for (int n = 0; n < 20; ++n) {
-        auto const plan = test::interleaved(test::random_plan(indexed, 2, random), indexed, {.micro_batches = 3}, random);
+        auto const plan =
+            test::interleaved(test::random_plan(indexed, 2, random), indexed, {.micro_batches = 3}, random);
         auto const small = shrink(p, plan, {.memory = bytes(20'000)});
         CHECK(small.plan.provenance.training.micro_batches == 3);
         CHECK(named(small.program, "x").shape[0] % 3 == 0);
@@ -177,14 +191,21 @@ TEST_CASE("moved, padded and resampled dimensions shrink together") {
     y = add("torch.roll", {test::ints({1}), test::ints({2})}, {20, 6, 18, 23}, y);
     y = add("torch.cumsum", {test::number(3)}, {20, 6, 18, 23}, y);
     auto const w = builder.parameter("w", {6, 4, 3, 3});
-    y = add_call(builder, {"spread", "torch.conv_transpose2d", {test::T(y), test::T(w), test::none(), test::number(2)}, {}, {y, w}, {{{20, 4, 37, 47}, element_type::float32}}}).results[0];
+    y = add_call(builder, {"spread",
+                           "torch.conv_transpose2d",
+                           {test::T(y), test::T(w), test::none(), test::number(2)},
+                           {},
+                           {y, w},
+                           {{{20, 4, 37, 47}, element_type::float32}}})
+            .results[0];
     y = add("torch.amax", {test::ints({2, 3})}, {20, 4}, y);
     auto const p = builder.finish(builder.apply("sum", "(a b) -> (); 0", {y}));
     test::random_source random(1);
     auto const plan = test::random_plan(index_program(p), 1, random);
     auto const small = shrink(p, plan);
     check_shrunk(p, plan, small);
-    shape const &padded = named(small.program, "torch.nn.functional.pad").shape, &spread = named(small.program, "spread").shape;
+    shape const &padded = named(small.program, "torch.nn.functional.pad").shape,
+                &spread = named(small.program, "spread").shape;
     CHECK(padded[2] < 18);
     CHECK(padded == named(small.program, "torch.cumsum").shape);
     CHECK(spread[2] == 2 * padded[2] + 1);
@@ -251,7 +272,8 @@ TEST_CASE("classes of places that are computed stay whole") {
     one_hot.result_type = element_type::int64;
     auto const routes = b.apply("one_hot", "(b) -> (b classes)", {best}, one_hot);
     auto const mask = b.apply("to", "(b e) -> (b e); 0", {routes}, {.result_type = element_type::float32});
-    auto const p = b.finish(b.apply("sum", "(b h) -> (); 0", {b.apply("matmul", "(b e), (e h) -> (b h); 0*1", {mask, w})}));
+    auto const p =
+        b.finish(b.apply("sum", "(b h) -> (); 0", {b.apply("matmul", "(b e), (e h) -> (b h); 0*1", {mask, w})}));
     auto const indexed = index_program(p);
     for (std::uint64_t seed = 1; seed <= 20; ++seed) {
         test::random_source random(seed);
@@ -278,7 +300,8 @@ TEST_CASE("what is not known of an operator stays whole") {
 TEST_CASE("atoms stay as planned while they fit, then shares are rounded") {
     program_builder builder;
     auto const x = builder.input("x", {640, 50}), w = builder.parameter("w", {50, 70});
-    auto const p = builder.finish(builder.apply("sum", "(a b) -> (); 0", {builder.apply("matmul", "(a k), (k b) -> (a b); 0*1", {x, w})}));
+    auto const p = builder.finish(
+        builder.apply("sum", "(a b) -> (); 0", {builder.apply("matmul", "(a k), (k b) -> (a b); 0*1", {x, w})}));
     auto const indexed = index_program(p);
     test::random_source random(3);
     plan what;
@@ -291,8 +314,11 @@ TEST_CASE("atoms stay as planned while they fit, then shares are rounded") {
     CHECK(size_of_execution(index_program(coarse.program), coarse.plan).memory <= bytes(20'000));
     for (std::size_t k = 0; k < what.cuts.size(); ++k)
         for (std::size_t d = 0; d < 3; ++d) {
-            auto const share = [&](atom_class const& cut) { return static_cast<double>(cut.counts[d]) / static_cast<double>(cut.atoms); };
-            CHECK(std::abs(share(coarse.plan.cuts[k]) - share(what.cuts[k])) <= 1.0 / static_cast<double>(coarse.plan.cuts[k].atoms));
+            auto const share = [&](atom_class const& cut) {
+                return static_cast<double>(cut.counts[d]) / static_cast<double>(cut.atoms);
+            };
+            CHECK(std::abs(share(coarse.plan.cuts[k]) - share(what.cuts[k])) <=
+                  1.0 / static_cast<double>(coarse.plan.cuts[k].atoms));
         }
     CHECK(prove(coarse.program, coarse.plan, test::kernels()));
 }

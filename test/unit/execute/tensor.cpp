@@ -24,7 +24,8 @@ dense_tensor<double> counted(shape dims) {
 TEST_CASE("a part of any factor is what its positions say, and is put back") {
     shape const dims{2, 12, 3};
     auto const whole = counted(dims);
-    for (factor const f : {factor{0, 2, 1}, factor{1, 12, 1}, factor{1, 3, 4}, factor{1, 4, 1}, factor{1, 2, 2}, factor{2, 3, 1}})
+    for (factor const f :
+         {factor{0, 2, 1}, factor{1, 12, 1}, factor{1, 3, 4}, factor{1, 4, 1}, factor{1, 2, 2}, factor{2, 3, 1}})
         for (extent begin = 0; begin <= f.extent; ++begin)
             for (extent count = 0; begin + count <= f.extent; ++count) {
                 auto const part = take(whole, f, begin, count);
@@ -37,12 +38,14 @@ TEST_CASE("a part of any factor is what its positions say, and is put back") {
                     for (at[1] = 0; at[1] < dims[1]; ++at[1])
                         for (at[2] = 0; at[2] < dims[2]; ++at[2]) {
                             extent const place = at[f.dimension] / f.stride % f.extent;
-                            if (place >= begin && place < begin + count) expected[to++] = whole[(at[0] * dims[1] + at[1]) * dims[2] + at[2]];
+                            if (place >= begin && place < begin + count)
+                                expected[to++] = whole[(at[0] * dims[1] + at[1]) * dims[2] + at[2]];
                         }
                 CHECK(part == expected);
                 auto const padded = pad(part, dims, f, begin, count);
                 CHECK(take(padded, f, begin, count) == part);
-                CHECK(std::accumulate(padded.data.begin(), padded.data.end(), 0.0) == std::accumulate(part.data.begin(), part.data.end(), 0.0));
+                CHECK(std::accumulate(padded.data.begin(), padded.data.end(), 0.0) ==
+                      std::accumulate(part.data.begin(), part.data.end(), 0.0));
                 auto rest = whole;
                 put(rest, f, begin, count, dense_tensor<double>(part.dims));
                 rest += padded;

@@ -19,7 +19,9 @@ namespace {
 using namespace heddle;
 
 bool is_cut(plan const& p) {
-    return std::ranges::any_of(p.steps, [](plan_step const& s) { return s.instruction.what == instruction::kind::compute && s.instruction.loop >= 0; });
+    return std::ranges::any_of(p.steps, [](plan_step const& s) {
+        return s.instruction.what == instruction::kind::compute && s.instruction.loop >= 0;
+    });
 }
 
 /// Cuts before some of the operators.
@@ -33,7 +35,8 @@ std::vector<std::size_t> random_cuts(std::size_t operators, double chance, test:
 
 } // namespace
 
-TEST_CASE("random programs on random tensor groups, stages, copies and micro-batches have the single device's loss and gradients") {
+TEST_CASE("random programs on random tensor groups, stages, copies and micro-batches have the single device's loss and "
+          "gradients") {
     int run = 0, cut = 0, unlike = 0, with_copies = 0;
     for (std::uint64_t seed = 1; seed <= 500; ++seed) {
         CAPTURE(seed);
@@ -44,13 +47,12 @@ TEST_CASE("random programs on random tensor groups, stages, copies and micro-bat
         batch_split batch;
         try {
             batch = split_along_batch(indexed);
-        } catch (input_error const&) {
-            continue;
-        }
+        } catch (input_error const&) { continue; }
         auto const cuts = random_cuts(p.operator_count(), 0.25, random);
         bool const equal = random.chance(0.5); // all stages on groups of one size
         std::vector<std::size_t> degrees;
-        for (std::size_t s = 0; s + 1 < cuts.size(); ++s) degrees.push_back(s > 0 && equal ? degrees[0] : static_cast<std::size_t>(random.between(equal ? 2 : 1, 3)));
+        for (std::size_t s = 0; s + 1 < cuts.size(); ++s)
+            degrees.push_back(s > 0 && equal ? degrees[0] : static_cast<std::size_t>(random.between(equal ? 2 : 1, 3)));
         auto const copies = static_cast<std::size_t>(random.between(1, 2));
         auto plan = test::pipeline_of(p, cuts, copies, random.between(1, 4), 0, degrees);
         bool found_all = true, any_cut = false;
@@ -64,14 +66,16 @@ TEST_CASE("random programs on random tensor groups, stages, copies and micro-bat
             }
         }
         if (!found_all) continue;
-        auto const found = random.chance(0.8) ? prove(p, plan, test::kernels(), {.seed = seed}) : prove(p, plan, test::kernels(), {.seed = seed}, gpipe{});
+        auto const found = random.chance(0.8) ? prove(p, plan, test::kernels(), {.seed = seed})
+                                              : prove(p, plan, test::kernels(), {.seed = seed}, gpipe{});
         CHECK_MESSAGE(found, found.problem);
         ++run;
         cut += any_cut;
         unlike += std::ranges::any_of(degrees, [&](auto d) { return d != degrees[0]; });
         with_copies += copies > 1 && any_cut;
     }
-    MESSAGE(run, " run, ", cut, " of them with split operators, ", unlike, " with groups of several sizes, ", with_copies, " with split operators in copies");
+    MESSAGE(run, " run, ", cut, " of them with split operators, ", unlike, " with groups of several sizes, ",
+            with_copies, " with split operators in copies");
     CHECK(cut > 100);
     CHECK(unlike > 50);
     CHECK(with_copies > 50);

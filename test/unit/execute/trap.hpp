@@ -23,12 +23,18 @@ namespace heddle::test {
 /// A program under construction, then its distributed program, instruction by instruction.
 class trap {
 public:
-    tensor_id input(shape dims, element_type type = element_type::float32) { return builder_.input(fresh("input"), std::move(dims), type); }
-    tensor_id weight(shape dims, bool trained = true) { return builder_.parameter(fresh("weight"), std::move(dims), element_type::float32, trained); }
-    tensor_id add(char const* target, std::vector<tensor_id> operands, shape result, std::vector<literal> more = {}, std::map<std::string, literal, std::less<>> named = {}) {
+    tensor_id input(shape dims, element_type type = element_type::float32) {
+        return builder_.input(fresh("input"), std::move(dims), type);
+    }
+    tensor_id weight(shape dims, bool trained = true) {
+        return builder_.parameter(fresh("weight"), std::move(dims), element_type::float32, trained);
+    }
+    tensor_id add(char const* target, std::vector<tensor_id> operands, shape result, std::vector<literal> more = {},
+                  std::map<std::string, literal, std::less<>> named = {}) {
         return add_multi(target, std::move(operands), {std::move(result)}, std::move(more), std::move(named)).front();
     }
-    std::vector<tensor_id> add_multi(char const* target, std::vector<tensor_id> operands, std::vector<shape> results, std::vector<literal> more = {},
+    std::vector<tensor_id> add_multi(char const* target, std::vector<tensor_id> operands, std::vector<shape> results,
+                                     std::vector<literal> more = {},
                                      std::map<std::string, literal, std::less<>> named = {}) {
         traced_call call{fresh(target), target, {}, std::move(named), operands, {}};
         for (auto t : operands) call.arguments.push_back(T(t));
@@ -57,9 +63,11 @@ public:
                 if (forms[k].is_shard() && forms[k].factor() != factors[k]) return false;
             return true;
         };
-        bool const any = std::ranges::any_of(i.operands, &form::is_shard) || std::ranges::any_of(i.results, &form::is_shard);
+        bool const any =
+            std::ranges::any_of(i.operands, &form::is_shard) || std::ranges::any_of(i.results, &form::is_shard);
         for (std::size_t l = 0; any && l < loops.size() && i.loop < 0; ++l)
-            if (fits(i.operands, loops[l].operands) && fits(i.results, loops[l].results)) i.loop = static_cast<std::int16_t>(l);
+            if (fits(i.operands, loops[l].operands) && fits(i.results, loops[l].results))
+                i.loop = static_cast<std::int16_t>(l);
         return emit(std::move(i));
     }
     trap& along(std::int16_t loop) {
@@ -83,7 +91,9 @@ public:
             CHECK_MESSAGE(shown, shown.problem);
         }
     }
-    [[nodiscard]] std::string problem(std::vector<double> ratios = {0.5, 0.5}) const { return verify(indexed_, planned(std::move(ratios))).problem; }
+    [[nodiscard]] std::string problem(std::vector<double> ratios = {0.5, 0.5}) const {
+        return verify(indexed_, planned(std::move(ratios))).problem;
+    }
     [[nodiscard]] bool is_refused_for(char const* reason) const {
         CAPTURE(problem());
         return problem().find(reason) != std::string::npos;

@@ -34,7 +34,12 @@ TEST_CASE("trap: a dimension of one and a broadcast one are not cut") {
     auto const y = t.add("add", {x, w}, {5, 3});
     t.finish(t.add("sum", {t.add("tanh", {y}, {5, 3})}, {}));
     CHECK(t.indexed().tensors[w].factors.size() == 1);
-    t.read(x, cut(0)).read(w, R).compute({cut(0), R}, {cut(0)}).compute({cut(0)}, {cut(0)}).compute({cut(0)}, {P}).emulates();
+    t.read(x, cut(0))
+        .read(w, R)
+        .compute({cut(0), R}, {cut(0)})
+        .compute({cut(0)}, {cut(0)})
+        .compute({cut(0)}, {P})
+        .emulates();
     t.again().read(x, cut(0)).read(w, cut(0)).compute({cut(0), cut(0)}, {cut(0)}).along(0);
     CHECK(t.is_refused_for("operand 1 of 'add3' does not have the form that the loop asks for"));
 }
@@ -74,7 +79,13 @@ TEST_CASE("trap: a mean of likelihoods with ignored labels over an uneven batch"
         t.read(x, cut(0)).read(w, R).compute({cut(0), R}, {cut(0)}).read(labels, R).compute({cut(0), R}, {P});
         t.emulates({0.6, 0.1, 0.3});
         t.emulates({0, 0.5, 0.5});
-        t.again().read(x, cut(0)).read(w, R).compute({cut(0), R}, {cut(0)}).read(labels, cut(0)).compute({cut(0), cut(0)}, {P}).along(0);
+        t.again()
+            .read(x, cut(0))
+            .read(w, R)
+            .compute({cut(0), R}, {cut(0)})
+            .read(labels, cut(0))
+            .compute({cut(0), cut(0)}, {P})
+            .along(0);
         CHECK_FALSE(t.problem().empty()); // each would divide by its own count
     }
 }
@@ -85,7 +96,11 @@ TEST_CASE("trap: slots of experts are filled in the order of a whole batch row")
         auto const x = t.input({5, 4, 3}), gate = t.weight({3, 2});
         auto const masks = t.add_multi(target, {x, gate}, {{5, 4, 2, 1}, {5, 4, 2, 1}});
         t.finish(t.add("sum", {t.add("tanh", {t.add("mul", masks, {5, 4, 2, 1})}, {5, 4, 2, 1})}, {}));
-        t.read(x, cut(0)).read(gate, R).compute({cut(0), R}, {cut(0), cut(0)}).compute({cut(0), cut(0)}, {cut(0)}).compute({cut(0)}, {cut(0)});
+        t.read(x, cut(0))
+            .read(gate, R)
+            .compute({cut(0), R}, {cut(0), cut(0)})
+            .compute({cut(0), cut(0)}, {cut(0)})
+            .compute({cut(0)}, {cut(0)});
         t.compute({cut(0)}, {P}).emulates();
         t.again().read(x, cut(1)).read(gate, R).compute({cut(1), R}, {cut(1), cut(1)}).along(0);
         CHECK(t.is_refused_for("does not have the form that the loop"));
@@ -103,11 +118,28 @@ TEST_CASE("trap: a reshape that mixes a cut dimension") {
     REQUIRE(t.indexed().tensors[y].factors.size() == 3);
     REQUIRE(t.indexed().tensors[u].factors.size() == 3);
     for (factor_number f = 0; f < 3; ++f) {
-        t.again().read(x, cut(f)).read(w, f == 2 ? cut(0) : R).compute({cut(f), f == 2 ? cut(0) : R}, {cut(f)}).compute({cut(f)}, {cut(f)});
-        t.compute({cut(f)}, {cut(f)}).compute({cut(f)}, {cut(f)}).compute({cut(f)}, {cut(f)}).compute({cut(f)}, {P}).emulates();
+        t.again()
+            .read(x, cut(f))
+            .read(w, f == 2 ? cut(0) : R)
+            .compute({cut(f), f == 2 ? cut(0) : R}, {cut(f)})
+            .compute({cut(f)}, {cut(f)});
+        t.compute({cut(f)}, {cut(f)})
+            .compute({cut(f)}, {cut(f)})
+            .compute({cut(f)}, {cut(f)})
+            .compute({cut(f)}, {P})
+            .emulates();
         auto const g = static_cast<factor_number>((f + 1) % 3);
-        t.again().read(x, cut(f)).read(w, f == 2 ? cut(0) : R).compute({cut(f), f == 2 ? cut(0) : R}, {cut(f)}).compute({cut(f)}, {cut(f)});
-        t.convert(z, cut(f), cut(g)).compute({cut(g)}, {cut(g)}).compute({cut(g)}, {cut(g)}).compute({cut(g)}, {cut(g)}).compute({cut(g)}, {P}).emulates();
+        t.again()
+            .read(x, cut(f))
+            .read(w, f == 2 ? cut(0) : R)
+            .compute({cut(f), f == 2 ? cut(0) : R}, {cut(f)})
+            .compute({cut(f)}, {cut(f)});
+        t.convert(z, cut(f), cut(g))
+            .compute({cut(g)}, {cut(g)})
+            .compute({cut(g)}, {cut(g)})
+            .compute({cut(g)}, {cut(g)})
+            .compute({cut(g)}, {P})
+            .emulates();
     }
     // 6 x 4 and 8 x 3 share but the major 2.
     trap other;
@@ -122,15 +154,26 @@ TEST_CASE("trap: a reshape that mixes a cut dimension") {
 }
 
 TEST_CASE("trap: a softmax and a norm over a cut axis are of whole rows") {
-    struct { char const* target; std::vector<literal> arguments; } const rows[] = {{"softmax", {test::number(1)}}, {"log_softmax", {test::number(1)}}, {"layer_norm", {test::ints({6})}},
-                                                                                  {"rms_norm", {test::ints({6})}}, {"group_norm", {test::number(1)}}};
+    struct {
+        char const* target;
+        std::vector<literal> arguments;
+    } const rows[] = {{"softmax", {test::number(1)}},
+                      {"log_softmax", {test::number(1)}},
+                      {"layer_norm", {test::ints({6})}},
+                      {"rms_norm", {test::ints({6})}},
+                      {"group_norm", {test::number(1)}}};
     for (auto const& [target, arguments] : rows) {
         CAPTURE(target);
         trap t;
         auto const x = t.weight({4, 6});
         t.finish(t.add("sum", {t.add("tanh", {t.add(target, {x}, {4, 6}, arguments)}, {4, 6})}, {}));
         t.read(x, cut(0)).compute({cut(0)}, {cut(0)}).compute({cut(0)}, {cut(0)}).compute({cut(0)}, {P}).emulates();
-        t.again().read(x, cut(1)).compute({cut(1)}, {cut(1)}).compute({cut(1)}, {cut(1)}).compute({cut(1)}, {P}).emulates();
+        t.again()
+            .read(x, cut(1))
+            .compute({cut(1)}, {cut(1)})
+            .compute({cut(1)}, {cut(1)})
+            .compute({cut(1)}, {P})
+            .emulates();
         t.emulates({0, 0.9, 0.1});
         t.again().read(x, cut(1)).compute({cut(1)}, {cut(1)}).along(-1);
         CHECK_FALSE(t.problem().empty());
@@ -163,11 +206,25 @@ TEST_CASE("trap: a batch norm is of the whole batch, unless its rule says otherw
         if (per_shard) t.rules = {{"batch_norm", "per_shard"}};
         auto const x = t.input({6, 4, 3}), w = t.weight({4}), scale = t.weight({6, 4, 3});
         auto const z = t.add("mul", {x, scale}, {6, 4, 3});
-        t.finish(t.add("sum", {t.add("tanh", {t.add("batch_norm", {z}, {6, 4, 3}, {}, {{"weight", test::T(w)}, {"training", test::flag(true)}})}, {6, 4, 3})}, {}));
+        t.finish(t.add(
+            "sum",
+            {t.add("tanh",
+                   {t.add("batch_norm", {z}, {6, 4, 3}, {}, {{"weight", test::T(w)}, {"training", test::flag(true)}})},
+                   {6, 4, 3})},
+            {}));
         // By channels both are exact.
-        t.read(x, cut(1)).read(scale, cut(1)).compute({cut(1), cut(1)}, {cut(1)}).read(w, cut(0)).compute({cut(1), cut(0)}, {cut(1)});
+        t.read(x, cut(1))
+            .read(scale, cut(1))
+            .compute({cut(1), cut(1)}, {cut(1)})
+            .read(w, cut(0))
+            .compute({cut(1), cut(0)}, {cut(1)});
         t.compute({cut(1)}, {cut(1)}).compute({cut(1)}, {P}).emulates();
-        t.again().read(x, cut(0)).read(scale, cut(0)).compute({cut(0), cut(0)}, {cut(0)}).read(w, R).compute({cut(0), R}, {cut(0)});
+        t.again()
+            .read(x, cut(0))
+            .read(scale, cut(0))
+            .compute({cut(0), cut(0)}, {cut(0)})
+            .read(w, R)
+            .compute({cut(0), R}, {cut(0)});
         t.compute({cut(0)}, {cut(0)}).compute({cut(0)}, {P});
         t.emulates({0, 1, 0}); // one device has the whole batch
         if (!per_shard) t.emulates();
@@ -213,11 +270,20 @@ TEST_CASE("trap: two consumers in two forms, and the gradient from both") {
     auto const a = t.add("tanh", {y}, {5, 4}), b = t.add("softmax", {y}, {5, 4}, {test::number(0)});
     auto const z = t.add("mul", {a, b}, {5, 4});
     t.finish(t.add("sum", {z}, {}));
-    t.read(x, cut(0)).read(w, R).compute({cut(0), R}, {cut(0)}).compute({cut(0)}, {cut(0)}).convert(y, cut(0), cut(1)).compute({cut(1)}, {cut(1)});
+    t.read(x, cut(0))
+        .read(w, R)
+        .compute({cut(0), R}, {cut(0)})
+        .compute({cut(0)}, {cut(0)})
+        .convert(y, cut(0), cut(1))
+        .compute({cut(1)}, {cut(1)});
     t.convert(a, cut(0), R).convert(b, cut(1), R).compute({R, R}, {R}).compute({R}, {R});
     t.convert(t.indexed().loss, R, M).emulates();
     t.again().read(x, R).read(w, cut(0)).compute({R, cut(0)}, {cut(1)}).convert(y, cut(1), M).compute({M}, {M});
-    t.compute({cut(1)}, {cut(1)}).convert(a, M, cut(1)).compute({cut(1), cut(1)}, {cut(1)}).compute({cut(1)}, {P}).emulates();
+    t.compute({cut(1)}, {cut(1)})
+        .convert(a, M, cut(1))
+        .compute({cut(1), cut(1)}, {cut(1)})
+        .compute({cut(1)}, {P})
+        .emulates();
 }
 
 TEST_CASE("trap: tied weights are stored once and their gradients add up") {
@@ -227,7 +293,12 @@ TEST_CASE("trap: tied weights are stored once and their gradients add up") {
     auto const z = t.add("linear", {y, w}, {5, 4});
     t.finish(t.add("sum", {t.add("tanh", {z}, {5, 4})}, {}));
     // Cut along its outputs for the first use and along its inputs, by way of an all-to-all, for the second.
-    t.read(x, R).read(w, cut(0)).compute({R, cut(0)}, {cut(1)}).compute({cut(1)}, {cut(1)}).convert(w, cut(0), cut(1)).compute({cut(1), cut(1)}, {P});
+    t.read(x, R)
+        .read(w, cut(0))
+        .compute({R, cut(0)}, {cut(1)})
+        .compute({cut(1)}, {cut(1)})
+        .convert(w, cut(0), cut(1))
+        .compute({cut(1), cut(1)}, {P});
     t.convert(z, P, cut(0)).compute({cut(0)}, {cut(0)}).compute({cut(0)}, {P}).emulates();
     t.again().read(w, R).read(w, R);
     CHECK(t.is_refused_for("a second time"));
@@ -235,7 +306,11 @@ TEST_CASE("trap: tied weights are stored once and their gradients add up") {
     trap twice;
     auto const v = twice.weight({4, 3});
     twice.finish(twice.add("sum", {twice.add("tanh", {twice.add("mul", {v, v}, {4, 3})}, {4, 3})}, {}));
-    twice.read(v, cut(0)).compute({cut(0), cut(0)}, {cut(0)}).compute({cut(0)}, {cut(0)}).compute({cut(0)}, {P}).emulates();
+    twice.read(v, cut(0))
+        .compute({cut(0), cut(0)}, {cut(0)})
+        .compute({cut(0)}, {cut(0)})
+        .compute({cut(0)}, {P})
+        .emulates();
     twice.again().read(v, R).convert(v, R, P).compute({P, R}, {P}).convert(1, P, M);
     twice.compute({M}, {M}).compute({M}, {M}).emulates();
 }
@@ -246,7 +321,11 @@ TEST_CASE("trap: frozen parameters have no gradient and no cotangent") {
     auto const y = t.add("linear", {x, frozen}, {5, 4});
     auto const z = t.add("mul", {y, w}, {5, 4});
     t.finish(t.add("sum", {t.add("tanh", {z}, {5, 4})}, {}));
-    t.read(x, R).read(frozen, cut(0)).compute({R, cut(0)}, {cut(1)}).read(w, cut(0)).compute({cut(1), cut(0)}, {cut(1)});
+    t.read(x, R)
+        .read(frozen, cut(0))
+        .compute({R, cut(0)}, {cut(1)})
+        .read(w, cut(0))
+        .compute({cut(1), cut(0)}, {cut(1)});
     t.compute({cut(1)}, {cut(1)}).compute({cut(1)}, {P}).emulates();
     t.again().read(x, R).read(frozen, R).compute({R, R}, {R}).read(w, M).compute({R, M}, {M});
     t.compute({M}, {M}).compute({M}, {M}).emulates();

@@ -16,9 +16,11 @@ strategy_problem profiled() {
     p.types = {{"gpu", bytes(1e12), seconds(0), {}}};
     for (std::size_t degree : {1u, 2u, 4u}) {
         auto& row = p.types[0].profiles[degree].layers;
-        for (int l = 0; l < 12; ++l) row.emplace_back((l % 4 == 0 ? 0.002 : 0.01 + 0.001 * l) / (1 + 0.3 * static_cast<double>(degree)));
+        for (int l = 0; l < 12; ++l)
+            row.emplace_back((l % 4 == 0 ? 0.002 : 0.01 + 0.001 * l) / (1 + 0.3 * static_cast<double>(degree)));
     }
-    p.layers.assign(12, {"", {bytes(0), bytes(5e7)}, {bytes(0), bytes(2e8)}, {bytes(1e6), bytes(0)}, {bytes(4e6), bytes(0)}});
+    p.layers.assign(
+        12, {"", {bytes(0), bytes(5e7)}, {bytes(0), bytes(2e8)}, {bytes(1e6), bytes(0)}, {bytes(4e6), bytes(0)}});
     p.machines.assign(4, {0, 4, {bytes_per_second(1e10), seconds(0)}, {bytes_per_second(1e9), seconds(0)}});
     p.global_batch = 32;
     return p;
@@ -55,7 +57,8 @@ TEST_CASE("calibration finds the parameters that made the times, and predicts ot
     CHECK(found.types[0].profiles.at(2).scale == doctest::Approx(0.8).epsilon(1e-3));
     CHECK(found.types[0].profiles.at(4).scale == doctest::Approx(0.6).epsilon(1e-3));
     CHECK(found.machines[3].outside.bandwidth.value == doctest::Approx(5e8).epsilon(1e-3));
-    for (std::size_t i = 40; i < 60; ++i) CHECK(evaluate(found, trials[i].plan).total.value == doctest::Approx(trials[i].time.value).epsilon(1e-3));
+    for (std::size_t i = 40; i < 60; ++i)
+        CHECK(evaluate(found, trials[i].plan).total.value == doctest::Approx(trials[i].time.value).epsilon(1e-3));
 }
 
 TEST_CASE("what trials leave open stays as profiled") {
@@ -74,7 +77,10 @@ TEST_CASE("what trials leave open stays as profiled") {
 TEST_CASE("bad trials are refused by number") {
     auto const p = profiled();
     strategy const s{megatron_placement({4, 4, 1}), 1, 8, uniform_cuts(12, 4)};
-    for (double const bad : {0.0, -1.0, std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()})
+    for (double const bad :
+         {0.0, -1.0, std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()})
         CHECK_THROWS_AS((void)calibrate(p, std::vector<measured_strategy>{{s, seconds(bad)}}), input_error);
-    CHECK_THROWS_AS((void)calibrate(p, std::vector<measured_strategy>{{{megatron_placement({4, 4, 1}), 1, 8, {0, 12}}, seconds(1)}}), input_error);
+    CHECK_THROWS_AS((void)calibrate(p, std::vector<measured_strategy>{{{megatron_placement({4, 4, 1}), 1, 8, {0, 12}},
+                                                                       seconds(1)}}),
+                    input_error);
 }

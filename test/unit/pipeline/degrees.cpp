@@ -75,7 +75,9 @@ TEST_CASE("copies that do not divide the batch: every number of passes with its 
             auto const spread = spread_shapes(devices, batch);
             CAPTURE(devices);
             CAPTURE(batch);
-            auto const divides = [&](parallel_shape const& s) { return batch % static_cast<std::int64_t>(s.degrees.data) == 0; };
+            auto const divides = [&](parallel_shape const& s) {
+                return batch % static_cast<std::int64_t>(s.degrees.data) == 0;
+            };
             CHECK(std::ranges::count_if(spread, divides) == static_cast<std::ptrdiff_t>(even.size()));
             for (auto const& degrees : all_degrees(devices)) {
                 auto const copies = static_cast<std::int64_t>(degrees.data);

@@ -47,14 +47,16 @@ TEST_CASE("types without machines fold to nothing") {
     auto const f = fold(p);
     CHECK(f.reference == 1);
     CHECK(f.factors == factors{0, 1, 3});
-    CHECK_THROWS_WITH_AS((void)fold(p, {.reference = 0}), "folding: reference type 0, expected one that has machines", input_error);
+    CHECK_THROWS_WITH_AS((void)fold(p, {.reference = 0}), "folding: reference type 0, expected one that has machines",
+                         input_error);
     CHECK_THROWS_AS((void)fold(p, {.reference = 3}), input_error);
 }
 
 TEST_CASE("what folded devices would have to say makes a device worth fewer of them") {
     auto p = speeds({1, 4});
     CHECK(fold(p, {.communication = true}).factors == factors{1, 4});
-    // p(d) = 40 / d + across: 40, 20, 13.3 + 10, 10 + 20 a whole machine more each two devices; the type alone takes 10.
+    // p(d) = 40 / d + across: 40, 20, 13.3 + 10, 10 + 20 a whole machine more each two devices; the type alone takes
+    // 10.
     CHECK(fold(p, {.communication = true, .across_machines = seconds(10)}).factors == factors{1, 3});
     // p(2) = 20 + 20, p(3) = 13.3 + 20 * 2/3, p(4) = 10 + 20, all far above 10: the least is nearest.
     p.types[0].all_reduce[2].assign(10, seconds(1));
@@ -62,7 +64,8 @@ TEST_CASE("what folded devices would have to say makes a device worth fewer of t
     p.types[0].devices_per_machine = 4;
     p.types[0].all_reduce[4].assign(10, seconds(1));
     CHECK_THROWS_WITH_AS((void)fold(p, {.communication = true}),
-                         "folding, type 'x1.000000': no all-reduce times for 3 devices, which 3 folded devices need", input_error);
+                         "folding, type 'x1.000000': no all-reduce times for 3 devices, which 3 folded devices need",
+                         input_error);
 }
 
 TEST_CASE("a device stands for no more of the model than it can hold") {

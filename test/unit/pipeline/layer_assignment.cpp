@@ -28,9 +28,7 @@ std::string error_of(std::function<void(layer_assignment_problem&)> const& spoil
     spoil(p);
     try {
         (void)assign_layers(p);
-    } catch (input_error const& e) {
-        return e.what();
-    }
+    } catch (input_error const& e) { return e.what(); }
     return "";
 }
 
@@ -74,7 +72,8 @@ TEST_CASE("memory moves the cuts by the micro-batches in flight") {
     CHECK(all.shortage->end == 8);
     CHECK(all.shortage->needed == bytes(7 * 58));
     CHECK(all.shortage->limit == bytes(70));
-    CHECK(all.reason == "stage 1 cannot hold layers 1 to 7, which need 4.06e-07 GB of its 7e-08 GB with 16 micro-batches in flight");
+    CHECK(all.reason ==
+          "stage 1 cannot hold layers 1 to 7, which need 4.06e-07 GB of its 7e-08 GB with 16 micro-batches in flight");
 }
 
 TEST_CASE("recomputation pays a forward pass for memory") {
@@ -143,13 +142,22 @@ TEST_CASE("bad layers, devices and links are refused by name") {
     CHECK(error_of([](problem) {}) == "");
     CHECK(error_of([&](problem p) { p.times[0].forward[2] = seconds(nan); }) ==
           "layer assignment, forward time on type 0 of layer 2: nan, expected a number from 0 to 1e100");
-    CHECK(error_of([](problem p) { p.times[0].backward.pop_back(); }) == "layer assignment, backward time on type 0: 3 layers, expected 4");
-    CHECK(error_of([](problem p) { p.memory[1].saved = bytes(-1); }).starts_with("layer assignment, saved bytes of layer 1: -1"));
+    CHECK(error_of([](problem p) { p.times[0].backward.pop_back(); }) ==
+          "layer assignment, backward time on type 0: 3 layers, expected 4");
+    CHECK(error_of([](problem p) {
+              p.memory[1].saved = bytes(-1);
+          }).starts_with("layer assignment, saved bytes of layer 1: -1"));
     CHECK(error_of([](problem p) { p = {}; }) == "layer assignment, memory: no layers, expected one at least");
     CHECK(error_of([](problem p) { p.devices.clear(); }) == "layer assignment, devices: none, expected one at least");
     CHECK(error_of([](problem p) { p.devices[1].type = 1; }) == "layer assignment, devices: type 1, expected one of 1");
-    CHECK(error_of([&](problem p) { p.devices[1].memory_limit = bytes(nan); }).starts_with("layer assignment, devices: memory limit nan"));
-    CHECK(error_of([](problem p) { p.devices.resize(3); }) == "layer assignment, links: 1, expected one fewer than devices, or none");
-    CHECK(error_of([](problem p) { p.links[0].bandwidth = bytes_per_second(0); }).starts_with("layer assignment, bandwidth of a link: 0"));
-    CHECK(error_of([](problem p) { p.micro_batches = 0; }) == "layer assignment, micro_batches: 0, expected one at least");
+    CHECK(error_of([&](problem p) {
+              p.devices[1].memory_limit = bytes(nan);
+          }).starts_with("layer assignment, devices: memory limit nan"));
+    CHECK(error_of([](problem p) { p.devices.resize(3); }) ==
+          "layer assignment, links: 1, expected one fewer than devices, or none");
+    CHECK(error_of([](problem p) {
+              p.links[0].bandwidth = bytes_per_second(0);
+          }).starts_with("layer assignment, bandwidth of a link: 0"));
+    CHECK(error_of([](problem p) { p.micro_batches = 0; }) ==
+          "layer assignment, micro_batches: 0, expected one at least");
 }

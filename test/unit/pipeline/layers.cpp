@@ -33,7 +33,8 @@ TEST_CASE("blocks of several kinds are found one after the other") {
     program_builder b;
     auto x = b.input("x", {4, 6});
     auto const linear = [&](extent to, char const* kind) {
-        x = b.apply("linear", "(b k), (n k) -> (b n); 0*1", {x, b.parameter(std::string(kind) + ".weight", {to, b.tensor(x).shape[1]})});
+        x = b.apply("linear", "(b k), (n k) -> (b n); 0*1",
+                    {x, b.parameter(std::string(kind) + ".weight", {to, b.tensor(x).shape[1]})});
         x = b.apply("relu", "(b n) -> (b n)", {x}, {.saved_results = {0}});
     };
     for (int n = 0; n < 3; ++n) linear(6, "narrow");
@@ -48,7 +49,8 @@ TEST_CASE("layers by the modules of parameters, all or those of some prefixes") 
     CHECK(layers_by_name(p).cuts == operators_before{0, 1, 5, 9, 13, 15});
     CHECK(layers_by_name(p, {"stem", "blocks", "head"}).cuts == operators_before{0, 1, 13, 15});
     CHECK(layers_by_name(p, {"blocks.1", "blocks"}).cuts == operators_before{0, 5, 9, 15});
-    CHECK_THROWS_WITH_AS((void)layers_by_name(p, {"stem", "tail"}), "layers: no operator's parameter has a name that begins with 'tail'", input_error);
+    CHECK_THROWS_WITH_AS((void)layers_by_name(p, {"stem", "tail"}),
+                         "layers: no operator's parameter has a name that begins with 'tail'", input_error);
 }
 
 TEST_CASE("what skips several layers passes every cut between") {
@@ -57,9 +59,9 @@ TEST_CASE("what skips several layers passes every cut between") {
     auto const across = bytes_across(p);
     REQUIRE(across.size() == p.operators.size() + 1);
     CHECK(across[0].value == 0);
-    CHECK(across[1] == value);         // stem, block: one tensor with two users
+    CHECK(across[1] == value); // stem, block: one tensor with two users
     CHECK(across[2] == value + 4 * value);
-    CHECK(across[5] == 2 * value);     // block, block; and the skip
+    CHECK(across[5] == 2 * value); // block, block; and the skip
     CHECK(across[9] == 2 * value);
     CHECK(across[10] == value);
     CHECK(across.back().value == 0);
@@ -118,7 +120,9 @@ TEST_CASE("balanced layers are an enumeration's: fewest bytes among those balanc
 
 TEST_CASE("cuts that are none are refused") {
     auto const p = index_program(test::residual_blocks(4, 6, 1));
-    for (auto const& bad : {operators_before{}, operators_before{0}, operators_before{1, 7}, operators_before{0, 3, 3, 7}, operators_before{0, 8}}) CHECK_THROWS_AS((void)layers_at(p, bad), input_error);
+    for (auto const& bad : {operators_before{}, operators_before{0}, operators_before{1, 7},
+                            operators_before{0, 3, 3, 7}, operators_before{0, 8}})
+        CHECK_THROWS_AS((void)layers_at(p, bad), input_error);
     std::vector<seconds> const costs(7, seconds(1));
     CHECK_THROWS_AS((void)balanced_layers(p, costs, 8), input_error);
     CHECK_THROWS_AS((void)balanced_layers(p, costs, 0), input_error);

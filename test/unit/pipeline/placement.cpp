@@ -14,7 +14,8 @@ using list = std::vector<std::size_t>;
 
 strategy_problem machines_of(std::vector<std::size_t> const& types, std::size_t devices) {
     strategy_problem p;
-    for (auto const t : types) p.machines.push_back({t, devices, {bytes_per_second(4), seconds(0)}, {bytes_per_second(1), seconds(0)}});
+    for (auto const t : types)
+        p.machines.push_back({t, devices, {bytes_per_second(4), seconds(0)}, {bytes_per_second(1), seconds(0)}});
     return p;
 }
 
@@ -27,7 +28,8 @@ list pattern(strategy_problem const& p, device_placement const& placement) {
         auto const m = machine_of[d];
         auto found = std::ranges::find(named, m, [](auto const& n) { return n.first; });
         if (found == named.end()) {
-            auto const same_type = std::ranges::count_if(named, [&](auto const& n) { return p.machines[n.first].type == p.machines[m].type; });
+            auto const same_type = std::ranges::count_if(
+                named, [&](auto const& n) { return p.machines[n.first].type == p.machines[m].type; });
             named.emplace_back(m, 100 * p.machines[m].type + static_cast<std::size_t>(same_type));
             found = named.end() - 1;
         }
@@ -75,7 +77,8 @@ TEST_CASE("all placements are all assignments of tensor groups to machines") {
             device_placement any = megatron_placement(d);
             do {
                 bool together = true;
-                for (std::size_t i = 0; i < any.devices.size(); i += tensor) together &= any.devices[i] / 2 == any.devices[i + tensor - 1] / 2;
+                for (std::size_t i = 0; i < any.devices.size(); i += tensor)
+                    together &= any.devices[i] / 2 == any.devices[i + tensor - 1] / 2;
                 if (together) expected.insert(pattern(p, any));
             } while (std::ranges::next_permutation(any.devices).found);
             auto const all = space.all(d, 1000);

@@ -29,7 +29,9 @@ std::vector<std::int64_t> held(std::size_t k, std::size_t v, std::size_t m) {
         for (auto& [c, i] : backward) c = v - 1 - c;
         std::size_t const warm_up = std::min(forward.size(), v == 1 ? k - d - 1 : 2 * (k - d - 1) + (v - 1) * k);
         std::vector<std::int64_t> now(v);
-        auto const run = [&](std::size_t n) { most[forward[n].first * k + d] = std::max(most[forward[n].first * k + d], ++now[forward[n].first]); };
+        auto const run = [&](std::size_t n) {
+            most[forward[n].first * k + d] = std::max(most[forward[n].first * k + d], ++now[forward[n].first]);
+        };
         for (std::size_t n = 0; n < warm_up; ++n) run(n);
         for (std::size_t n = 0; n < backward.size(); ++n) {
             if (warm_up + n < forward.size()) run(warm_up + n);
@@ -47,7 +49,8 @@ TEST_CASE("1F1B holds a micro-batch per stage still to come") {
             CAPTURE(k);
             CAPTURE(m);
             CHECK(one_f_one_b{}.bottleneck_weight({k, m}) == m - 1);
-            for (std::size_t s = 0; s < k; ++s) CHECK(one_f_one_b{}.in_flight(s, {k, m}) == std::min(m, static_cast<std::int64_t>(k - s)));
+            for (std::size_t s = 0; s < k; ++s)
+                CHECK(one_f_one_b{}.in_flight(s, {k, m}) == std::min(m, static_cast<std::int64_t>(k - s)));
         }
     CHECK(gpipe{}.in_flight(3, {4, 7}) == 7);
     CHECK(gpipe{}.bottleneck_weight({4, 7}) == 6);

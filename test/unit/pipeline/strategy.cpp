@@ -14,12 +14,14 @@ namespace {
 using namespace heddle;
 using cuts = std::vector<std::size_t>;
 
-/// Two machines of two devices each. Four layers of 1 s a sample, 0.5 s of it launch, or 0.75 s on two devices; 8 bytes of
-/// gradients, 16 kept, 2 saved and 1 sent a sample. 4 bytes/s inside, 2 between machines.
+/// Two machines of two devices each. Four layers of 1 s a sample, 0.5 s of it launch, or 0.75 s on two devices; 8 bytes
+/// of gradients, 16 kept, 2 saved and 1 sent a sample. 4 bytes/s inside, 2 between machines.
 strategy_problem two_by_two() {
     strategy_problem p;
-    p.types = {{"gpu", bytes(1000), seconds(0.5), {{1, {std::vector(4, seconds(1))}}, {2, {std::vector(4, seconds(0.75))}}}}};
-    p.layers.assign(4, {"block", {bytes(0), bytes(8)}, {bytes(0), bytes(16)}, {bytes(0), bytes(2)}, {bytes(1), bytes(0)}});
+    p.types = {
+        {"gpu", bytes(1000), seconds(0.5), {{1, {std::vector(4, seconds(1))}}, {2, {std::vector(4, seconds(0.75))}}}}};
+    p.layers.assign(4,
+                    {"block", {bytes(0), bytes(8)}, {bytes(0), bytes(16)}, {bytes(0), bytes(2)}, {bytes(1), bytes(0)}});
     p.machines.assign(2, {0, 2, {bytes_per_second(4), seconds(0)}, {bytes_per_second(2), seconds(0)}});
     p.global_batch = 8;
     return p;
@@ -31,9 +33,7 @@ std::string error_of(std::function<void(strategy_problem&, strategy&)> const& sp
     spoil(p, s);
     try {
         (void)evaluate(p, s);
-    } catch (input_error const& e) {
-        return e.what();
-    }
+    } catch (input_error const& e) { return e.what(); }
     return "";
 }
 
@@ -72,7 +72,8 @@ TEST_CASE("rings that leave a machine together share its link") {
 TEST_CASE("stages sum the gradients of a parameter they share after their copies have") {
     auto p = two_by_two();
     p.shared = {{{0, 1, 3}, {bytes(0), bytes(6)}}};
-    // Stages on their own machines: 16 - 6 bytes on the first, of whose layers two share, 16 on the second; then both pairs cross at once.
+    // Stages on their own machines: 16 - 6 bytes on the first, of whose layers two share, 16 on the second; then both
+    // pairs cross at once.
     auto const c = evaluate(p, {megatron_placement({2, 2, 1}), 2, 2, {0, 2, 4}});
     CHECK(c.synchronisation == seconds(16.0 / 4 + 6.0 / (2.0 / 2)));
     CHECK(c.total == c.pipeline + c.synchronisation);
@@ -115,22 +116,35 @@ TEST_CASE("strategies and problems that cannot be are refused by name") {
     using problem = strategy_problem&;
     double const nan = std::numeric_limits<double>::quiet_NaN();
     CHECK(error_of([](problem, strategy&) {}) == "");
-    CHECK(error_of([](problem, strategy& s) { s.placement = megatron_placement({2, 3, 1}); }) == "strategy, degrees: 2 x 3 x 1, expected a product of 4 devices");
-    CHECK(error_of([](problem, strategy& s) { s.placement.devices[0] = 1; }) == "strategy, placement: expected every device once");
+    CHECK(error_of([](problem, strategy& s) { s.placement = megatron_placement({2, 3, 1}); }) ==
+          "strategy, degrees: 2 x 3 x 1, expected a product of 4 devices");
+    CHECK(error_of([](problem, strategy& s) { s.placement.devices[0] = 1; }) ==
+          "strategy, placement: expected every device once");
     CHECK(error_of([](problem, strategy& s) { s.placement = {{2, 1, 2}, {0, 2, 1, 3}}; }) ==
           "strategy, placement: a tensor group is on two machines, expected one: profiles are of one");
-    CHECK(error_of([](problem p, strategy& s) { p.types[0].profiles.erase(2); s.placement = megatron_placement({2, 1, 2}); }) ==
-          "strategy, degrees: no profile of tensor degree 2 on device type 'gpu'");
-    CHECK(error_of([](problem p, strategy& s) { p.machines[0].devices = 8; s.placement = megatron_placement({10, 1, 1}); }) ==
-          "strategy, degrees: 10 stages for 4 layers: every stage needs one");
-    CHECK(error_of([](problem, strategy& s) { s.cuts = {0, 4, 4}; }) == "strategy, cuts: expected 3 numbers that rise from 0 to 4");
-    CHECK(error_of([](problem, strategy& s) { s.micro_batches = 3; }) == "strategy, micro-batches: 3 of 2, expected just enough for 4 samples a copy");
+    CHECK(error_of([](problem p, strategy& s) {
+              p.types[0].profiles.erase(2);
+              s.placement = megatron_placement({2, 1, 2});
+          }) == "strategy, degrees: no profile of tensor degree 2 on device type 'gpu'");
+    CHECK(error_of([](problem p, strategy& s) {
+              p.machines[0].devices = 8;
+              s.placement = megatron_placement({10, 1, 1});
+          }) == "strategy, degrees: 10 stages for 4 layers: every stage needs one");
+    CHECK(error_of([](problem, strategy& s) { s.cuts = {0, 4, 4}; }) ==
+          "strategy, cuts: expected 3 numbers that rise from 0 to 4");
+    CHECK(error_of([](problem, strategy& s) { s.micro_batches = 3; }) ==
+          "strategy, micro-batches: 3 of 2, expected just enough for 4 samples a copy");
     CHECK(error_of([&](problem p, strategy&) { p.types[0].profiles.at(2).layers[3] = seconds(nan); }) ==
           "device type 'gpu', tensor degree 2, layer 3: nan, expected a number from 0 to 1e100");
-    CHECK(error_of([](problem p, strategy&) { p.types[0].profiles.at(1).layers.pop_back(); }) == "device type 'gpu', tensor degree 1: 3 layers, expected 4");
-    CHECK(error_of([](problem p, strategy&) { p.layers[1].saved.split = bytes(-1); }).starts_with("layer 1 'block', saved: -1"));
+    CHECK(error_of([](problem p, strategy&) { p.types[0].profiles.at(1).layers.pop_back(); }) ==
+          "device type 'gpu', tensor degree 1: 3 layers, expected 4");
+    CHECK(error_of([](problem p, strategy&) {
+              p.layers[1].saved.split = bytes(-1);
+          }).starts_with("layer 1 'block', saved: -1"));
     CHECK(error_of([](problem p, strategy&) { p.machines[1].type = 1; }) == "machine 1: type 1, expected one of 1");
-    CHECK(error_of([](problem p, strategy&) { p.machines[1].outside.bandwidth = bytes_per_second(0); }).starts_with("machine 1, outside, bandwidth: 0"));
+    CHECK(error_of([](problem p, strategy&) {
+              p.machines[1].outside.bandwidth = bytes_per_second(0);
+          }).starts_with("machine 1, outside, bandwidth: 0"));
     auto const shared = [](std::vector<std::size_t> layers, double gradients) {
         return error_of([&](problem p, strategy&) { p.shared = {{layers, {bytes(0), bytes(gradients)}}}; });
     };
@@ -138,9 +152,11 @@ TEST_CASE("strategies and problems that cannot be are refused by name") {
     CHECK(shared({1}, 8) == "shared parameter 0, layers: expected two at least, rising, below 4");
     CHECK(shared({1, 1}, 8) == "shared parameter 0, layers: expected two at least, rising, below 4");
     CHECK(shared({1, 4}, 8) == "shared parameter 0, layers: expected two at least, rising, below 4");
-    CHECK(shared({1, 3}, 9) == "layer 1, gradients: less than those of its shared parameters, expected them to be part");
+    CHECK(shared({1, 3}, 9) ==
+          "layer 1, gradients: less than those of its shared parameters, expected them to be part");
     CHECK(shared({1, 3}, nan).starts_with("shared parameter 0, gradients: nan"));
-    CHECK(error_of([](problem p, strategy&) { p.global_batch = 0; }) == "global batch: 0 samples, expected one at least");
+    CHECK(error_of([](problem p, strategy&) { p.global_batch = 0; }) ==
+          "global batch: 0 samples, expected one at least");
 }
 
 TEST_CASE("the optimiser's longest step and a group's largest buffer count") {
@@ -164,7 +180,8 @@ TEST_CASE("the optimiser's longest step and a group's largest buffer count") {
     CHECK_FALSE(evaluate(p, groups).fits());
     p = before;
     p.types[0].profiles.at(1).update.assign(3, seconds(1));
-    CHECK_THROWS_WITH_AS(validate(p), "device type 'gpu', tensor degree 1, update: 3 layers, expected 4, or none", input_error);
+    CHECK_THROWS_WITH_AS(validate(p), "device type 'gpu', tensor degree 1, update: 3 layers, expected 4, or none",
+                         input_error);
 }
 
 TEST_CASE("matrices of bandwidths: asymmetric, disconnected, not square, not numbers") {
@@ -179,9 +196,11 @@ TEST_CASE("matrices of bandwidths: asymmetric, disconnected, not square, not num
     CHECK(with({{0, 4, 2, 2}, {4, 0, 2, 2}, {2, 2, 0, 4}, {2, 2, 4, 0}}) == "");
     CHECK(with({{0, 4, 2, 2}, {4, 0, 2, 2}, {2, 3, 0, 4}, {2, 2, 4, 0}}) ==
           "bandwidths, devices 1 and 2: 2.000000 one way and 3.000000 the other, expected the same");
-    CHECK(with({{0, 4, 0, 0}, {4, 0, 0, 0}, {0, 0, 0, 4}, {0, 0, 4, 0}}) == "bandwidths: no links lead from device 0 to device 2");
+    CHECK(with({{0, 4, 0, 0}, {4, 0, 0, 0}, {0, 0, 0, 4}, {0, 0, 4, 0}}) ==
+          "bandwidths: no links lead from device 0 to device 2");
     CHECK(with({{0, 4}, {4, 0}}) == "bandwidths: 2 rows, expected one per device, 4");
-    CHECK(with({{0, 4, 2, 2}, {4, 0, 2, 2}, {2, 2, 0}, {2, 2, 4, 0}}) == "bandwidths, row 2: 3 numbers, expected one per device, 4");
+    CHECK(with({{0, 4, 2, 2}, {4, 0, 2, 2}, {2, 2, 0}, {2, 2, 4, 0}}) ==
+          "bandwidths, row 2: 3 numbers, expected one per device, 4");
     CHECK(with({{0, -4, 2, 2}, {-4, 0, 2, 2}, {2, 2, 0, 4}, {2, 2, 4, 0}}) ==
           "bandwidths, devices 0 and 1: -4.000000, expected bytes per second, not negative");
 }
@@ -189,7 +208,8 @@ TEST_CASE("matrices of bandwidths: asymmetric, disconnected, not square, not num
 TEST_CASE("profiles are interpolated only where asked, between two that were measured") {
     auto p = two_by_two();
     auto& rows = p.types[0].profiles;
-    rows = {{1, {{seconds(8), seconds(0), seconds(4), seconds(1)}}}, {4, {{seconds(2), seconds(1), seconds(4), seconds(4)}}}};
+    rows = {{1, {{seconds(8), seconds(0), seconds(4), seconds(1)}}},
+            {4, {{seconds(2), seconds(1), seconds(4), seconds(4)}}}};
     auto const all = interpolate_degrees(p, {1, 2, 4});
     auto const& made = all.types[0].profiles.at(2).layers;
     CHECK(made[0].value == doctest::Approx(4)); // a straight line between logarithms
@@ -199,7 +219,9 @@ TEST_CASE("profiles are interpolated only where asked, between two that were mea
     CHECK(all.types[0].profiles.at(4).layers == rows.at(4).layers);
     CHECK(p.usable_degrees() == std::vector<std::size_t>{1});
     CHECK(all.usable_degrees() == std::vector<std::size_t>{1, 2});
-    CHECK_THROWS_WITH_AS((void)interpolate_degrees(p, {8}), "device type 'gpu', tensor degree 8: no profile, and none on either side to interpolate", input_error);
+    CHECK_THROWS_WITH_AS((void)interpolate_degrees(p, {8}),
+                         "device type 'gpu', tensor degree 8: no profile, and none on either side to interpolate",
+                         input_error);
 }
 
 TEST_CASE("baselines: layers by count and by parameters, Megatron's degrees, random strategies") {

@@ -19,7 +19,8 @@ using namespace heddle;
 using stages = std::vector<template_stage>;
 
 /// Forward a second, backward two on the first type, twice that on the second; 10 bytes kept, 3 saved.
-template_problem two_types(std::size_t layers, std::size_t fast, std::size_t slow, std::size_t devices, std::int64_t micro_batches) {
+template_problem two_types(std::size_t layers, std::size_t fast, std::size_t slow, std::size_t devices,
+                           std::int64_t micro_batches) {
     template_problem p;
     p.memory.assign(layers, {bytes(10), bytes(3), bytes(1)});
     p.micro_batches = micro_batches;
@@ -39,9 +40,7 @@ std::string error_of(std::function<void(template_problem&)> const& spoil) {
     spoil(p);
     try {
         (void)plan_template(p);
-    } catch (input_error const& e) {
-        return e.what();
-    }
+    } catch (input_error const& e) { return e.what(); }
     return "";
 }
 
@@ -108,7 +107,8 @@ TEST_CASE("the walk numbers subsets upwards and takes everything in the end") {
         });
         CHECK((choices == 0) == (s == walk.all()));
     }
-    CHECK(seen.size() == 3 * 2 + 3 * (2 * 2 + 3 * 1)); // whole machines, and one of either type with 1 to 3 devices taken
+    CHECK(seen.size() ==
+          3 * 2 + 3 * (2 * 2 + 3 * 1)); // whole machines, and one of either type with 1 to 3 devices taken
     CHECK(walk.devices_left(device_walk::none(), 0) == 8);
     CHECK(walk.devices_left(walk.all(), 0) == 0);
     CHECK(walk.machines_used(walk.all(), 0) == 2);
@@ -132,7 +132,8 @@ TEST_CASE("memory: what a stage holds depends on the stages behind it") {
     REQUIRE(hopeless.shortage);
     CHECK(hopeless.shortage->needed == bytes(13));
     CHECK(hopeless.shortage->limit == bytes(12));
-    CHECK(hopeless.reason == "layer 0 needs 1.3e-08 GB even in a last stage, of the 1.2e-08 GB that the largest, 1 of 'fast', has");
+    CHECK(hopeless.reason ==
+          "layer 0 needs 1.3e-08 GB even in a last stage, of the 1.2e-08 GB that the largest, 1 of 'fast', has");
 }
 
 TEST_CASE("of more machines than layers the best are used, the others left out") {
@@ -140,7 +141,8 @@ TEST_CASE("of more machines than layers the best are used, the others left out")
     REQUIRE(p.machine_count() == 3);
     auto const found = plan_template(p);
     CHECK(found.status == search::status::optimal);
-    auto const without = plan_template(two_types(2, 2, 0, 1, 8)), alone = plan_template(two_types(2, 1, 0, 1, 8)), mixed = plan_template(two_types(2, 1, 1, 1, 8));
+    auto const without = plan_template(two_types(2, 2, 0, 1, 8)), alone = plan_template(two_types(2, 1, 0, 1, 8)),
+               mixed = plan_template(two_types(2, 1, 1, 1, 8));
     CHECK(found.cost->total == std::min({without.cost->total, alone.cost->total, mixed.cost->total}));
     auto many = two_types(2, 1000, 1000, 1, 8); // no more subsets than stages can have
     auto const of_many = plan_template(many);
@@ -153,7 +155,8 @@ TEST_CASE("Oobleck's estimate: slots are counted from the stages behind, and too
     CHECK(plan_template(p, {}, oobleck_estimate{}).cost->total == seconds(18 + (5 - 3 + 2) * 6 + 6));
     CHECK(plan_template(p, {}, oobleck_estimate{1}).cost->total == seconds(18 + 5 * 6 + 6));
     p.micro_batches = 2;
-    CHECK_THROWS_WITH_AS((void)plan_template(p, {}, oobleck_estimate{}), "template: the schedule cannot run 2 micro-batches on the 3 stages there may be", input_error);
+    CHECK_THROWS_WITH_AS((void)plan_template(p, {}, oobleck_estimate{}),
+                         "template: the schedule cannot run 2 micro-batches on the 3 stages there may be", input_error);
     CHECK(plan_template(p).status == search::status::optimal);
     CHECK_THROWS_AS((void)plan_template(p, {}, one_f_one_b{2}), input_error);
 }
@@ -178,15 +181,25 @@ TEST_CASE("bad profiles are refused by name") {
     double const nan = std::numeric_limits<double>::quiet_NaN();
     CHECK(error_of([](problem) {}) == "");
     CHECK(error_of([](problem p) { p.memory.clear(); }) == "template, memory: no layers, expected one at least");
-    CHECK(error_of([](problem p) { p.types.clear(); }) == "template, types: no machines with devices, expected one at least");
-    CHECK(error_of([](problem p) { p.types[1].times = {}; }) == "template, type 'slow': has machines but no profile, expected the times of 4 layers");
-    CHECK(error_of([](problem p) { p.types[1].times = {}; p.types[1].machines = 0; }) == "");
-    CHECK(error_of([](problem p) { p.types[0].times.forward.pop_back(); }) == "template, type 'fast', forward time: 3 layers, expected 4");
+    CHECK(error_of([](problem p) { p.types.clear(); }) ==
+          "template, types: no machines with devices, expected one at least");
+    CHECK(error_of([](problem p) { p.types[1].times = {}; }) ==
+          "template, type 'slow': has machines but no profile, expected the times of 4 layers");
+    CHECK(error_of([](problem p) {
+              p.types[1].times = {};
+              p.types[1].machines = 0;
+          }) == "");
+    CHECK(error_of([](problem p) { p.types[0].times.forward.pop_back(); }) ==
+          "template, type 'fast', forward time: 3 layers, expected 4");
     CHECK(error_of([&](problem p) { p.types[0].times.backward[2] = seconds(nan); }) ==
           "template, type 'fast', backward time of layer 2: nan, expected a number from 0 to 1e100");
-    CHECK(error_of([](problem p) { p.types[0].all_reduce.clear(); }) == "template, type 'fast': no all-reduce times for 2 devices, which a stage may have");
-    CHECK(error_of([](problem p) { p.types[0].all_reduce[2].pop_back(); }) == "template, type 'fast', all-reduce on 2 devices: 3 layers, expected 4");
+    CHECK(error_of([](problem p) { p.types[0].all_reduce.clear(); }) ==
+          "template, type 'fast': no all-reduce times for 2 devices, which a stage may have");
+    CHECK(error_of([](problem p) { p.types[0].all_reduce[2].pop_back(); }) ==
+          "template, type 'fast', all-reduce on 2 devices: 3 layers, expected 4");
     CHECK(error_of([](problem p) { p.micro_batches = 0; }) == "template, micro_batches: 0, expected one at least");
     CHECK(error_of([](problem p) { p.memory[1].kept = bytes(-1); }).starts_with("template, memory of layer 1: -1"));
-    CHECK(error_of([&](problem p) { p.types[0].memory_limit = bytes(nan); }).starts_with("template, type 'fast': memory limit nan"));
+    CHECK(error_of([&](problem p) {
+              p.types[0].memory_limit = bytes(nan);
+          }).starts_with("template, type 'fast': memory limit nan"));
 }

@@ -23,7 +23,8 @@ template_problem cluster_of(std::vector<std::size_t> const& counts) {
     for (std::size_t t = 0; t < counts.size(); ++t) {
         auto& type = p.types.emplace_back();
         type.name = "x" + std::to_string(t + 1);
-        type.times = {std::vector(60, seconds(1.0 / static_cast<double>(t + 1))), std::vector(60, seconds(2.0 / static_cast<double>(t + 1)))};
+        type.times = {std::vector(60, seconds(1.0 / static_cast<double>(t + 1))),
+                      std::vector(60, seconds(2.0 / static_cast<double>(t + 1)))};
         type.machines = counts[t];
         type.memory_limit = bytes(40);
     }
@@ -85,6 +86,7 @@ TEST_CASE("survivors of two types: the best of all combinations") {
 TEST_CASE("machines that are not the cluster's are refused") {
     template_library const library(cluster_of({3, 1}), 4, exact);
     CHECK_THROWS_WITH_AS((void)library.find(machines{3}), "template library: 1 types, expected 2", input_error);
-    CHECK_THROWS_WITH_AS((void)library.find(machines{3, 2}), "template library, type 1: 2 machines, expected 1 at the most", input_error);
+    CHECK_THROWS_WITH_AS((void)library.find(machines{3, 2}),
+                         "template library, type 1: 2 machines, expected 1 at the most", input_error);
     CHECK_THROWS_AS(template_library(cluster_of({2000, 2000}), 1, exact), input_error);
 }

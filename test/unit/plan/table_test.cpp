@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <heddle/plan/table.hpp>
 
-#include <support/small_plan.hpp>
 #include <support/errors.hpp>
+#include <support/small_plan.hpp>
 
 #include <doctest/doctest.h>
 
@@ -31,7 +31,8 @@ void check_layout(std::string const& text) {
     std::istringstream lines(text);
     for (std::string line; std::getline(lines, line);) {
         CAPTURE(line);
-        CHECK(std::ranges::count_if(line, [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }) <= 100);
+        CHECK(std::ranges::count_if(line, [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }) <=
+              100);
         CHECK(!line.ends_with(' '));
     }
     CHECK(text.ends_with('\n'));
@@ -221,7 +222,8 @@ TEST_CASE("repeated operators are written once") {
         auto const begin = text.find("converted before\n") + 17;
         std::string names;
         std::istringstream lines(text.substr(begin, text.find("\n\nSearch") - begin));
-        for (std::string line; std::getline(lines, line);) names += (names.empty() ? "" : "|") + line.substr(2, line.find("  ", line.find_first_not_of(' ')) - 2);
+        for (std::string line; std::getline(lines, line);)
+            names += (names.empty() ? "" : "|") + line.substr(2, line.find("  ", line.find_first_not_of(' ')) - 2);
         return names;
     };
     CHECK(repeated({0, 1, 2}) == "a0|b1|c2");
@@ -273,13 +275,15 @@ TEST_CASE("ways to update a parameter in shards") {
     for (std::size_t n = 0; n < p.steps.size(); ++n) {
         auto& i = p.steps[n].instruction;
         if (i.what == instruction::kind::convert && i.from == cut && i.tensor == 1) first = n;
-        if (i.what == instruction::kind::read && i.to == whole) i = instruction::read(i.tensor, cut, reads++ ? form::mirrored() : whole);
+        if (i.what == instruction::kind::read && i.to == whole)
+            i = instruction::read(i.tensor, cut, reads++ ? form::mirrored() : whole);
     }
     auto const stored = [&](instruction const& i) {
         p.steps[first].instruction = i;
         return table_of(p);
     };
-    auto const once = stored(instruction::unshard(1, cut, whole, false)), twice = stored(instruction::unshard(1, cut, whole, true));
+    auto const once = stored(instruction::unshard(1, cut, whole, false)),
+               twice = stored(instruction::unshard(1, cut, whole, true));
     CHECK(contains(once, "  replicated, optimizer sharded        1  0.268\n"));
     CHECK(contains(once, "  mirrored, optimizer sharded          1  0.268\n"));
     CHECK(contains(once, "  sharded, gathered once               1  0.268\n"));
@@ -290,7 +294,8 @@ TEST_CASE("ways to update a parameter in shards") {
 
 TEST_CASE("strange names and numbers keep the layout") {
     auto p = test::layers_plan();
-    std::string const long_name = "a/very\nlong name with \xc3\xa4\xc3\xb6\xc3\xbc " + std::string(150, 'x') + "\xc3\x9f tail";
+    std::string const long_name =
+        "a/very\nlong name with \xc3\xa4\xc3\xb6\xc3\xbc " + std::string(150, 'x') + "\xc3\x9f tail";
     p.provenance.model = p.provenance.cluster = p.provenance.planner = long_name;
     for (auto& d : p.devices) d.type = long_name;
     for (auto& t : p.tensors) t.name = long_name;
@@ -301,7 +306,9 @@ TEST_CASE("strange names and numbers keep the layout") {
     p.warnings.push_back(long_name + " " + long_name);
     for (auto& m : p.memory) m.activations = 1e14;
     for (auto& s : p.steps)
-        for (int n = 0; n < 3; ++n) s.instruction.operands.insert(s.instruction.operands.end(), {form::partial(), form::shard(7), form::mirrored()});
+        for (int n = 0; n < 3; ++n)
+            s.instruction.operands.insert(s.instruction.operands.end(),
+                                          {form::partial(), form::shard(7), form::mirrored()});
     check_layout(table_of(p));
     check_layout(table_of(p, {}));
 }

@@ -2,8 +2,8 @@
 // What the verifier says of parameters that are unsharded, in the right way and in wrong ones.
 #include <heddle/plan/evaluate.hpp>
 #include <heddle/plan/verify.hpp>
-#include <support/small_plan.hpp>
 #include <support/errors.hpp>
+#include <support/small_plan.hpp>
 
 #include <doctest/doctest.h>
 
@@ -33,9 +33,15 @@ struct two_layers {
         p = index_program(b.finish(loss = b.apply("sum", "(b n) -> (); 0", {y})));
     }
     [[nodiscard]] std::vector<instruction> program(bool is_resharded) const {
-        auto const layer = [](operator_id o) { return instruction{instruction::kind::compute, 0, {}, {}, o, {rows, whole}, {rows}, 0}; };
-        std::vector list{instruction::read(x, rows), instruction::read(w, rows, whole), layer(0), instruction::read(v, rows),
-                         instruction::unshard(v, rows, whole, is_resharded), layer(1)};
+        auto const layer = [](operator_id o) {
+            return instruction{instruction::kind::compute, 0, {}, {}, o, {rows, whole}, {rows}, 0};
+        };
+        std::vector list{instruction::read(x, rows),
+                         instruction::read(w, rows, whole),
+                         layer(0),
+                         instruction::read(v, rows),
+                         instruction::unshard(v, rows, whole, is_resharded),
+                         layer(1)};
         if (is_resharded) list.push_back(instruction::reshard(v, whole, rows));
         list.push_back({instruction::kind::compute, 0, {}, {}, 2, {rows}, {form::partial()}, 0});
         return list;
@@ -79,24 +85,34 @@ TEST_CASE("what is wrong with an unsharded parameter is said") {
     // Steps: read x, read w, layer, read v, unshard v, layer, reshard v, sum.
     CHECK(contains(changed(true, [](auto& l) { l.erase(l.begin() + 6); }), "stays after its operator"));
     CHECK(contains(changed(true, [](auto& l) { std::swap(l[6], l[7]); }), "stays after its operator"));
-    CHECK(contains(changed(false, [&](auto& l) { l.insert(l.begin() + 6, instruction::reshard(t.v, whole, rows)); }), "was not unsharded"));
-    CHECK(contains(changed(true, [&](auto& l) { l.insert(l.begin() + 7, instruction::reshard(t.v, whole, rows)); }), "was not unsharded"));
-    CHECK(contains(changed(true, [&](auto& l) { l[6] = instruction::reshard(t.v, whole, form::shard(1)); }), "other forms"));
-    CHECK(contains(changed(true, [](auto& l) { std::swap(l[2], l[3]), std::swap(l[3], l[4]); }), "is unsharded, but not for"));
-    CHECK(contains(changed(false, [&](auto& l) { l.insert(l.begin() + 5, instruction::convert(t.v, whole, form::shard(1))); }), "unsharded for the next"));
+    CHECK(contains(changed(false, [&](auto& l) { l.insert(l.begin() + 6, instruction::reshard(t.v, whole, rows)); }),
+                   "was not unsharded"));
+    CHECK(contains(changed(true, [&](auto& l) { l.insert(l.begin() + 7, instruction::reshard(t.v, whole, rows)); }),
+                   "was not unsharded"));
+    CHECK(contains(changed(true, [&](auto& l) { l[6] = instruction::reshard(t.v, whole, form::shard(1)); }),
+                   "other forms"));
+    CHECK(contains(changed(true, [](auto& l) { std::swap(l[2], l[3]), std::swap(l[3], l[4]); }),
+                   "is unsharded, but not for"));
+    CHECK(contains(
+        changed(false, [&](auto& l) { l.insert(l.begin() + 5, instruction::convert(t.v, whole, form::shard(1))); }),
+        "unsharded for the next"));
     CHECK(contains(changed(false, [&](auto& l) { l[3] = instruction::read(t.v, whole); }), "is not held"));
-    CHECK(contains(changed(false, [&](auto& l) { l[4] = instruction::unshard(t.v, rows, form::shard(1), false); }), "not to whole copies"));
-    CHECK(contains(changed(false, [&](auto& l) { l.push_back(instruction::unshard(t.x, rows, whole, false)); }), "not a parameter used once"));
+    CHECK(contains(changed(false, [&](auto& l) { l[4] = instruction::unshard(t.v, rows, form::shard(1), false); }),
+                   "not to whole copies"));
+    CHECK(contains(changed(false, [&](auto& l) { l.push_back(instruction::unshard(t.x, rows, whole, false)); }),
+                   "not a parameter used once"));
     // An input's state cannot be in shards, nor can that of a parameter read in shards.
     CHECK(contains(changed(false, [&](auto& l) { l[0] = instruction::read(t.x, rows, whole); }), "optimiser state"));
-    CHECK(contains(changed(false, [&](auto& l) { l[1] = instruction::read(t.w, form::shard(1), rows); }), "optimiser state"));
+    CHECK(contains(changed(false, [&](auto& l) { l[1] = instruction::read(t.w, form::shard(1), rows); }),
+                   "optimiser state"));
     CHECK(contains(changed(false, [&](auto& l) { l[1] = instruction::read(t.w, whole, rows); }), "optimiser state"));
 }
 
 TEST_CASE("a tied parameter is not unsharded") {
     program_builder b;
     auto const w = b.parameter("w", {4, 4});
-    auto const p = index_program(b.finish(b.apply("sum", "(i j) -> (); 0", {b.apply("gram", "(i !k), (j !k) -> (i j); 0*1", {w, w})})));
+    auto const p = index_program(
+        b.finish(b.apply("sum", "(i j) -> (); 0", {b.apply("gram", "(i !k), (j !k) -> (i j); 0*1", {w, w})})));
     plan made = blank_plan(p);
     made.devices = {{"a", bytes(1e9)}, {"b", bytes(1e9)}};
     made.ratios = {{0.5, 0.5}};

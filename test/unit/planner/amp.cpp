@@ -22,10 +22,15 @@ strategy_problem transformer(std::size_t blocks = 12) {
     p.types = {{"fast", bytes(16e9), seconds(0.002), {}}, {"slow", bytes(16e9), seconds(0.002), {}}};
     for (std::size_t l = 0; l < blocks + 2; ++l) {
         bool const block = l > 0 && l <= blocks;
-        p.layers.push_back({block ? "block" : "", {bytes(0), bytes(block ? 5e7 : 2e8)}, {bytes(0), bytes(block ? 2.5e8 : 1e9)}, {bytes(1e7), bytes(block ? 1e8 : 1e7)}, {bytes(4e6), bytes(0)}});
+        p.layers.push_back({block ? "block" : "",
+                            {bytes(0), bytes(block ? 5e7 : 2e8)},
+                            {bytes(0), bytes(block ? 2.5e8 : 1e9)},
+                            {bytes(1e7), bytes(block ? 1e8 : 1e7)},
+                            {bytes(4e6), bytes(0)}});
         for (std::size_t t = 0; t < 2; ++t)
             for (std::size_t degree : {1u, 2u, 4u})
-                p.types[t].profiles[degree].layers.emplace_back((block ? 0.01 : 0.004) * (t == 0 ? 1 : 2) / (0.4 + 0.6 * static_cast<double>(degree)));
+                p.types[t].profiles[degree].layers.emplace_back((block ? 0.01 : 0.004) * (t == 0 ? 1 : 2) /
+                                                                (0.4 + 0.6 * static_cast<double>(degree)));
     }
     p.machines.assign(4, {0, 4, {bytes_per_second(2e10), seconds(5e-6)}, {bytes_per_second(1.2e9), seconds(2e-5)}});
     p.global_batch = 32;
@@ -36,9 +41,7 @@ template <class Call>
 std::string error_of(Call const& call) {
     try {
         call();
-    } catch (input_error const& e) {
-        return e.what();
-    }
+    } catch (input_error const& e) { return e.what(); }
     return "";
 }
 
@@ -67,7 +70,8 @@ TEST_CASE("the record: best first, no two of one shape, no slower than the basel
         for (auto const& s : megatron_strategies(p, balance)) CHECK(evaluate(p, s).total >= found.record[0].cost.total);
     search::random_stream random(3);
     for (int i = 0; i < 200; ++i)
-        if (auto const s = random_strategy(p, random); evaluate(p, s).fits()) CHECK(evaluate(p, s).total >= found.record[0].cost.total);
+        if (auto const s = random_strategy(p, random); evaluate(p, s).fits())
+            CHECK(evaluate(p, s).total >= found.record[0].cost.total);
 }
 
 TEST_CASE("trials: the fastest of those run is best; what fails is not") {
@@ -129,7 +133,8 @@ TEST_CASE("numbers of devices and batches that do not divide") {
         uneven |= 10 % static_cast<std::int64_t>(r.plan.degrees().data) != 0;
     }
     CHECK(uneven);
-    for (auto const& r : plan_amp(p, {.spread_unevenly = false}).record) CHECK(10 % static_cast<std::int64_t>(r.plan.degrees().data) == 0);
+    for (auto const& r : plan_amp(p, {.spread_unevenly = false}).record)
+        CHECK(10 % static_cast<std::int64_t>(r.plan.degrees().data) == 0);
 }
 
 TEST_CASE("annealing over tilings is seeded, and worsens nothing") {
@@ -152,7 +157,8 @@ TEST_CASE("memory: the least that exceeds it is named") {
     CHECK(found.record.empty());
     CHECK_FALSE(found.best);
     CHECK(found.statistics.infeasible == found.statistics.shapes);
-    CHECK(found.reason == "the least that exceeds memory: pipeline, data, tensor degree 2, 2, 4 with micro-batches of 1: stage 0 cannot hold layers 0 to 0, "
+    CHECK(found.reason == "the least that exceeds memory: pipeline, data, tensor degree 2, 2, 4 with micro-batches of "
+                          "1: stage 0 cannot hold layers 0 to 0, "
                           "which need 0.275 GB of its 0.1 GB with 2 micro-batches in flight");
 }
 
@@ -176,12 +182,16 @@ TEST_CASE("more stages than layers is infeasible, not an error") {
 
 TEST_CASE("degrees that do not multiply or are not profiled are refused by name") {
     auto p = transformer();
-    CHECK(error_of([&] { (void)plan_amp(p, {.pipeline = 3}); }) == "degrees: none of those asked for multiply to 16 devices with a batch of 32 samples");
-    CHECK(error_of([&] { (void)plan_amp(p, {.tensor_degrees = {8}}); }) == "tensor degree 8: does not divide the 4 devices of machine 0");
+    CHECK(error_of([&] { (void)plan_amp(p, {.pipeline = 3}); }) ==
+          "degrees: none of those asked for multiply to 16 devices with a batch of 32 samples");
+    CHECK(error_of([&] { (void)plan_amp(p, {.tensor_degrees = {8}}); }) ==
+          "tensor degree 8: does not divide the 4 devices of machine 0");
     p.types[0].profiles.erase(2);
     CHECK(plan_amp(p).unprofiled_degrees == list{2});
-    CHECK(error_of([&] { (void)plan_amp(p, {.tensor_degrees = {1, 2}}); }) == "tensor degree 2: no profile on device type 'fast'");
+    CHECK(error_of([&] { (void)plan_amp(p, {.tensor_degrees = {1, 2}}); }) ==
+          "tensor degree 2: no profile on device type 'fast'");
     CHECK(error_of([&] { (void)plan_amp(interpolate_degrees(p, {2}), {.tensor_degrees = {1, 2}}); }) == "");
     p.types[0].profiles.clear();
-    CHECK(error_of([&] { (void)plan_amp(p); }) == "tensor degrees: none divides every machine and is profiled on every type");
+    CHECK(error_of([&] { (void)plan_amp(p); }) ==
+          "tensor degrees: none divides every machine and is profiled on every type");
 }

@@ -22,7 +22,8 @@ program layers(extent batch, extent width) {
     program_builder b;
     auto h = b.input("x", {batch, width});
     for (auto const* name : {"w0", "w1", "w2"}) {
-        h = b.apply("linear", "(b k), (n k) -> (b n); 0*1", {h, b.parameter(name, {width, width})}, {.category = operator_class::matmul});
+        h = b.apply("linear", "(b k), (n k) -> (b n); 0*1", {h, b.parameter(name, {width, width})},
+                    {.category = operator_class::matmul});
         h = b.apply("relu", "(b n) -> (b n)", {h}, {.saved_results = {0}});
     }
     return b.finish(b.apply("sum", "(b n) -> (); 0", {h}));
@@ -31,7 +32,8 @@ program layers(extent batch, extent width) {
 /// So slow a network that a large batch stays where it is.
 cluster four_equal(double memory) {
     cluster c;
-    c.types = {{"A", bytes(memory), bytes_per_second(1e12), seconds(0), {{element_type::float32, {flops_per_second(1e12)}}}}};
+    c.types = {
+        {"A", bytes(memory), bytes_per_second(1e12), seconds(0), {{element_type::float32, {flops_per_second(1e12)}}}}};
     c.machines = {{0, 1, 4}};
     c.inter = network_link{bytes_per_second(1e9), seconds(1e-6)};
     return c;
@@ -58,7 +60,8 @@ TEST_CASE("data parallelism with and without gradient overlap stands in every re
             CHECK(after.other_baselines.at(name + with) == beside.baselines.at(name));
             CHECK(beside.other_baselines.at(name + without) == after.baselines.at(name));
             // The programs are searched for, so that neither claim holds to the last digit.
-            if (auto const least = after.baselines.at(name)) CHECK(after.other_baselines.at(name + with).value() <= *least * (1 + 1e-9));
+            if (auto const least = after.baselines.at(name))
+                CHECK(after.other_baselines.at(name + with).value() <= *least * (1 + 1e-9));
         }
         CHECK(after.other_baselines.size() == 2);
         CHECK(beside.other_baselines.size() == 2);
@@ -75,7 +78,8 @@ TEST_CASE("a plan without gradient overlap may be dearer than data parallelism w
     std::ostringstream report;
     print(report, plain);
     auto const text = report.str();
-    auto const own = text.find("\nBaselines\n"), other = text.find("\nUnder other options than the plan's, which may be dearer\n");
+    auto const own = text.find("\nBaselines\n"),
+               other = text.find("\nUnder other options than the plan's, which may be dearer\n");
     REQUIRE(own != std::string::npos);
     REQUIRE(other != std::string::npos);
     CHECK(own < other);

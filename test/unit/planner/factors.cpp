@@ -1,5 +1,5 @@
-// SPDX-License-Identifier: BSL-1.0
-// Parameter gradients from sufficient factors: which computations there are, what they cost, and when they are worth it.
+// SPDX-License-Identifier: BSL-1.0 Parameter gradients from sufficient factors: which computations there are, what they
+// cost, and when they are worth it.
 #include "slow_links.hpp"
 #include "support/forms.hpp"
 
@@ -41,7 +41,8 @@ program two_layers(extent batch, extent width) {
     program_builder b;
     auto x = b.input("x", {batch, width});
     for (char const* name : {"first", "second"}) {
-        auto const w = b.parameter(std::string(name) + ".weight", {width, width}), c = b.parameter(std::string(name) + ".bias", {width});
+        auto const w = b.parameter(std::string(name) + ".weight", {width, width}),
+                   c = b.parameter(std::string(name) + ".bias", {width});
         operator_options linear, relu;
         linear.category = operator_class::matmul;
         relu.saved_results = {0};
@@ -60,7 +61,7 @@ TEST_CASE("parameters are mirrored in a split product where factors are small") 
     CHECK(linear->operands == form_list{S0, M, M});
     CHECK(linear->results == form_list{S0});
     CHECK(p.operators[2].loops[static_cast<std::size_t>(linear->loop)].operands[0] == 0);
-    CHECK_FALSE(with_factors(p, 1)); // no parameters
+    CHECK_FALSE(with_factors(p, 1));                               // no parameters
     CHECK_FALSE(with_factors(index_program(two_layers(7, 6)), 2)); // 7 * 12 is twice 42
 }
 
@@ -68,7 +69,8 @@ TEST_CASE("what reads more than operands and cotangents backward gathers no fact
     auto const ways = [](operator_options options) {
         program_builder b;
         auto const x = b.input("x", {2, 9});
-        auto const y = b.apply("linear", "(b k), (n k) -> (b n); 0*1", {x, b.parameter("w", {9, 9})}, std::move(options));
+        auto const y =
+            b.apply("linear", "(b k), (n k) -> (b n); 0*1", {x, b.parameter("w", {9, 9})}, std::move(options));
         auto const p = index_program(b.finish(b.apply("sum", "(b n) -> (); 0", {y})));
         return with_factors(p, 0).has_value();
     };
@@ -90,7 +92,8 @@ TEST_CASE("convolutions and embeddings have factors, frozen and computed weights
     auto const z = b.apply("reshape", "(b o 1) -> (b o); 0", {y}, {.is_view = true});
     auto const e = b.apply("embedding", "(b), (v d) -> (b d); 1", {ids, table}, lookup);
     auto const h = b.apply("mul", "(b d), (b d) -> (b d); 0*1", {z, e});
-    auto const f = b.apply("linear", "(b k), (n k) -> (b n); 0*1", {h, b.parameter("frozen", {30, 16}, element_type::float32, false)});
+    auto const f = b.apply("linear", "(b k), (n k) -> (b n); 0*1",
+                           {h, b.parameter("frozen", {30, 16}, element_type::float32, false)});
     auto const v = b.apply("neg", "(n k) -> (n k); 0", {b.parameter("v", {40, 30})});
     auto const g = b.apply("linear", "(b k), (n k) -> (b n); 0*1", {f, v});
     auto const p = index_program(b.finish(b.apply("sum", "(b n) -> (); 0", {g})));
@@ -115,7 +118,8 @@ TEST_CASE("what a computation with factors costs: their gathers, and its paramet
     CHECK(s.deferred.whole == bytes(4 * (2 * 4 * 32 + 32 * 32 + 32))); // reads both factors, writes both gradients
     CHECK(s.backward.whole == ordinary.backward.whole - bytes(4 * (32 * 32 + 32)));
     CHECK(s.backward_transfers.empty());
-    CHECK(s.deferred_transfers == transfer_list{{collective::all_gather, bytes(512), {x, 0}, {}, {}}, {collective::all_gather, bytes(512), {y, 0}, {}, {}}});
+    CHECK(s.deferred_transfers == transfer_list{{collective::all_gather, bytes(512), {x, 0}, {}, {}},
+                                                {collective::all_gather, bytes(512), {y, 0}, {}, {}}});
     CHECK(s.saved == holding{bytes(0), bytes(512)}); // the cotangent waits
     // The first layer's input has no cotangent: all its backward work is the weight's.
     auto const first = make_step(p, *with_factors(p, 0), {});
@@ -133,7 +137,8 @@ TEST_CASE("gathered factors: all are there at once, and their work follows the c
     for (auto const& t : s.deferred_transfers) both += payload(model.decided(t, shares).what, 2, shares).value;
     CHECK(cost.buffer == both);
     CHECK(both >= 2 * 512);
-    CHECK(cost.update[0] == doctest::Approx(model.time(s.deferred, 0, element_type::float32, operator_class::matmul, false, 1)));
+    CHECK(cost.update[0] ==
+          doctest::Approx(model.time(s.deferred, 0, element_type::float32, operator_class::matmul, false, 1)));
     CHECK(cost.update[0] == cost.update[1]);
     CHECK(cost.deferred > 0);
     CHECK(cost.backward_transfer == 0);
@@ -141,16 +146,18 @@ TEST_CASE("gathered factors: all are there at once, and their work follows the c
 
 namespace {
 
-/// The best program that splits everything along the batch and keeps whole parameters, on four devices; and how many of its products
-/// gather factors.
+/// The best program that splits everything along the batch and keeps whole parameters, on four devices; and how many of
+/// its products gather factors.
 std::pair<plan, int> best_along_batch(program const& made, bool factors) {
     auto const p = index_program(made);
     auto const c = slow_links(4);
     cut_space space(p);
     space.restrict_to([&](instruction const& i) {
-        if (i.what == instruction::kind::read) return p.tensors[i.tensor].is_parameter() ? i.from == i.to && i.to.is_whole() : i.to == S0;
+        if (i.what == instruction::kind::read)
+            return p.tensors[i.tensor].is_parameter() ? i.from == i.to && i.to.is_whole() : i.to == S0;
         if (i.what == instruction::kind::convert) return i.tensor == p.loss;
-        bool const along_batch = i.loop >= 0 && p.operators[i.op].loops[static_cast<std::size_t>(i.loop)].operands[0] == 0;
+        bool const along_batch =
+            i.loop >= 0 && p.operators[i.op].loops[static_cast<std::size_t>(i.loop)].operands[0] == 0;
         return along_batch && (factors || !gathers_factors(i));
     });
     auto const graph = search::explore(space);
@@ -164,7 +171,8 @@ std::pair<plan, int> best_along_batch(program const& made, bool factors) {
     auto found = realise(*bounds.path, space, steps, c, {even}, {}).first;
     auto const verified = verify(p, found);
     CHECK_MESSAGE(verified, verified.problem);
-    auto const count = std::ranges::count_if(found.steps, [](plan_step const& s) { return gathers_factors(s.instruction); });
+    auto const count =
+        std::ranges::count_if(found.steps, [](plan_step const& s) { return gathers_factors(s.instruction); });
     return {std::move(found), static_cast<int>(count)};
 }
 
@@ -192,7 +200,9 @@ TEST_CASE("a verifier refuses factors where the backward has no use for them") {
         return verify(bad, good).problem;
     };
     CHECK(verify(p, good));
-    CHECK(problem([](auto& q) { q.operators[0].work.extra_saved = bytes(1); }).find("reads more than") != std::string::npos);
+    CHECK(problem([](auto& q) { q.operators[0].work.extra_saved = bytes(1); }).find("reads more than") !=
+          std::string::npos);
     CHECK(problem([](auto& q) { q.operators[0].work.saved_operands = {}; }).find("is not saved") != std::string::npos);
-    CHECK(problem([](auto& q) { q.operators[0].loops[0].is_reduction = true; }).find("a sum over the loop") != std::string::npos);
+    CHECK(problem([](auto& q) { q.operators[0].loops[0].is_reduction = true; }).find("a sum over the loop") !=
+          std::string::npos);
 }

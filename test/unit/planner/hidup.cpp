@@ -24,7 +24,8 @@ program perceptron(char const* last = "(b n) -> (); 0", extent batch = 8) {
     program_builder b;
     auto h = b.input("x", {batch, 64});
     for (int l = 0; l < 3; ++l) {
-        h = b.apply("linear", "(b k), (n k) -> (b n); 0*1", {h, b.parameter("w" + std::to_string(l), {64, 64})}, {.category = operator_class::matmul});
+        h = b.apply("linear", "(b k), (n k) -> (b n); 0*1", {h, b.parameter("w" + std::to_string(l), {64, 64})},
+                    {.category = operator_class::matmul});
         h = b.apply("relu", "(b n) -> (b n)", {h}, {.saved_results = {0}});
     }
     return b.finish(b.apply("sum", last, {h}));
@@ -33,8 +34,13 @@ program perceptron(char const* last = "(b n) -> (); 0", extent batch = 8) {
 cluster two(double bandwidth, double second_rate = 1e6) {
     cluster c;
     c.name = "two";
-    c.types = {{"A", bytes(1e9), bytes_per_second(1e9), seconds(1e-3), {{element_type::float32, {flops_per_second(1e6)}}}},
-               {"B", bytes(1e9), bytes_per_second(1e9), seconds(1e-3), {{element_type::float32, {flops_per_second(second_rate)}}}}};
+    c.types = {
+        {"A", bytes(1e9), bytes_per_second(1e9), seconds(1e-3), {{element_type::float32, {flops_per_second(1e6)}}}},
+        {"B",
+         bytes(1e9),
+         bytes_per_second(1e9),
+         seconds(1e-3),
+         {{element_type::float32, {flops_per_second(second_rate)}}}}};
     c.machines = {{0, 1, 1}, {1, 1, 1}};
     c.inter = network_link{bytes_per_second(bandwidth), seconds(1e-3)};
     return c;
@@ -50,16 +56,19 @@ struct searched {
     cut_graph graph;
     std::optional<priced_graph> priced;
 
-    searched(indexed_program p, cluster const& c, std::size_t cuts = 1) : program(std::move(p)), space(program, operator_kinds(program), cuts), model(c, device_types(c).classes) {
+    searched(indexed_program p, cluster const& c, std::size_t cuts = 1)
+        : program(std::move(p)), space(program, operator_kinds(program), cuts), model(c, device_types(c).classes) {
         space.divide_into_stages();
         graph = search::explore(space);
         for (auto const& i : space.instructions()) steps.push_back(make_step(program, i, training));
-        priced.emplace(space, graph, steps, model, uniform_shares(share_vector(model.class_count(), 1.0 / model.ranks())), training);
+        priced.emplace(space, graph, steps, model,
+                       uniform_shares(share_vector(model.class_count(), 1.0 / model.ranks())), training);
     }
 };
 
 /// The least time over all paths, one after the other.
-void least_of_all(searched const& s, duplex const& clock, search::graph_node at, cost_label<duplex> const& label, double& least, std::size_t& paths) {
+void least_of_all(searched const& s, duplex const& clock, search::graph_node at, cost_label<duplex> const& label,
+                  double& least, std::size_t& paths) {
     if (paths > 300'000) return;
     if (at.level + 1 == s.graph.level_count()) {
         ++paths;
@@ -79,7 +88,8 @@ program branches(test::random_source& random) {
     auto const x = b.input("x", {8, 8});
     std::vector<tensor_id> ends;
     for (int branch = 0; branch < 2; ++branch) {
-        auto h = b.apply("linear", "(b k), (n k) -> (b n); 0*1", {x, b.parameter("v" + std::to_string(branch), {8, 8})}, {.category = operator_class::matmul});
+        auto h = b.apply("linear", "(b k), (n k) -> (b n); 0*1", {x, b.parameter("v" + std::to_string(branch), {8, 8})},
+                         {.category = operator_class::matmul});
         if (random.chance(0.5)) h = b.apply("relu", "(b n) -> (b n)", {h}, {.saved_results = {0}});
         if (random.chance(0.5)) h = b.apply("norm", "(b !n) -> (b !n)", {h}, {.saved_results = {0}});
         ends.push_back(h);
@@ -107,7 +117,8 @@ void for_each_order(indexed_program const& p, std::vector<operator_id>& order, V
         bool can_run = !is_done(o);
         for (operator_id before = 0; before < p.operators.size(); ++before)
             for (auto t : p.operators[before].results)
-                if (std::ranges::find(p.operators[o].operands, t) != p.operators[o].operands.end()) can_run = can_run && is_done(before);
+                if (std::ranges::find(p.operators[o].operands, t) != p.operators[o].operands.end())
+                    can_run = can_run && is_done(before);
         if (!can_run) continue;
         order.push_back(o);
         for_each_order(p, order, visit);
@@ -175,7 +186,8 @@ TEST_CASE("both engines find the fastest of all programs and stages") {
             CHECK(found.cost.seconds == doctest::Approx(least).epsilon(1e-9));
         }
         // With the other accumulator too.
-        auto const best = synthesise<serial>(*s.priced, {.search = {}}), by_levels = synthesise<serial>(*s.priced, {.engine = search_engine::pareto_dp, .search = {}});
+        auto const best = synthesise<serial>(*s.priced, {.search = {}}),
+                   by_levels = synthesise<serial>(*s.priced, {.engine = search_engine::pareto_dp, .search = {}});
         CHECK(best.cost.seconds == doctest::Approx(by_levels.cost.seconds).epsilon(1e-9));
     }
     CHECK(compared > 20);
@@ -205,11 +217,14 @@ TEST_CASE("more bandwidth never costs more, a longer turn never less") {
     auto const p = perceptron();
     double before = std::numeric_limits<double>::infinity();
     for (double bandwidth : {1e4, 1e5, 1e6, 1e7}) {
-        auto const made = plan_hidup(p, two(bandwidth), clp::ratio_solver{}, {.planning = {.synthesis = {.engine = search_engine::pareto_dp}}, .compares = false});
+        auto const made =
+            plan_hidup(p, two(bandwidth), clp::ratio_solver{},
+                       {.planning = {.synthesis = {.engine = search_engine::pareto_dp}}, .compares = false});
         CHECK(made.status == search::status::optimal);
         CHECK(made.cost() <= before * (1 + 1e-9));
         before = made.cost();
-        auto const slower = plan_hidup(p, two(bandwidth), clp::ratio_solver{}, {.turn = seconds(0.01), .compares = false});
+        auto const slower =
+            plan_hidup(p, two(bandwidth), clp::ratio_solver{}, {.turn = seconds(0.01), .compares = false});
         CHECK(slower.cost() >= made.cost());
     }
 }
@@ -232,7 +247,9 @@ TEST_CASE("a beam that finds nothing better than what there is has ended the sea
         CHECK(narrow.status != search::status::limit);
         open += narrow.status == search::status::feasible;
         // Where orders are left out, the plan says so.
-        auto const made = plan_hidup(p, c, clp::ratio_solver{}, {.planning = {.synthesis = {.engine = search_engine::pareto_dp}, .cuts = 1}, .compares = false});
+        auto const made =
+            plan_hidup(p, c, clp::ratio_solver{},
+                       {.planning = {.synthesis = {.engine = search_engine::pareto_dp}, .cuts = 1}, .compares = false});
         bool const is_optimal = made.status == search::status::optimal;
         CHECK((is_optimal || made.status == search::status::limit));
         CHECK(made.which_limit == (is_optimal ? search::limit_kind::none : search::limit_kind::width));
@@ -273,22 +290,31 @@ TEST_CASE("memory counts what all micro-batches save, in segments too") {
     indexed_tensor value, parameter;
     value.info = parameter.info = info;
     parameter.info.role = tensor_role::parameter;
-    CHECK(saved_bytes(value, form::replicated(), 3).whole.value == 3 * held_bytes(value, form::replicated()).whole.value);
-    CHECK(saved_bytes(parameter, form::replicated(), 3).whole.value == held_bytes(value, form::replicated()).whole.value);
+    CHECK(saved_bytes(value, form::replicated(), 3).whole.value ==
+          3 * held_bytes(value, form::replicated()).whole.value);
+    CHECK(saved_bytes(parameter, form::replicated(), 3).whole.value ==
+          held_bytes(value, form::replicated()).whole.value);
 }
 
 TEST_CASE("what the parts of a batch do not add up to is refused") {
-    auto const plan_of = [](program const& p, hidup_options const& options = {}) { return plan_hidup(p, two(1e6), clp::ratio_solver{}, options); };
-    CHECK_THROWS_WITH_AS(static_cast<void>(plan_of(perceptron(), {.micro_batches = 3})), doctest::Contains("divide the batch of 8"), input_error);
+    auto const plan_of = [](program const& p, hidup_options const& options = {}) {
+        return plan_hidup(p, two(1e6), clp::ratio_solver{}, options);
+    };
+    CHECK_THROWS_WITH_AS(static_cast<void>(plan_of(perceptron(), {.micro_batches = 3})),
+                         doctest::Contains("divide the batch of 8"), input_error);
     // Parts of one sample cannot be cut as the batch can, so forms would have other numbers.
-    CHECK_THROWS_WITH_AS(static_cast<void>(plan_of(perceptron(), {.micro_batches = 8})), doctest::Contains("tensor 'x' can be cut in other ways"), input_error);
-    CHECK_THROWS_WITH_AS(static_cast<void>(plan_of(perceptron("(b n) -> (); 0", 1))), doctest::Contains("no input has a batch of two or more"), input_error);
+    CHECK_THROWS_WITH_AS(static_cast<void>(plan_of(perceptron(), {.micro_batches = 8})),
+                         doctest::Contains("tensor 'x' can be cut in other ways"), input_error);
+    CHECK_THROWS_WITH_AS(static_cast<void>(plan_of(perceptron("(b n) -> (); 0", 1))),
+                         doctest::Contains("no input has a batch of two or more"), input_error);
     {
         program_builder b; // a loss with a summand that has no batch
         auto const x = b.input("x", {8, 4});
         auto const w = b.parameter("w", {4});
         auto const product = b.apply("mul", "(b k), (k) -> (b k); 0*1", {x, w});
-        auto const loss = b.apply("add", "(), () -> (); 0 + 1", {b.apply("sum", "(b k) -> (); 0", {product}), b.apply("decay", "(k) -> (); 0", {w})}, {.name = "total"});
+        auto const loss = b.apply("add", "(), () -> (); 0 + 1",
+                                  {b.apply("sum", "(b k) -> (); 0", {product}), b.apply("decay", "(k) -> (); 0", {w})},
+                                  {.name = "total"});
         CHECK_THROWS_WITH_AS(static_cast<void>(plan_of(b.finish(loss))), doctest::Contains("'total'"), input_error);
     }
     {
@@ -296,6 +322,7 @@ TEST_CASE("what the parts of a batch do not add up to is refused") {
         auto const product = b.apply("mul", "(b k), (k) -> (b k); 0*1", {b.input("x", {8, 4}), b.parameter("w", {4})});
         auto const sum = b.apply("sum", "(b k) -> (k); 0", {product});
         auto const root = b.apply("sqrt", "(k) -> (k)", {sum}, {.name = "root"});
-        CHECK_THROWS_WITH_AS(static_cast<void>(plan_of(b.finish(b.apply("total", "(k) -> (); 0", {root})))), doctest::Contains("'root'"), input_error);
+        CHECK_THROWS_WITH_AS(static_cast<void>(plan_of(b.finish(b.apply("total", "(k) -> (); 0", {root})))),
+                             doctest::Contains("'root'"), input_error);
     }
 }

@@ -22,7 +22,11 @@ cluster unlike_machines(int types, int machines, int devices) {
     cluster c;
     c.name = "unlike";
     for (int t = 0; t < types; ++t) {
-        c.types.push_back({"x" + std::to_string(t), bytes(1e9), bytes_per_second(1e9), seconds(1e-6), {{element_type::float32, {flops_per_second(1e9 * std::sqrt(2 + t))}}}});
+        c.types.push_back({"x" + std::to_string(t),
+                           bytes(1e9),
+                           bytes_per_second(1e9),
+                           seconds(1e-6),
+                           {{element_type::float32, {flops_per_second(1e9 * std::sqrt(2 + t))}}}});
         c.machines.push_back({.type = static_cast<std::size_t>(t), .devices = devices, .count = machines});
     }
     c.intra = network_link{bytes_per_second(1e9), seconds(1e-6)};
@@ -97,7 +101,8 @@ TEST_CASE("planners of pipelines do next to nothing once time is over or a stop 
         auto const recovered = recover(problem, fold(problem), {.limits = limits});
         CHECK(recovered.which_limit == which);
         CHECK(recovered.statistics.states == 0);
-        auto const strategies = plan_amp(make_strategy_problem(p, layers, c), {.time_limit_seconds = time, .stop = stop});
+        auto const strategies =
+            plan_amp(make_strategy_problem(p, layers, c), {.time_limit_seconds = time, .stop = stop});
         CHECK(strategies.which_limit == which);
         CHECK(strategies.statistics.assignment.cells == 0);
         CHECK(strategies.lower_bound > seconds(0));
@@ -128,7 +133,8 @@ TEST_CASE("a time limit is of all sizes of micro-batch together") {
     search::deadline const clock;
     (void)make_template_problem(p, layers, c, 8, 8, machine_split::free);
     double const one_size = clock.elapsed();
-    auto const found = plan_ditto(p, layers, c, {.split = machine_split::free, .planner = {.recovery = {.limits = limits}, .exact = limits}});
+    auto const found = plan_ditto(
+        p, layers, c, {.split = machine_split::free, .planner = {.recovery = {.limits = limits}, .exact = limits}});
     CHECK(found.seconds < 3 * limit + 2 * one_size); // seven sizes divide the batch
     CHECK(found.status == search::status::limit);
 }

@@ -16,7 +16,8 @@ using namespace heddle;
 cluster one_machine(int devices) {
     cluster c;
     c.name = "one machine";
-    c.types = {{"A", bytes(1e9), bytes_per_second(1e9), seconds(1e-6), {{element_type::float32, {flops_per_second(1e9)}}}}};
+    c.types = {
+        {"A", bytes(1e9), bytes_per_second(1e9), seconds(1e-6), {{element_type::float32, {flops_per_second(1e9)}}}}};
     c.machines = {{.devices = devices}};
     c.intra = network_link{bytes_per_second(1e9), seconds(1e-6)};
     return c;

@@ -24,9 +24,15 @@ strategy_problem six_layers() {
     p.global_batch = 16;
     p.types = {{"fast", bytes(2e9), seconds(0), {}}, {"slow", bytes(1e9), seconds(0), {}}};
     for (int l = 0; l < 6; ++l) {
-        p.layers.push_back({"block." + std::to_string(l), {bytes(0), bytes(5e7)}, {bytes(0), bytes(2e8)}, {bytes(1e7), bytes(0)}, {bytes(4e6), bytes(0)}});
+        p.layers.push_back({"block." + std::to_string(l),
+                            {bytes(0), bytes(5e7)},
+                            {bytes(0), bytes(2e8)},
+                            {bytes(1e7), bytes(0)},
+                            {bytes(4e6), bytes(0)}});
         for (std::size_t degree : {1u, 2u})
-            for (std::size_t type : {0u, 1u}) p.types[type].profiles[degree].layers.emplace_back(degree == 1 ? 0.01 * static_cast<double>(type + 1) : 0.007 * static_cast<double>(type + 1));
+            for (std::size_t type : {0u, 1u})
+                p.types[type].profiles[degree].layers.emplace_back(degree == 1 ? 0.01 * static_cast<double>(type + 1)
+                                                                               : 0.007 * static_cast<double>(type + 1));
     }
     network_link const inside{bytes_per_second(2e10), seconds(0)}, outside{bytes_per_second(1.25e9), seconds(0)};
     p.machines = {{0, 2, inside, outside}, {1, 2, inside, outside}, {1, 2, inside, outside}};
@@ -46,7 +52,8 @@ TEST_CASE("AMP's strategy as a plan: every device, layer and second of it") {
     CHECK(plan.status == found.status);
     CHECK(plan.lower_bound == found.lower_bound.value);
     CHECK(plan.space == "pipelines of equal tensor groups and copies in these layers");
-    CHECK(make_pipeline_plan(p, plan_amp(p, {.data = 2})).space == "pipelines of equal tensor groups and copies in these layers of the degrees asked for");
+    CHECK(make_pipeline_plan(p, plan_amp(p, {.data = 2})).space ==
+          "pipelines of equal tensor groups and copies in these layers of the degrees asked for");
     CHECK(plan.copies() == chosen.plan.degrees().data);
     CHECK(plan.stages.size() == chosen.plan.degrees().pipeline);
     for (std::size_t s = 0; s < plan.stages.size(); ++s)
@@ -105,7 +112,8 @@ TEST_CASE("random templates as plans: devices of a machine in the order of its s
                 CHECK(plan.devices[device].machine == plan.devices[group.front()].machine);
             }
         }
-        CHECK(static_cast<std::size_t>(std::ranges::count_if(plan.devices, [&](auto const& device) { return machines.contains(device.machine); })) == placed);
+        CHECK(static_cast<std::size_t>(std::ranges::count_if(
+                  plan.devices, [&](auto const& device) { return machines.contains(device.machine); })) == placed);
         CHECK((machines.size() == p.machine_count() || p.machine_count() > p.layer_count()));
         for (auto const& [name, cost] : plan.baselines)
             if (cost) CHECK(*cost >= plan.cost() * (1 - 1e-9));
@@ -135,7 +143,10 @@ TEST_CASE("a pipeline plan's table") {
     p.provenance.cluster = "two";
     p.provenance.version = "x";
     p.layers = {{"stem"}, {"block.0"}, {"block.1"}};
-    p.devices = {{"fast", 0, bytes(2e9), bytes(16e9)}, {"fast", 0, bytes(2e9), bytes(16e9)}, {"slow", 1, bytes(1e9), bytes(8e9)}, {"slow", 1, bytes(1e9), bytes(8e9)}};
+    p.devices = {{"fast", 0, bytes(2e9), bytes(16e9)},
+                 {"fast", 0, bytes(2e9), bytes(16e9)},
+                 {"slow", 1, bytes(1e9), bytes(8e9)},
+                 {"slow", 1, bytes(1e9), bytes(8e9)}};
     p.stages = {{0, 1, {{0}, {1}}, seconds(0.01), seconds(0)}, {1, 3, {{2}, {3}}, seconds(0.02), seconds(0.001)}};
     p.micro_batches = 4;
     p.micro_batch_size = 2;

@@ -14,12 +14,14 @@ namespace {
 
 using namespace heddle;
 
-/// 1e6 flops and 1e5 bytes per second; 1 ms to start a kernel; links of 1e5 bytes/s and 2 ms inside, 1e4 and 5 ms between.
+/// 1e6 flops and 1e5 bytes per second; 1 ms to start a kernel; links of 1e5 bytes/s and 2 ms inside, 1e4 and 5 ms
+/// between.
 cluster machines_of(int devices, int count) {
     cluster c;
     c.name = "small";
-    c.types = {{"slow", bytes(1e6), bytes_per_second(1e5), seconds(1e-3), {{element_type::float32, {flops_per_second(1e6)}}}},
-               {"fast", bytes(2e6), bytes_per_second(1e6), seconds(1e-3), {{element_type::float32, {flops_per_second(1e7)}}}}};
+    c.types = {
+        {"slow", bytes(1e6), bytes_per_second(1e5), seconds(1e-3), {{element_type::float32, {flops_per_second(1e6)}}}},
+        {"fast", bytes(2e6), bytes_per_second(1e6), seconds(1e-3), {{element_type::float32, {flops_per_second(1e7)}}}}};
     c.machines = {{.type = 0, .devices = devices, .count = count}, {.type = 1, .devices = devices}};
     c.intra = network_link{bytes_per_second(1e5), seconds(2e-3)};
     c.inter = network_link{bytes_per_second(1e4), seconds(5e-3)};
@@ -33,7 +35,8 @@ seconds total(layer_cost const& c) { return c.forward + c.backward; }
 TEST_CASE("a layer on one device takes what its operators' rooflines say") {
     auto const p = index_program(test::residual_blocks(8, 6, 2));
     auto const costs = layer_pricer(p, layers_at(p, {0, 1, 11}), {}).price(tensor_group_of(machines_of(1, 1), 0, 1));
-    // (8 6) x (6 6): forward 2 * 8 * 6 * 6 flops, three tensors; backward the weight's gradient alone, as much work, and two tensors read and one written.
+    // (8 6) x (6 6): forward 2 * 8 * 6 * 6 flops, three tensors; backward the weight's gradient alone, as much work,
+    // and two tensors read and one written.
     double const forward = 1e-3 + std::max(576 / 1e6, 4 * (48 + 36 + 48) / 1e5);
     CHECK(costs[0].forward.value == doctest::Approx(forward));
     // The result is used twice, in the block and around it: two cotangents are read, their sum is written.
@@ -46,7 +49,8 @@ TEST_CASE("a layer on one device takes what its operators' rooflines say") {
 TEST_CASE("a layer's optimiser steps at the memory's rate, and a group's all-reduce has a buffer") {
     auto const p = index_program(test::residual_blocks(8, 6, 2));
     layer_pricer const pricer(p, layers_at(p, {0, 1, 11}), {});
-    auto const alone = pricer.price(tensor_group_of(machines_of(2, 1), 0, 1)), grouped = pricer.price(tensor_group_of(machines_of(2, 1), 0, 2));
+    auto const alone = pricer.price(tensor_group_of(machines_of(2, 1), 0, 1)),
+               grouped = pricer.price(tensor_group_of(machines_of(2, 1), 0, 2));
     CHECK(alone[0].update.value > 36 * 4 / 1e5); // the weight at least
     CHECK(alone[1].update > alone[0].update);
     CHECK(grouped[1].update <= alone[1].update);
@@ -72,7 +76,10 @@ TEST_CASE("layers add up to the program, and operators to layers") {
     }
     seconds sum;
     for (auto const t : operator_times(p, machines_of(1, 1), 0)) sum += t;
-    CHECK(sum.value == doctest::Approx(total(layer_pricer(p, layers_at(p, {0, 15}), {}).price(tensor_group_of(machines_of(1, 1), 0, 1))[0]).value));
+    CHECK(sum.value ==
+          doctest::Approx(
+              total(layer_pricer(p, layers_at(p, {0, 15}), {}).price(tensor_group_of(machines_of(1, 1), 0, 1))[0])
+                  .value));
 }
 
 TEST_CASE("tensor groups halve a block's products and reduce its activations once in either direction") {
@@ -86,8 +93,10 @@ TEST_CASE("tensor groups halve a block's products and reduce its activations onc
     bytes const activation(64 * 16 * 4);
     seconds const reduced = 2 * c.intra->latency + activation / c.intra->bandwidth;
     double const sum = 64 * 16 / 1e6; // the residual's flops are each device's own
-    CHECK(both[1].forward.value == doctest::Approx((alone[1].forward.value - sum) / 2 + sum + reduced.value).epsilon(1e-6));
-    CHECK(both[1].backward.value == doctest::Approx((alone[1].backward.value - sum) / 2 + sum + reduced.value).epsilon(1e-6));
+    CHECK(both[1].forward.value ==
+          doctest::Approx((alone[1].forward.value - sum) / 2 + sum + reduced.value).epsilon(1e-6));
+    CHECK(both[1].backward.value ==
+          doctest::Approx((alone[1].backward.value - sum) / 2 + sum + reduced.value).epsilon(1e-6));
     CHECK(both[1].kept == alone[1].kept / 2);
 }
 
@@ -108,18 +117,21 @@ TEST_CASE("the strategies' problem has the times of one sample and of all, and n
                 CAPTURE(type);
                 CAPTURE(degree);
                 CAPTURE(samples);
-                auto const priced = layer_pricer(index_program(with_batch_size(program, samples)), layers, {}).price(tensor_group_of(c, type, degree));
+                auto const priced = layer_pricer(index_program(with_batch_size(program, samples)), layers, {})
+                                        .price(tensor_group_of(c, type, degree));
                 for (std::size_t l = 0; l < layers.size(); ++l) {
                     seconds const predicted = problem.time_on(type, degree, l, samples), expected = total(priced[l]);
                     if (samples == 1 || samples == 8) CHECK(predicted.value == doctest::Approx(expected.value));
                     else CHECK(predicted.value >= expected.value * (1 - 1e-9));
-                    CHECK(static_cast<double>(samples) * problem.layers[l].saved.on(degree).value >= priced[l].saved.value * (1 - 1e-9));
+                    CHECK(static_cast<double>(samples) * problem.layers[l].saved.on(degree).value >=
+                          priced[l].saved.value * (1 - 1e-9));
                     CHECK(problem.layers[l].kept.on(degree).value >= priced[l].kept.value * (1 - 1e-9));
                     CHECK(problem.layers[l].gradients.on(degree).value >= priced[l].gradients.value * (1 - 1e-9));
                     most_kept[{degree, l}] = std::max(most_kept[{degree, l}], priced[l].kept.value);
                 }
             }
-    for (auto const& [at, most] : most_kept) CHECK(problem.layers[at.second].kept.on(at.first).value == doctest::Approx(most));
+    for (auto const& [at, most] : most_kept)
+        CHECK(problem.layers[at.second].kept.on(at.first).value == doctest::Approx(most));
     bytes const sample(6 * 4);
     CHECK(problem.layers[0].input.whole == bytes(0));
     CHECK(problem.layers[1].input.whole == sample);
@@ -146,8 +158,10 @@ TEST_CASE("a parameter that two layers use is kept by both, and their stages sum
     // At every degree no less than what either layer's device has of it.
     auto const grouped = make_strategy_problem(program, layers_at(p, {0, 1, 3}), machines_of(2, 1));
     for (std::size_t degree : {1u, 2u})
-        for (auto const& layer : layer_pricer(p, layers_at(p, {0, 1, 3}), {}).price(tensor_group_of(machines_of(2, 1), 0, degree)))
-            for (auto const& [tensor, gradients] : layer.shared) CHECK(grouped.shared[0].gradients.on(degree).value >= gradients.value * (1 - 1e-9));
+        for (auto const& layer :
+             layer_pricer(p, layers_at(p, {0, 1, 3}), {}).price(tensor_group_of(machines_of(2, 1), 0, degree)))
+            for (auto const& [tensor, gradients] : layer.shared)
+                CHECK(grouped.shared[0].gradients.on(degree).value >= gradients.value * (1 - 1e-9));
 }
 
 TEST_CASE("the templates' problem has a group's time, half of what is not shared in either direction") {
@@ -165,8 +179,10 @@ TEST_CASE("the templates' problem has a group's time, half of what is not shared
             auto const priced = pricer.price(tensor_group_of(c, type, devices));
             for (std::size_t l = 0; l < layers.size(); ++l) {
                 CHECK(problem.time_on(type, l, devices).value == doctest::Approx(total(priced[l]).value));
-                CHECK(problem.memory[l].kept.value >= static_cast<double>(devices) * priced[l].kept.value * (1 - 1e-12));
-                CHECK(problem.memory[l].saved.value >= static_cast<double>(devices) * priced[l].saved.value * (1 - 1e-12));
+                CHECK(problem.memory[l].kept.value >=
+                      static_cast<double>(devices) * priced[l].kept.value * (1 - 1e-12));
+                CHECK(problem.memory[l].saved.value >=
+                      static_cast<double>(devices) * priced[l].saved.value * (1 - 1e-12));
             }
         }
     CHECK(make_template_problem(program, layers, c, 2, 4, machine_split::free).types[0].all_reduce.size() == 3);
@@ -175,7 +191,8 @@ TEST_CASE("the templates' problem has a group's time, half of what is not shared
 TEST_CASE("clusters and layers that pipelines are not planned for are refused") {
     auto const program = test::residual_blocks(8, 6, 2);
     auto const layers = repeated_layers(index_program(program));
-    CHECK_THROWS_AS((void)make_strategy_problem(program, layers, with_grouped_machines(machines_of(2, 1))), input_error);
+    CHECK_THROWS_AS((void)make_strategy_problem(program, layers, with_grouped_machines(machines_of(2, 1))),
+                    input_error);
     auto mixed = machines_of(2, 1);
     mixed.machines.push_back({.type = 0, .devices = 4});
     CHECK_NOTHROW((void)make_strategy_problem(program, layers, mixed));

@@ -19,7 +19,8 @@ program two_kinds() {
     auto const x = b.input("x", {512, 1024});
     auto const w = b.parameter("layers.0.weight", {4096, 1024}), g = b.parameter("layers.1.scale", {4096});
     auto h = b.apply("linear", "(b k), (n k) -> (b n); 0*1", {x, w}, {.category = operator_class::matmul});
-    for (int n = 0; n < 6; ++n) h = b.apply("scale", "(b n), (n) -> (b n); 0*1", {h, g}, {.category = operator_class::elementwise});
+    for (int n = 0; n < 6; ++n)
+        h = b.apply("scale", "(b n), (n) -> (b n); 0*1", {h, g}, {.category = operator_class::elementwise});
     return b.finish(b.apply("sum", "(b n) -> (); 0", {h}));
 }
 
@@ -56,5 +57,6 @@ TEST_CASE("a tensor that two segments touch has its factors twice; verification 
         CHECK(indexed.tensors[between].factors[f].segment == 0);
         CHECK(indexed.tensors[between].factors[f + 2].segment == 1);
     }
-    CHECK_THROWS_WITH_AS((void)index_program(p, std::vector<segment_number>{0, 1}), doctest::Contains("expected one for each of 8 operators"), input_error);
+    CHECK_THROWS_WITH_AS((void)index_program(p, std::vector<segment_number>{0, 1}),
+                         doctest::Contains("expected one for each of 8 operators"), input_error);
 }

@@ -29,8 +29,10 @@ using test::T;
 /// The loss of a head over many words, by one operator or by two.
 program head(extent tokens, extent words, bool decomposed) {
     program_builder b;
-    auto const apply = [&](char const* target, std::vector<tensor_id> operands, shape result, std::map<std::string, literal, std::less<>> keywords = {}) {
-        traced_call call{target, target, {}, std::move(keywords), operands, {{std::move(result), element_type::float32}}};
+    auto const apply = [&](char const* target, std::vector<tensor_id> operands, shape result,
+                           std::map<std::string, literal, std::less<>> keywords = {}) {
+        traced_call call{
+            target, target, {}, std::move(keywords), operands, {{std::move(result), element_type::float32}}};
         for (auto t : operands) call.arguments.push_back(T(t));
         return add_call(b, call).results[0];
     };
@@ -38,7 +40,8 @@ program head(extent tokens, extent words, bool decomposed) {
     auto const h = apply("torch.nn.functional.linear", {x, b.parameter("body", {256, 256})}, {tokens, 256});
     auto z = apply("torch.nn.functional.linear", {h, b.parameter("head", {words, 256})}, {tokens, words});
     if (decomposed) z = apply("torch.log_softmax", {z}, {tokens, words}, {{"dim", {std::int64_t{-1}}}});
-    return b.finish(apply(decomposed ? "torch.nn.functional.nll_loss" : "torch.nn.functional.cross_entropy", {z, y}, {}));
+    return b.finish(
+        apply(decomposed ? "torch.nn.functional.nll_loss" : "torch.nn.functional.cross_entropy", {z, y}, {}));
 }
 
 plan best(program const& made, std::vector<double> const& ratios) {
@@ -64,7 +67,8 @@ std::vector<std::string> with_statistics(program const& made, plan const& what) 
     std::vector<std::string> names;
     for (auto const& s : what.steps)
         if (auto const& i = s.instruction; i.what == instruction::kind::compute && i.loop >= 0)
-            if (p.operators[i.op].loops[static_cast<std::size_t>(i.loop)].forward_statistics > 0) names.push_back(made.kind(i.op));
+            if (p.operators[i.op].loops[static_cast<std::size_t>(i.loop)].forward_statistics > 0)
+                names.push_back(made.kind(i.op));
     return names;
 }
 
@@ -118,7 +122,9 @@ TEST_CASE("on slow links a head over many words splits them, uneven as they are"
 TEST_CASE("a verifier wants the statistics charged") {
     auto const made = head(256, 50257, false);
     auto bad = best(made, {0.5, 0.5});
-    auto const step = std::ranges::find_if(bad.steps, [](plan_step const& s) { return s.instruction.what == instruction::kind::compute && !s.step.forward_transfers.empty(); });
+    auto const step = std::ranges::find_if(bad.steps, [](plan_step const& s) {
+        return s.instruction.what == instruction::kind::compute && !s.step.forward_transfers.empty();
+    });
     REQUIRE(step != bad.steps.end());
     step->step.forward_transfers.pop_back();
     CHECK(verify(made, bad).problem.find("the work it carries") != std::string::npos);

@@ -20,7 +20,9 @@ program six_blocks() {
     program_builder b;
     auto h = b.input("x", {32, 64});
     for (int l = 0; l < 6; ++l) {
-        h = b.apply("linear", "(b k), (n k) -> (b n); 0*1", {h, b.parameter("block." + std::to_string(l) + ".w", {64, 64})}, {.category = operator_class::matmul});
+        h = b.apply("linear", "(b k), (n k) -> (b n); 0*1",
+                    {h, b.parameter("block." + std::to_string(l) + ".w", {64, 64})},
+                    {.category = operator_class::matmul});
         h = b.apply("relu", "(b n) -> (b n)", {h}, {.saved_results = {0}});
     }
     return b.finish(b.apply("sum", "(b n) -> (); 0", {h}));
@@ -31,7 +33,11 @@ cluster four_devices() {
     cluster c;
     c.name = "four";
     for (double const rate : {1e6, 2.5e6})
-        c.types.push_back({"x" + std::to_string(rate), bytes(1e9), bytes_per_second(1e9), seconds(1e-3), {{element_type::float32, {flops_per_second(rate)}}}});
+        c.types.push_back({"x" + std::to_string(rate),
+                           bytes(1e9),
+                           bytes_per_second(1e9),
+                           seconds(1e-3),
+                           {{element_type::float32, {flops_per_second(rate)}}}});
     c.machines = {{.type = 0, .count = 2}, {.type = 1, .count = 2}};
     c.inter = network_link{bytes_per_second(1e6), seconds(1e-3)};
     return c;
@@ -80,7 +86,8 @@ TEST_CASE("hap and hidup stop with a valid plan, and say that they were stopped"
                 options.planning.training.overlaps_gradients = overlaps && !turns;
                 options.planning.stop = waiting.source.get_token();
                 options.planning.progress = waiting.listener();
-                auto const made = turns ? plan_hidup(model, four_devices(), clp::ratio_solver{}, options) : plan_hap(model, four_devices(), clp::ratio_solver{}, options.planning);
+                auto const made = turns ? plan_hidup(model, four_devices(), clp::ratio_solver{}, options)
+                                        : plan_hap(model, four_devices(), clp::ratio_solver{}, options.planning);
                 REQUIRE(made.exists());
                 if (made.status != search::status::optimal) CHECK(made.which_limit == search::limit_kind::stopped);
                 CHECK(made.lower_bound <= made.cost());
@@ -111,7 +118,8 @@ TEST_CASE("amp and ditto stop with a valid plan, and say that they were stopped"
         ditto_program_options ditto;
         amp.stop = ditto.planner.exact.stop = ditto.planner.recovery.limits.stop = waiting.source.get_token();
         amp.progress = ditto.planner.progress = waiting.listener();
-        auto const made = by_amp ? plan_amp(model, layers, four_devices(), amp) : plan_ditto(model, layers, four_devices(), ditto);
+        auto const made =
+            by_amp ? plan_amp(model, layers, four_devices(), amp) : plan_ditto(model, layers, four_devices(), ditto);
         REQUIRE(made.exists());
         CHECK_NOTHROW(validate(made));
         if (made.status != search::status::optimal) CHECK(made.which_limit == search::limit_kind::stopped);

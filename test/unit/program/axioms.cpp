@@ -27,7 +27,8 @@ struct open_program {
                                      {"z", {6, 4}},
                                      {"loss", {}}};
     std::vector<std::vector<tensor_id>> reads{{0, 1}, {2}, {3}}, writes{{2}, {3}, {4}};
-    std::vector<index_rule> rules{parse_index_rule("(b d), (d) -> (b d); 0*1"), parse_index_rule("(b d) -> (b d)"), parse_index_rule("(b d) -> (); 0")};
+    std::vector<index_rule> rules{parse_index_rule("(b d), (d) -> (b d); 0*1"), parse_index_rule("(b d) -> (b d)"),
+                                  parse_index_rule("(b d) -> (); 0")};
     std::vector<operator_work> works{3};
     tensor_id last = 4;
     /// Operands that another reading does not give.
@@ -82,8 +83,10 @@ TEST_CASE("a broken axiom is told in a sentence") {
     std::vector<broken> const cases{
         {"tensor 0 'x' has the extent 0", [](auto& p) { p.tensors[0].shape[1] = 0; }},
         {"tensor 0 'x' is trainable, but no parameter", [](auto& p) { p.tensors[0].trainable = true; }},
-        {"tensor 1 'w' is trainable, but not of a floating-point type", [](auto& p) { p.tensors[1].type = element_type::int32; }},
-        {"tensor 5 'left' has the role value, but no operator computes it", [](auto& p) { p.tensors.push_back({"left", {2}}); }},
+        {"tensor 1 'w' is trainable, but not of a floating-point type",
+         [](auto& p) { p.tensors[1].type = element_type::int32; }},
+        {"tensor 5 'left' has the role value, but no operator computes it",
+         [](auto& p) { p.tensors.push_back({"left", {2}}); }},
         {"operator 0 'op0' has other operands", [](auto& p) { p.forgets = true; }},
         {"operator 1 'op1' has no result", [](auto& p) { p.writes[1].clear(); }},
         {"operator 0 'op0' uses tensor 9 of 5", [](auto& p) { p.reads[0][0] = 9; }},
@@ -95,15 +98,19 @@ TEST_CASE("a broken axiom is told in a sentence") {
         {"operator 1 'op1' has 1 results, its rule 2", [](auto& p) { p.rules[1].results.push_back({}); }},
         {"operator 0 'op0' has a rule that does not fit tensor 1 'w'", [](auto& p) { p.tensors[1].shape[0] = 5; }},
         {"operator 2 'op2' has no extent for the index 'b'", [](auto& p) { p.rules[2].indices[0].extent = 0; }},
-        {"operator 1 'op1' reduces over the index 'b', which a result has", [](auto& p) { p.rules[1].indices[0].kind = index_kind::reduction; }},
-        {"operator 2 'op2' is parallel in the index 'd', which no result has", [](auto& p) { p.rules[2].indices[1].kind = index_kind::parallel; }},
+        {"operator 1 'op1' reduces over the index 'b', which a result has",
+         [](auto& p) { p.rules[1].indices[0].kind = index_kind::reduction; }},
+        {"operator 2 'op2' is parallel in the index 'd', which no result has",
+         [](auto& p) { p.rules[2].indices[1].kind = index_kind::parallel; }},
         {"operator 0 'op0' has a term of operand 7, there are 2", [](auto& p) { p.rules[0].terms[0][0] = 7; }},
         {"operator 0 'op0' has operand 1 in its terms twice", [](auto& p) { p.rules[0].terms.push_back({1}); }},
         {"operator 1 'op1' has 2 terms without an operand", [](auto& p) { p.rules[1].terms.assign(2, {}); }},
         {"operator 0 'op0' has a term without an operand", [](auto& p) { p.rules[0].terms.emplace_back(); }},
         {"operator 0 'op0' has work of -1", [](auto& p) { p.works[0].forward = flops(-1); }},
-        {"operator 0 'op0' has work of inf", [](auto& p) { p.works[0].extra_saved = bytes(std::numeric_limits<double>::infinity()); }},
-        {"operator 1 'op1' has work that names operand 1, there are 1", [](auto& p) { p.works[1].saved_operands = {1}; }},
+        {"operator 0 'op0' has work of inf",
+         [](auto& p) { p.works[0].extra_saved = bytes(std::numeric_limits<double>::infinity()); }},
+        {"operator 1 'op1' has work that names operand 1, there are 1",
+         [](auto& p) { p.works[1].saved_operands = {1}; }},
         {"operator 1 'op1' has work that names result 1, there are 1", [](auto& p) { p.works[1].saved_results = {1}; }},
         {"the loss is tensor 8 of 5", [](auto& p) { p.last = 8; }},
         {"the loss is tensor 1 'w', which no operator computes", [](auto& p) { p.last = 1; }},

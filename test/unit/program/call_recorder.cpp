@@ -30,7 +30,14 @@ struct joins {
             list.push_back(T(t));
             dims[static_cast<std::size_t>(axis)] += recorder.builder.tensor(t).shape[static_cast<std::size_t>(axis)];
         }
-        results.push_back(recorder.add({"join_" + std::to_string(made_++), target, {}, {{"tensors", {std::move(list)}}, {"dim", number(axis)}}, parts, {{dims}}}).front());
+        results.push_back(recorder
+                              .add({"join_" + std::to_string(made_++),
+                                    target,
+                                    {},
+                                    {{"tensors", {std::move(list)}}, {"dim", number(axis)}},
+                                    parts,
+                                    {{dims}}})
+                              .front());
         return results.back();
     }
     /// The operands of each concatenation.
@@ -55,7 +62,8 @@ private:
 TEST_CASE("a concatenation goes on from one of its first operands") {
     joins j;
     auto const a = j.matrix(), b = j.matrix(), c = j.matrix(), d = j.matrix();
-    auto const one = j.join({a}, 1), two = j.join({a, b}, 1), three = j.join({a, b, c}, 1), four = j.join({a, b, c, d}, 1);
+    auto const one = j.join({a}, 1), two = j.join({a, b}, 1), three = j.join({a, b, c}, 1),
+               four = j.join({a, b, c, d}, 1);
     CHECK(j.operands() == std::vector<tensors>{{a}, {a, b}, {two, c}, {three, d}});
     CHECK((one != two && j.recorder.builder.tensor(four).shape == shape{4, 16}));
 }
@@ -72,5 +80,6 @@ TEST_CASE("concatenations that do not go on from each other stay as they are") {
     j.join({a, b, c}, 1);
     auto const operands = j.operands();
     CHECK(operands.back() == tensors{j.results[0], c});
-    CHECK(std::vector(operands.begin(), operands.end() - 1) == std::vector<tensors>{{a, b}, {a, b}, {b, a, c}, {a, b, c}, {a, b, c}});
+    CHECK(std::vector(operands.begin(), operands.end() - 1) ==
+          std::vector<tensors>{{a, b}, {a, b}, {b, a, c}, {a, b, c}, {a, b, c}});
 }

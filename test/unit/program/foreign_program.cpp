@@ -73,9 +73,7 @@ TEST_CASE("what breaks the axioms of a program is refused by name") {
     auto const message = [](foreign::graph const& g) -> std::string {
         try {
             static_cast<void>(heddle::index_program(g));
-        } catch (heddle::input_error const& e) {
-            return e.what();
-        }
+        } catch (heddle::input_error const& e) { return e.what(); }
         return "nothing thrown";
     };
     foreign::graph g;

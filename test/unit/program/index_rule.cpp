@@ -28,14 +28,17 @@ std::string kinds(index_rule const& rule) {
 
 std::string extents(index_rule const& rule) {
     std::string text;
-    for (auto const& index : rule.indices) text += (text.empty() ? "" : " ") + index.name + "=" + std::to_string(index.extent);
+    for (auto const& index : rule.indices)
+        text += (text.empty() ? "" : " ") + index.name + "=" + std::to_string(index.extent);
     return text;
 }
 
 } // namespace
 
 TEST_CASE("an index is parallel in a result, a reduction without, and blocked where marked") {
-    struct { std::string rule, expected; } const cases[] = {
+    struct {
+        std::string rule, expected;
+    } const cases[] = {
         {"(b s k), (n k), (n) -> (b s n); 0*1 + 2", "b s k+ n"},
         {"(b c _ _) -> (b c _ _)", "b c _2! _3! _4! _5!"},
         {"(b !c) -> (b !c)", "b c!"},
@@ -60,7 +63,11 @@ TEST_CASE("terms are sums of products of operands") {
 }
 
 TEST_CASE("a wrong rule is refused with the place in it") {
-    struct { std::string rule; int character; std::string expected; } const cases[] = {
+    struct {
+        std::string rule;
+        int character;
+        std::string expected;
+    } const cases[] = {
         {"", 1, "'->'"},
         {"(b)", 4, "'->'"},
         {"(b) ->", 7, "a result"},
@@ -90,7 +97,9 @@ TEST_CASE("a wrong rule is refused with the place in it") {
     }
     std::string many = "(";
     for (int i = 0; i < 70000; ++i) many += "_ ";
-    CHECK(test::error_of([&] { static_cast<void>(parse_index_rule(many + ") -> ()")); }).find("expected at most 4096 indices") != std::string::npos);
+    CHECK(test::error_of([&] {
+              static_cast<void>(parse_index_rule(many + ") -> ()"));
+          }).find("expected at most 4096 indices") != std::string::npos);
 }
 
 TEST_CASE("extents follow from shapes, and factored ones from what is given") {

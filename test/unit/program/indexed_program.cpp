@@ -16,7 +16,8 @@ namespace {
 std::string factors(indexed_program const& p, tensor_id t) {
     std::string text;
     for (auto const& f : p.tensors[t].factors)
-        text += (text.empty() ? "" : " ") + std::to_string(f.dimension) + ":" + std::to_string(f.extent) + "*" + std::to_string(f.stride);
+        text += (text.empty() ? "" : " ") + std::to_string(f.dimension) + ":" + std::to_string(f.extent) + "*" +
+                std::to_string(f.stride);
     return text;
 }
 

@@ -15,7 +15,8 @@ namespace {
 using numbers = std::vector<std::uint8_t>;
 
 /// Of 5 steps, 4 samples, 3 features and 2 hidden units, without biases.
-one_call recurrent(char const* name, extent gates, bool has_pair, extent layers, extent directions, double dropout = 0) {
+one_call recurrent(char const* name, extent gates, bool has_pair, extent layers, extent directions,
+                   double dropout = 0) {
     shape const state{layers * directions, 4, 2};
     one_call c{std::string("torch.") + name, {{5, 4, 3}, state}, {T(0), T(1)}, {}, {{5, 4, 2 * directions}, state}};
     if (has_pair) {
@@ -29,7 +30,9 @@ one_call recurrent(char const* name, extent gates, bool has_pair, extent layers,
             weights.push_back(T(static_cast<tensor_id>(c.operands.size())));
             c.operands.push_back({2 * gates, columns});
         }
-    for (auto argument : {literal{weights}, flag(false), number(layers), real(dropout), flag(true), flag(directions == 2), flag(false)}) c.arguments.push_back(argument);
+    for (auto argument :
+         {literal{weights}, flag(false), number(layers), real(dropout), flag(true), flag(directions == 2), flag(false)})
+        c.arguments.push_back(argument);
     return c;
 }
 
@@ -50,7 +53,8 @@ TEST_CASE("recurrent layers: the batch alone is cut") {
     auto const several = add(recurrent("gru", 3, false, 2, 2));
     CHECK(several.is_known);
     CHECK(several.loops == "4 0:1 1:1 -> 0:1 1:1\n");
-    CHECK(several.work.forward.value == 20 * (2 * 2 * (6 * 5 + 6 * 6) + 20 * 4 * 2)); // of 4 runs two read the 4 units of both before
+    CHECK(several.work.forward.value ==
+          20 * (2 * 2 * (6 * 5 + 6 * 6) + 20 * 4 * 2)); // of 4 runs two read the 4 units of both before
     CHECK(several.work.extra_saved.value == 4 * 20 * (4 * 3 + 2) * 2);
     for (char const* name : {"rnn_tanh", "rnn_relu"}) CHECK(add(recurrent(name, 1, false, 2, 1)).is_known);
 }
@@ -61,8 +65,12 @@ TEST_CASE("recurrent layers that are not described") {
     auto evaluated = recurrent("gru", 3, false, 2, 1, 0.5);
     evaluated.arguments[6] = flag(false);
     CHECK(add(evaluated).is_known);
-    one_call const packed{"torch.gru", {{9, 3}, {5}, {1, 4, 2}, {6, 3}, {6, 2}}, {T(0), T(1), T(2), list({T(3), T(4)}), flag(false), number(1), real(0), flag(true), flag(false)}, {},
-                          {{9, 2}, {1, 4, 2}}};
+    one_call const packed{
+        "torch.gru",
+        {{9, 3}, {5}, {1, 4, 2}, {6, 3}, {6, 2}},
+        {T(0), T(1), T(2), list({T(3), T(4)}), flag(false), number(1), real(0), flag(true), flag(false)},
+        {},
+        {{9, 2}, {1, 4, 2}}};
     CHECK_FALSE(add(packed).is_known);
     auto projected = recurrent("lstm", 4, true, 1, 1);
     projected.operands.push_back({1, 2});
@@ -77,7 +85,12 @@ TEST_CASE("recurrent layers that are not described") {
 }
 
 TEST_CASE("bags of embeddings: lines and features are parallel, the vocabulary is a sum") {
-    one_call c{"torch.nn.functional.embedding_bag", {{8, 5}, {100, 6}}, {T(0), T(1)}, {{"mode", text("sum")}}, {{8, 6}}, {element_type::int64}};
+    one_call c{"torch.nn.functional.embedding_bag",
+               {{8, 5}, {100, 6}},
+               {T(0), T(1)},
+               {{"mode", text("sum")}},
+               {{8, 6}},
+               {element_type::int64}};
     auto const sum = add(c);
     CHECK(sum.loops == "100+ 1:0 ->\n6 1:1 -> 0:1\n8 0:0 -> 0:0\n");
     CHECK(terms(sum.rule) == "1");
@@ -101,7 +114,12 @@ TEST_CASE("bags of embeddings: lines and features are parallel, the vocabulary i
 }
 
 TEST_CASE("elements are replaced along one dimension, which is whole") {
-    one_call c{"torch.scatter", {{8, 6}, {8, 3}, {8, 3}}, {T(0), number(1), T(1), T(2)}, {}, {{8, 6}}, {element_type::float32, element_type::int64}};
+    one_call c{"torch.scatter",
+               {{8, 6}, {8, 3}, {8, 3}},
+               {T(0), number(1), T(1), T(2)},
+               {},
+               {{8, 6}},
+               {element_type::float32, element_type::int64}};
     auto const replaced = add(c);
     CHECK(replaced.loops == "8 0:0 1:0 2:0 -> 0:0\n");
     CHECK(terms(replaced.rule) == "0 + 2");
@@ -119,8 +137,10 @@ TEST_CASE("pixels: all factors are parallel") {
     auto const fine = add({"torch.pixel_shuffle", {{7, 12, 5, 1}}, {T(0), number(2)}, {}, {{7, 3, 10, 2}}});
     CHECK(fine.loops == "2 0:2 -> 0:3\n2 0:3 -> 0:4\n3 0:1 -> 0:1\n5 0:4 -> 0:2\n7 0:0 -> 0:0\n");
     CHECK(terms(fine.rule) == "0");
-    CHECK(add({"torch.pixel_unshuffle", {{7, 3, 10, 2}}, {T(0), number(2)}, {}, {{7, 12, 5, 1}}}).loops == "2 0:3 -> 0:2\n2 0:4 -> 0:3\n3 0:1 -> 0:1\n5 0:2 -> 0:4\n7 0:0 -> 0:0\n");
-    CHECK(message_of({"torch.pixel_shuffle", {{6, 5, 5}}, {T(0), number(2)}, {}, {{1, 10, 10}}}) == "operator 'op', argument 'upscale_factor': does not divide [6, 5, 5]");
+    CHECK(add({"torch.pixel_unshuffle", {{7, 3, 10, 2}}, {T(0), number(2)}, {}, {{7, 12, 5, 1}}}).loops ==
+          "2 0:3 -> 0:2\n2 0:4 -> 0:3\n3 0:1 -> 0:1\n5 0:2 -> 0:4\n7 0:0 -> 0:0\n");
+    CHECK(message_of({"torch.pixel_shuffle", {{6, 5, 5}}, {T(0), number(2)}, {}, {{1, 10, 10}}}) ==
+          "operator 'op', argument 'upscale_factor': does not divide [6, 5, 5]");
 }
 
 TEST_CASE("diagonals: other dimensions are parallel") {
@@ -128,5 +148,6 @@ TEST_CASE("diagonals: other dimensions are parallel") {
     CHECK(o.is_known);
     CHECK(o.loops == "8 0:1 -> 0:0\n");
     CHECK(terms(o.rule) == "0");
-    CHECK(message_of({"torch.diagonal", {{3, 8}}, {T(0), number(8)}, {}, {{1}}}) == "operator 'op', argument 'offset': is 8, expected -2 to 7");
+    CHECK(message_of({"torch.diagonal", {{3, 8}}, {T(0), number(8)}, {}, {{1}}}) ==
+          "operator 'op', argument 'offset': is 8, expected -2 to 7");
 }

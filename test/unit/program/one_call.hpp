@@ -74,9 +74,7 @@ inline std::string terms(index_rule const& rule) {
 inline std::string message_of(one_call const& c, rule_table const& rules = {}) {
     try {
         static_cast<void>(add(c, rules));
-    } catch (input_error const& e) {
-        return e.what();
-    }
+    } catch (input_error const& e) { return e.what(); }
     return "nothing thrown";
 }
 

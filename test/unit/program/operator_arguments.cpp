@@ -27,7 +27,12 @@ recorded record(one_call const& c) {
     auto const other = b.apply("sum", "(i) -> (); 0", {b.parameter("z", {2})});
     auto const p = b.finish(b.apply("add", "(), () -> (); 0 + 1", {sum, other}));
     auto const operands = p.operands(0);
-    return {std::string(p.kind(0)), p.attributes(0), {operands.begin(), operands.end()}, p.work(0), added.is_known, index_program(p).tensors[p.results(0)[0]].has_cotangent};
+    return {std::string(p.kind(0)),
+            p.attributes(0),
+            {operands.begin(), operands.end()},
+            p.work(0),
+            added.is_known,
+            index_program(p).tensors[p.results(0)[0]].has_cotangent};
 }
 
 double attribute(recorded const& r, char const* name) {
@@ -75,11 +80,13 @@ TEST_CASE("cross-entropy: a target of the scores' shape is of probabilities") {
     one_call c{"torch.nn.functional.cross_entropy", {{8, 4}, {8, 4}}, {T(0), T(1)}, {}, {{}}};
     CHECK(record(c).is_known);
     c.operand_types = {element_type::float32, element_type::int64};
-    CHECK(message_of(c) == "operator 'op', argument 'target': is of no floating-point type, expected probabilities, or labels of a dimension less");
+    CHECK(message_of(c) == "operator 'op', argument 'target': is of no floating-point type, expected probabilities, or "
+                           "labels of a dimension less");
 }
 
 TEST_CASE("variance: dimensions, whether of a sample, whether they are kept") {
-    auto const var = [](std::vector<literal> more, shape result, std::map<std::string, literal, std::less<>> named = {}) {
+    auto const var = [](std::vector<literal> more, shape result,
+                        std::map<std::string, literal, std::less<>> named = {}) {
         more.insert(more.begin(), T(0));
         return attribute(record({"torch.var", {{4, 3}}, more, std::move(named), {std::move(result)}}), "correction");
     };
@@ -97,7 +104,11 @@ TEST_CASE("variance and mean, maxima and their places: two results") {
     CHECK(both.loops == "4 0:0 -> 0:0 1:0\n");
     CHECK(attribute(record({"torch.std_mean", {{4, 3}}, {T(0), flag(false)}, {}, {{}, {}}}), "correction") == 0);
     CHECK_FALSE(record({"torch.var_mean", {{4, 3}}, {T(0), number(1)}, {}, {{4}}}).is_known);
-    auto const pool = record({"torch.nn.functional.max_pool2d_with_indices", {{2, 3, 4, 4}}, {T(0), number(2)}, {}, {{2, 3, 2, 2}, {2, 3, 2, 2}}});
+    auto const pool = record({"torch.nn.functional.max_pool2d_with_indices",
+                              {{2, 3, 4, 4}},
+                              {T(0), number(2)},
+                              {},
+                              {{2, 3, 2, 2}, {2, 3, 2, 2}}});
     CHECK(pool.kind == "max_pool2d");
     CHECK(pool.work.extra_saved.value == 0);
     CHECK(pool.work.saved_results == std::vector<std::uint8_t>{1});
@@ -105,23 +116,33 @@ TEST_CASE("variance and mean, maxima and their places: two results") {
 
 TEST_CASE("several tensors of places: adjacent, of one shape or broadcasting") {
     std::vector<element_type> const types{element_type::float32, element_type::int64, element_type::int64};
-    auto const pick = [&](std::vector<literal> items, std::vector<shape> operands, shape result, std::vector<element_type> of) {
-        return one_call{"operator.getitem", std::move(operands), {T(0), list(std::move(items))}, {}, {std::move(result)}, std::move(of)};
+    auto const pick = [&](std::vector<literal> items, std::vector<shape> operands, shape result,
+                          std::vector<element_type> of) {
+        return one_call{"operator.getitem",  std::move(operands), {T(0), list(std::move(items))}, {},
+                        {std::move(result)}, std::move(of)};
     };
     auto const both = add(pick({whole(), T(1), T(2)}, {{2, 4, 3}, {6, 1}, {5}}, {2, 6, 5}, types));
     CHECK(both.loops == "2 0:0 -> 0:0\n5 2:0 -> 0:2\n6 1:0 -> 0:1\n");
     CHECK(terms(both.rule) == "0");
-    CHECK_FALSE(add(pick({T(1), whole(), T(2)}, {{2, 4, 3}, {5}, {5}}, {5, 4}, types)).is_known); // apart, their dimensions come first
-    CHECK_FALSE(add(pick({T(1), T(2)}, {{2, 4, 3}, {5}, {2}}, {5, 3}, {element_type::float32, element_type::int64, element_type::boolean})).is_known);
+    CHECK_FALSE(add(pick({T(1), whole(), T(2)}, {{2, 4, 3}, {5}, {5}}, {5, 4}, types))
+                    .is_known); // apart, their dimensions come first
+    CHECK_FALSE(add(pick({T(1), T(2)}, {{2, 4, 3}, {5}, {2}}, {5, 3},
+                         {element_type::float32, element_type::int64, element_type::boolean}))
+                    .is_known);
     CHECK(message_of(pick({T(1), T(2)}, {{2, 4, 3}, {5}, {4}}, {5, 3}, types)).find("operator 'op'") == 0);
 }
 
 TEST_CASE("losses with weights") {
-    auto const loss = [](char const* name, std::vector<shape> operands, std::map<std::string, literal, std::less<>> named) {
-        return add({std::string("torch.nn.functional.") + name, std::move(operands), {T(0), T(1)}, std::move(named), {{}}});
+    auto const loss = [](char const* name, std::vector<shape> operands,
+                         std::map<std::string, literal, std::less<>> named) {
+        return add(
+            {std::string("torch.nn.functional.") + name, std::move(operands), {T(0), T(1)}, std::move(named), {{}}});
     };
-    CHECK(loss("binary_cross_entropy", {{4, 3}, {4, 3}, {3}}, {{"weight", T(2)}}).loops == "3+ 0:1 1:1 2:0 ->\n4+ 0:0 1:0 ->\n");
-    CHECK(loss("binary_cross_entropy_with_logits", {{4, 3}, {4, 3}, {4, 1}, {3}}, {{"weight", T(2)}, {"pos_weight", T(3)}}).loops == "3+ 0:1 1:1 3:0 ->\n4+ 0:0 1:0 2:0 ->\n");
+    CHECK(loss("binary_cross_entropy", {{4, 3}, {4, 3}, {3}}, {{"weight", T(2)}}).loops ==
+          "3+ 0:1 1:1 2:0 ->\n4+ 0:0 1:0 ->\n");
+    CHECK(loss("binary_cross_entropy_with_logits", {{4, 3}, {4, 3}, {4, 1}, {3}},
+               {{"weight", T(2)}, {"pos_weight", T(3)}})
+              .loops == "3+ 0:1 1:1 3:0 ->\n4+ 0:0 1:0 2:0 ->\n");
     CHECK_FALSE(loss("binary_cross_entropy", {{4, 3}, {4, 3}, {2, 4, 3}}, {{"weight", T(2)}}).is_known);
     CHECK(loss("cross_entropy", {{5, 3}, {5, 3}, {3}}, {{"weight", T(2)}}).loops == "5+ 0:0 1:0 ->\n");
 }
@@ -133,10 +154,16 @@ TEST_CASE("a reduction over no dimension is over all") {
 
 TEST_CASE("arguments that an entry does not read have no rule") {
     CHECK_FALSE(record({"torch.round", {{4}}, {T(0)}, {{"decimals", number(1)}}, {{4}}}).is_known);
-    CHECK_FALSE(record({"torch.nn.functional.mse_loss", {{4}, {4}}, {T(0), T(1)}, {{"reduce", flag(false)}}, {{4}}}).is_known);
-    CHECK_FALSE(record({"torch.nn.functional.mse_loss", {{4}, {4}}, {T(0), T(1)}, {{"size_average", flag(false)}}, {{}}}).is_known);
-    CHECK_FALSE(record({"torch.nn.functional.mse_loss", {{4}, {4}}, {T(0), T(1)}, {{"reduction", text("banana")}}, {{}}}).is_known);
-    CHECK_FALSE(record({"torch.nn.functional.pad", {{4}}, {T(0), ints({-1, 1}), text("circular")}, {}, {{4}}}).is_known);
+    CHECK_FALSE(
+        record({"torch.nn.functional.mse_loss", {{4}, {4}}, {T(0), T(1)}, {{"reduce", flag(false)}}, {{4}}}).is_known);
+    CHECK_FALSE(
+        record({"torch.nn.functional.mse_loss", {{4}, {4}}, {T(0), T(1)}, {{"size_average", flag(false)}}, {{}}})
+            .is_known);
+    CHECK_FALSE(
+        record({"torch.nn.functional.mse_loss", {{4}, {4}}, {T(0), T(1)}, {{"reduction", text("banana")}}, {{}}})
+            .is_known);
+    CHECK_FALSE(
+        record({"torch.nn.functional.pad", {{4}}, {T(0), ints({-1, 1}), text("circular")}, {}, {{4}}}).is_known);
     auto const truth = record({"bool", {{4}}, {T(0)}, {}, {{4}}, {}, element_type::boolean});
     CHECK(truth.kind == "to");
     CHECK(attribute(truth, "to_truth") == 1);
@@ -153,22 +180,26 @@ TEST_CASE("a detached tensor is a constant") {
 
 TEST_CASE("an einsum of several operands contracts two at a time") {
     extent const n = 512;
-    auto const r = record({"torch.einsum", {{n, n}, {n, n}, {n, n}}, {text("ij,jk,kl->il"), T(0), T(1), T(2)}, {}, {{n, n}}});
+    auto const r =
+        record({"torch.einsum", {{n, n}, {n, n}, {n, n}}, {text("ij,jk,kl->il"), T(0), T(1), T(2)}, {}, {{n, n}}});
     double const product = 2.0 * n * n * n;
     CHECK(r.work.forward.value == 2 * product);
     CHECK(r.work.backward.value == 4 * product);
-    auto const outer = record({"torch.einsum", {{2, 3}, {3, 5}, {2, 5}}, {text("ij,jk,ik->"), T(0), T(1), T(2)}, {}, {{}}});
+    auto const outer =
+        record({"torch.einsum", {{2, 3}, {3, 5}, {2, 5}}, {text("ij,jk,ik->"), T(0), T(1), T(2)}, {}, {{}}});
     CHECK(outer.work.forward.value == 2 * 2 * 3 * 5 + 2 * 2 * 5);
 }
 
 TEST_CASE("every extent of a rule follows from shapes, and a loss is computed") {
     program_builder b;
     auto const w = b.parameter("w", {8, 4});
-    CHECK_THROWS_WITH_AS(b.apply("op", "(b (h k)) -> (b)", {w}, {.name = "open"}), "operator 'open': the extent of index 'h' does not follow from the shapes", input_error);
+    CHECK_THROWS_WITH_AS(b.apply("op", "(b (h k)) -> (b)", {w}, {.name = "open"}),
+                         "operator 'open': the extent of index 'h' does not follow from the shapes", input_error);
     CHECK_NOTHROW(b.apply("op", "(b (h k)) -> (b)", {w}, {.extents = {{"h", 2}}}));
     program_builder scalar;
     auto const loss = scalar.parameter("loss", {});
-    CHECK_THROWS_WITH_AS(static_cast<void>(scalar.finish(loss)), "loss 'loss': is an input or parameter, expected the result of an operator", input_error);
+    CHECK_THROWS_WITH_AS(static_cast<void>(scalar.finish(loss)),
+                         "loss 'loss': is an input or parameter, expected the result of an operator", input_error);
 }
 
 TEST_CASE("calls that are another operator by another name") {
@@ -186,11 +217,21 @@ TEST_CASE("calls that are another operator by another name") {
     auto const bits = record({"operator.and_", {{4}, {4}}, {T(0), T(1)}, {}, {{4}}, wholes, element_type::int64});
     CHECK(bits.is_known);
     CHECK(bits.kind == "and_");
-    CHECK(attribute(record({"torch.bitwise_or", {{4}}, {T(0), number(3)}, {}, {{4}}, wholes, element_type::int64}), "number") == 3);
-    CHECK_FALSE(record({"operator.and_", {{4}, {4}}, {T(0), T(1)}, {}, {{4}}, {element_type::int64, element_type::float32}, element_type::int64}).is_known);
-    CHECK_FALSE(record({"operator.invert", {{4}}, {T(0)}, {}, {{4}}, {element_type::int8}, element_type::int8}).is_known); // perhaps without a sign
+    CHECK(attribute(record({"torch.bitwise_or", {{4}}, {T(0), number(3)}, {}, {{4}}, wholes, element_type::int64}),
+                    "number") == 3);
+    CHECK_FALSE(record({"operator.and_",
+                        {{4}, {4}},
+                        {T(0), T(1)},
+                        {},
+                        {{4}},
+                        {element_type::int64, element_type::float32},
+                        element_type::int64})
+                    .is_known);
+    CHECK_FALSE(record({"operator.invert", {{4}}, {T(0)}, {}, {{4}}, {element_type::int8}, element_type::int8})
+                    .is_known); // perhaps without a sign
     CHECK(of_masks("torch.logical_xor", 2).kind == "ne");
-    CHECK_FALSE(record({"torch.logical_xor", {{4}, {4}}, {T(0), T(1)}, {}, {{4}}, wholes, element_type::boolean}).is_known); // not bit by bit
+    CHECK_FALSE(record({"torch.logical_xor", {{4}, {4}}, {T(0), T(1)}, {}, {{4}}, wholes, element_type::boolean})
+                    .is_known); // not bit by bit
     CHECK(record({"torch.max", {{4}, {3, 4}}, {T(0), T(1)}, {}, {{3, 4}}}).kind == "maximum");
     CHECK(record({"torch.min", {{4}, {3, 4}}, {T(0)}, {{"other", T(1)}}, {{3, 4}}}).kind == "minimum");
     CHECK(record({"torch.subtract", {{4}, {4}}, {T(0), T(1)}, {}, {{4}}}).kind == "sub");
@@ -206,8 +247,11 @@ TEST_CASE("calls that are another operator by another name") {
     CHECK(record({"torch.outer", {{2}, {3}}, {T(0), T(1)}, {}, {{2, 3}}}).work.forward.value == 12);
     CHECK(record({"torch.addmv", {{2}, {2, 3}, {3}}, {T(0), T(1), T(2)}, {}, {{2}}}).kind == "addmm");
     CHECK(record({"torch.addbmm", {{2, 5}, {7, 2, 3}, {7, 3, 5}}, {T(0), T(1), T(2)}, {}, {{2, 5}}}).kind == "addmm");
-    CHECK(record({"torch.sort", {{2, 3}}, {T(0)}, {{"descending", flag(true)}, {"stable", flag(true)}}, {{2, 3}, {2, 3}}}).kind == "topk");
-    auto const form = add({"torch.nn.functional.bilinear", {{7, 2}, {7, 3}, {5, 2, 3}, {5}}, {T(0), T(1), T(2), T(3)}, {}, {{7, 5}}});
+    CHECK(
+        record({"torch.sort", {{2, 3}}, {T(0)}, {{"descending", flag(true)}, {"stable", flag(true)}}, {{2, 3}, {2, 3}}})
+            .kind == "topk");
+    auto const form =
+        add({"torch.nn.functional.bilinear", {{7, 2}, {7, 3}, {5, 2, 3}, {5}}, {T(0), T(1), T(2), T(3)}, {}, {{7, 5}}});
     CHECK(terms(form.rule) == "0*1*2 + 3");
     CHECK(form.loops == "2+ 0:1 2:1 ->\n3+ 1:1 2:2 ->\n5 2:0 3:0 -> 0:1\n7 0:0 1:0 -> 0:0\n");
     CHECK(form.work.forward.value == 2 * 7 * 2 * 3 + 2 * 7 * 2 * 3 * 5);

@@ -42,7 +42,8 @@ TEST_CASE("the builder derives shapes, flops and what the backward reads") {
 TEST_CASE("what depends on no trained parameter has no backward") {
     program_builder b;
     auto const frozen = b.parameter("frozen", {4}, element_type::float32, false);
-    auto const h = b.apply("mul", "(b d), (d) -> (b d); 0*1", {b.input("x", {8, 4}), frozen}, {.extra_saved = bytes(100), .saved_results = {0}});
+    auto const h = b.apply("mul", "(b d), (d) -> (b d); 0*1", {b.input("x", {8, 4}), frozen},
+                           {.extra_saved = bytes(100), .saved_results = {0}});
     auto const y = b.apply("mul", "(b d), (d) -> (b d); 0*1", {h, b.parameter("w", {4})});
     auto const p = b.finish(b.apply("sum", "(b d) -> (); 0", {y}));
     CHECK(p.work(0).backward.value == 0);
@@ -69,7 +70,8 @@ TEST_CASE("what the loss does not need is left out and the rest renumbered") {
 TEST_CASE("several results, and the type of a result") {
     program_builder b;
     auto const x = b.parameter("x", {4, 6}, element_type::float16);
-    auto const parts = b.apply_multi("chunk", parse_index_rule("(b _) -> (b _), (b _); 0"), {x}, {.name = "parts", .results = {{4, 3}, {4, 3}}});
+    auto const parts = b.apply_multi("chunk", parse_index_rule("(b _) -> (b _), (b _); 0"), {x},
+                                     {.name = "parts", .results = {{4, 3}, {4, 3}}});
     REQUIRE(parts.size() == 2);
     CHECK(b.tensor(parts[1]).name == "parts.1");
     CHECK(b.tensor(parts[1]).type == element_type::float16);
@@ -82,11 +84,20 @@ TEST_CASE("the builder refuses what contradicts itself, by name") {
     program_builder b;
     auto const x = b.input("x", {8, 4});
     auto const w = b.parameter("w", {8, 4});
-    CHECK(test::error_of([&] { static_cast<void>(b.input("empty", {8, 0})); }).find("tensor 'empty': extent 0") != std::string::npos);
-    CHECK(test::error_of([&] { static_cast<void>(b.parameter("ids", {8}, element_type::int64)); }).find("'ids': is trained but not of a floating-point type") != std::string::npos);
-    CHECK(test::error_of([&] { static_cast<void>(b.apply("relu", "(b) -> (b)", {x}, {.name = "act"})); }).find("operator 'act': operand 0: has 2 dimensions") != std::string::npos);
-    CHECK(test::error_of([&] { static_cast<void>(b.apply("relu", "(b) -> (b)", {99})); }).find("operand 99 is no tensor") != std::string::npos);
-    CHECK(test::error_of([&] { static_cast<void>(b.finish(w)); }).find("loss 'w': has 32 elements, expected one") != std::string::npos);
+    CHECK(test::error_of([&] { static_cast<void>(b.input("empty", {8, 0})); }).find("tensor 'empty': extent 0") !=
+          std::string::npos);
+    CHECK(test::error_of([&] {
+              static_cast<void>(b.parameter("ids", {8}, element_type::int64));
+          }).find("'ids': is trained but not of a floating-point type") != std::string::npos);
+    CHECK(test::error_of([&] {
+              static_cast<void>(b.apply("relu", "(b) -> (b)", {x}, {.name = "act"}));
+          }).find("operator 'act': operand 0: has 2 dimensions") != std::string::npos);
+    CHECK(test::error_of([&] {
+              static_cast<void>(b.apply("relu", "(b) -> (b)", {99}));
+          }).find("operand 99 is no tensor") != std::string::npos);
+    CHECK(test::error_of([&] { static_cast<void>(b.finish(w)); }).find("loss 'w': has 32 elements, expected one") !=
+          std::string::npos);
     auto const constant = b.apply("sum", "(b d) -> (); 0", {x});
-    CHECK(test::error_of([&] { static_cast<void>(b.finish(constant)); }).find("depends on no trained parameter") != std::string::npos);
+    CHECK(test::error_of([&] { static_cast<void>(b.finish(constant)); }).find("depends on no trained parameter") !=
+          std::string::npos);
 }

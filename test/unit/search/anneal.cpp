@@ -52,7 +52,9 @@ struct line {
     int first = 50;
     double outside = std::numeric_limits<double>::infinity();
     [[nodiscard]] state initial() const { return first; }
-    [[nodiscard]] state neighbour(state s, search::random_stream& random) const { return std::clamp(s + (random.below(2) ? 1 : -1), 0, 99); }
+    [[nodiscard]] state neighbour(state s, search::random_stream& random) const {
+        return std::clamp(s + (random.below(2) ? 1 : -1), 0, 99);
+    }
     [[nodiscard]] double cost(state s) const { return s < 45 ? 1 + s : outside; }
 };
 
@@ -60,7 +62,8 @@ struct line {
 
 TEST_CASE("random_stream is SplitMix64, and even") {
     search::random_stream known(1234567);
-    for (auto expected : {6457827717110365317u, 3203168211198807973u, 9817491932198370423u, 4593380528125082431u}) CHECK(known.bits() == expected);
+    for (auto expected : {6457827717110365317u, 3203168211198807973u, 9817491932198370423u, 4593380528125082431u})
+        CHECK(known.bits() == expected);
     search::random_stream random(3);
     std::array<int, 5> count{};
     double sum = 0;
@@ -76,7 +79,8 @@ TEST_CASE("random_stream is SplitMix64, and even") {
 }
 
 TEST_CASE("decay is the exponential function") {
-    for (double x : {0.0, 1e-9, 0.01, 0.5, 1.0, 3.3, 20.0, 63.0}) CHECK(search::detail::decay(x) == doctest::Approx(std::exp(-x)).epsilon(1e-12));
+    for (double x : {0.0, 1e-9, 0.01, 0.5, 1.0, 3.3, 20.0, 63.0})
+        CHECK(search::detail::decay(x) == doctest::Approx(std::exp(-x)).epsilon(1e-12));
     CHECK(search::detail::decay(64) == 0);
     CHECK(search::detail::decay(std::numeric_limits<double>::infinity()) == 0);
     CHECK(search::detail::decay(std::numeric_limits<double>::quiet_NaN()) == 0);
@@ -97,7 +101,8 @@ TEST_CASE("anneal finds the shortest tour") {
         CHECK(r.lower_bound == 0);
         CHECK(r.statistics.steps == 5000);
         CHECK(r.statistics.accepted >= r.statistics.improved);
-        auto const bounded = search::anneal(p, {.seed = seed, .steps = 5000, .temperature = 0.3, .lower_bound = shortest});
+        auto const bounded =
+            search::anneal(p, {.seed = seed, .steps = 5000, .temperature = 0.3, .lower_bound = shortest});
         CHECK(bounded.status == search::status::optimal);
         CHECK(bounded.statistics.steps < 5000);
         CHECK(bounded.state == r.state);
@@ -108,7 +113,10 @@ TEST_CASE("anneal without heat only goes down, with heat also up") {
     std::vector<double> costs;
     struct recorder {
         std::vector<double>& costs;
-        bool on_accept(tour::state const&, double cost) { costs.push_back(cost); return true; }
+        bool on_accept(tour::state const&, double cost) {
+            costs.push_back(cost);
+            return true;
+        }
     };
     auto const cold = search::anneal(tour{}, {.steps = 500, .temperature = 0}, recorder{costs});
     CHECK(std::ranges::is_sorted(costs, std::greater{}));

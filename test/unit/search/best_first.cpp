@@ -21,7 +21,11 @@ struct graph_problem {
     using state = int;
     using label = double;
     using action = char;
-    struct edge { int from, to; double cost; char name; };
+    struct edge {
+        int from, to;
+        double cost;
+        char name;
+    };
     std::vector<edge> edges;
     int goal = 0;
 
@@ -138,7 +142,14 @@ TEST_CASE("best_first: several solutions, best first") {
 
 TEST_CASE("best_first: orders of the same actions that differ in cost count as one solution") {
     // ab at 5 reaches 3 before ba at 4 does; neither may stand in the way of cd at 6.
-    graph_problem const p{{{0, 1, 1, 'a'}, {1, 3, 4, 'b'}, {0, 2, 3, 'b'}, {2, 3, 1, 'a'}, {0, 4, 5, 'c'}, {4, 3, 1, 'd'}, {3, 5, 1, 'e'}}, 5};
+    graph_problem const p{{{0, 1, 1, 'a'},
+                           {1, 3, 4, 'b'},
+                           {0, 2, 3, 'b'},
+                           {2, 3, 1, 'a'},
+                           {0, 4, 5, 'c'},
+                           {4, 3, 1, 'd'},
+                           {3, 5, 1, 'e'}},
+                          5};
     auto const r = search::best_first(p, {.solution_count = 2});
     CHECK(r.status == search::status::optimal);
     CHECK(r.cost == 5);
@@ -156,7 +167,9 @@ struct loose_at_goal : graph_problem {
 };
 /// Actions that cannot be hashed: every path is a solution of its own.
 struct unhashed : graph_problem {
-    struct action { char name = 0; };
+    struct action {
+        char name = 0;
+    };
     template <class Visit>
     void for_each_successor(state s, label l, Visit&& visit) const {
         graph_problem::for_each_successor(s, l, [&](char name, state t, label m) { visit(action{name}, t, m); });
@@ -209,14 +222,16 @@ TEST_CASE("property_space: a consumed budget is gone, an unused property is fill
     search::property_task const task(4, actions, initial, goal);
     for (bool fill : {true, false})
         for (bool one_order : {true, false})
-            CHECK(search::best_first(space(task, search::additive_cost(costs), {}, {fill, one_order})).status == search::status::infeasible);
+            CHECK(search::best_first(space(task, search::additive_cost(costs), {}, {fill, one_order})).status ==
+                  search::status::infeasible);
 
     // 2 leads nowhere: with filling nobody produces it.
     std::vector<search::property_action> const more{{{}, {0}, {}}, {{}, {2}, {}}, {{0}, {1}, {}}};
     std::vector<std::uint32_t> const none, last{1};
     search::property_task const leads_nowhere(3, more, none, last);
     auto const generated = [&](bool fill) {
-        return search::best_first(space(leads_nowhere, search::additive_cost(costs), {}, {fill, false})).statistics.generated;
+        return search::best_first(space(leads_nowhere, search::additive_cost(costs), {}, {fill, false}))
+            .statistics.generated;
     };
     CHECK(generated(true) == 2);
     CHECK(generated(false) > 2);
@@ -239,7 +254,8 @@ TEST_CASE("best_first: of k best ways, each ends at the first goal it meets") {
     struct two_goals : graph_problem {
         [[nodiscard]] bool is_goal(state s) const { return s > 0; }
     };
-    auto const r = search::best_first(two_goals{{{{0, 1, 1, 'a'}, {1, 2, 1, 'b'}, {0, 2, 5, 'c'}}}}, {.solution_count = 3});
+    auto const r =
+        search::best_first(two_goals{{{{0, 1, 1, 'a'}, {1, 2, 1, 'b'}, {0, 2, 5, 'c'}}}}, {.solution_count = 3});
     CHECK(r.status == search::status::optimal);
     CHECK(r.cost == 1);
     REQUIRE(r.runners_up.size() == 1);
@@ -256,7 +272,8 @@ TEST_CASE("best_first: slow steps do not overrun the time limit") {
 TEST_CASE("property_space: nothing is filled in under a bound that leads straight to the goal") {
     // Goal 2 needs 0 or 1, goal 3 both or, if it is cheap, 0 alone; 4 to 7 are made for nothing and lead nowhere.
     auto const generated = [](bool loose, bool fill) {
-        std::vector<search::property_action> actions{{{}, {0}, {}}, {{}, {1}, {}}, {{0}, {2}, {}}, {{1}, {2}, {}}, {{0, 1}, {3}, {}}, {{0}, {3}, {}}};
+        std::vector<search::property_action> actions{{{}, {0}, {}},  {{}, {1}, {}},     {{0}, {2}, {}},
+                                                     {{1}, {2}, {}}, {{0, 1}, {3}, {}}, {{0}, {3}, {}}};
         std::vector<double> costs{2, 2, 0, 0, 0, loose ? 9.0 : 0.0};
         for (std::uint32_t id = 4; id < 8; ++id) {
             actions.push_back({{id % 2}, {id}, {}});
@@ -266,7 +283,8 @@ TEST_CASE("property_space: nothing is filled in under a bound that leads straigh
         search::additive_cost const accumulator(costs);
         search::landmark_bound const bound(task, accumulator);
         CHECK(bound.is_tight() != loose);
-        auto const r = search::best_first(search::property_space(task, accumulator, bound, {.fill_unused = fill, .one_order = false}));
+        auto const r = search::best_first(
+            search::property_space(task, accumulator, bound, {.fill_unused = fill, .one_order = false}));
         CHECK(r.cost == (loose ? 4.0 : 2.0));
         return r.statistics.generated;
     };

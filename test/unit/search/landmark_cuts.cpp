@@ -52,8 +52,8 @@ TEST_CASE("landmark cuts of a join: all parts are paid, not the dearest alone") 
 }
 
 TEST_CASE("landmark cuts of a way and a detour") {
-    // 0 directly for 4 (a), or 1 for 1 (b) and from 1 to 0 for 1 (c). First {a, c} at 1; then c is free, so what leads to 1 stands for
-    // it: {a, b} at 1. Now b and c are free, a has 2 left.
+    // 0 directly for 4 (a), or 1 for 1 (b) and from 1 to 0 for 1 (c). First {a, c} at 1; then c is free, so what leads
+    // to 1 stands for it: {a, b} at 1. Now b and c are free, a has 2 left.
     std::vector<search::property_action> const actions{{{}, {0}, {}}, {{}, {1}, {}}, {{1}, {0}, {}}};
     std::vector<double> const costs{4, 1, 1};
     search::property_task const task(2, actions, numbers{}, numbers{0});
@@ -85,8 +85,8 @@ TEST_CASE("landmark cuts of a way and a detour") {
 }
 
 TEST_CASE("landmark cuts: a group of alternatives is a subgoal") {
-    // A part in either of two forms, 0 (a, for 2) or 1 (b, for 3), each of which makes the goal 2, for 5 (c) or for 4 (d). Every way pays 7. As
-    // one group: {a, b} at 2, {c, d} at 4, and what is left of either way, {b, c} at 1.
+    // A part in either of two forms, 0 (a, for 2) or 1 (b, for 3), each of which makes the goal 2, for 5 (c) or for 4
+    // (d). Every way pays 7. As one group: {a, b} at 2, {c, d} at 4, and what is left of either way, {b, c} at 1.
     std::vector<search::property_action> const actions{{{}, {0}, {}}, {{}, {1}, {}}, {{0}, {2}, {}}, {{1}, {2}, {}}};
     search::property_task const task(3, actions, numbers{}, numbers{2});
     auto const cuts = search::find_landmark_cuts(task, std::vector<double>{2, 3, 5, 4}, numbers{0, 0, 2});
@@ -98,9 +98,10 @@ TEST_CASE("landmark cuts: a group of alternatives is a subgoal") {
 }
 
 TEST_CASE("landmark cuts: what a way pays beyond them") {
-    // Goal 2 needs 0 or 1, goal 3 both, each of which is made for 2 (a, b). The first goal's cut {a, b} at 2 leaves both free, so
-    // nothing is left to charge for the second; the way meets that cut twice and pays 4.
-    std::vector<search::property_action> const actions{{{}, {0}, {}}, {{}, {1}, {}}, {{0}, {2}, {}}, {{1}, {2}, {}}, {{0, 1}, {3}, {}}};
+    // Goal 2 needs 0 or 1, goal 3 both, each of which is made for 2 (a, b). The first goal's cut {a, b} at 2 leaves
+    // both free, so nothing is left to charge for the second; the way meets that cut twice and pays 4.
+    std::vector<search::property_action> const actions{
+        {{}, {0}, {}}, {{}, {1}, {}}, {{0}, {2}, {}}, {{1}, {2}, {}}, {{0, 1}, {3}, {}}};
     std::vector<double> const costs{2, 2, 0, 0, 0};
     search::property_task const task(4, actions, numbers{}, numbers{2, 3});
     auto const cuts = search::find_landmark_cuts(task, costs);
@@ -129,7 +130,8 @@ TEST_CASE("landmark cuts: out of reach, held at first, free") {
     CHECK(std::isinf(r.lower_bound));
 
     CHECK(search::find_landmark_cuts(search::property_task(2, actions, numbers{0, 1}, numbers{1}), costs).total == 0);
-    auto const free = search::find_landmark_cuts(search::property_task(2, actions, numbers{0}, numbers{1}), std::vector<double>{0});
+    auto const free =
+        search::find_landmark_cuts(search::property_task(2, actions, numbers{0}, numbers{1}), std::vector<double>{0});
     CHECK(free.total == 0);
     CHECK(free.on_way == std::vector<char>{1});
 }

@@ -36,7 +36,8 @@ TEST_CASE("a bound at the cost is a proof, whatever ended the search") {
 }
 
 TEST_CASE("a bound below the cost leaves what was found feasible, or limited where something stopped the search") {
-    auto const done = concluded(limit_kind::none, 10.0, 9.0, 10.0), stopped = concluded(limit_kind::time, 10.0, 9.0, 10.0);
+    auto const done = concluded(limit_kind::none, 10.0, 9.0, 10.0),
+               stopped = concluded(limit_kind::time, 10.0, 9.0, 10.0);
     CHECK(done.status == status::feasible);
     CHECK(stopped.status == status::limit);
     CHECK(stopped.which_limit == limit_kind::time);

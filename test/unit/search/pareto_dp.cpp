@@ -17,7 +17,9 @@ using namespace heddle;
 /// Steps in a row, each quick and dear or slow and cheap; what counts is the money, if the time is kept.
 struct errands {
     using state = std::uint32_t;
-    struct label { int minutes = 0, money = 0; };
+    struct label {
+        int minutes = 0, money = 0;
+    };
     using action = int; // minutes
     std::uint32_t count = 6;
     int most_minutes = 12;
@@ -79,7 +81,8 @@ TEST_CASE("a problem may leave out successors that are not wanted, and nothing e
         CHECK(some.actions == all.actions);
         CHECK(some.statistics.bounded == all.statistics.bounded);
         CHECK(some.statistics.generated <= all.statistics.generated);
-        CHECK(all.statistics.generated <= some.statistics.generated + some.statistics.bounded); // which has the bounded that were made, too
+        CHECK(all.statistics.generated <=
+              some.statistics.generated + some.statistics.bounded); // which has the bounded that were made, too
     }
 }
 
@@ -134,7 +137,9 @@ namespace {
 /// One way looks cheap for long and ends dear; beside it many that look dearer.
 struct detours {
     using state = std::uint32_t;
-    struct label { int way = 0, sum = 0; };
+    struct label {
+        int way = 0, sum = 0;
+    };
     using action = int;
     [[nodiscard]] std::pair<state, label> initial() const { return {0, {}}; }
     [[nodiscard]] bool is_goal(state s) const { return s == 3; }

@@ -82,7 +82,8 @@ TEST_CASE("superset_index: finds every superset while one property is rare, and 
         }
         bool share_one = candidates.empty();
         s.for_each([&](std::size_t id) {
-            share_one |= std::ranges::all_of(candidates, [&](auto other) { return other < n && sets[other].contains(id); });
+            share_one |=
+                std::ranges::all_of(candidates, [&](auto other) { return other < n && sets[other].contains(id); });
         });
         CHECK(share_one);
         index.insert(n, s);

@@ -69,7 +69,9 @@ TEST_CASE("stubborn_sets: independent branches go one after the other") {
     std::vector<search::property_action> const actions{{{}, {0}, {}}, {{}, {1}, {}}, {{0, 1}, {2}, {}}, {{}, {3}, {}}};
     search::property_task const task(4, actions, numbers{}, numbers{2});
     search::stubborn_sets const stubborn(task);
-    auto const at = [&](std::initializer_list<std::size_t> held, numbers const& landmark = {}) { return of(stubborn.at(holding(task, held), landmark)); };
+    auto const at = [&](std::initializer_list<std::size_t> held, numbers const& landmark = {}) {
+        return of(stubborn.at(holding(task, held), landmark));
+    };
     CHECK(at({}) == numbers{0});
     CHECK(at({0}) == numbers{1});
     CHECK(at({1}) == numbers{0});

@@ -100,11 +100,14 @@ TEST_CASE("a path's states are where the shortest paths go on from") {
 
 namespace {
 
-/// Levels of few sorts, in a sequence that may repeat itself; the states 0 .. 3 of a level lead on as its sort says, often twice.
+/// Levels of few sorts, in a sequence that may repeat itself; the states 0 .. 3 of a level lead on as its sort says,
+/// often twice.
 struct sorted_levels {
     using state = int;
     using action = int;
-    struct move { int action, to; };
+    struct move {
+        int action, to;
+    };
     std::vector<std::vector<std::vector<move>>> sorts;
     std::vector<std::size_t> sequence;
     bool tells_what_is_alike = true;
@@ -113,9 +116,11 @@ struct sorted_levels {
     sorted_levels(test::random_source& random, std::size_t levels) : sorts(3, std::vector<std::vector<move>>(4)) {
         for (auto& sort : sorts)
             for (auto& from : sort)
-                for (int count = random.between(0, 5); count > 0; --count) from.push_back({random.between(0, 9), random.between(0, 3)});
+                for (int count = random.between(0, 5); count > 0; --count)
+                    from.push_back({random.between(0, 9), random.between(0, 3)});
         std::size_t const period = 1 + random.below(4);
-        for (std::size_t l = 0; l < levels; ++l) sequence.push_back(l < period || random.chance(0.05) ? random.below(3) : sequence[l - period]);
+        for (std::size_t l = 0; l < levels; ++l)
+            sequence.push_back(l < period || random.chance(0.05) ? random.below(3) : sequence[l - period]);
     }
     [[nodiscard]] std::size_t level_count() const { return sequence.size() + 1; }
     [[nodiscard]] state initial() const { return 0; }
@@ -130,7 +135,9 @@ struct sorted_levels {
 /// Whole numbers, so that sums have no rounding; another table on every third level.
 struct table_costs {
     std::vector<std::vector<int>> tables;
-    double operator()(std::size_t level, int action) const { return tables[alike(level)][static_cast<std::size_t>(action)]; }
+    double operator()(std::size_t level, int action) const {
+        return tables[alike(level)][static_cast<std::size_t>(action)];
+    }
     [[nodiscard]] std::size_t alike(std::size_t level) const { return level % 3 == 0; }
 };
 
@@ -167,7 +174,8 @@ TEST_CASE("levels that are alike are explored and searched once, with the same o
                 ++same;
             }
             if (plain.is_last(n)) to_goal[n] = 0;
-            CHECK(paths.to_goal({static_cast<std::uint32_t>(level), static_cast<std::uint32_t>(n - plain.first_of_level[level])}) == to_goal[n]);
+            CHECK(paths.to_goal({static_cast<std::uint32_t>(level),
+                                 static_cast<std::uint32_t>(n - plain.first_of_level[level])}) == to_goal[n]);
         }
         if (plain.level_of(0) != 0 || to_goal[0] == std::numeric_limits<double>::infinity()) continue;
         ++reached;

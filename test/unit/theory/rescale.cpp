@@ -56,5 +56,6 @@ TEST_CASE("what cannot be scaled is said by name") {
     CHECK_THROWS_WITH_AS((void)with_batch_size(p, 0), doctest::Contains("expected one at least"), input_error);
     program_builder b;
     auto const w = b.parameter("w", {});
-    CHECK_THROWS_WITH_AS((void)with_batch_size(b.finish(b.apply("relu", "() -> ()", {w})), 2), doctest::Contains("no input has one of two or more samples, expected"), input_error);
+    CHECK_THROWS_WITH_AS((void)with_batch_size(b.finish(b.apply("relu", "() -> ()", {w})), 2),
+                         doctest::Contains("no input has one of two or more samples, expected"), input_error);
 }

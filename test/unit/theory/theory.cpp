@@ -102,21 +102,24 @@ TEST_CASE("all ways to compute a linear operator with bias") {
     program_builder b;
     auto const x = b.input("x", {2, 3}), w = b.parameter("w", {4, 3}), c = b.parameter("c", {4});
     auto const h = b.apply("linear", "(b k), (n k), (n) -> (b n); 0*1 + 2", {x, w, c});
-    auto const y = b.apply("linear", "(b k), (n k), (n) -> (b n); 0*1 + 2", {h, b.parameter("v", {5, 4}), b.parameter("d", {5})});
+    auto const y =
+        b.apply("linear", "(b k), (n k), (n) -> (b n); 0*1 + 2", {h, b.parameter("v", {5, 4}), b.parameter("d", {5})});
     auto const p = index_program(b.finish(b.apply("sum", "(b n) -> (); 0", {y})));
-    CHECK(ways(p, 1) == std::set<std::string>{
-        "shard(0) replicated replicated -> shard(0)",       // the batch
-        "shard(0) mirrored mirrored -> shard(0)",           // likewise, gradients from factors
-        "replicated shard(0) shard(0) -> shard(1)",         // the outputs
-        "shard(1) shard(1) partial -> partial",             // the inputs: a whole bias would be added once per device
-        "replicated replicated replicated -> replicated",
-        "mirrored mirrored mirrored -> mirrored",
-        "partial replicated partial -> partial",
-        "replicated partial partial -> partial",
-    });
+    CHECK(ways(p, 1) ==
+          std::set<std::string>{
+              "shard(0) replicated replicated -> shard(0)", // the batch
+              "shard(0) mirrored mirrored -> shard(0)",     // likewise, gradients from factors
+              "replicated shard(0) shard(0) -> shard(1)",   // the outputs
+              "shard(1) shard(1) partial -> partial",       // the inputs: a whole bias would be added once per device
+              "replicated replicated replicated -> replicated",
+              "mirrored mirrored mirrored -> mirrored",
+              "partial replicated partial -> partial",
+              "replicated partial partial -> partial",
+          });
     // The input has no cotangent, so its whole copies are all alike.
     CHECK(ways(p, 0).contains("replicated mirrored mirrored -> mirrored"));
-    CHECK(ways(p, 2) == std::set<std::string>{"shard(0) -> partial", "shard(1) -> partial", "replicated -> replicated", "mirrored -> mirrored", "partial -> partial"});
+    CHECK(ways(p, 2) == std::set<std::string>{"shard(0) -> partial", "shard(1) -> partial", "replicated -> replicated",
+                                              "mirrored -> mirrored", "partial -> partial"});
 }
 
 TEST_CASE("an index outside the terms is one of the terms that have it") {
@@ -126,7 +129,8 @@ TEST_CASE("an index outside the terms is one of the terms that have it") {
     auto const inner = b.parameter("inner", {3, 6});
     auto const outer = b.parameter("outer", {5, 3});
     auto const bias = b.parameter("bias", {5});
-    auto const y = b.apply("attend", "(b _), (h _), (!o h), (!o) -> (b !o); 2 + 3", {x, inner, outer, bias}, {.extents = {{"b", 4}}});
+    auto const y = b.apply("attend", "(b _), (h _), (!o h), (!o) -> (b !o); 2 + 3", {x, inner, outer, bias},
+                           {.extents = {{"b", 4}}});
     auto const p = index_program(b.finish(b.apply("sum", "(b n) -> (); 0", {y})));
     bool split_heads = false;
     for (auto const& i : computations(p, 0)) {
@@ -142,11 +146,13 @@ TEST_CASE("no partial sum flows through what is not linear") {
     program_builder b;
     auto const w = b.parameter("w", {2, 3});
     auto const y = b.apply("relu", "(a b) -> (a b)", {w});
-    auto const p = index_program(b.finish(b.apply("sum", "(a b) -> (); 0", {b.apply("layer_norm", "(a !b), (!b) -> (a !b); 1", {y, b.parameter("g", {3})})})));
-    CHECK(ways(p, 0) == std::set<std::string>{"shard(0) -> shard(0)", "shard(1) -> shard(1)", "replicated -> replicated", "mirrored -> mirrored"});
+    auto const p = index_program(b.finish(b.apply(
+        "sum", "(a b) -> (); 0", {b.apply("layer_norm", "(a !b), (!b) -> (a !b); 1", {y, b.parameter("g", {3})})})));
+    CHECK(ways(p, 0) == std::set<std::string>{"shard(0) -> shard(0)", "shard(1) -> shard(1)",
+                                              "replicated -> replicated", "mirrored -> mirrored"});
     // Blocked: the normalised axis is not cut; the scale is linear.
-    CHECK(ways(p, 1) == std::set<std::string>{"shard(0) replicated -> shard(0)", "replicated replicated -> replicated", "mirrored mirrored -> mirrored",
-                                              "replicated partial -> partial"});
+    CHECK(ways(p, 1) == std::set<std::string>{"shard(0) replicated -> shard(0)", "replicated replicated -> replicated",
+                                              "mirrored mirrored -> mirrored", "replicated partial -> partial"});
 }
 
 TEST_CASE("what can be read how") {
@@ -226,7 +232,8 @@ TEST_CASE("the cuts of a program lead to its end") {
     CHECK(seen.contains("read 0 shard(1); read 1 shard(1); compute 0: shard(1) shard(1) -> partial; "));
     CHECK(seen.contains("read 0 replicated; read 1 mirrored; compute 0: replicated mirrored -> mirrored; "));
     // Gathered: stored along the finest factor.
-    CHECK(seen.contains("read 0 shard(0); read 1 shard(0); convert 1 shard(0) -> replicated; compute 0: shard(0) replicated -> partial; "));
+    CHECK(seen.contains("read 0 shard(0); read 1 shard(0); convert 1 shard(0) -> replicated; compute 0: shard(0) "
+                        "replicated -> partial; "));
 }
 
 TEST_CASE("a parameter that may not be read along its finest factor is gathered along the finest that is left") {
@@ -234,7 +241,8 @@ TEST_CASE("a parameter that may not be read along its finest factor is gathered 
     auto const x = b.input("x", {2, 3}), w = b.parameter("w", {4, 3});
     auto const p = index_program(b.finish(b.apply("loss", "(b k), (n k) -> (); 0*1", {x, w})));
     cut_space space(p);
-    space.restrict_to([&](instruction const& i) { return i.what != instruction::kind::read || i.tensor != w || i.to == S1; });
+    space.restrict_to(
+        [&](instruction const& i) { return i.what != instruction::kind::read || i.tensor != w || i.to == S1; });
     std::set<std::string> seen;
     space.for_each_successor(0, space.initial(), [&](auto bundle, cut_state const&) {
         for (auto action : space.bundle(bundle)) {
@@ -244,6 +252,7 @@ TEST_CASE("a parameter that may not be read along its finest factor is gathered 
         }
     });
     CHECK(seen.contains("read 0 shard(1); read 1 shard(1); compute 0: shard(1) shard(1) -> partial; "));
-    CHECK(seen.contains("read 0 shard(0); read 1 shard(1); convert 1 shard(1) -> replicated; compute 0: shard(0) replicated -> partial; "));
+    CHECK(seen.contains("read 0 shard(0); read 1 shard(1); convert 1 shard(1) -> replicated; compute 0: shard(0) "
+                        "replicated -> partial; "));
     for (auto const& line : seen) CHECK(line.find("read 1 shard(1)") != std::string::npos);
 }

@@ -1,6 +1,6 @@
-// SPDX-License-Identifier: BSL-1.0
-// Runs model files on given values with the reference kernels. Each line of the input names a model file and one of values by source name;
-// each line of the output is JSON: loss and gradients by name, or what stands in the way.
+// SPDX-License-Identifier: BSL-1.0 Runs model files on given values with the reference kernels. Each line of the input
+// names a model file and one of values by source name; each line of the output is JSON: loss and gradients by name, or
+// what stands in the way.
 #include <heddle/execute/eigen_kernels.hpp>
 #include <heddle/execute/random_sources.hpp>
 #include <heddle/execute/single_device.hpp>
@@ -21,7 +21,8 @@ namespace {
 
 using namespace heddle;
 
-nlohmann::json evaluated(std::string const& model_path, std::string const& values_path, eigen_kernels<double> const& kernels) {
+nlohmann::json evaluated(std::string const& model_path, std::string const& values_path,
+                         eigen_kernels<double> const& kernels) {
     auto const model = json::read_model(model_path);
     auto const& p = model.program;
     if (!model.warnings.empty()) return {{"error", model.warnings.front()}};
@@ -29,7 +30,8 @@ nlohmann::json evaluated(std::string const& model_path, std::string const& value
     auto sources = random_sources<double>(p, 1);
     for (auto& [tensor, value] : sources) {
         auto const numbers = given.at(p.tensor(tensor).name).get<std::vector<double>>();
-        if (static_cast<extent>(numbers.size()) != value.elements()) return {{"error", "as many values are expected for " + p.tensor(tensor).name}};
+        if (static_cast<extent>(numbers.size()) != value.elements())
+            return {{"error", "as many values are expected for " + p.tensor(tensor).name}};
         std::ranges::copy(numbers, value.data.begin());
     }
     auto const result = run_single_device(p, sources, kernels, 0);
@@ -46,9 +48,7 @@ int main() {
         nlohmann::json result;
         try {
             result = evaluated(model, values, kernels);
-        } catch (std::exception const& e) {
-            result = {{"error", e.what()}};
-        }
+        } catch (std::exception const& e) { result = {{"error", e.what()}}; }
         std::cout << result << '\n';
     }
 }

@@ -1,7 +1,7 @@
-// SPDX-License-Identifier: BSL-1.0
-// compare [--width STATES] FOLDER CLUSTER NAME...: of each name, FOLDER has a model file that export_fx.py wrote (NAME.json) and the same module as
-// PyTorch traced it, with the loss (NAME.loss.pt) and perhaps without it (NAME.pt). All give the same program, every operator of which has
-// a rule, and the same plan. Prints a row of a table for each. With --width, the planner keeps at most so many states per cut.
+// SPDX-License-Identifier: BSL-1.0 compare [--width STATES] FOLDER CLUSTER NAME...: of each name, FOLDER has a model
+// file that export_fx.py wrote (NAME.json) and the same module as PyTorch traced it, with the loss (NAME.loss.pt) and
+// perhaps without it (NAME.pt). All give the same program, every operator of which has a rule, and the same plan.
+// Prints a row of a table for each. With --width, the planner keeps at most so many states per cut.
 #include "traced.hpp"
 
 #include <heddle/clp/all.hpp>
@@ -32,20 +32,24 @@ void expect(bool holds, std::string const& what) {
 
 bool are_equal(index_rule const& a, index_rule const& b) {
     auto const same_index = [](loop_index const& i, loop_index const& j) {
-        return i.extent == j.extent && i.kind == j.kind && i.forward_statistics == j.forward_statistics && i.backward_statistics == j.backward_statistics;
+        return i.extent == j.extent && i.kind == j.kind && i.forward_statistics == j.forward_statistics &&
+               i.backward_statistics == j.backward_statistics;
     };
-    return std::ranges::equal(a.indices, b.indices, same_index) && a.operands == b.operands && a.results == b.results && a.terms == b.terms;
+    return std::ranges::equal(a.indices, b.indices, same_index) && a.operands == b.operands && a.results == b.results &&
+           a.terms == b.terms;
 }
 
 bool are_equal(operator_work const& a, operator_work const& b) {
-    return a.forward == b.forward && a.backward == b.backward && a.extra_saved == b.extra_saved && a.saved_operands == b.saved_operands &&
-           a.saved_results == b.saved_results && a.sparse_operands == b.sparse_operands && a.category == b.category && a.is_view == b.is_view;
+    return a.forward == b.forward && a.backward == b.backward && a.extra_saved == b.extra_saved &&
+           a.saved_operands == b.saved_operands && a.saved_results == b.saved_results &&
+           a.sparse_operands == b.sparse_operands && a.category == b.category && a.is_view == b.is_view;
 }
 
 /// Whether an operator does nothing: a dropout of no elements or branches, which PyTorch leaves out of a trace.
 bool is_idle(program const& p, operator_id o) {
     auto const probability = p.attributes(o).find("p");
-    return (p.kind(o) == "dropout" || p.kind(o) == "stochastic_depth") && probability != p.attributes(o).end() && probability->second == std::vector<double>{0};
+    return (p.kind(o) == "dropout" || p.kind(o) == "stochastic_depth") && probability != p.attributes(o).end() &&
+           probability->second == std::vector<double>{0};
 }
 
 /// The same operators on the same tensors in the same order; idle ones aside, and names but those of sources.
@@ -55,7 +59,8 @@ void expect_equal(program const& a, program const& b) {
     auto const expect_same = [&](tensor_id x, tensor_id y, std::string const& place) {
         auto const &s = a.tensor(x), &t = b.tensor(y);
         expect(same.try_emplace(x, y).first->second == y, place + ", on other tensors");
-        expect(s.shape == t.shape && s.type == t.type && s.role == t.role && s.trainable == t.trainable, place + ": " + s.name + " and " + t.name);
+        expect(s.shape == t.shape && s.type == t.type && s.role == t.role && s.trainable == t.trainable,
+               place + ": " + s.name + " and " + t.name);
         expect(s.role == tensor_role::value || s.name == t.name, place + ": the names " + s.name + " and " + t.name);
     };
     operator_id q = 0;
@@ -66,7 +71,9 @@ void expect_equal(program const& a, program const& b) {
         }
         expect(q < b.operator_count(), "the traced module has too few operators");
         auto const place = "operators " + a.name(o) + " and " + b.name(q);
-        expect(a.kind(o) == b.kind(q) && a.operands(o).size() == b.operands(q).size() && a.results(o).size() == b.results(q).size(), place);
+        expect(a.kind(o) == b.kind(q) && a.operands(o).size() == b.operands(q).size() &&
+                   a.results(o).size() == b.results(q).size(),
+               place);
         expect(are_equal(a.rule(o), b.rule(q)), place + ", their rules");
         expect(are_equal(a.work(o), b.work(q)), place + ", their work");
         for (std::size_t k = 0; k < a.operands(o).size(); ++k) expect_same(a.operands(o)[k], b.operands(q)[k], place);
@@ -81,7 +88,8 @@ void expect_equal(program const& a, program const& b) {
 std::map<std::string, std::string> parameter_forms(plan const& p) {
     std::map<std::string, std::string> forms;
     for (auto const& step : p.steps)
-        if (step.instruction.what == instruction::kind::read) forms.emplace(p.tensors[step.instruction.tensor].name, to_string(step.instruction.to));
+        if (step.instruction.what == instruction::kind::read)
+            forms.emplace(p.tensors[step.instruction.tensor].name, to_string(step.instruction.to));
     return forms;
 }
 
@@ -102,12 +110,15 @@ void compare(std::string const& folder, cluster const& c, std::string const& nam
         auto const traced = traced_classifier(path, images, returns_loss);
         expect_equal(file, traced);
         auto const plan = find_plan(traced, c, clp::ratio_solver{}, options);
-        expect(plan.exists() && std::abs(plan.cost() - planned.cost()) <= 1e-9 * planned.cost(), "plans cost " + std::to_string(planned.cost()) + " and " + std::to_string(plan.cost()));
+        expect(plan.exists() && std::abs(plan.cost() - planned.cost()) <= 1e-9 * planned.cost(),
+               "plans cost " + std::to_string(planned.cost()) + " and " + std::to_string(plan.cost()));
         expect(parameter_forms(plan) == parameter_forms(planned), "forms of parameters");
     }
     auto const summary = summarise(file);
-    std::cout << "| `" << name << "` | " << summary.operators << " | " << summary.trained.elements + summary.frozen.elements << std::fixed << std::setprecision(1) << " | "
-              << (summary.forward + summary.backward).value / 1e9 << " | " << std::setprecision(4) << planned.cost() << " | " << std::setprecision(1) << planning.count() << " |" << std::endl;
+    std::cout << "| `" << name << "` | " << summary.operators << " | "
+              << summary.trained.elements + summary.frozen.elements << std::fixed << std::setprecision(1) << " | "
+              << (summary.forward + summary.backward).value / 1e9 << " | " << std::setprecision(4) << planned.cost()
+              << " | " << std::setprecision(1) << planning.count() << " |" << std::endl;
 }
 
 } // namespace
@@ -120,8 +131,7 @@ int main(int argc, char** argv) {
         arguments.erase(arguments.begin(), arguments.begin() + 2);
     }
     bool good = arguments.size() > 2;
-    for (std::size_t i = 2; i < arguments.size(); ++i)
-        try {
+    for (std::size_t i = 2; i < arguments.size(); ++i) try {
             compare(arguments[0], json::read_cluster(arguments[1]), arguments[i], options);
         } catch (std::exception const& e) {
             std::cerr << arguments[i] << ": " << e.what() << '\n';

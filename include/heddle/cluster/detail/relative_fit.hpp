@@ -20,8 +20,8 @@ namespace heddle::detail {
 /// Differences of summed squared relative errors that are rounding alone.
 inline constexpr double rounding = 1e-18;
 
-/// Coefficients, none negative, that minimise the sum over the rows of (terms * coefficients / time - 1)^2.
-/// Where the rows do not tell columns apart, earlier ones are preferred. Exact: the optimum is the unconstrained one on its
+/// Coefficients, none negative, that minimise the sum over the rows of (terms * coefficients / time - 1)^2. Where the
+/// rows do not tell columns apart, earlier ones are preferred. Exact: the optimum is the unconstrained one on its
 /// support, and all supports are tried. *Complexity:* exponential in the columns, which are few.
 inline Eigen::VectorXd fit_relative(Eigen::MatrixXd terms, Eigen::VectorXd const& times) {
     terms = times.cwiseInverse().asDiagonal() * terms;
@@ -45,7 +45,8 @@ inline Eigen::VectorXd fit_relative(Eigen::MatrixXd terms, Eigen::VectorXd const
             if (found.minCoeff() < 0 || residual + rounding >= least) continue;
             least = residual;
             best.setZero();
-            for (Eigen::Index c = 0; c < size; ++c) best[members[static_cast<std::size_t>(c)]] = found[c] / scale[members[static_cast<std::size_t>(c)]];
+            for (Eigen::Index c = 0; c < size; ++c)
+                best[members[static_cast<std::size_t>(c)]] = found[c] / scale[members[static_cast<std::size_t>(c)]];
         }
     }
     return best;
@@ -62,8 +63,8 @@ double squared_error(Model const& model, std::vector<Point> const& points) {
     return sum;
 }
 
-/// Relative error, in magnitude, at each point of a model fitted without it: in turn each of at most ten interleaved parts
-/// of the points is left out. *Precondition:* at least two points, in order of size.
+/// Relative error, in magnitude, at each point of a model fitted without it: in turn each of at most ten interleaved
+/// parts of the points is left out. *Precondition:* at least two points, in order of size.
 template <class Point, class Fit>
 std::vector<double> held_out_errors(std::vector<Point> const& points, Fit const& fit) {
     std::size_t const parts = std::min<std::size_t>(points.size(), 10);
@@ -73,13 +74,15 @@ std::vector<double> held_out_errors(std::vector<Point> const& points, Fit const&
         for (std::size_t i = 0; i < points.size(); ++i)
             if (i % parts != part) rest.push_back(points[i]);
         auto const model = fit(rest);
-        for (std::size_t i = part; i < points.size(); i += parts) errors[i] = std::abs(model.time(points[i]) / points[i].time - 1);
+        for (std::size_t i = part; i < points.size(); i += parts)
+            errors[i] = std::abs(model.time(points[i]) / points[i].time - 1);
     }
     return errors;
 }
 
-/// Fits with the lowest of `levels` levels of complexity whose mean error at held-out points exceeds the least by no more
-/// than one standard error of the difference (Breiman et al., Classification and Regression Trees, 1984, section 3.4.3).
+/// Fits with the lowest of `levels` levels of complexity whose mean error at held-out points exceeds the least by no
+/// more than one standard error of the difference (Breiman et al., Classification and Regression Trees, 1984, section
+/// 3.4.3).
 template <class Point, class FitLevel>
 auto fit_simplest(std::vector<Point> const& points, int levels, FitLevel const& fit) {
     if (levels == 1) return fit(points, 1);

@@ -17,26 +17,31 @@ namespace heddle::detail {
 
 void add_beside(heddle::kernel& k, holding const& moved);
 
-/// Collectives move contiguous parts. One that cuts or joins a tensor along an inner factor copies it before or after: what is whole on that side, or
-/// between two cuts each device's shard. A parameter's shards are stored as they are sent.
+/// Collectives move contiguous parts. One that cuts or joins a tensor along an inner factor copies it before or after:
+/// what is whole on that side, or between two cuts each device's shard. A parameter's shards are stored as they are
+/// sent.
 void pack(indexed_tensor const& tensor, form from, form to, std::optional<collective> moves, heddle::kernel& k);
 
-[[nodiscard]] inline bool contains(std::vector<std::uint8_t> const& positions, std::size_t k) { return algorithm::find(positions, k) != positions.end(); }
+[[nodiscard]] inline bool contains(std::vector<std::uint8_t> const& positions, std::size_t k) {
+    return algorithm::find(positions, k) != positions.end();
+}
 
 /// What an operator touches at a position, as it is cut there.
 [[nodiscard]] inline holding touched(indexed_program const& p, indexed_operator const& op, tensor_id t, form f) {
     return held_bytes(p.tensors[t].info.size(), f, op.inside_loop >= 0 && p.tensors[t].inside != no_factor);
 }
 
-/// An attention is made of products and, between them, of kernels that each read as much as they write: what it saves inside. Their adjoints read
-/// that and a cotangent, and write another.
+/// An attention is made of products and, between them, of kernels that each read as much as they write: what it saves
+/// inside. Their adjoints read that and a cotangent, and write another.
 void beside_attention(step& s);
 
-/// What is added to a larger result is repeated. Beside a product that takes a kernel of its own, which reads and writes the result. Its gradient is a sum
-/// over the result's cotangent, in a kernel that reads this and, for a norm's weight, what its operator has saved.
+/// What is added to a larger result is repeated. Beside a product that takes a kernel of its own, which reads and
+/// writes the result. Its gradient is a sum over the result's cotangent, in a kernel that reads this and, for a norm's
+/// weight, what its operator has saved.
 void add_biases(indexed_program const& p, instruction const& i, step& s);
 
-/// The cotangents of a tensor's uses are added one by one as the backward pass makes them, each time two read and one written.
+/// The cotangents of a tensor's uses are added one by one as the backward pass makes them, each time two read and one
+/// written.
 void sum_cotangents(indexed_tensor const& tensor, holding const& held, int times, heddle::kernel& backward);
 
 } // namespace heddle::detail
@@ -50,7 +55,8 @@ HEDDLE_INLINE void add_beside(heddle::kernel& k, holding const& moved) {
     ++k.kernels_beside;
 }
 
-HEDDLE_INLINE void pack(indexed_tensor const& tensor, form from, form to, std::optional<collective> moves, heddle::kernel& k) {
+HEDDLE_INLINE void pack(indexed_tensor const& tensor, form from, form to, std::optional<collective> moves,
+                        heddle::kernel& k) {
     if (!moves || tensor.is_parameter()) return;
     for (form const cut : {from, to}) {
         if (!cut.is_shard() || tensor.is_contiguous[static_cast<std::size_t>(cut.factor())]) continue;
@@ -85,7 +91,8 @@ HEDDLE_INLINE void add_biases(indexed_program const& p, instruction const& i, st
     add_beside(s.backward, read);
 }
 
-HEDDLE_INLINE void sum_cotangents(indexed_tensor const& tensor, holding const& held, int times, heddle::kernel& backward) {
+HEDDLE_INLINE void sum_cotangents(indexed_tensor const& tensor, holding const& held, int times,
+                                  heddle::kernel& backward) {
     if (!tensor.has_cotangent) return;
     for (std::uint32_t use = 1; use < tensor.uses; ++use)
         for (int n = 0; n < times; ++n) add_beside(backward, 3 * held);

@@ -55,7 +55,8 @@ matrix<Scalar> dropout_matrix(random_key key, extent rows, extent columns, exten
     matrix<Scalar> kept(rows, columns);
     for (extent r = 0; r < rows; ++r)
         for (extent c = 0; c < columns; ++c)
-            kept(r, c) = static_cast<Scalar>(dropout_factor(key, static_cast<std::uint64_t>((number * rows + r) * columns + c), p));
+            kept(r, c) = static_cast<Scalar>(
+                dropout_factor(key, static_cast<std::uint64_t>((number * rows + r) * columns + c), p));
     return kept;
 }
 
@@ -93,7 +94,8 @@ public:
                 matrix<Scalar> const context = head.forward();
                 y += context * out_weight(*x_[out_weight_], h).transpose();
                 if (results.size() > 1)
-                    matrix_map<Scalar>(results[1].data.data() + b * rows_ * columns_, rows_, columns_) += head.weights / static_cast<Scalar>(all_heads_);
+                    matrix_map<Scalar>(results[1].data.data() + b * rows_ * columns_, rows_, columns_) +=
+                        head.weights / static_cast<Scalar>(all_heads_);
             }
         }
         return results;
@@ -108,7 +110,9 @@ public:
             if (out_bias) matrix_map<Scalar>(g[*out_bias]->data.data(), 1, out_) += dy.colwise().sum();
             matrix<Scalar> to_weights;
             if (cotangents.size() > 1)
-                to_weights = const_matrix_map<Scalar>(cotangents[1]->data.data() + b * rows_ * columns_, rows_, columns_) / static_cast<Scalar>(all_heads_);
+                to_weights =
+                    const_matrix_map<Scalar>(cotangents[1]->data.data() + b * rows_ * columns_, rows_, columns_) /
+                    static_cast<Scalar>(all_heads_);
             for (extent h = 0; h < heads_; ++h) {
                 auto head = make_head(b, h);
                 matrix<Scalar> const context = head.forward();
@@ -134,12 +138,14 @@ private:
     auto row_of(Tensor& t, extent b) const {
         using plain = std::conditional_t<std::is_const_v<Tensor>, matrix<Scalar> const, matrix<Scalar>>;
         extent const features = t.dims[2];
-        return Eigen::Map<plain, 0, Eigen::OuterStride<>>(t.data.data() + b * features, t.dims[0], features, Eigen::OuterStride<>(batch_ * features));
+        return Eigen::Map<plain, 0, Eigen::OuterStride<>>(t.data.data() + b * features, t.dims[0], features,
+                                                          Eigen::OuterStride<>(batch_ * features));
     }
     template <class Tensor>
     auto projection(Tensor& weight, std::size_t part, extent head) const {
         using plain = std::conditional_t<std::is_const_v<Tensor>, matrix<Scalar> const, matrix<Scalar>>;
-        return Eigen::Map<plain>(weight.data.data() + (static_cast<extent>(part) * heads_ + head) * width_ * in_, width_, in_);
+        return Eigen::Map<plain>(weight.data.data() + (static_cast<extent>(part) * heads_ + head) * width_ * in_,
+                                 width_, in_);
     }
     template <class Tensor>
     auto bias_of(Tensor& bias, std::size_t part, extent head) const {
@@ -149,7 +155,8 @@ private:
     template <class Tensor>
     auto out_weight(Tensor& weight, extent head) const {
         using plain = std::conditional_t<std::is_const_v<Tensor>, matrix<Scalar> const, matrix<Scalar>>;
-        return Eigen::Map<plain, 0, Eigen::OuterStride<>>(weight.data.data() + head * width_, out_, width_, Eigen::OuterStride<>(heads_ * width_));
+        return Eigen::Map<plain, 0, Eigen::OuterStride<>>(weight.data.data() + head * width_, out_, width_,
+                                                          Eigen::OuterStride<>(heads_ * width_));
     }
     [[nodiscard]] extent mask_offset(extent k, extent b, extent h) const {
         return x_[static_cast<std::size_t>(k)]->dims.size() == 2 ? 0 : (b * heads_ + h) * rows_ * columns_;
@@ -166,13 +173,20 @@ private:
         }
         auto const padding = call_.operand("padding_mask"), mask = call_.operand("mask");
         if (padding || mask) head.bias = matrix<Scalar>::Zero(rows_, columns_);
-        auto const added = [](Scalar value, bool boolean) { return !boolean ? value : value != 0 ? -std::numeric_limits<Scalar>::infinity() : Scalar(0); };
+        auto const added = [](Scalar value, bool boolean) {
+            return !boolean ? value : value != 0 ? -std::numeric_limits<Scalar>::infinity() : Scalar(0);
+        };
         for (extent s = 0; s < rows_; ++s)
             for (extent t = 0; t < columns_; ++t) {
-                if (padding) head.bias(s, t) += added((*x_[*padding])[b * columns_ + t], call_.flag("padding_mask_is_boolean"));
-                if (mask) head.bias(s, t) += added((*x_[*mask])[mask_offset(static_cast<extent>(*mask), b, h) + s * columns_ + t], call_.flag("mask_is_boolean"));
+                if (padding)
+                    head.bias(s, t) += added((*x_[*padding])[b * columns_ + t], call_.flag("padding_mask_is_boolean"));
+                if (mask)
+                    head.bias(s, t) +=
+                        added((*x_[*mask])[mask_offset(static_cast<extent>(*mask), b, h) + s * columns_ + t],
+                              call_.flag("mask_is_boolean"));
             }
-        extent const number = batch_numbers_[static_cast<std::size_t>(b)] * all_heads_ + head_numbers_[static_cast<std::size_t>(h)];
+        extent const number =
+            batch_numbers_[static_cast<std::size_t>(b)] * all_heads_ + head_numbers_[static_cast<std::size_t>(h)];
         head.kept = dropout_matrix<Scalar>(call_.random, rows_, columns_, number, call_.number("p", 0));
         return head;
     }
@@ -193,14 +207,17 @@ private:
     std::size_t out_weight_ = 4;
 };
 
-/// Attention over the last two dimensions, for each place of the indices of the others: where an operand lacks one it broadcasts.
+/// Attention over the last two dimensions, for each place of the indices of the others: where an operand lacks one it
+/// broadcasts.
 template <class Scalar>
 class dot_product {
 public:
-    dot_product(kernel_call const& call, tensor_view<Scalar> x) : call_(call), x_(x), result_(call.result_shape(0)), mask_(call.operand("mask")) {
+    dot_product(kernel_call const& call, tensor_view<Scalar> x)
+        : call_(call), x_(x), result_(call.result_shape(0)), mask_(call.operand("mask")) {
         auto const& rule = *call.rule;
         auto const whole = call.whole_shape(rule.results[0]);
-        numbers_ = whole_numbers(shape(whole.begin(), whole.end() - 2), held_part(call.results[0].begin(), call.results[0].end() - 2));
+        numbers_ = whole_numbers(shape(whole.begin(), whole.end() - 2),
+                                 held_part(call.results[0].begin(), call.results[0].end() - 2));
         auto const extents = held_extents(call);
         std::vector<std::size_t> leading;
         for (auto d = rule.results[0].begin(); d != rule.results[0].end() - 2; ++d)
@@ -258,7 +275,8 @@ private:
         shape const& dims = x_[*mask_]->dims;
         extent const rows = dims[dims.size() - 2], columns = dims.back();
         for (extent s = 0; s < result_[result_.size() - 2]; ++s)
-            for (extent t = 0; t < x_[1]->dims[x_[1]->dims.size() - 2]; ++t) visit(offset + (rows == 1 ? 0 : s * columns) + (columns == 1 ? 0 : t), s, t);
+            for (extent t = 0; t < x_[1]->dims[x_[1]->dims.size() - 2]; ++t)
+                visit(offset + (rows == 1 ? 0 : s * columns) + (columns == 1 ? 0 : t), s, t);
     }
     template <class Visitor>
     void for_each(Visitor&& visit) const {
@@ -276,7 +294,8 @@ private:
                     Scalar const value = (*x_[*mask_])[m];
                     head.bias(s, t) += !call_.flag("mask_is_boolean") ? value : value != 0 ? Scalar(0) : never;
                 });
-            head.kept = dropout_matrix<Scalar>(call_.random, head.q.rows(), head.k.rows(), numbers_[n++], call_.number("p", 0));
+            head.kept =
+                dropout_matrix<Scalar>(call_.random, head.q.rows(), head.k.rows(), numbers_[n++], call_.number("p", 0));
             visit(std::move(head), at);
         });
     }
@@ -294,10 +313,16 @@ template <class Scalar>
 void add_attention_kernels(kernel_table<Scalar>& table) {
     table["multi_head_attention_forward"] = {
         [](kernel_call const& call, tensor_view<Scalar> x) { return multi_head<Scalar>(call, x).forward(); },
-        [](kernel_call const& call, tensor_view<Scalar> x, tensor_view<Scalar>, tensor_view<Scalar> g) { return multi_head<Scalar>(call, x).backward(g); }};
+        [](kernel_call const& call, tensor_view<Scalar> x, tensor_view<Scalar>, tensor_view<Scalar> g) {
+            return multi_head<Scalar>(call, x).backward(g);
+        }};
     table["scaled_dot_product_attention"] = {
-        [](kernel_call const& call, tensor_view<Scalar> x) { return tensors<Scalar>{dot_product<Scalar>(call, x).forward()}; },
-        [](kernel_call const& call, tensor_view<Scalar> x, tensor_view<Scalar>, tensor_view<Scalar> g) { return dot_product<Scalar>(call, x).backward(*g[0]); }};
+        [](kernel_call const& call, tensor_view<Scalar> x) {
+            return tensors<Scalar>{dot_product<Scalar>(call, x).forward()};
+        },
+        [](kernel_call const& call, tensor_view<Scalar> x, tensor_view<Scalar>, tensor_view<Scalar> g) {
+            return dot_product<Scalar>(call, x).backward(*g[0]);
+        }};
 }
 
 } // namespace heddle::detail

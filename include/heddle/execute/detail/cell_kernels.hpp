@@ -7,7 +7,8 @@
 
 namespace heddle::detail {
 
-/// Products of a cell: of each gate, operand (batch, width) times the gate's rows of the weight (gates hidden, width), plus the bias.
+/// Products of a cell: of each gate, operand (batch, width) times the gate's rows of the weight (gates hidden, width),
+/// plus the bias.
 template <class Scalar>
 class gate_products {
 public:
@@ -15,13 +16,17 @@ public:
         : x_(x), weight_(weight), bias_(bias), batch_(x.dims[0]), width_(x.dims[1]), rows_(weight.dims[0]) {}
 
     [[nodiscard]] matrix<Scalar> forward() const {
-        matrix<Scalar> y = const_matrix_map<Scalar>(x_.data.data(), batch_, width_) * const_matrix_map<Scalar>(weight_.data.data(), rows_, width_).transpose();
+        matrix<Scalar> y = const_matrix_map<Scalar>(x_.data.data(), batch_, width_) *
+                           const_matrix_map<Scalar>(weight_.data.data(), rows_, width_).transpose();
         for (extent n = 0; bias_ && n < batch_; ++n) y.row(n) += const_matrix_map<Scalar>(bias_->data.data(), 1, rows_);
         return y;
     }
-    void backward(matrix<Scalar> const& g, dense_tensor<Scalar>& dx, dense_tensor<Scalar>& dweight, dense_tensor<Scalar>* dbias) const {
-        matrix_map<Scalar>(dx.data.data(), batch_, width_).noalias() += g * const_matrix_map<Scalar>(weight_.data.data(), rows_, width_);
-        matrix_map<Scalar>(dweight.data.data(), rows_, width_).noalias() += g.transpose() * const_matrix_map<Scalar>(x_.data.data(), batch_, width_);
+    void backward(matrix<Scalar> const& g, dense_tensor<Scalar>& dx, dense_tensor<Scalar>& dweight,
+                  dense_tensor<Scalar>* dbias) const {
+        matrix_map<Scalar>(dx.data.data(), batch_, width_).noalias() +=
+            g * const_matrix_map<Scalar>(weight_.data.data(), rows_, width_);
+        matrix_map<Scalar>(dweight.data.data(), rows_, width_).noalias() +=
+            g.transpose() * const_matrix_map<Scalar>(x_.data.data(), batch_, width_);
         for (extent n = 0; dbias && n < batch_; ++n) matrix_map<Scalar>(dbias->data.data(), 1, rows_) += g.row(n);
     }
 
@@ -31,16 +36,20 @@ private:
     extent batch_, width_, rows_;
 };
 
-/// One element of a cell: its gates' sums from the input and from the state, and the state; results, and backward their cotangents.
+/// One element of a cell: its gates' sums from the input and from the state, and the state; results, and backward their
+/// cotangents.
 ///
-/// Operands are the input, the state, then the elements of states that enter element by element (`extra` of them), two weights and
-/// two biases or none. `forward(a, b, s, y)` and `backward(a, b, s, g, da, db, ds)` see the element's numbers.
+/// Operands are the input, the state, then the elements of states that enter element by element (`extra` of them), two
+/// weights and two biases or none. `forward(a, b, s, y)` and `backward(a, b, s, g, da, db, ds)` see the element's
+/// numbers.
 template <class Scalar, class Forward, class Backward>
-operator_kernel<Scalar> cell_kernel(std::size_t gates, std::size_t extra, std::size_t results, Forward forward, Backward backward) {
+operator_kernel<Scalar> cell_kernel(std::size_t gates, std::size_t extra, std::size_t results, Forward forward,
+                                    Backward backward) {
     struct layout {
         std::size_t weight, gates, extra;
         bool biased;
-        explicit layout(tensor_view<Scalar> x, std::size_t g, std::size_t e) : weight(2 + e), gates(g), extra(e), biased(x.size() > 4 + e) {}
+        explicit layout(tensor_view<Scalar> x, std::size_t g, std::size_t e)
+            : weight(2 + e), gates(g), extra(e), biased(x.size() > 4 + e) {}
         [[nodiscard]] gate_products<Scalar> products(tensor_view<Scalar> x, std::size_t k) const {
             return {*x[k], *x[weight + k], biased ? x[weight + 2 + k] : nullptr};
         }
@@ -61,12 +70,14 @@ operator_kernel<Scalar> cell_kernel(std::size_t gates, std::size_t extra, std::s
             }
     };
     return {[=](kernel_call const&, tensor_view<Scalar> x) {
-                tensors<Scalar> y(results, dense_tensor<Scalar>({x[0]->dims[0], x[2 + extra]->dims[0] / static_cast<extent>(gates)}));
-                visit(layout(x, gates, extra), x, [&](extent n, extent h, extent hidden, numbers const& a, numbers const& b, numbers const& s) {
-                    numbers made(results);
-                    forward(a, b, s, made);
-                    for (std::size_t r = 0; r < results; ++r) y[r][n * hidden + h] = made[r];
-                });
+                tensors<Scalar> y(
+                    results, dense_tensor<Scalar>({x[0]->dims[0], x[2 + extra]->dims[0] / static_cast<extent>(gates)}));
+                visit(layout(x, gates, extra), x,
+                      [&](extent n, extent h, extent hidden, numbers const& a, numbers const& b, numbers const& s) {
+                          numbers made(results);
+                          forward(a, b, s, made);
+                          for (std::size_t r = 0; r < results; ++r) y[r][n * hidden + h] = made[r];
+                      });
                 return y;
             },
             [=](kernel_call const&, tensor_view<Scalar> x, tensor_view<Scalar>, tensor_view<Scalar> g) {
@@ -74,16 +85,17 @@ operator_kernel<Scalar> cell_kernel(std::size_t gates, std::size_t extra, std::s
                 gradients<Scalar> result;
                 for (auto const* t : x) result.push_back(dense_tensor<Scalar>(t->dims));
                 matrix<Scalar> da = matrix<Scalar>::Zero(x[0]->dims[0], x[l.weight]->dims[0]), db = da;
-                visit(l, x, [&](extent n, extent h, extent hidden, numbers const& a, numbers const& b, numbers const& s) {
-                    numbers cotangents, to_input(gates), to_state(gates), to_extra(extra);
-                    for (std::size_t r = 0; r < results; ++r) cotangents.push_back((*g[r])[n * hidden + h]);
-                    backward(a, b, s, cotangents, to_input, to_state, to_extra);
-                    for (std::size_t q = 0; q < gates; ++q) {
-                        da(n, static_cast<extent>(q) * hidden + h) = to_input[q];
-                        db(n, static_cast<extent>(q) * hidden + h) = to_state[q];
-                    }
-                    for (std::size_t e = 0; e < extra; ++e) (*result[2 + e])[n * hidden + h] = to_extra[e];
-                });
+                visit(l, x,
+                      [&](extent n, extent h, extent hidden, numbers const& a, numbers const& b, numbers const& s) {
+                          numbers cotangents, to_input(gates), to_state(gates), to_extra(extra);
+                          for (std::size_t r = 0; r < results; ++r) cotangents.push_back((*g[r])[n * hidden + h]);
+                          backward(a, b, s, cotangents, to_input, to_state, to_extra);
+                          for (std::size_t q = 0; q < gates; ++q) {
+                              da(n, static_cast<extent>(q) * hidden + h) = to_input[q];
+                              db(n, static_cast<extent>(q) * hidden + h) = to_state[q];
+                          }
+                          for (std::size_t e = 0; e < extra; ++e) (*result[2 + e])[n * hidden + h] = to_extra[e];
+                      });
                 auto const bias = [&](std::size_t k) { return l.biased ? &*result[l.weight + 2 + k] : nullptr; };
                 l.products(x, 0).backward(da, *result[0], *result[l.weight], bias(0));
                 l.products(x, 1).backward(db, *result[1], *result[l.weight + 1], bias(1));
@@ -102,8 +114,11 @@ void add_cell_kernels(kernel_table<Scalar>& table) {
             da[0] = db[0] = g[0] * (1 - t * t);
         });
     table["rnn_relu_cell"] = cell_kernel<Scalar>(
-        1, 0, 1, [](numbers const& a, numbers const& b, numbers const&, numbers& y) { y[0] = std::max(a[0] + b[0], Scalar(0)); },
-        [](numbers const& a, numbers const& b, numbers const&, numbers const& g, numbers& da, numbers& db, numbers&) { da[0] = db[0] = a[0] + b[0] > 0 ? g[0] : Scalar(0); });
+        1, 0, 1,
+        [](numbers const& a, numbers const& b, numbers const&, numbers& y) { y[0] = std::max(a[0] + b[0], Scalar(0)); },
+        [](numbers const& a, numbers const& b, numbers const&, numbers const& g, numbers& da, numbers& db, numbers&) {
+            da[0] = db[0] = a[0] + b[0] > 0 ? g[0] : Scalar(0);
+        });
     // Gates: input, forget, cell, output; the state beside is the cell's.
     table["lstm_cell"] = cell_kernel<Scalar>(
         4, 1, 2,
@@ -111,10 +126,13 @@ void add_cell_kernels(kernel_table<Scalar>& table) {
             y[1] = sigmoid(a[1] + b[1]) * c[0] + sigmoid(a[0] + b[0]) * std::tanh(a[2] + b[2]);
             y[0] = sigmoid(a[3] + b[3]) * std::tanh(y[1]);
         },
-        [=](numbers const& a, numbers const& b, numbers const& c, numbers const& g, numbers& da, numbers& db, numbers& dc) {
-            Scalar const i = sigmoid(a[0] + b[0]), f = sigmoid(a[1] + b[1]), u = std::tanh(a[2] + b[2]), o = sigmoid(a[3] + b[3]);
+        [=](numbers const& a, numbers const& b, numbers const& c, numbers const& g, numbers& da, numbers& db,
+            numbers& dc) {
+            Scalar const i = sigmoid(a[0] + b[0]), f = sigmoid(a[1] + b[1]), u = std::tanh(a[2] + b[2]),
+                         o = sigmoid(a[3] + b[3]);
             Scalar const t = std::tanh(f * c[0] + i * u), to_cell = g[1] + g[0] * o * (1 - t * t);
-            da = {to_cell * u * i * (1 - i), to_cell * c[0] * f * (1 - f), to_cell * i * (1 - u * u), g[0] * t * o * (1 - o)};
+            da = {to_cell * u * i * (1 - i), to_cell * c[0] * f * (1 - f), to_cell * i * (1 - u * u),
+                  g[0] * t * o * (1 - o)};
             db = da;
             dc[0] = to_cell * f;
         });
@@ -125,9 +143,11 @@ void add_cell_kernels(kernel_table<Scalar>& table) {
             Scalar const r = sigmoid(a[0] + b[0]), z = sigmoid(a[1] + b[1]), n = std::tanh(a[2] + r * b[2]);
             y[0] = (1 - z) * n + z * h[0];
         },
-        [=](numbers const& a, numbers const& b, numbers const& h, numbers const& g, numbers& da, numbers& db, numbers& dh) {
+        [=](numbers const& a, numbers const& b, numbers const& h, numbers const& g, numbers& da, numbers& db,
+            numbers& dh) {
             Scalar const r = sigmoid(a[0] + b[0]), z = sigmoid(a[1] + b[1]), n = std::tanh(a[2] + r * b[2]);
-            Scalar const to_new = g[0] * (1 - z) * (1 - n * n), to_update = g[0] * (h[0] - n) * z * (1 - z), to_reset = to_new * b[2] * r * (1 - r);
+            Scalar const to_new = g[0] * (1 - z) * (1 - n * n), to_update = g[0] * (h[0] - n) * z * (1 - z),
+                         to_reset = to_new * b[2] * r * (1 - r);
             da = {to_reset, to_update, to_new};
             db = {to_reset, to_update, to_new * r};
             dh[0] = g[0] * z;

@@ -72,7 +72,8 @@ using const_matrix_map = Eigen::Map<matrix<Scalar> const>;
 
 /// Calls `visit` for every point of a box, with the offset of the point for each list of strides.
 template <std::size_t Count, class Visitor>
-void for_each_point(std::vector<extent> const& box, std::array<std::vector<extent>, Count> const& strides, Visitor&& visit) {
+void for_each_point(std::vector<extent> const& box, std::array<std::vector<extent>, Count> const& strides,
+                    Visitor&& visit) {
     if (algorithm::find(box, extent{0}) != box.end()) return;
     std::vector<extent> at(box.size(), 0);
     std::array<extent, Count> offset{};
@@ -104,7 +105,8 @@ public:
 
     /// result[access] = the sum over all other indices of the product of the factors. An index of the
     /// result alone repeats.
-    [[nodiscard]] dense_tensor<Scalar> operator()(std::vector<indexed_operand<Scalar>> const& factors, indexed_access const& access, shape dims) const {
+    [[nodiscard]] dense_tensor<Scalar> operator()(std::vector<indexed_operand<Scalar>> const& factors,
+                                                  indexed_access const& access, shape dims) const {
         dense_tensor<Scalar> result(std::move(dims));
         std::vector<std::vector<extent>> strides;
         for (auto const& f : factors) strides.push_back(strides_of(*f.access));
@@ -148,12 +150,14 @@ private:
         return algorithm::all_of(used, [&](auto i) { return (s[0][i] != 0) + (s[1][i] != 0) + (s[2][i] != 0) >= 2; });
     }
 
-    void multiply(std::vector<indexed_operand<Scalar>> const& factors, stride_lists const& s, std::vector<std::size_t> const& used, dense_tensor<Scalar>& result) const {
+    void multiply(std::vector<indexed_operand<Scalar>> const& factors, stride_lists const& s,
+                  std::vector<std::size_t> const& used, dense_tensor<Scalar>& result) const {
         std::vector<std::size_t> batch, rows, columns, summed;
         for (auto i : used) (s[0][i] == 0 ? columns : s[1][i] == 0 ? rows : s[2][i] == 0 ? summed : batch).push_back(i);
         auto const size = [&](std::vector<std::size_t> const& list) { return count_elements(pick(extents_, list)); };
         extent const b = size(batch), m = size(rows), n = size(columns), k = size(summed);
-        auto const order = [](std::vector<std::size_t> first, std::vector<std::size_t> const& second, std::vector<std::size_t> const& third) {
+        auto const order = [](std::vector<std::size_t> first, std::vector<std::size_t> const& second,
+                              std::vector<std::size_t> const& third) {
             first.insert(first.end(), second.begin(), second.end());
             first.insert(first.end(), third.begin(), third.end());
             return first;
@@ -161,21 +165,25 @@ private:
         auto const packed = [&](std::size_t f, std::vector<std::size_t> const& list) {
             std::vector<Scalar> data;
             data.reserve(static_cast<std::size_t>(size(list)));
-            for_each_point<1>(pick(extents_, list), {pick(s[f], list)}, [&](auto const& at) { data.push_back((*factors[f].tensor)[at[0]]); });
+            for_each_point<1>(pick(extents_, list), {pick(s[f], list)},
+                              [&](auto const& at) { data.push_back((*factors[f].tensor)[at[0]]); });
             return data;
         };
         auto const left = packed(0, order(batch, rows, summed)), right = packed(1, order(batch, summed, columns));
         std::vector<Scalar> product(static_cast<std::size_t>(b * m * n));
         for (extent i = 0; i < b; ++i)
             matrix_map<Scalar>(product.data() + i * m * n, m, n).noalias() =
-                const_matrix_map<Scalar>(left.data() + i * m * k, m, k) * const_matrix_map<Scalar>(right.data() + i * k * n, k, n);
+                const_matrix_map<Scalar>(left.data() + i * m * k, m, k) *
+                const_matrix_map<Scalar>(right.data() + i * k * n, k, n);
         auto const to = order(batch, rows, columns);
         std::size_t from = 0;
-        for_each_point<1>(pick(extents_, to), {pick(s[2], to)}, [&](auto const& at) { result[at[0]] += product[from++]; });
+        for_each_point<1>(pick(extents_, to), {pick(s[2], to)},
+                          [&](auto const& at) { result[at[0]] += product[from++]; });
     }
 
     template <std::size_t Count>
-    void loop(std::vector<indexed_operand<Scalar>> const& factors, stride_lists const& s, std::vector<std::size_t> const& used, dense_tensor<Scalar>& result) const {
+    void loop(std::vector<indexed_operand<Scalar>> const& factors, stride_lists const& s,
+              std::vector<std::size_t> const& used, dense_tensor<Scalar>& result) const {
         std::array<std::vector<extent>, Count + 1> strides;
         for (std::size_t f = 0; f <= Count; ++f) strides[f] = pick(s[f], used);
         for_each_point<Count + 1>(pick(extents_, used), strides, [&](auto const& at) {
@@ -185,12 +193,14 @@ private:
         });
     }
 
-    void loop_over_many(std::vector<indexed_operand<Scalar>> const& factors, stride_lists const& s, std::vector<std::size_t> const& used, dense_tensor<Scalar>& result) const {
+    void loop_over_many(std::vector<indexed_operand<Scalar>> const& factors, stride_lists const& s,
+                        std::vector<std::size_t> const& used, dense_tensor<Scalar>& result) const {
         auto const box = pick(extents_, used);
         std::vector<Scalar> product(static_cast<std::size_t>(count_elements(box)), Scalar(1));
         for (std::size_t f = 0; f < factors.size(); ++f) {
             std::size_t n = 0;
-            for_each_point<1>(box, {pick(s[f], used)}, [&](auto const& at) { product[n++] *= (*factors[f].tensor)[at[0]]; });
+            for_each_point<1>(box, {pick(s[f], used)},
+                              [&](auto const& at) { product[n++] *= (*factors[f].tensor)[at[0]]; });
         }
         std::size_t n = 0;
         for_each_point<1>(box, {pick(s.back(), used)}, [&](auto const& at) { result[at[0]] += product[n++]; });
@@ -216,9 +226,11 @@ using gradients = std::vector<std::optional<dense_tensor<Scalar>>>;
 
 /// The sum of a rule's terms, each times a coefficient.
 template <class Scalar>
-tensors<Scalar> multilinear_forward(kernel_call const& call, tensor_view<Scalar> operands, std::vector<double> const& coefficients) {
+tensors<Scalar> multilinear_forward(kernel_call const& call, tensor_view<Scalar> operands,
+                                    std::vector<double> const& coefficients) {
     auto const& rule = *call.rule;
-    if (!is_multilinear(rule)) call.fail("its rule is not multilinear, so it does not tell what '" + std::string(call.kind) + "' computes");
+    if (!is_multilinear(rule))
+        call.fail("its rule is not multilinear, so it does not tell what '" + std::string(call.kind) + "' computes");
     contraction<Scalar> const contract(call);
     dense_tensor<Scalar> result(call.result_shape(0));
     for (std::size_t t = 0; t < rule.terms.size(); ++t) {
@@ -232,8 +244,8 @@ tensors<Scalar> multilinear_forward(kernel_call const& call, tensor_view<Scalar>
 }
 
 template <class Scalar>
-gradients<Scalar> multilinear_backward(kernel_call const& call, tensor_view<Scalar> operands, dense_tensor<Scalar> const& cotangent,
-                                       std::vector<double> const& coefficients) {
+gradients<Scalar> multilinear_backward(kernel_call const& call, tensor_view<Scalar> operands,
+                                       dense_tensor<Scalar> const& cotangent, std::vector<double> const& coefficients) {
     auto const& rule = *call.rule;
     contraction<Scalar> const contract(call);
     gradients<Scalar> result(operands.size());

@@ -16,14 +16,16 @@
 
 namespace heddle::detail {
 
-/// A program in the places of a micro-batch: every value that is cut along the batch is so small there; sources are whole.
+/// A program in the places of a micro-batch: every value that is cut along the batch is so small there; sources are
+/// whole.
 [[nodiscard]] indexed_program part_of_batch(indexed_program p, batch_split const& batch, extent places);
 
 /// What a tensor group does with tensors of one size of micro-batch. *Lifetime:* stays where it is.
 template <class Scalar, communicator_of<Scalar> Communicator>
 class group_tensors {
 public:
-    group_tensors(indexed_program p, plan const& what, Communicator& group) : program_(std::move(p)), layout(program_, what), exchange(program_, layout, group) {}
+    group_tensors(indexed_program p, plan const& what, Communicator& group)
+        : program_(std::move(p)), layout(program_, what), exchange(program_, layout, group) {}
     group_tensors(group_tensors const&) = delete;
 
 private:

@@ -16,8 +16,8 @@
 
 namespace heddle::detail {
 
-/// The collective that carries a step inside a group: to and from the first device alone go a scattered reduction that leaves
-/// the others nothing, and an all-to-all.
+/// The collective that carries a step inside a group: to and from the first device alone go a scattered reduction that
+/// leaves the others nothing, and an all-to-all.
 [[nodiscard]] constexpr collective carrier(inside_step kind) {
     switch (kind) {
     case inside_step::reduce: return collective::reduce_scatter;
@@ -31,7 +31,8 @@ namespace heddle::detail {
     return collective::all_reduce;
 }
 
-/// What joins the devices of a group where `Communicator` is a member's; on a single device nothing does, and any type will do.
+/// What joins the devices of a group where `Communicator` is a member's; on a single device nothing does, and any type
+/// will do.
 template <class Communicator>
 struct devices_inside {
     using type = Communicator;
@@ -42,9 +43,9 @@ struct devices_inside<Communicator> {
     using type = std::remove_reference_t<decltype(std::declval<Communicator&>().inside())>;
 };
 
-/// One device's end of its group; a single device's, without `inside`, where all of this is the identity. Of a tensor that is cut
-/// inside each device has a contiguous range of what the group has of that factor, none more than the first. Keeps references to
-/// what it is given.
+/// One device's end of its group; a single device's, without `inside`, where all of this is the identity. Of a tensor
+/// that is cut inside each device has a contiguous range of what the group has of that factor, none more than the
+/// first. Keeps references to what it is given.
 template <class Scalar, communicator_of<Scalar> Inner>
 class inside_exchange {
 public:
@@ -63,7 +64,9 @@ public:
         return {begin + begin_of(count, rank()), part_of(count, rank())};
     }
     /// The shape of what this device holds.
-    [[nodiscard]] shape held_shape(tensor_id t, form f) const { return is_cut(t) ? shape_of_part(t, f, rank()) : layout_.held_shape(t, f, group_); }
+    [[nodiscard]] shape held_shape(tensor_id t, form f) const {
+        return is_cut(t) ? shape_of_part(t, f, rank()) : layout_.held_shape(t, f, group_);
+    }
 
     /// This device's part of the group's tensor.
     [[nodiscard]] tensor part(tensor_id t, form f, tensor whole) const {
@@ -144,7 +147,9 @@ public:
         extent const count = group_range(t, f).second, places = part_of(count, rank());
         std::vector<std::size_t> result;
         for (std::size_t r = 0; r < size(); ++r)
-            result.push_back(places == 0 ? 0 : mine / static_cast<std::size_t>(places) * static_cast<std::size_t>(part_of(count, r)));
+            result.push_back(places == 0 ? 0
+                                         : mine / static_cast<std::size_t>(places) *
+                                               static_cast<std::size_t>(part_of(count, r)));
         return result;
     }
     void broadcast(std::span<Scalar> data) { inside_->broadcast(data, 0); }
@@ -158,13 +163,17 @@ private:
         extent const n = static_cast<extent>(size());
         return (count * static_cast<extent>(r) + n - 1) / n;
     }
-    [[nodiscard]] extent part_of(extent count, std::size_t r) const { return begin_of(count, r + 1) - begin_of(count, r); }
+    [[nodiscard]] extent part_of(extent count, std::size_t r) const {
+        return begin_of(count, r + 1) - begin_of(count, r);
+    }
 
     [[nodiscard]] factor const& whole_factor(tensor_id t) const {
         auto const& indexed = program_.tensors[t];
         return indexed.factors[static_cast<std::size_t>(indexed.inside)];
     }
-    [[nodiscard]] bool is_cut_across(tensor_id t, form f) const { return f.is_shard() && f.factor() == program_.tensors[t].inside; }
+    [[nodiscard]] bool is_cut_across(tensor_id t, form f) const {
+        return f.is_shard() && f.factor() == program_.tensors[t].inside;
+    }
     /// Places of the factor cut inside that the group has.
     [[nodiscard]] std::pair<extent, extent> group_range(tensor_id t, form f) const {
         if (!is_cut_across(t, f)) return {0, whole_factor(t).extent};
@@ -189,16 +198,19 @@ private:
     }
     [[nodiscard]] std::vector<std::size_t> sizes_of_parts(tensor_id t, form f) const {
         std::vector<std::size_t> sizes;
-        for (std::size_t r = 0; r < size(); ++r) sizes.push_back(static_cast<std::size_t>(count_elements(shape_of_part(t, f, r))));
+        for (std::size_t r = 0; r < size(); ++r)
+            sizes.push_back(static_cast<std::size_t>(count_elements(shape_of_part(t, f, r))));
         return sizes;
     }
-    [[nodiscard]] tensor assembled(tensor_id t, form f, std::vector<Scalar> const& all, std::vector<std::size_t> const& sizes) const {
+    [[nodiscard]] tensor assembled(tensor_id t, form f, std::vector<Scalar> const& all,
+                                   std::vector<std::size_t> const& sizes) const {
         tensor whole(layout_.held_shape(t, f, group_));
         extent const count = group_range(t, f).second;
         auto from = all.begin();
         for (std::size_t r = 0; r < size() && count > 0; ++r) {
             auto const next = from + static_cast<std::ptrdiff_t>(sizes[r]);
-            put(whole, factor_inside(t, f), begin_of(count, r), part_of(count, r), tensor(shape_of_part(t, f, r), std::vector<Scalar>(from, next)));
+            put(whole, factor_inside(t, f), begin_of(count, r), part_of(count, r),
+                tensor(shape_of_part(t, f, r), std::vector<Scalar>(from, next)));
             from = next;
         }
         return whole;

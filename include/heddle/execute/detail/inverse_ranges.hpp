@@ -23,7 +23,9 @@ struct number_range {
 
     [[nodiscard]] bool is_empty() const { return !(low < high); }
     [[nodiscard]] bool contains(number_range const& other) const { return low <= other.low && other.high <= high; }
-    friend number_range operator&(number_range const& a, number_range const& b) { return {std::max(a.low, b.low), std::min(a.high, b.high)}; }
+    friend number_range operator&(number_range const& a, number_range const& b) {
+        return {std::max(a.low, b.low), std::min(a.high, b.high)};
+    }
 };
 inline constexpr number_range truth_range{0, 2};
 
@@ -50,8 +52,9 @@ struct backward_step {
 
 /// Nothing if it is not known; any number, if the operand does not matter; an empty range if no operand will do.
 using inverse_range = std::optional<number_range> (*)(number_range const&, backward_step const&);
-/// By kind. An operator's result is in a range if all its operands are in their inverses. They are the largest, but for sums, whose operands have even
-/// parts of the range, for `remainder`, of which one period, and `abs`, of which the positive half is taken where there must be a choice.
+/// By kind. An operator's result is in a range if all its operands are in their inverses. They are the largest, but for
+/// sums, whose operands have even parts of the range, for `remainder`, of which one period, and `abs`, of which the
+/// positive half is taken where there must be a choice.
 [[nodiscard]] std::map<std::string_view, inverse_range> const& inverse_ranges();
 
 /// Whether an operator's results have the elements of its operands.
@@ -62,7 +65,8 @@ using inverse_range = std::optional<number_range> (*)(number_range const&, backw
 
 /// The truth value that an operator gives for a zero and for a one, perhaps compared with a number, by kind.
 [[nodiscard]] std::map<std::string_view, bool (*)(double, double)> const& truth_functions();
-/// How many elements of the operand are ones, the others zeros, for the result to have this many; nothing if it is not known.
+/// How many elements of the operand are ones, the others zeros, for the result to have this many; nothing if it is not
+/// known.
 [[nodiscard]] std::optional<extent> inverse_count(extent ones, backward_step const& s);
 
 } // namespace heddle::detail
@@ -73,7 +77,8 @@ namespace heddle::detail {
 
 HEDDLE_INLINE std::optional<double> number_of(program const& p, operator_id o, char const* name) {
     auto const found = p.attributes(o).find(name);
-    return found == p.attributes(o).end() || found->second.empty() ? std::nullopt : std::optional(found->second.front());
+    return found == p.attributes(o).end() || found->second.empty() ? std::nullopt
+                                                                   : std::optional(found->second.front());
 }
 
 HEDDLE_INLINE number_range divided(number_range const& r, double c) {
@@ -100,7 +105,9 @@ HEDDLE_INLINE std::map<std::string_view, inverse_range> const& inverse_ranges() 
     constexpr inverse_range any = [](range const&, step) -> found { return range{}; };
     constexpr inverse_range first = [](range const& r, step s) -> found { return s.operand == 0 ? r : range{}; };
     constexpr inverse_range chosen = [](range const& r, step s) -> found { return s.operand > 0 ? r : range{}; };
-    constexpr inverse_range value = [](range const& r, step s) -> found { return s.result == 0 ? r : range{}; }; // the second result are places
+    constexpr inverse_range value = [](range const& r, step s) -> found {
+        return s.result == 0 ? r : range{};
+    }; // the second result are places
     constexpr inverse_range bounded = [](range const& r, step s) -> found {
         double const low = s.attribute("min").value_or(range{}.low), high = s.attribute("max").value_or(range{}.high);
         range x = r;
@@ -109,43 +116,67 @@ HEDDLE_INLINE std::map<std::string_view, inverse_range> const& inverse_ranges() 
         return low < r.high && high >= r.low ? x : range{0, 0};
     };
     static std::map<std::string_view, inverse_range> const table{
-        {"pad", same}, {"amax", same}, {"amin", same}, {"minimum", same}, {"maximum", same}, {"max", value}, {"min", value}, {"topk", value},
-        {"argmax", any}, {"argmin", any}, {"full_like", any}, {"where", chosen}, {"masked_fill", chosen},
-        {"getitem", first}, {"index", first}, {"index_select", first}, {"gather", first},
-        {"clamp", bounded}, {"clamp_min", bounded}, {"clamp_max", bounded},
+        {"pad", same},
+        {"amax", same},
+        {"amin", same},
+        {"minimum", same},
+        {"maximum", same},
+        {"max", value},
+        {"min", value},
+        {"topk", value},
+        {"argmax", any},
+        {"argmin", any},
+        {"full_like", any},
+        {"where", chosen},
+        {"masked_fill", chosen},
+        {"getitem", first},
+        {"index", first},
+        {"index_select", first},
+        {"gather", first},
+        {"clamp", bounded},
+        {"clamp_min", bounded},
+        {"clamp_max", bounded},
         {"neg", [](range const& r, step) -> found { return divided(r, -1); }},
         {"abs", [](range const& r, step) -> found { return r.low > 0 ? r : range{1 - r.high, r.high}; }},
-        {"add", [](range const& r, step s) -> found {
+        {"add",
+         [](range const& r, step s) -> found {
              if (auto const c = s.attribute("number")) return range{r.low - *c, r.high - *c};
              return s.attribute("alpha") ? found{} : half(r, s.operand == 0);
          }},
-        {"sub", [](range const& r, step s) -> found {
+        {"sub",
+         [](range const& r, step s) -> found {
              auto const c = s.attribute("number");
              if (c && s.attribute("number_is_first").value_or(0) != 0) return range{*c - r.high + 1, *c - r.low + 1};
              if (c) return range{r.low + *c, r.high + *c};
              if (s.attribute("alpha")) return {};
              return s.operand == 0 ? half(r, true) : divided(half(r, false), -1);
          }},
-        {"mul", [](range const& r, step s) -> found {
+        {"mul",
+         [](range const& r, step s) -> found {
              auto const c = s.attribute("number");
              return c ? divided(r, *c) : found{};
          }},
-        {"floor_divide", [](range const& r, step s) -> found {
+        {"floor_divide",
+         [](range const& r, step s) -> found {
              auto const c = s.attribute("number");
              if (!c) return {};
-             return *c > 0 ? range{std::ceil(r.low * *c), std::ceil(r.high * *c)} : range{std::floor(r.high * *c) + 1, std::floor(r.low * *c) + 1};
+             return *c > 0 ? range{std::ceil(r.low * *c), std::ceil(r.high * *c)}
+                           : range{std::floor(r.high * *c) + 1, std::floor(r.low * *c) + 1};
          }},
-        {"remainder", [](range const& r, step s) -> found {
+        {"remainder",
+         [](range const& r, step s) -> found {
              auto const c = s.attribute("number");
              if (!c) return {};
              range const all = *c > 0 ? range{0, *c} : range{*c + 1, 1}; // where it is what it is of
              return r.contains(all) ? range{} : r & all;
          }},
-        {"sum", [](range const& r, step s) -> found {
+        {"sum",
+         [](range const& r, step s) -> found {
              double const terms = static_cast<double>(s.to().elements()) / static_cast<double>(s.from().elements());
              return summand(r, terms, terms);
          }},
-        {"cumsum", [](range const& r, step s) -> found {
+        {"cumsum",
+         [](range const& r, step s) -> found {
              auto const axis = s.attribute("dim");
              return axis ? summand(r, 1, static_cast<double>(s.to().shape[static_cast<std::size_t>(*axis)])) : found{};
          }},
@@ -154,7 +185,8 @@ HEDDLE_INLINE std::map<std::string_view, inverse_range> const& inverse_ranges() 
 }
 
 HEDDLE_INLINE bool is_copy(program const& p, operator_id o) {
-    constexpr std::string_view kinds[]{"cat", "stack", "clone", "to", "repeat", "tile", "repeat_interleave", "roll", "flip"};
+    constexpr std::string_view kinds[]{"cat",  "stack", "clone", "to", "repeat", "tile", "repeat_interleave",
+                                       "roll", "flip"};
     return p.work(o).is_view || algorithm::find(kinds, p.kind(o)) != std::end(kinds);
 }
 
@@ -166,9 +198,10 @@ HEDDLE_INLINE std::optional<number_range> inverse_of(number_range const& r, back
 
 HEDDLE_INLINE std::map<std::string_view, bool (*)(double, double)> const& truth_functions() {
     static std::map<std::string_view, bool (*)(double, double)> const table{
-        {"logical_not", [](double x, double) { return x == 0; }}, {"eq", [](double x, double c) { return x == c; }}, {"ne", [](double x, double c) { return x != c; }},
-        {"lt", [](double x, double c) { return x < c; }}, {"le", [](double x, double c) { return x <= c; }},
-        {"gt", [](double x, double c) { return x > c; }}, {"ge", [](double x, double c) { return x >= c; }},
+        {"logical_not", [](double x, double) { return x == 0; }}, {"eq", [](double x, double c) { return x == c; }},
+        {"ne", [](double x, double c) { return x != c; }},        {"lt", [](double x, double c) { return x < c; }},
+        {"le", [](double x, double c) { return x <= c; }},        {"gt", [](double x, double c) { return x > c; }},
+        {"ge", [](double x, double c) { return x >= c; }},
     };
     return table;
 }

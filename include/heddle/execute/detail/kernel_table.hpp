@@ -18,7 +18,8 @@ template <class Scalar>
 struct operator_kernel {
     std::function<tensors<Scalar>(kernel_call const&, tensor_view<Scalar>)> forward;
     /// No cotangent is null here.
-    std::function<gradients<Scalar>(kernel_call const&, tensor_view<Scalar>, tensor_view<Scalar>, tensor_view<Scalar>)> backward;
+    std::function<gradients<Scalar>(kernel_call const&, tensor_view<Scalar>, tensor_view<Scalar>, tensor_view<Scalar>)>
+        backward;
 };
 template <class Scalar>
 using kernel_table = std::map<std::string, operator_kernel<Scalar>, std::less<>>;
@@ -46,8 +47,8 @@ struct axis_view {
         for (std::size_t d = 0; d < dims.size(); ++d) (d < first ? outer : d < first + count ? size : inner) *= dims[d];
     }
     [[nodiscard]] extent lines() const { return outer * inner; }
-    /// Calls `visit` with the number of the first element of each line, whose next ones are `inner` apart, and, if it takes two
-    /// arguments, the number of the line.
+    /// Calls `visit` with the number of the first element of each line, whose next ones are `inner` apart, and, if it
+    /// takes two arguments, the number of the line.
     template <class Visitor>
     void for_each_line(Visitor&& visit) const {
         for (extent o = 0; o < outer; ++o)
@@ -64,7 +65,9 @@ struct axis_view {
     auto const& access = call.rule->results[0];
     for (std::size_t d = 0; d < access.size(); ++d)
         if (!access[d].empty())
-            if (auto const& index = call.rule->indices[access[d][0]]; index.kind == index_kind::blocked || index.forward_statistics > 0) return d;
+            if (auto const& index = call.rule->indices[access[d][0]];
+                index.kind == index_kind::blocked || index.forward_statistics > 0)
+                return d;
     return 0;
 }
 

@@ -12,7 +12,9 @@ namespace heddle::detail {
 /// Computed from the rule, each term times what `coefficients` makes of the call.
 template <class Scalar, class Coefficients>
 operator_kernel<Scalar> from_rule(Coefficients coefficients) {
-    return {[=](kernel_call const& call, tensor_view<Scalar> x) { return multilinear_forward(call, x, coefficients(call)); },
+    return {[=](kernel_call const& call, tensor_view<Scalar> x) {
+                return multilinear_forward(call, x, coefficients(call));
+            },
             [=](kernel_call const& call, tensor_view<Scalar> x, tensor_view<Scalar>, tensor_view<Scalar> g) {
                 return multilinear_backward(call, x, *g[0], coefficients(call));
             }};
@@ -30,7 +32,8 @@ operator_kernel<Scalar> from_number(Forward f, Backward derivative) {
             [=](kernel_call const& call, tensor_view<Scalar> x, tensor_view<Scalar>, tensor_view<Scalar> g) {
                 auto dx = *g[0];
                 auto const c = static_cast<Scalar>(call.number("number", 0));
-                for (extent n = 0; n < dx.elements(); ++n) dx[n] *= derivative((*x[0])[n], c, call.flag("number_is_first"));
+                for (extent n = 0; n < dx.elements(); ++n)
+                    dx[n] *= derivative((*x[0])[n], c, call.flag("number_is_first"));
                 return only(std::move(dx));
             }};
 }
@@ -38,7 +41,9 @@ operator_kernel<Scalar> from_number(Forward f, Backward derivative) {
 /// One of two kernels: of a tensor and a number, or of tensors.
 template <class Scalar>
 operator_kernel<Scalar> number_or(operator_kernel<Scalar> number, operator_kernel<Scalar> tensor) {
-    return {[=](kernel_call const& call, tensor_view<Scalar> x) { return (call.has("number") ? number : tensor).forward(call, x); },
+    return {[=](kernel_call const& call, tensor_view<Scalar> x) {
+                return (call.has("number") ? number : tensor).forward(call, x);
+            },
             [=](kernel_call const& call, tensor_view<Scalar> x, tensor_view<Scalar> y, tensor_view<Scalar> g) {
                 return (call.has("number") ? number : tensor).backward(call, x, y, g);
             }};
@@ -54,15 +59,18 @@ operator_kernel<Scalar> division() {
     return {[=](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> {
                 auto const& rule = *call.rule;
                 auto const y = inverse(*x[1]);
-                return {contraction<Scalar>(call)({{x[0], &rule.operands[0]}, {&y, &rule.operands[1]}}, rule.results[0], call.result_shape(0))};
+                return {contraction<Scalar>(call)({{x[0], &rule.operands[0]}, {&y, &rule.operands[1]}}, rule.results[0],
+                                                  call.result_shape(0))};
             },
             [=](kernel_call const& call, tensor_view<Scalar> x, tensor_view<Scalar>, tensor_view<Scalar> g) {
                 auto const& rule = *call.rule;
                 contraction<Scalar> const contract(call);
                 auto const y = inverse(*x[1]);
                 gradients<Scalar> result;
-                result.push_back(contract({{g[0], &rule.results[0]}, {&y, &rule.operands[1]}}, rule.operands[0], x[0]->dims));
-                result.push_back(contract({{g[0], &rule.results[0]}, {x[0], &rule.operands[0]}}, rule.operands[1], x[1]->dims));
+                result.push_back(
+                    contract({{g[0], &rule.results[0]}, {&y, &rule.operands[1]}}, rule.operands[0], x[0]->dims));
+                result.push_back(
+                    contract({{g[0], &rule.results[0]}, {x[0], &rule.operands[0]}}, rule.operands[1], x[1]->dims));
                 for (extent n = 0; n < y.elements(); ++n) (*result[1])[n] *= -y[n] * y[n];
                 return result;
             }};
@@ -71,15 +79,21 @@ operator_kernel<Scalar> division() {
 /// Elements keep their order: a part too holds the same of both shapes.
 template <class Scalar>
 operator_kernel<Scalar> reshape_kernel() {
-    return {[](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> { return {reshaped(*x[0], call.result_shape(0))}; },
-            [](kernel_call const&, tensor_view<Scalar> x, tensor_view<Scalar>, tensor_view<Scalar> g) { return only(reshaped(*g[0], x[0]->dims)); }};
+    return {[](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> {
+                return {reshaped(*x[0], call.result_shape(0))};
+            },
+            [](kernel_call const&, tensor_view<Scalar> x, tensor_view<Scalar>, tensor_view<Scalar> g) {
+                return only(reshaped(*g[0], x[0]->dims));
+            }};
 }
 
 /// Copies lines of an axis between a tensor and a piece of it that begins at `at`, into or out of the piece.
 template <class Scalar, class Whole>
-void copy_piece(Whole& whole, axis_view const& w, dense_tensor<Scalar>& piece, extent size, extent at, bool into_piece) {
+void copy_piece(Whole& whole, axis_view const& w, dense_tensor<Scalar>& piece, extent size, extent at,
+                bool into_piece) {
     if (at < 0 || at + size > w.size || piece.elements() != w.lines() * size)
-        throw input_error("", "has a piece of " + std::to_string(size) + " places from " + std::to_string(at) + " on, expected it in " + std::to_string(w.size) + " places");
+        throw input_error("", "has a piece of " + std::to_string(size) + " places from " + std::to_string(at) +
+                                  " on, expected it in " + std::to_string(w.size) + " places");
     for (extent o = 0; o < w.outer; ++o)
         for (extent n = 0; n < size * w.inner; ++n) {
             auto& a = whole[(o * w.size + at) * w.inner + n];
@@ -145,14 +159,17 @@ operator_kernel<Scalar> dividing() {
 template <class Visitor>
 void for_each_picked(kernel_call const& call, shape const& dims, Visitor&& visit) {
     auto const start = call.numbers("start"), step = call.numbers("step"), count = call.numbers("count");
-    if (start.size() != dims.size() || step.size() != dims.size() || count.size() != dims.size()) call.fail("its slices are not known");
+    if (start.size() != dims.size() || step.size() != dims.size() || count.size() != dims.size())
+        call.fail("its slices are not known");
     std::vector<extent> box(dims.size()), strides(dims.size());
     extent stride = 1, first = 0, to = 0;
     for (std::size_t d = dims.size(); d-- > 0; stride *= dims[d]) {
         box[d] = count[d] == 0 ? dims[d] : static_cast<extent>(count[d]);
         strides[d] = stride * static_cast<extent>(step[d]);
-        if (dims[d] > 0 && (start[d] < 0 || step[d] < 1 || start[d] + static_cast<double>(box[d] - 1) * step[d] >= static_cast<double>(dims[d])))
-            call.fail("takes " + std::to_string(box[d]) + " places of " + std::to_string(dims[d]) + " in dimension " + std::to_string(d));
+        if (dims[d] > 0 && (start[d] < 0 || step[d] < 1 ||
+                            start[d] + static_cast<double>(box[d] - 1) * step[d] >= static_cast<double>(dims[d])))
+            call.fail("takes " + std::to_string(box[d]) + " places of " + std::to_string(dims[d]) + " in dimension " +
+                      std::to_string(d));
         first += stride * static_cast<extent>(start[d]);
     }
     if (stride == 0) return;
@@ -216,20 +233,25 @@ template <class Scalar>
 void add_linear_kernels(kernel_table<Scalar>& table) {
     using numbers = std::vector<double>;
     auto const plain = from_rule<Scalar>([](kernel_call const&) { return numbers{}; });
-    for (char const* kind : {"linear", "matmul", "mm", "bmm", "mv", "dot", "einsum", "sum", "transpose", "permute", "t", "getattr", "expand", "expand_as",
-                             "repeat", "tile", "repeat_interleave", "pixel_shuffle", "pixel_unshuffle"}) table[kind] = plain;
+    for (char const* kind :
+         {"linear", "matmul", "mm", "bmm", "mv", "dot", "einsum", "sum", "transpose", "permute", "t", "getattr",
+          "expand", "expand_as", "repeat", "tile", "repeat_interleave", "pixel_shuffle", "pixel_unshuffle"})
+        table[kind] = plain;
     table["neg"] = from_rule<Scalar>([](kernel_call const&) { return numbers{-1}; });
     for (char const* kind : {"clone", "contiguous", "to", "type_as", "float", "double", "half", "bfloat16"})
-        table[kind] = {[plain](kernel_call const& call, tensor_view<Scalar> x) {
-                           if (!call.flag("truncate") && !call.flag("to_truth")) return plain.forward(call, x);
-                           auto y = *x[0];
-                           for (auto& e : y.data) e = call.flag("to_truth") ? Scalar(e != 0) : std::trunc(e);
-                           return tensors<Scalar>{std::move(y)};
-                       },
-                       [plain](kernel_call const& call, tensor_view<Scalar> x, tensor_view<Scalar> y, tensor_view<Scalar> g) {
-                           return call.flag("truncate") || call.flag("to_truth") ? only(dense_tensor<Scalar>(x[0]->dims)) : plain.backward(call, x, y, g);
-                       }};
-    table["detach"] = {plain.forward, [](kernel_call const&, tensor_view<Scalar> x, tensor_view<Scalar>, tensor_view<Scalar>) { return only(dense_tensor<Scalar>(x[0]->dims)); }};
+        table[kind] = {
+            [plain](kernel_call const& call, tensor_view<Scalar> x) {
+                if (!call.flag("truncate") && !call.flag("to_truth")) return plain.forward(call, x);
+                auto y = *x[0];
+                for (auto& e : y.data) e = call.flag("to_truth") ? Scalar(e != 0) : std::trunc(e);
+                return tensors<Scalar>{std::move(y)};
+            },
+            [plain](kernel_call const& call, tensor_view<Scalar> x, tensor_view<Scalar> y, tensor_view<Scalar> g) {
+                return call.flag("truncate") || call.flag("to_truth") ? only(dense_tensor<Scalar>(x[0]->dims))
+                                                                      : plain.backward(call, x, y, g);
+            }};
+    table["detach"] = {plain.forward, [](kernel_call const&, tensor_view<Scalar> x, tensor_view<Scalar>,
+                                         tensor_view<Scalar>) { return only(dense_tensor<Scalar>(x[0]->dims)); }};
     table["mean"] = from_rule<Scalar>([](kernel_call const& call) {
         double points = 1;
         for (auto const& index : call.rule->indices)
@@ -237,20 +259,25 @@ void add_linear_kernels(kernel_table<Scalar>& table) {
         return numbers{1 / points};
     });
 
-    table["addmm"] = table["baddbmm"] = from_rule<Scalar>([](kernel_call const& call) { return numbers{call.number("beta", 1), call.number("alpha", 1)}; });
+    table["addmm"] = table["baddbmm"] = from_rule<Scalar>(
+        [](kernel_call const& call) { return numbers{call.number("beta", 1), call.number("alpha", 1)}; });
     auto const plus = from_rule<Scalar>([](kernel_call const& call) { return numbers{1, call.number("alpha", 1)}; });
     auto const minus = from_rule<Scalar>([](kernel_call const& call) { return numbers{1, -call.number("alpha", 1)}; });
     auto const one = [](Scalar, Scalar, bool) { return Scalar(1); };
     auto const factor = [](Scalar, Scalar c, bool) { return c; };
     table["add"] = number_or(from_number<Scalar>([](Scalar x, Scalar c, bool) { return x + c; }, one), plus);
     table["sub"] = number_or(from_number<Scalar>([](Scalar x, Scalar c, bool first) { return first ? c - x : x - c; },
-                                                 [](Scalar, Scalar, bool first) { return Scalar(first ? -1 : 1); }), minus);
+                                                 [](Scalar, Scalar, bool first) { return Scalar(first ? -1 : 1); }),
+                             minus);
     table["mul"] = number_or(from_number<Scalar>([](Scalar x, Scalar c, bool) { return x * c; }, factor), plain);
     table["div"] =
         number_or(from_number<Scalar>([](Scalar x, Scalar c, bool first) { return first ? c / x : x / c; },
-                                      [](Scalar x, Scalar c, bool first) { return first ? -c / (x * x) : 1 / c; }), division<Scalar>());
+                                      [](Scalar x, Scalar c, bool first) { return first ? -c / (x * x) : 1 / c; }),
+                  division<Scalar>());
 
-    for (char const* kind : {"reshape", "view", "flatten", "unflatten", "squeeze", "unsqueeze", "view_as", "reshape_as"}) table[kind] = reshape_kernel<Scalar>();
+    for (char const* kind :
+         {"reshape", "view", "flatten", "unflatten", "squeeze", "unsqueeze", "view_as", "reshape_as"})
+        table[kind] = reshape_kernel<Scalar>();
     table["cat"] = joining<Scalar>();
     for (char const* kind : {"split", "split_with_sizes", "tensor_split", "chunk"}) table[kind] = dividing<Scalar>();
     for (char const* kind : {"select", "narrow", "slice"}) table[kind] = picking<Scalar>();

@@ -10,14 +10,16 @@ namespace heddle::detail {
 
 /// Places are counted from the end if they are negative.
 inline void check_place(kernel_call const& call, extent place, extent size) {
-    if (place < -size || place >= size) call.fail("has index " + std::to_string(place) + " into " + std::to_string(size) + " places");
+    if (place < -size || place >= size)
+        call.fail("has index " + std::to_string(place) + " into " + std::to_string(size) + " places");
 }
 
-/// Elements (outer, place, inner) at the places that a tensor of indices holds: one index for all (`index_select`), or one for each
-/// (`gather`, as many along the axis as the result has). Places are of one dimension, or of several numbered together.
-/// Calls `visit(in the tensor, in the picked elements)`.
+/// Elements (outer, place, inner) at the places that a tensor of indices holds: one index for all (`index_select`), or
+/// one for each (`gather`, as many along the axis as the result has). Places are of one dimension, or of several
+/// numbered together. Calls `visit(in the tensor, in the picked elements)`.
 template <class Index, class Visitor>
-void for_each_indexed(kernel_call const& call, shape const& dims, dense_tensor<Index> const& index, bool for_each_element, Visitor&& visit, std::size_t over = 1) {
+void for_each_indexed(kernel_call const& call, shape const& dims, dense_tensor<Index> const& index,
+                      bool for_each_element, Visitor&& visit, std::size_t over = 1) {
     axis_view const view(dims, axis_of(call), over);
     extent const count = !for_each_element ? index.elements() : view.lines() == 0 ? 0 : index.elements() / view.lines();
     for (extent o = 0; o < view.outer; ++o)
@@ -57,38 +59,49 @@ template <class Scalar>
 operator_kernel<Scalar> index_kernel(bool for_each_element) {
     return {[=](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> {
                 dense_tensor<Scalar> y(call.result_shape(0));
-                for_each_indexed(call, x[0]->dims, joint_places(call, x), for_each_element, [&](extent from, extent to) { y[to] = (*x[0])[from]; }, x.size() - 1);
+                for_each_indexed(
+                    call, x[0]->dims, joint_places(call, x), for_each_element,
+                    [&](extent from, extent to) { y[to] = (*x[0])[from]; }, x.size() - 1);
                 return {std::move(y)};
             },
             [=](kernel_call const& call, tensor_view<Scalar> x, tensor_view<Scalar>, tensor_view<Scalar> g) {
                 dense_tensor<Scalar> dx(x[0]->dims);
-                for_each_indexed(call, dx.dims, joint_places(call, x), for_each_element, [&](extent from, extent to) { dx[from] += (*g[0])[to]; }, x.size() - 1);
+                for_each_indexed(
+                    call, dx.dims, joint_places(call, x), for_each_element,
+                    [&](extent from, extent to) { dx[from] += (*g[0])[to]; }, x.size() - 1);
                 return only(std::move(dx), x.size());
             }};
 }
 
 /// Calls `visit(in the tensor, in the picked elements)` for what a mask of some of the dimensions has ones at.
 template <class Scalar, class Visitor>
-void for_each_unmasked(kernel_call const& call, shape const& dims, dense_tensor<Scalar> const& mask, extent count, Visitor&& visit) {
+void for_each_unmasked(kernel_call const& call, shape const& dims, dense_tensor<Scalar> const& mask, extent count,
+                       Visitor&& visit) {
     axis_view const view(dims, axis_of(call), mask.dims.size());
     std::vector<extent> places;
     for (extent p = 0; p < view.size; ++p)
         if (mask[p] != 0) places.push_back(p);
-    if (static_cast<extent>(places.size()) != count) call.fail("has a mask of " + std::to_string(places.size()) + " ones, the result has " + std::to_string(count) + " places");
+    if (static_cast<extent>(places.size()) != count)
+        call.fail("has a mask of " + std::to_string(places.size()) + " ones, the result has " + std::to_string(count) +
+                  " places");
     for (extent o = 0; o < view.outer; ++o)
         for (extent k = 0; k < count; ++k)
-            for (extent i = 0; i < view.inner; ++i) visit((o * view.size + places[static_cast<std::size_t>(k)]) * view.inner + i, (o * count + k) * view.inner + i);
+            for (extent i = 0; i < view.inner; ++i)
+                visit((o * view.size + places[static_cast<std::size_t>(k)]) * view.inner + i,
+                      (o * count + k) * view.inner + i);
 }
 template <class Scalar>
 operator_kernel<Scalar> mask_kernel() {
     return {[](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> {
                 dense_tensor<Scalar> y(call.result_shape(0));
-                for_each_unmasked(call, x[0]->dims, *x[1], y.dims[axis_of(call)], [&](extent from, extent to) { y[to] = (*x[0])[from]; });
+                for_each_unmasked(call, x[0]->dims, *x[1], y.dims[axis_of(call)],
+                                  [&](extent from, extent to) { y[to] = (*x[0])[from]; });
                 return {std::move(y)};
             },
             [](kernel_call const& call, tensor_view<Scalar> x, tensor_view<Scalar>, tensor_view<Scalar> g) {
                 dense_tensor<Scalar> dx(x[0]->dims);
-                for_each_unmasked(call, dx.dims, *x[1], g[0]->dims[axis_of(call)], [&](extent from, extent to) { dx[from] = (*g[0])[to]; });
+                for_each_unmasked(call, dx.dims, *x[1], g[0]->dims[axis_of(call)],
+                                  [&](extent from, extent to) { dx[from] = (*g[0])[to]; });
                 return only(std::move(dx), 2);
             }};
 }
@@ -97,29 +110,38 @@ operator_kernel<Scalar> mask_kernel() {
 template <class Scalar, class Choice>
 operator_kernel<Scalar> chosen(Choice choose, std::vector<operator_kernel<Scalar>> kernels) {
     return {[=](kernel_call const& call, tensor_view<Scalar> x) { return kernels[choose(call, x)].forward(call, x); },
-            [=](kernel_call const& call, tensor_view<Scalar> x, tensor_view<Scalar> y, tensor_view<Scalar> g) { return kernels[choose(call, x)].backward(call, x, y, g); }};
+            [=](kernel_call const& call, tensor_view<Scalar> x, tensor_view<Scalar> y, tensor_view<Scalar> g) {
+                return kernels[choose(call, x)].backward(call, x, y, g);
+            }};
 }
 
 /// Of one operand what slices pick, with others the places that they hold or that one has ones at.
 template <class Scalar>
 operator_kernel<Scalar> slices_or_places() {
-    return chosen<Scalar>([](kernel_call const& call, tensor_view<Scalar> x) { return x.size() < 2 ? 0U : call.flag("is_mask") ? 2U : 1U; },
-                          {picking<Scalar>(), index_kernel<Scalar>(false), mask_kernel<Scalar>()});
+    return chosen<Scalar>(
+        [](kernel_call const& call, tensor_view<Scalar> x) {
+            return x.size() < 2 ? 0U : call.flag("is_mask") ? 2U : 1U;
+        },
+        {picking<Scalar>(), index_kernel<Scalar>(false), mask_kernel<Scalar>()});
 }
 
 /// The largest or smallest of a dimension in order, the first of equals first; the second result is where they are.
 template <class Scalar>
 operator_kernel<Scalar> largest_kernel() {
     return {[](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> {
-                tensors<Scalar> y{dense_tensor<Scalar>(call.result_shape(0)), dense_tensor<Scalar>(call.result_shape(1))};
+                tensors<Scalar> y{dense_tensor<Scalar>(call.result_shape(0)),
+                                  dense_tensor<Scalar>(call.result_shape(1))};
                 axis_view const from(x[0]->dims, axis_of(call));
                 extent const count = from.lines() == 0 ? 0 : y[0].elements() / from.lines();
                 bool const largest = call.flag("largest", true);
-                if (count > from.size) call.fail("takes " + std::to_string(count) + " of " + std::to_string(from.size) + " places");
+                if (count > from.size)
+                    call.fail("takes " + std::to_string(count) + " of " + std::to_string(from.size) + " places");
                 from.for_each_line([&](extent first, extent line) {
                     auto places = every_place(from.size);
                     auto const value = [&](extent place) { return (*x[0])[first + place * from.inner]; };
-                    algorithm::sort(places, [&](extent a, extent b) { return value(a) == value(b) ? a < b : (value(a) > value(b)) == largest; });
+                    algorithm::sort(places, [&](extent a, extent b) {
+                        return value(a) == value(b) ? a < b : (value(a) > value(b)) == largest;
+                    });
                     for (extent k = 0; k < count; ++k) {
                         extent const at = (line / from.inner * count + k) * from.inner + line % from.inner;
                         y[0][at] = value(places[static_cast<std::size_t>(k)]);
@@ -138,7 +160,9 @@ operator_kernel<Scalar> largest_kernel() {
 /// Of all elements or of dimensions; with a second result for places, of one.
 template <class Scalar, class Compare>
 operator_kernel<Scalar> extreme_or_places(Compare before) {
-    return chosen<Scalar>([](kernel_call const& call, tensor_view<Scalar>) { return call.results.size() > 1 ? 1U : 0U; }, {extreme_kernel<Scalar>(before), largest_kernel<Scalar>()});
+    return chosen<Scalar>(
+        [](kernel_call const& call, tensor_view<Scalar>) { return call.results.size() > 1 ? 1U : 0U; },
+        {extreme_kernel<Scalar>(before), largest_kernel<Scalar>()});
 }
 
 /// Where the largest or smallest of a dimension is, or of all elements; of equals the first.
@@ -146,7 +170,8 @@ template <class Scalar>
 operator_kernel<Scalar> place_kernel(bool largest) {
     return piecewise_constant<Scalar>([=](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> {
         dense_tensor<Scalar> y(call.result_shape(0));
-        axis_view const view = call.has("dim") ? axis_view(x[0]->dims, axis_of(call)) : axis_view({x[0]->elements()}, 0);
+        axis_view const view =
+            call.has("dim") ? axis_view(x[0]->dims, axis_of(call)) : axis_view({x[0]->elements()}, 0);
         view.for_each_line([&](extent first, extent line) {
             extent best = 0;
             auto const value = [&](extent place) { return (*x[0])[first + place * view.inner]; };
@@ -168,12 +193,16 @@ operator_kernel<Scalar> one_hot_kernel() {
                 extent const width = y.dims.back();
                 for (extent n = 0; n < x[0]->elements(); ++n) {
                     auto const c = static_cast<extent>((*x[0])[n]);
-                    if (c < 0 || c >= classes) call.fail("has class " + std::to_string(c) + " of " + std::to_string(classes));
-                    for (extent place = 0; place < width; ++place) y[n * width + place] = (held ? (*held)[static_cast<std::size_t>(place)] : place) == c;
+                    if (c < 0 || c >= classes)
+                        call.fail("has class " + std::to_string(c) + " of " + std::to_string(classes));
+                    for (extent place = 0; place < width; ++place)
+                        y[n * width + place] = (held ? (*held)[static_cast<std::size_t>(place)] : place) == c;
                 }
                 return {std::move(y)};
             },
-            [](kernel_call const&, tensor_view<Scalar>, tensor_view<Scalar>, tensor_view<Scalar>) { return gradients<Scalar>(1); }};
+            [](kernel_call const&, tensor_view<Scalar>, tensor_view<Scalar>, tensor_view<Scalar>) {
+                return gradients<Scalar>(1);
+            }};
 }
 
 /// The first operand plus elements of the third, added at the places that the second holds.
@@ -181,32 +210,37 @@ template <class Scalar>
 operator_kernel<Scalar> scatter_kernel(bool for_each_element) {
     return {[=](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> {
                 auto y = *x[0];
-                for_each_indexed(call, y.dims, *x[1], for_each_element, [&](extent to, extent from) { y[to] += (*x[2])[from]; });
+                for_each_indexed(call, y.dims, *x[1], for_each_element,
+                                 [&](extent to, extent from) { y[to] += (*x[2])[from]; });
                 return {std::move(y)};
             },
             [=](kernel_call const& call, tensor_view<Scalar> x, tensor_view<Scalar>, tensor_view<Scalar> g) {
                 gradients<Scalar> result(3);
                 result[0] = *g[0];
                 result[2] = dense_tensor<Scalar>(x[2]->dims);
-                for_each_indexed(call, g[0]->dims, *x[1], for_each_element, [&](extent to, extent from) { (*result[2])[from] = (*g[0])[to]; });
+                for_each_indexed(call, g[0]->dims, *x[1], for_each_element,
+                                 [&](extent to, extent from) { (*result[2])[from] = (*g[0])[to]; });
                 return result;
             }};
 }
 
-/// The first operand with elements of the third, or the attribute `value`, at the places that the second holds; of equal places the last counts.
+/// The first operand with elements of the third, or the attribute `value`, at the places that the second holds; of
+/// equal places the last counts.
 template <class Scalar>
 operator_kernel<Scalar> replacing_kernel() {
     /// By element of the result, the number of the one that comes there; -1 where none does.
     auto const replaced = [](kernel_call const& call, tensor_view<Scalar> x) {
         std::vector<extent> by(x[0]->data.size(), -1);
-        for_each_indexed(call, x[0]->dims, *x[1], true, [&](extent to, extent from) { by[static_cast<std::size_t>(to)] = from; });
+        for_each_indexed(call, x[0]->dims, *x[1], true,
+                         [&](extent to, extent from) { by[static_cast<std::size_t>(to)] = from; });
         return by;
     };
     return {[=](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> {
                 auto y = *x[0];
                 auto const by = replaced(call, x);
                 for (std::size_t n = 0; n < by.size(); ++n)
-                    if (by[n] >= 0) y.data[n] = x.size() > 2 ? (*x[2])[by[n]] : static_cast<Scalar>(call.number("value", 0));
+                    if (by[n] >= 0)
+                        y.data[n] = x.size() > 2 ? (*x[2])[by[n]] : static_cast<Scalar>(call.number("value", 0));
                 return {std::move(y)};
             },
             [=](kernel_call const& call, tensor_view<Scalar> x, tensor_view<Scalar>, tensor_view<Scalar> g) {
@@ -232,7 +266,8 @@ void for_each_row(kernel_call const& call, tensor_view<Scalar> x, Visitor&& visi
         auto const id = static_cast<extent>((*x[0])[n]);
         if (id < 0 || id >= all) call.fail("looks up row " + std::to_string(id) + " of " + std::to_string(all));
         if (!rows) visit(n, id, id);
-        else if (auto const found = algorithm::lower_bound(*rows, id); found != rows->end() && *found == id) visit(n, id, found - rows->begin());
+        else if (auto const found = algorithm::lower_bound(*rows, id); found != rows->end() && *found == id)
+            visit(n, id, found - rows->begin());
     }
 }
 
@@ -242,7 +277,9 @@ operator_kernel<Scalar> embedding_kernel() {
     return {[](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> {
                 dense_tensor<Scalar> y(call.result_shape(0));
                 extent const width = x[1]->dims[1];
-                for_each_row(call, x, [&](extent n, extent, extent row) { std::copy_n(x[1]->data.begin() + row * width, width, y.data.begin() + n * width); });
+                for_each_row(call, x, [&](extent n, extent, extent row) {
+                    std::copy_n(x[1]->data.begin() + row * width, width, y.data.begin() + n * width);
+                });
                 return {std::move(y)};
             },
             [](kernel_call const& call, tensor_view<Scalar> x, tensor_view<Scalar>, tensor_view<Scalar> g) {
@@ -250,13 +287,15 @@ operator_kernel<Scalar> embedding_kernel() {
                 result[1] = dense_tensor<Scalar>(x[1]->dims);
                 extent const width = x[1]->dims[1], padding = static_cast<extent>(call.number("padding_idx", -1));
                 for_each_row(call, x, [&](extent n, extent id, extent row) {
-                    for (extent w = 0; id != padding && w < width; ++w) (*result[1])[row * width + w] += (*g[0])[n * width + w];
+                    for (extent w = 0; id != padding && w < width; ++w)
+                        (*result[1])[row * width + w] += (*g[0])[n * width + w];
                 });
                 return result;
             }};
 }
 
-/// Sums of each line's rows, times a third operand, or means; the row `padding_idx` does not count. Ids outside a part of the table give zeros.
+/// Sums of each line's rows, times a third operand, or means; the row `padding_idx` does not count. Ids outside a part
+/// of the table give zeros.
 template <class Scalar>
 operator_kernel<Scalar> embedding_bag_kernel() {
     /// Calls `visit(id number, line, row, factor)` for every id whose row counts and is held.

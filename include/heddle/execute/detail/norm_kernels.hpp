@@ -9,14 +9,16 @@
 
 namespace heddle::detail {
 
-/// A number for each line of an axis, made of its elements: from `start`, by `step(number, element's number, line)`; of the whole
-/// lines where `call` holds parts of them.
+/// A number for each line of an axis, made of its elements: from `start`, by `step(number, element's number, line)`; of
+/// the whole lines where `call` holds parts of them.
 template <class Step>
-std::vector<double> line_statistic(kernel_call const& call, std::size_t which, reduction how, axis_view const& view, double start, Step const& step) {
+std::vector<double> line_statistic(kernel_call const& call, std::size_t which, reduction how, axis_view const& view,
+                                   double start, Step const& step) {
     std::vector<double> rows(static_cast<std::size_t>(view.lines()), start);
     view.for_each_line([&](extent first, extent line) {
         auto& row = rows[static_cast<std::size_t>(line)];
-        for (extent n = first; n < first + view.size * view.inner; n += view.inner) row = step(row, n, static_cast<std::size_t>(line));
+        for (extent n = first; n < first + view.size * view.inner; n += view.inner)
+            row = step(row, n, static_cast<std::size_t>(line));
     });
     if (call.combine) call.combine(which, how, rows);
     return rows;
@@ -24,22 +26,30 @@ std::vector<double> line_statistic(kernel_call const& call, std::size_t which, r
 
 /// Softmax over lines of an axis, or its logarithm.
 template <class Scalar>
-dense_tensor<Scalar> softmax_of(kernel_call const& call, dense_tensor<Scalar> x, axis_view const& view, bool logarithm) {
-    auto const largest = line_statistic(call, 0, reduction::maximum, view, -std::numeric_limits<double>::infinity(),
-                                        [&](double row, extent n, std::size_t) { return std::max(row, static_cast<double>(x[n])); });
-    auto const sum = line_statistic(call, 1, reduction::sum, view, 0, [&](double row, extent n, std::size_t line) { return row + std::exp(x[n] - largest[line]); });
+dense_tensor<Scalar> softmax_of(kernel_call const& call, dense_tensor<Scalar> x, axis_view const& view,
+                                bool logarithm) {
+    auto const largest =
+        line_statistic(call, 0, reduction::maximum, view, -std::numeric_limits<double>::infinity(),
+                       [&](double row, extent n, std::size_t) { return std::max(row, static_cast<double>(x[n])); });
+    auto const sum = line_statistic(call, 1, reduction::sum, view, 0, [&](double row, extent n, std::size_t line) {
+        return row + std::exp(x[n] - largest[line]);
+    });
     view.for_each_line([&](extent first, extent number) {
         auto const line = static_cast<std::size_t>(number);
         for (extent n = first; n < first + view.size * view.inner; n += view.inner)
-            x[n] = static_cast<Scalar>(logarithm ? x[n] - largest[line] - std::log(sum[line]) : std::exp(x[n] - largest[line]) / sum[line]);
+            x[n] = static_cast<Scalar>(logarithm ? x[n] - largest[line] - std::log(sum[line])
+                                                 : std::exp(x[n] - largest[line]) / sum[line]);
     });
     return x;
 }
 
 /// The operand's cotangent from the result and its cotangent.
 template <class Scalar>
-dense_tensor<Scalar> softmax_adjoint(kernel_call const& call, dense_tensor<Scalar> const& y, dense_tensor<Scalar> g, axis_view const& view, bool logarithm) {
-    auto const sum = line_statistic(call, 2, reduction::sum, view, 0, [&](double row, extent n, std::size_t) { return row + (logarithm ? g[n] : g[n] * y[n]); });
+dense_tensor<Scalar> softmax_adjoint(kernel_call const& call, dense_tensor<Scalar> const& y, dense_tensor<Scalar> g,
+                                     axis_view const& view, bool logarithm) {
+    auto const sum = line_statistic(call, 2, reduction::sum, view, 0, [&](double row, extent n, std::size_t) {
+        return row + (logarithm ? g[n] : g[n] * y[n]);
+    });
     view.for_each_line([&](extent first, extent line) {
         auto const of_line = static_cast<Scalar>(sum[static_cast<std::size_t>(line)]);
         for (extent n = first; n < first + view.size * view.inner; n += view.inner)
@@ -85,8 +95,11 @@ struct norm_places {
             for (std::size_t n = 0; n < row.size(); ++n)
                 for (extent p = 0; p < held[d]; ++p) {
                     extent const at = positions ? (*positions)[static_cast<std::size_t>(p)] : p;
-                    next_row.push_back(row[n] * runs + static_cast<std::size_t>(norm.runs[d] == 0 ? p : at * norm.runs[d] / whole[d]));
-                    next_parameter.push_back(norm.scaled[d] ? parameter[n] * static_cast<std::size_t>(held[d]) + static_cast<std::size_t>(p) : parameter[n]);
+                    next_row.push_back(row[n] * runs +
+                                       static_cast<std::size_t>(norm.runs[d] == 0 ? p : at * norm.runs[d] / whole[d]));
+                    next_parameter.push_back(norm.scaled[d] ? parameter[n] * static_cast<std::size_t>(held[d]) +
+                                                                  static_cast<std::size_t>(p)
+                                                            : parameter[n]);
                 }
             row = std::move(next_row);
             parameter = std::move(next_parameter);
@@ -99,7 +112,8 @@ struct norm_places {
     }
 };
 
-/// (x - mean) / deviation of each row, or x / root mean square; then times a weight and plus a bias where there are any.
+/// (x - mean) / deviation of each row, or x / root mean square; then times a weight and plus a bias where there are
+/// any.
 template <class Scalar>
 class normalisation {
 public:
@@ -107,16 +121,19 @@ public:
     normalisation(kernel_call const& call, dense_tensor<Scalar> const& x, norm_places const& places, bool centred)
         : call_(call), x_(x), places_(places), centred_(centred), mean_(places.rows), scale_(places.rows) {
         if (centred) mean_ = mean_of(0, [&](std::size_t n) { return x.data[n]; });
-        auto const variance = mean_of(centred ? 1 : 0, [&](std::size_t n) { return square(x.data[n] - mean_[places.row[n]]); });
+        auto const variance =
+            mean_of(centred ? 1 : 0, [&](std::size_t n) { return square(x.data[n] - mean_[places.row[n]]); });
         set_scale(variance);
     }
     /// By given ones.
-    normalisation(kernel_call const& call, dense_tensor<Scalar> const& x, norm_places const& places, std::vector<Scalar> mean, std::vector<Scalar> const& variance)
+    normalisation(kernel_call const& call, dense_tensor<Scalar> const& x, norm_places const& places,
+                  std::vector<Scalar> mean, std::vector<Scalar> const& variance)
         : call_(call), x_(x), places_(places), fixed_(true), mean_(std::move(mean)), scale_(places.rows) {
         set_scale(variance);
     }
 
-    [[nodiscard]] dense_tensor<Scalar> forward(dense_tensor<Scalar> const* weight, dense_tensor<Scalar> const* bias) const {
+    [[nodiscard]] dense_tensor<Scalar> forward(dense_tensor<Scalar> const* weight,
+                                               dense_tensor<Scalar> const* bias) const {
         dense_tensor<Scalar> y(x_.dims);
         for (std::size_t n = 0; n < y.data.size(); ++n) {
             auto const p = places_.parameter[n];
@@ -125,8 +142,8 @@ public:
         return y;
     }
     /// Of the operand; adds those of weight and bias to what is given for them.
-    [[nodiscard]] dense_tensor<Scalar> backward(dense_tensor<Scalar> const& g, dense_tensor<Scalar> const* weight, dense_tensor<Scalar>* to_weight,
-                                                dense_tensor<Scalar>* to_bias) const {
+    [[nodiscard]] dense_tensor<Scalar> backward(dense_tensor<Scalar> const& g, dense_tensor<Scalar> const* weight,
+                                                dense_tensor<Scalar>* to_weight, dense_tensor<Scalar>* to_bias) const {
         dense_tensor<Scalar> dx(x_.dims);
         for (std::size_t n = 0; n < dx.data.size(); ++n) {
             auto const p = places_.parameter[n];
@@ -146,7 +163,9 @@ public:
 
 private:
     static Scalar square(Scalar x) { return x * x; }
-    [[nodiscard]] Scalar normal(std::size_t n) const { return (x_.data[n] - mean_[places_.row[n]]) * scale_[places_.row[n]]; }
+    [[nodiscard]] Scalar normal(std::size_t n) const {
+        return (x_.data[n] - mean_[places_.row[n]]) * scale_[places_.row[n]];
+    }
 
     template <class Value>
     [[nodiscard]] std::vector<Scalar> mean_of(std::size_t which, Value const& value) const {
@@ -154,11 +173,13 @@ private:
         for (std::size_t n = 0; n < x_.data.size(); ++n) sums[places_.row[n]] += value(n);
         if (call_.combine) call_.combine(which, reduction::sum, sums);
         std::vector<Scalar> means;
-        for (std::size_t r = 0; r < sums.size(); ++r) means.push_back(static_cast<Scalar>(sums[r] / std::max(places_.size[r], 1.0)));
+        for (std::size_t r = 0; r < sums.size(); ++r)
+            means.push_back(static_cast<Scalar>(sums[r] / std::max(places_.size[r], 1.0)));
         return means;
     }
     void set_scale(std::vector<Scalar> const& variance) {
-        for (std::size_t k = 0; k < scale_.size(); ++k) scale_[k] = 1 / std::sqrt(variance[k] + static_cast<Scalar>(call_.number("eps", 1e-5)));
+        for (std::size_t k = 0; k < scale_.size(); ++k)
+            scale_[k] = 1 / std::sqrt(variance[k] + static_cast<Scalar>(call_.number("eps", 1e-5)));
     }
 
     kernel_call const& call_;
@@ -184,11 +205,13 @@ struct norm_operands {
     auto const& access = call.rule->operands[0];
     std::size_t first = access.size();
     auto const is_split = [&](indexed_dimension const& d) {
-        return !d.empty() && call.rule->indices[d[0]].kind != index_kind::blocked && call.rule->indices[d[0]].forward_statistics == 0;
+        return !d.empty() && call.rule->indices[d[0]].kind != index_kind::blocked &&
+               call.rule->indices[d[0]].forward_statistics == 0;
     };
     if (call.has("normalised")) first -= static_cast<std::size_t>(call.number("normalised", 0));
     else if (call.operands.size() > 1) first -= call.operands[1].size();
-    else while (first > 0 && !is_split(access[first - 1])) --first;
+    else
+        while (first > 0 && !is_split(access[first - 1])) --first;
     norm_shape norm(access.size());
     for (std::size_t d = first; d < access.size(); ++d) {
         norm.runs[d] = 1;
@@ -220,7 +243,8 @@ operator_kernel<Scalar> norm_kernel(std::function<norm_shape(kernel_call const&)
     auto const at = [](tensor_view<Scalar> x, std::optional<std::size_t> k) { return k ? x[*k] : nullptr; };
     return {[=](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> {
                 norm_operands const extra(call);
-                return {with(call, x, [&](auto const& norm) { return norm.forward(at(x, extra.weight), at(x, extra.bias)); })};
+                return {with(call, x,
+                             [&](auto const& norm) { return norm.forward(at(x, extra.weight), at(x, extra.bias)); })};
             },
             [=](kernel_call const& call, tensor_view<Scalar> x, tensor_view<Scalar>, tensor_view<Scalar> g) {
                 norm_operands const extra(call);
@@ -228,7 +252,9 @@ operator_kernel<Scalar> norm_kernel(std::function<norm_shape(kernel_call const&)
                 for (auto k : {extra.weight, extra.bias})
                     if (k) result[*k] = dense_tensor<Scalar>(x[*k]->dims);
                 auto const to = [&](std::optional<std::size_t> k) { return k ? &*result[*k] : nullptr; };
-                result[0] = with(call, x, [&](auto const& norm) { return norm.backward(*g[0], at(x, extra.weight), to(extra.weight), to(extra.bias)); });
+                result[0] = with(call, x, [&](auto const& norm) {
+                    return norm.backward(*g[0], at(x, extra.weight), to(extra.weight), to(extra.bias));
+                });
                 return result;
             }};
 }
@@ -239,9 +265,13 @@ void add_norm_kernels(kernel_table<Scalar>& table) {
     table["log_softmax"] = softmax_kernel<Scalar>(true);
     table["layer_norm"] = norm_kernel<Scalar>(trailing_norm_shape);
     table["rms_norm"] = norm_kernel<Scalar>(trailing_norm_shape, false);
-    table["batch_norm"] = norm_kernel<Scalar>([](kernel_call const& call) { return channel_norm_shape(call, true, 0); });
-    table["instance_norm"] = norm_kernel<Scalar>([](kernel_call const& call) { return channel_norm_shape(call, false, 0); });
-    table["group_norm"] = norm_kernel<Scalar>([](kernel_call const& call) { return channel_norm_shape(call, false, static_cast<extent>(call.number("groups", 1))); });
+    table["batch_norm"] =
+        norm_kernel<Scalar>([](kernel_call const& call) { return channel_norm_shape(call, true, 0); });
+    table["instance_norm"] =
+        norm_kernel<Scalar>([](kernel_call const& call) { return channel_norm_shape(call, false, 0); });
+    table["group_norm"] = norm_kernel<Scalar>([](kernel_call const& call) {
+        return channel_norm_shape(call, false, static_cast<extent>(call.number("groups", 1)));
+    });
 }
 
 } // namespace heddle::detail

@@ -19,7 +19,9 @@ void for_each_mapped(kernel_call const& call, shape const& from, place_maps cons
     std::vector<extent> sources{0};
     for (std::size_t d = 0; d < maps.size(); ++d) {
         for (auto place : maps[d])
-            if (place >= from[d]) call.fail("copies place " + std::to_string(place) + " of " + std::to_string(from[d]) + " in dimension " + std::to_string(d));
+            if (place >= from[d])
+                call.fail("copies place " + std::to_string(place) + " of " + std::to_string(from[d]) +
+                          " in dimension " + std::to_string(d));
         std::vector<extent> next;
         for (auto s : sources)
             for (auto place : maps[d]) next.push_back(s < 0 || place < 0 ? -1 : s * from[d] + place);
@@ -44,12 +46,16 @@ template <class Scalar, class Maps>
 operator_kernel<Scalar> mapped_kernel(Maps maps_of) {
     return {[=](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> {
                 dense_tensor<Scalar> y(call.result_shape(0), static_cast<Scalar>(call.number("value", 0)));
-                for_each_mapped(call, x[0]->dims, maps_of(call, x[0]->dims, y.dims), [&](extent from, extent to) { if (from >= 0) y[to] = (*x[0])[from]; });
+                for_each_mapped(call, x[0]->dims, maps_of(call, x[0]->dims, y.dims), [&](extent from, extent to) {
+                    if (from >= 0) y[to] = (*x[0])[from];
+                });
                 return {std::move(y)};
             },
             [=](kernel_call const& call, tensor_view<Scalar> x, tensor_view<Scalar>, tensor_view<Scalar> g) {
                 dense_tensor<Scalar> dx(x[0]->dims);
-                for_each_mapped(call, dx.dims, maps_of(call, dx.dims, g[0]->dims), [&](extent from, extent to) { if (from >= 0) dx[from] += (*g[0])[to]; });
+                for_each_mapped(call, dx.dims, maps_of(call, dx.dims, g[0]->dims), [&](extent from, extent to) {
+                    if (from >= 0) dx[from] += (*g[0])[to];
+                });
                 return only(std::move(dx));
             }};
 }
@@ -101,10 +107,14 @@ operator_kernel<Scalar> unbinding() {
     return {[](kernel_call const& call, tensor_view<Scalar> x) {
                 tensors<Scalar> result;
                 axis_view const view(x[0]->dims, axis_of(call));
-                if (view.size != static_cast<extent>(call.results.size())) call.fail("has " + std::to_string(call.results.size()) + " results, expected " + std::to_string(view.size));
+                if (view.size != static_cast<extent>(call.results.size()))
+                    call.fail("has " + std::to_string(call.results.size()) + " results, expected " +
+                              std::to_string(view.size));
                 for (std::size_t r = 0; r < call.results.size(); ++r) {
                     auto& y = result.emplace_back(call.result_shape(r));
-                    view.for_each_line([&](extent first, extent line) { y[line] = (*x[0])[first + static_cast<extent>(r) * view.inner]; });
+                    view.for_each_line([&](extent first, extent line) {
+                        y[line] = (*x[0])[first + static_cast<extent>(r) * view.inner];
+                    });
                 }
                 return result;
             },
@@ -112,7 +122,9 @@ operator_kernel<Scalar> unbinding() {
                 dense_tensor<Scalar> dx(x[0]->dims);
                 axis_view const view(dx.dims, axis_of(call));
                 for (std::size_t r = 0; r < g.size(); ++r)
-                    view.for_each_line([&](extent first, extent line) { dx[first + static_cast<extent>(r) * view.inner] = (*g[r])[line]; });
+                    view.for_each_line([&](extent first, extent line) {
+                        dx[first + static_cast<extent>(r) * view.inner] = (*g[r])[line];
+                    });
                 return only(std::move(dx));
             }};
 }
@@ -122,7 +134,9 @@ operator_kernel<Scalar> stacking() {
                 dense_tensor<Scalar> y(call.result_shape(0));
                 axis_view const view(y.dims, axis_of(call));
                 for (std::size_t k = 0; k < x.size(); ++k)
-                    view.for_each_line([&](extent first, extent line) { y[first + static_cast<extent>(k) * view.inner] = (*x[k])[line]; });
+                    view.for_each_line([&](extent first, extent line) {
+                        y[first + static_cast<extent>(k) * view.inner] = (*x[k])[line];
+                    });
                 return {std::move(y)};
             },
             [](kernel_call const& call, tensor_view<Scalar> x, tensor_view<Scalar>, tensor_view<Scalar> g) {
@@ -130,7 +144,9 @@ operator_kernel<Scalar> stacking() {
                 axis_view const view(g[0]->dims, axis_of(call));
                 for (std::size_t k = 0; k < x.size(); ++k) {
                     auto& dx = result.emplace_back(dense_tensor<Scalar>(x[k]->dims));
-                    view.for_each_line([&](extent first, extent line) { (*dx)[line] = (*g[0])[first + static_cast<extent>(k) * view.inner]; });
+                    view.for_each_line([&](extent first, extent line) {
+                        (*dx)[line] = (*g[0])[first + static_cast<extent>(k) * view.inner];
+                    });
                 }
                 return result;
             }};
@@ -145,11 +161,14 @@ operator_kernel<Scalar> gated_kernel() {
         axis_view const view(dims, axis_of(call));
         extent const half = view.size / 2;
         for (extent o = 0; o < view.outer; ++o)
-            for (extent n = 0; n < half * view.inner; ++n) visit(2 * o * half * view.inner + n, (2 * o + 1) * half * view.inner + n, o * half * view.inner + n);
+            for (extent n = 0; n < half * view.inner; ++n)
+                visit(2 * o * half * view.inner + n, (2 * o + 1) * half * view.inner + n, o * half * view.inner + n);
     };
     return {[=](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> {
                 dense_tensor<Scalar> y(call.result_shape(0));
-                for_each_pair(call, x[0]->dims, [&](extent value, extent gate, extent to) { y[to] = (*x[0])[value] * sigmoid((*x[0])[gate]); });
+                for_each_pair(call, x[0]->dims, [&](extent value, extent gate, extent to) {
+                    y[to] = (*x[0])[value] * sigmoid((*x[0])[gate]);
+                });
                 return {std::move(y)};
             },
             [=](kernel_call const& call, tensor_view<Scalar> x, tensor_view<Scalar>, tensor_view<Scalar> g) {
@@ -169,7 +188,8 @@ operator_kernel<Scalar> triangle_kernel(bool upper) {
     auto const cut = [=](kernel_call const& call, dense_tensor<Scalar> x) {
         shape const whole = call.whole_shape(call.rule->results[0]);
         auto const numbers = whole_numbers(whole, call.results[0]);
-        extent const columns = whole.back(), rows = whole[whole.size() - 2], diagonal = static_cast<extent>(call.number("diagonal", 0));
+        extent const columns = whole.back(), rows = whole[whole.size() - 2],
+                     diagonal = static_cast<extent>(call.number("diagonal", 0));
         for (std::size_t n = 0; n < numbers.size(); ++n) {
             extent const column = numbers[n] % columns, row = numbers[n] / columns % rows;
             if (upper ? column - row < diagonal : column - row > diagonal) x.data[n] = 0;
@@ -177,7 +197,9 @@ operator_kernel<Scalar> triangle_kernel(bool upper) {
         return x;
     };
     return {[=](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> { return {cut(call, *x[0])}; },
-            [=](kernel_call const& call, tensor_view<Scalar>, tensor_view<Scalar>, tensor_view<Scalar> g) { return only(cut(call, *g[0])); }};
+            [=](kernel_call const& call, tensor_view<Scalar>, tensor_view<Scalar>, tensor_view<Scalar> g) {
+                return only(cut(call, *g[0]));
+            }};
 }
 
 /// Elements where two dimensions have the same place, but for an offset.
@@ -185,7 +207,8 @@ template <class Scalar>
 operator_kernel<Scalar> diagonal_kernel() {
     /// Calls `visit(in the operand, in the result)`.
     auto const for_each_place = [](kernel_call const& call, shape const& dims, extent length, auto const& visit) {
-        auto const row = static_cast<std::size_t>(call.number("dim1", 0)), column = static_cast<std::size_t>(call.number("dim2", 1));
+        auto const row = static_cast<std::size_t>(call.number("dim1", 0)),
+                   column = static_cast<std::size_t>(call.number("dim2", 1));
         auto const offset = static_cast<extent>(call.number("offset", 0));
         for (extent n = 0, elements = count_elements(dims); n < elements; ++n) {
             extent place[2]{}, line = 0;
@@ -207,7 +230,8 @@ operator_kernel<Scalar> diagonal_kernel() {
             },
             [=](kernel_call const& call, tensor_view<Scalar> x, tensor_view<Scalar>, tensor_view<Scalar> g) {
                 dense_tensor<Scalar> dx(x[0]->dims);
-                for_each_place(call, dx.dims, g[0]->dims.back(), [&](extent from, extent to) { dx[from] = (*g[0])[to]; });
+                for_each_place(call, dx.dims, g[0]->dims.back(),
+                               [&](extent from, extent to) { dx[from] = (*g[0])[to]; });
                 return only(std::move(dx));
             }};
 }

@@ -112,10 +112,12 @@ std::vector<std::size_t> all_ranks(std::size_t size);
 
 namespace heddle::detail {
 
-HEDDLE_INLINE std::shared_ptr<rank_board> rank_world::board(std::vector<std::size_t> const& members, std::size_t number) {
+HEDDLE_INLINE std::shared_ptr<rank_board> rank_world::board(std::vector<std::size_t> const& members,
+                                                            std::size_t number) {
     std::scoped_lock const lock(mutex_);
     auto& found = boards_[{members, number}];
-    if (!found) found = std::make_shared<rank_board>(rank_board{members, std::vector<posted_call>(members.size()), 0, 0});
+    if (!found)
+        found = std::make_shared<rank_board>(rank_board{members, std::vector<posted_call>(members.size()), 0, 0});
     return found;
 }
 

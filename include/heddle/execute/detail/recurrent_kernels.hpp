@@ -11,7 +11,8 @@
 
 namespace heddle::detail {
 
-/// A cell's kernel, which takes the input, so many states (the first once more, if it reads that unit by unit too) and weights.
+/// A cell's kernel, which takes the input, so many states (the first once more, if it reads that unit by unit too) and
+/// weights.
 template <class Scalar>
 struct recurrent_cell_kernel {
     operator_kernel<Scalar> kernel;
@@ -23,18 +24,21 @@ struct recurrent_cell_kernel {
 
 /// Layers of a cell along a sequence, in one direction or both, with all states on the way.
 ///
-/// Operands are the sequence, the states before it (run, batch, hidden), and the cell's weights for each run, that is, for each layer
-/// and direction. Results are the last layer's outputs, directions side by side, and the states after the sequence.
+/// Operands are the sequence, the states before it (run, batch, hidden), and the cell's weights for each run, that is,
+/// for each layer and direction. Results are the last layer's outputs, directions side by side, and the states after
+/// the sequence.
 template <class Scalar>
 class recurrence {
 public:
     using tensor = dense_tensor<Scalar>;
 
     recurrence(kernel_call const& call, recurrent_cell_kernel<Scalar> const& cell, tensor_view<Scalar> x)
-        : call_(call), cell_(cell), x_(x), directions_(static_cast<std::size_t>(call.number("directions", 1))), runs_(static_cast<std::size_t>(x[1]->dims[0])),
-          batch_(x[1]->dims[1]), hidden_(x[1]->dims[2]), is_batch_first_(call.flag("batch_first")), sequences_{steps_of(*x[0])} {
+        : call_(call), cell_(cell), x_(x), directions_(static_cast<std::size_t>(call.number("directions", 1))),
+          runs_(static_cast<std::size_t>(x[1]->dims[0])), batch_(x[1]->dims[1]), hidden_(x[1]->dims[2]),
+          is_batch_first_(call.flag("batch_first")), sequences_{steps_of(*x[0])} {
         for (std::size_t run = 0; run < runs_; ++run) {
-            if (run % directions_ == 0) sequences_.emplace_back(length(), tensor({batch_, static_cast<extent>(directions_) * hidden_}));
+            if (run % directions_ == 0)
+                sequences_.emplace_back(length(), tensor({batch_, static_cast<extent>(directions_) * hidden_}));
             auto const& from = input_of(run);
             auto& states = states_.emplace_back(1, states_of(x_.subspan(1, cell_.states), run));
             for (std::size_t n = 0; n < length(); ++n) {
@@ -65,7 +69,8 @@ public:
             for (std::size_t n = length(); n-- > 0;) {
                 std::size_t const t = time(run, n);
                 if (batch_ > 0) matrix_of(to_states[0]) += output_of(to_outputs[t], run);
-                auto const d = cell_.kernel.backward(call_, view(operands(run, from[t], states_[run][n])), {}, view(pointers(to_states)));
+                auto const d = cell_.kernel.backward(call_, view(operands(run, from[t], states_[run][n])), {},
+                                                     view(pointers(to_states)));
                 to_inputs[t] += *d[0];
                 for (std::size_t s = 0; s < cell_.states; ++s) to_states[s] = *d[1 + s];
                 if (cell_.repeats_state) to_states[0] += *d[2];
@@ -83,10 +88,14 @@ private:
 
     [[nodiscard]] std::size_t length() const { return sequences_[0].size(); }
     [[nodiscard]] std::size_t weights() const { return (x_.size() - 1 - cell_.states) / runs_; }
-    [[nodiscard]] std::size_t weight(std::size_t run, std::size_t w) const { return 1 + cell_.states + run * weights() + w; }
+    [[nodiscard]] std::size_t weight(std::size_t run, std::size_t w) const {
+        return 1 + cell_.states + run * weights() + w;
+    }
     [[nodiscard]] tensors<Scalar> const& input_of(std::size_t run) const { return sequences_[run / directions_]; }
     /// The second direction goes from the end to the start.
-    [[nodiscard]] std::size_t time(std::size_t run, std::size_t n) const { return run % directions_ == 0 ? n : length() - 1 - n; }
+    [[nodiscard]] std::size_t time(std::size_t run, std::size_t n) const {
+        return run % directions_ == 0 ? n : length() - 1 - n;
+    }
 
     [[nodiscard]] static tensor_view<Scalar> view(pointer_list const& list) { return list; }
     [[nodiscard]] static pointer_list pointers(tensors<Scalar> const& list) {
@@ -103,8 +112,11 @@ private:
     }
 
     [[nodiscard]] static matrix_map<Scalar> matrix_of(tensor& t) { return {t.data.data(), t.dims[0], t.dims[1]}; }
-    [[nodiscard]] static const_matrix_map<Scalar> matrix_of(tensor const& t) { return {t.data.data(), t.dims[0], t.dims[1]}; }
-    /// A run's columns of what its layer has of one time. *Precondition:* a batch that is not empty, for Eigen moves the pointer.
+    [[nodiscard]] static const_matrix_map<Scalar> matrix_of(tensor const& t) {
+        return {t.data.data(), t.dims[0], t.dims[1]};
+    }
+    /// A run's columns of what its layer has of one time. *Precondition:* a batch that is not empty, for Eigen moves
+    /// the pointer.
     [[nodiscard]] auto output_of(tensor& step, std::size_t run) const {
         return matrix_of(step).middleCols(static_cast<extent>(run % directions_) * hidden_, hidden_);
     }
@@ -118,19 +130,24 @@ private:
         }
         return states;
     }
-    void put_state(tensor& all, std::size_t run, tensor const& part) const { algorithm::copy(part.data, all.data.begin() + first_of(run)); }
+    void put_state(tensor& all, std::size_t run, tensor const& part) const {
+        algorithm::copy(part.data, all.data.begin() + first_of(run));
+    }
     [[nodiscard]] extent first_of(std::size_t run) const { return static_cast<extent>(run) * batch_ * hidden_; }
 
     /// A sequence as one matrix (batch, features) for each time, and back.
     [[nodiscard]] tensors<Scalar> steps_of(tensor const& sequence) const {
-        tensors<Scalar> steps(static_cast<std::size_t>(sequence.dims[is_batch_first_ ? 1 : 0]), tensor({batch_, sequence.dims[2]}));
-        for_each_row(steps, [&](extent row, auto step, extent width) { std::copy_n(sequence.data.begin() + row, width, step); });
+        tensors<Scalar> steps(static_cast<std::size_t>(sequence.dims[is_batch_first_ ? 1 : 0]),
+                              tensor({batch_, sequence.dims[2]}));
+        for_each_row(
+            steps, [&](extent row, auto step, extent width) { std::copy_n(sequence.data.begin() + row, width, step); });
         return steps;
     }
     [[nodiscard]] tensor sequence_of(tensors<Scalar> steps) const {
         auto const time = static_cast<extent>(steps.size()), width = steps[0].dims[1];
         tensor sequence(is_batch_first_ ? shape{batch_, time, width} : shape{time, batch_, width});
-        for_each_row(steps, [&](extent row, auto step, extent) { std::copy_n(step, width, sequence.data.begin() + row); });
+        for_each_row(steps,
+                     [&](extent row, auto step, extent) { std::copy_n(step, width, sequence.data.begin() + row); });
         return sequence;
     }
     template <class Visitor>
@@ -138,7 +155,8 @@ private:
         auto const time = static_cast<extent>(steps.size()), width = steps[0].dims[1];
         for (extent t = 0; t < time; ++t)
             for (extent n = 0; n < batch_; ++n)
-                visit((is_batch_first_ ? n * time + t : t * batch_ + n) * width, steps[static_cast<std::size_t>(t)].data.begin() + n * width, width);
+                visit((is_batch_first_ ? n * time + t : t * batch_ + n) * width,
+                      steps[static_cast<std::size_t>(t)].data.begin() + n * width, width);
     }
 
     kernel_call const& call_;
@@ -157,7 +175,9 @@ private:
 template <class Scalar>
 operator_kernel<Scalar> recurrent_kernel(recurrent_cell_kernel<Scalar> cell) {
     return {[=](kernel_call const& call, tensor_view<Scalar> x) { return recurrence<Scalar>(call, cell, x).results(); },
-            [=](kernel_call const& call, tensor_view<Scalar> x, tensor_view<Scalar>, tensor_view<Scalar> g) { return recurrence<Scalar>(call, cell, x).backward(g); }};
+            [=](kernel_call const& call, tensor_view<Scalar> x, tensor_view<Scalar>, tensor_view<Scalar> g) {
+                return recurrence<Scalar>(call, cell, x).backward(g);
+            }};
 }
 
 /// *Precondition:* the table has the cells' kernels.

@@ -48,7 +48,8 @@ operator_kernel<Scalar> row_kernel(Value value, Derivative derivative) {
                 auto const rows = reduced_rows(call, x[0]->dims);
                 for (std::size_t r = 0; r < rows.size(); ++r) {
                     auto const row = gather(*x[0], rows[r]);
-                    for (std::size_t k = 0; k < row.size(); ++k) dx[rows[r][k]] = g[0]->data[r] * derivative(call, row, y[0]->data[r], k);
+                    for (std::size_t k = 0; k < row.size(); ++k)
+                        dx[rows[r][k]] = g[0]->data[r] * derivative(call, row, y[0]->data[r], k);
                 }
                 return only(std::move(dx));
             }};
@@ -117,8 +118,9 @@ void add_reduction_kernels(kernel_table<Scalar>& table) {
             if (k != but) product *= x[k];
         return product;
     };
-    table["prod"] = row_kernel<Scalar>([=](kernel_call const&, row const& x) { return product_but(x, x.size()); },
-                                       [=](kernel_call const&, row const& x, Scalar, std::size_t k) { return product_but(x, k); });
+    table["prod"] =
+        row_kernel<Scalar>([=](kernel_call const&, row const& x) { return product_but(x, x.size()); },
+                           [=](kernel_call const&, row const& x, Scalar, std::size_t k) { return product_but(x, k); });
     table["logsumexp"] = row_kernel<Scalar>(
         [](kernel_call const&, row const& x) {
             Scalar const most = *algorithm::max_element(x);
@@ -128,14 +130,20 @@ void add_reduction_kernels(kernel_table<Scalar>& table) {
         },
         [](kernel_call const&, row const& x, Scalar y, std::size_t k) { return std::exp(x[k] - y); });
     auto const of_variance = [](kernel_call const& call, row const& x, std::size_t k) {
-        return 2 * (x[k] - mean_of(x)) / (static_cast<Scalar>(x.size()) - static_cast<Scalar>(call.number("correction", 1)));
+        return 2 * (x[k] - mean_of(x)) /
+               (static_cast<Scalar>(x.size()) - static_cast<Scalar>(call.number("correction", 1)));
     };
-    table["var"] = row_kernel<Scalar>([](kernel_call const& call, row const& x) { return variance_of(call, x); },
-                                      [=](kernel_call const& call, row const& x, Scalar, std::size_t k) { return of_variance(call, x, k); });
-    table["std"] = row_kernel<Scalar>([](kernel_call const& call, row const& x) { return std::sqrt(variance_of(call, x)); },
-                                      [=](kernel_call const& call, row const& x, Scalar y, std::size_t k) { return of_variance(call, x, k) / (2 * y); });
-    auto const mean = row_kernel<Scalar>([](kernel_call const&, row const& x) { return mean_of(x); },
-                                         [](kernel_call const&, row const& x, Scalar, std::size_t) { return 1 / static_cast<Scalar>(x.size()); });
+    table["var"] = row_kernel<Scalar>(
+        [](kernel_call const& call, row const& x) { return variance_of(call, x); },
+        [=](kernel_call const& call, row const& x, Scalar, std::size_t k) { return of_variance(call, x, k); });
+    table["std"] =
+        row_kernel<Scalar>([](kernel_call const& call, row const& x) { return std::sqrt(variance_of(call, x)); },
+                           [=](kernel_call const& call, row const& x, Scalar y, std::size_t k) {
+                               return of_variance(call, x, k) / (2 * y);
+                           });
+    auto const mean = row_kernel<Scalar>(
+        [](kernel_call const&, row const& x) { return mean_of(x); },
+        [](kernel_call const&, row const& x, Scalar, std::size_t) { return 1 / static_cast<Scalar>(x.size()); });
     for (std::string const spread : {"var", "std"}) table[spread + "_mean"] = side_by_side<Scalar>(table[spread], mean);
     table["norm"] = row_kernel<Scalar>(
         [](kernel_call const&, row const& x) {
@@ -144,7 +152,9 @@ void add_reduction_kernels(kernel_table<Scalar>& table) {
             return std::sqrt(sum);
         },
         [](kernel_call const&, row const& x, Scalar y, std::size_t k) { return y == 0 ? Scalar(0) : x[k] / y; });
-    table["cumsum"] = {[](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> { return {accumulated(*x[0], axis_of(call), false)}; },
+    table["cumsum"] = {[](kernel_call const& call, tensor_view<Scalar> x) -> tensors<Scalar> {
+                           return {accumulated(*x[0], axis_of(call), false)};
+                       },
                        [](kernel_call const& call, tensor_view<Scalar>, tensor_view<Scalar>, tensor_view<Scalar> g) {
                            return only(accumulated(*g[0], axis_of(call), true));
                        }};

@@ -16,14 +16,19 @@ namespace heddle::detail {
 template <class Scalar>
 class routing {
 public:
-    struct choice { extent row, expert, slot; int rank; };
+    struct choice {
+        extent row, expert, slot;
+        int rank;
+    };
 
     routing(dense_tensor<Scalar> const& tokens, dense_tensor<Scalar> const& gate, int choices, shape const& masks)
-        : experts_(gate.dims[1]), probabilities(shape{tokens.dims[0] * tokens.dims[1], gate.dims[1]}), choices_(choices), masks_(masks) {
+        : experts_(gate.dims[1]), probabilities(shape{tokens.dims[0] * tokens.dims[1], gate.dims[1]}),
+          choices_(choices), masks_(masks) {
         extent const rows = probabilities.dims[0], width = gate.dims[0], length = tokens.dims[1];
         if (rows == 0) return;
         matrix_map<Scalar>(probabilities.data.data(), rows, experts_).noalias() =
-            const_matrix_map<Scalar>(tokens.data.data(), rows, width) * const_matrix_map<Scalar>(gate.data.data(), width, experts_);
+            const_matrix_map<Scalar>(tokens.data.data(), rows, width) *
+            const_matrix_map<Scalar>(gate.data.data(), width, experts_);
         axis_view const lines(probabilities.dims, 1);
         probabilities = softmax_of({}, std::move(probabilities), lines, false);
         for (extent b = 0; b < tokens.dims[0]; ++b) {
@@ -31,13 +36,16 @@ public:
             for (int rank = 0; rank < std::min<extent>(choices_, experts_); ++rank)
                 for (extent row = b * length; row < (b + 1) * length; ++row) {
                     extent const expert = best(row, rank == 0 ? -1 : best(row, -1));
-                    if (extent const slot = used[static_cast<std::size_t>(expert)]++; slot < masks[3]) taken.push_back({row, expert, slot, rank});
+                    if (extent const slot = used[static_cast<std::size_t>(expert)]++; slot < masks[3])
+                        taken.push_back({row, expert, slot, rank});
                 }
         }
     }
 
     [[nodiscard]] extent place(choice const& c) const { return (c.row * experts_ + c.expert) * masks_[3] + c.slot; }
-    [[nodiscard]] Scalar weight(choice const& c) const { return p(c.row, c.expert) / (choices_ == 1 ? Scalar(1) : sum(c.row)); }
+    [[nodiscard]] Scalar weight(choice const& c) const {
+        return p(c.row, c.expert) / (choices_ == 1 ? Scalar(1) : sum(c.row));
+    }
     /// Adds the cotangents of probabilities, given that of a choice's weight.
     void backward(choice const& c, Scalar g, dense_tensor<Scalar>& to) const {
         to[c.row * experts_ + c.expert] += choices_ == 1 ? g : g / sum(c.row);
@@ -95,8 +103,10 @@ operator_kernel<Scalar> routing_kernel(int choices) {
                 extent const rows = scores.dims[0], experts = scores.dims[1], width = x[1]->dims[0];
                 if (rows == 0) return result;
                 const_matrix_map<Scalar> const ds(scores.data.data(), rows, experts);
-                matrix_map<Scalar>(result[0]->data.data(), rows, width).noalias() = ds * const_matrix_map<Scalar>(x[1]->data.data(), width, experts).transpose();
-                matrix_map<Scalar>(result[1]->data.data(), width, experts).noalias() = const_matrix_map<Scalar>(x[0]->data.data(), rows, width).transpose() * ds;
+                matrix_map<Scalar>(result[0]->data.data(), rows, width).noalias() =
+                    ds * const_matrix_map<Scalar>(x[1]->data.data(), width, experts).transpose();
+                matrix_map<Scalar>(result[1]->data.data(), width, experts).noalias() =
+                    const_matrix_map<Scalar>(x[0]->data.data(), rows, width).transpose() * ds;
                 return result;
             }};
 }

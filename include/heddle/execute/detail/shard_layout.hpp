@@ -20,7 +20,9 @@ public:
     shard_layout(indexed_program const& program, plan const& p);
 
     [[nodiscard]] shape const& whole_shape(tensor_id t) const { return program_.tensors[t].info.shape; }
-    [[nodiscard]] factor const& factor_of(tensor_id t, form f) const { return program_.tensors[t].factors[static_cast<std::size_t>(f.factor())]; }
+    [[nodiscard]] factor const& factor_of(tensor_id t, form f) const {
+        return program_.tensors[t].factors[static_cast<std::size_t>(f.factor())];
+    }
 
     /// Places of a factor that each rank holds.
     [[nodiscard]] std::vector<extent> places(tensor_id t, form f) const;
@@ -35,12 +37,14 @@ public:
     }
 
     template <class Scalar>
-    [[nodiscard]] dense_tensor<Scalar> cut(tensor_id t, form f, dense_tensor<Scalar> const& whole, std::size_t rank) const {
+    [[nodiscard]] dense_tensor<Scalar> cut(tensor_id t, form f, dense_tensor<Scalar> const& whole,
+                                           std::size_t rank) const {
         auto const counts = places(t, f);
         return take(whole, factor_of(t, f), begin_of(counts, rank), counts[rank]);
     }
     template <class Scalar>
-    [[nodiscard]] dense_tensor<Scalar> padded(tensor_id t, form f, dense_tensor<Scalar> const& part, std::size_t rank) const {
+    [[nodiscard]] dense_tensor<Scalar> padded(tensor_id t, form f, dense_tensor<Scalar> const& part,
+                                              std::size_t rank) const {
         auto const counts = places(t, f);
         return pad(part, whole_shape(t), factor_of(t, f), begin_of(counts, rank), counts[rank]);
     }
@@ -71,7 +75,8 @@ HEDDLE_INLINE std::vector<extent> shard_layout::places(tensor_id t, form f) cons
 
 HEDDLE_INLINE std::vector<std::size_t> shard_layout::shard_sizes(tensor_id t, form f) const {
     std::vector<std::size_t> sizes;
-    for (extent c : places(t, f)) sizes.push_back(static_cast<std::size_t>(count_elements(part_shape(whole_shape(t), factor_of(t, f), c))));
+    for (extent c : places(t, f))
+        sizes.push_back(static_cast<std::size_t>(count_elements(part_shape(whole_shape(t), factor_of(t, f), c))));
     return sizes;
 }
 

@@ -23,8 +23,8 @@
 
 namespace heddle::detail {
 
-/// Classes of factors that an index ties to one extent, and linear relations that kernels keep between dimensions beside
-/// their rules: a concatenation's sum, a window's reach.
+/// Classes of factors that an index ties to one extent, and linear relations that kernels keep between dimensions
+/// beside their rules: a concatenation's sum, a window's reach.
 ///
 /// Blocked dimensions of an operator that is not known here stay whole, and so do those that a relation contradicts.
 class size_ties {
@@ -36,7 +36,10 @@ public:
     [[nodiscard]] std::vector<std::vector<extent>> small_extents();
 
 private:
-    struct dimension { tensor_id tensor; std::size_t number; };
+    struct dimension {
+        tensor_id tensor;
+        std::size_t number;
+    };
     /// target = slope * (the sum of sources) + constant
     struct relation {
         dimension target;
@@ -70,7 +73,8 @@ private:
         auto const look = [&](std::span<tensor_id const> tensors, std::vector<indexed_access> const& accesses) {
             for (std::size_t k = 0; k < accesses.size(); ++k)
                 for (std::size_t d = 0; d < accesses[k].size(); ++d)
-                    if (algorithm::find(accesses[k][d], index) != accesses[k][d].end()) visit(dimension{tensors[k], d}, accesses[k]);
+                    if (algorithm::find(accesses[k][d], index) != accesses[k][d].end())
+                        visit(dimension{tensors[k], d}, accesses[k]);
         };
         look(program_.operands(o), program_.rule(o).operands);
         look(program_.results(o), program_.rule(o).results);
@@ -81,19 +85,29 @@ private:
     // ---- what kernels ask beside
 
     [[nodiscard]] std::vector<extent> attribute(operator_id o, char const* name) const;
-    [[nodiscard]] dimension operand(operator_id o, std::size_t k, std::size_t d) const { return {program_.operands(o)[k], d}; }
-    [[nodiscard]] dimension result(operator_id o, std::size_t k, std::size_t d) const { return {program_.results(o)[k], d}; }
-    [[nodiscard]] std::size_t rank(operator_id o, std::size_t k) const { return program_.tensor(program_.operands(o)[k]).shape.size(); }
+    [[nodiscard]] dimension operand(operator_id o, std::size_t k, std::size_t d) const {
+        return {program_.operands(o)[k], d};
+    }
+    [[nodiscard]] dimension result(operator_id o, std::size_t k, std::size_t d) const {
+        return {program_.results(o)[k], d};
+    }
+    [[nodiscard]] std::size_t rank(operator_id o, std::size_t k) const {
+        return program_.tensor(program_.operands(o)[k]).shape.size();
+    }
 
     void relate(operator_id o);
 
-    /// Whether kernels take blocked dimensions of any sizes: what is looked up in, reduced or resampled is as large as it is.
+    /// Whether kernels take blocked dimensions of any sizes: what is looked up in, reduced or resampled is as large as
+    /// it is.
     [[nodiscard]] static bool takes_any_size(std::string_view kind);
     /// Whether it looks up in places that others compute, as they are.
     [[nodiscard]] bool looks_up_values(operator_id o) const;
     /// Whether a second result has the windows of the first.
-    [[nodiscard]] bool pools_with_places(operator_id o) const { return program_.results(o).size() > 1 && program_.kind(o).find("max_pool") != std::string::npos; }
-    /// Whether integers follow from floating-point numbers, as the places of the largest do: then drawing others does not bring them into a range.
+    [[nodiscard]] bool pools_with_places(operator_id o) const {
+        return program_.results(o).size() > 1 && program_.kind(o).find("max_pool") != std::string::npos;
+    }
+    /// Whether integers follow from floating-point numbers, as the places of the largest do: then drawing others does
+    /// not bring them into a range.
     [[nodiscard]] bool are_made_of_floats(tensor_id t) const;
     /// An index of the rule, by its name, that a kernel counts on.
     void keep_index(operator_id o, std::string_view name);
@@ -142,7 +156,8 @@ private:
 
 namespace heddle::detail {
 
-HEDDLE_INLINE size_ties::size_ties(program const& p, std::span<atom_class const> cuts) : program_(p), indexed_(index_program(p)), refinement_(p) {
+HEDDLE_INLINE size_ties::size_ties(program const& p, std::span<atom_class const> cuts)
+    : program_(p), indexed_(index_program(p)), refinement_(p) {
     for (auto const& t : indexed_.tensors) {
         first_.push_back(original_.size());
         for (auto const& f : t.factors) original_.push_back(f.extent);
@@ -171,7 +186,8 @@ HEDDLE_INLINE std::vector<std::vector<extent>> size_ties::small_extents() {
         auto& mine = extents.emplace_back();
         for (std::size_t i = 0; i < program_.rule(o).indices.size(); ++i) {
             extent size = 1;
-            for (auto const& piece : pieces_of(o, i)) size *= piece.members.empty() ? piece.size : value_[find(piece.members.front())];
+            for (auto const& piece : pieces_of(o, i))
+                size *= piece.members.empty() ? piece.size : value_[find(piece.members.front())];
             mine.push_back(size);
         }
     }
@@ -205,7 +221,8 @@ HEDDLE_INLINE void size_ties::keep_at_least(dimension d, extent size) {
 
 HEDDLE_INLINE void size_ties::tie(dimension a, dimension b) {
     auto const left = members_of(a), right = members_of(b);
-    bool const alike = algorithm::equal(left, right, {}, [&](auto m) { return original_[m]; }, [&](auto m) { return original_[m]; });
+    bool const alike =
+        algorithm::equal(left, right, {}, [&](auto m) { return original_[m]; }, [&](auto m) { return original_[m]; });
     for (std::size_t n = 0; alike && n < left.size(); ++n) tie(left[n], right[n]);
     if (alike) return;
     keep_whole(a);
@@ -247,23 +264,29 @@ HEDDLE_INLINE void size_ties::tie_indices(operator_id o) {
 
 HEDDLE_INLINE std::vector<extent> size_ties::attribute(operator_id o, char const* name) const {
     auto const found = program_.attributes(o).find(name);
-    return found == program_.attributes(o).end() ? std::vector<extent>{} : std::vector<extent>(found->second.begin(), found->second.end());
+    return found == program_.attributes(o).end() ? std::vector<extent>{}
+                                                 : std::vector<extent>(found->second.begin(), found->second.end());
 }
 
 HEDDLE_INLINE void size_ties::relate(operator_id o) {
-    std::string_view const kind = program_.attributes(o).contains("unknown_arguments") ? std::string_view{} : program_.kind(o);
-    auto const among = [&](std::initializer_list<std::string_view> kinds) { return algorithm::find(kinds, kind) != kinds.end(); };
+    std::string_view const kind =
+        program_.attributes(o).contains("unknown_arguments") ? std::string_view{} : program_.kind(o);
+    auto const among = [&](std::initializer_list<std::string_view> kinds) {
+        return algorithm::find(kinds, kind) != kinds.end();
+    };
     if (among({"cat", "split", "chunk"})) add_sum(o);
     else if (kind == "append_cls_token") relations_.push_back({result(o, 0, 1), {operand(o, 0, 1)}, 1, 1});
     else if (among({"conv1d", "conv2d", "conv3d"})) slide_weight(o);
     else if (among({"conv_transpose1d", "conv_transpose2d", "conv_transpose3d"})) spread_weight(o);
     else if (among({"max_pool1d", "max_pool2d", "max_pool3d", "avg_pool1d", "avg_pool2d", "avg_pool3d"})) slide_pool(o);
-    else if (among({"select", "narrow", "slice"}) || (among({"getitem", "index"}) && program_.operands(o).size() == 1)) pick(o);
+    else if (among({"select", "narrow", "slice"}) || (among({"getitem", "index"}) && program_.operands(o).size() == 1))
+        pick(o);
     else if (among({"roll", "flip", "cumsum", "index_add", "scatter_add", "scatter"})) tie_axes(o);
     else if (kind == "pad") add_padding(o);
     else if (among({"nll_loss", "cross_entropy"})) match_labels(o);
     else if (among({"top_2_gating", "switch_gating"})) match_routes(o);
-    else if (among({"getitem", "index"}) && !attribute(o, "is_mask").empty()) keep_lone_indices(o); // as many as the mask has ones
+    else if (among({"getitem", "index"}) && !attribute(o, "is_mask").empty())
+        keep_lone_indices(o); // as many as the mask has ones
     else if (!takes_any_size(kind) || looks_up_values(o) || pools_with_places(o)) keep_lone_indices(o);
     if (kind == "multi_head_attention_forward") keep_index(o, "three"); // q, k and v are packed
     if (among({"lstm_cell", "gru_cell"})) keep_index(o, "q");
@@ -274,13 +297,34 @@ HEDDLE_INLINE void size_ties::relate(operator_id o) {
     if (kind == "one_hot" && are_made_of_floats(program_.operands(o)[0])) keep_index(o, "classes");
     if (among({"embedding", "embedding_bag"}) && are_made_of_floats(program_.operands(o)[0])) keep_index(o, "v");
     if (kind == "group_norm" && attribute(o, "groups") != std::vector<extent>{1}) keep_whole(operand(o, 0, 1));
-    if (among({"embedding", "embedding_bag"}) && !attribute(o, "padding_idx").empty()) keep_at_least(operand(o, 1, 0), attribute(o, "padding_idx")[0] + 1);
+    if (among({"embedding", "embedding_bag"}) && !attribute(o, "padding_idx").empty())
+        keep_at_least(operand(o, 1, 0), attribute(o, "padding_idx")[0] + 1);
 }
 
 HEDDLE_INLINE bool size_ties::takes_any_size(std::string_view kind) {
-    constexpr auto kinds = std::to_array<std::string_view>(
-        {"adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d",
-         "interpolate", "get_cls_token", "gather", "index_select", "getitem", "index", "amax", "amin", "max", "min", "prod", "logsumexp", "var", "std", "var_mean", "std_mean", "norm"});
+    constexpr auto kinds = std::to_array<std::string_view>({"adaptive_avg_pool1d",
+                                                            "adaptive_avg_pool2d",
+                                                            "adaptive_avg_pool3d",
+                                                            "adaptive_max_pool1d",
+                                                            "adaptive_max_pool2d",
+                                                            "adaptive_max_pool3d",
+                                                            "interpolate",
+                                                            "get_cls_token",
+                                                            "gather",
+                                                            "index_select",
+                                                            "getitem",
+                                                            "index",
+                                                            "amax",
+                                                            "amin",
+                                                            "max",
+                                                            "min",
+                                                            "prod",
+                                                            "logsumexp",
+                                                            "var",
+                                                            "std",
+                                                            "var_mean",
+                                                            "std_mean",
+                                                            "norm"});
     return algorithm::find(kinds, kind) != kinds.end();
 }
 
@@ -293,7 +337,9 @@ HEDDLE_INLINE bool size_ties::looks_up_values(operator_id o) const {
 HEDDLE_INLINE bool size_ties::are_made_of_floats(tensor_id t) const {
     for (operator_id o = 0; o < program_.operator_count(); ++o)
         if (auto const made = program_.results(o); algorithm::find(made, t) != made.end())
-            return algorithm::any_of(program_.operands(o), [&](tensor_id x) { return is_floating(program_.tensor(x).type) || are_made_of_floats(x); });
+            return algorithm::any_of(program_.operands(o), [&](tensor_id x) {
+                return is_floating(program_.tensor(x).type) || are_made_of_floats(x);
+            });
     return false;
 }
 
@@ -307,10 +353,14 @@ HEDDLE_INLINE void size_ties::keep_index(operator_id o, std::string_view name) {
 
 HEDDLE_INLINE void size_ties::tie_pair(operator_id o, std::string_view first, std::string_view second) {
     auto const& indices = program_.rule(o).indices;
-    auto const number = [&](std::string_view name) { return static_cast<std::size_t>(algorithm::find(indices, name, &loop_index::name) - indices.begin()); };
+    auto const number = [&](std::string_view name) {
+        return static_cast<std::size_t>(algorithm::find(indices, name, &loop_index::name) - indices.begin());
+    };
     if (number(first) == indices.size() || number(second) == indices.size()) return;
     auto const left = pieces_of(o, number(first)), right = pieces_of(o, number(second));
-    bool const is_tied = algorithm::equal(left, right, [](index_piece const& a, index_piece const& b) { return a.size == b.size && !a.members.empty() && !b.members.empty(); });
+    bool const is_tied = algorithm::equal(left, right, [](index_piece const& a, index_piece const& b) {
+        return a.size == b.size && !a.members.empty() && !b.members.empty();
+    });
     for (std::size_t n = 0; is_tied && n < left.size(); ++n) tie(left[n].members.front(), right[n].members.front());
     for (auto const index : {number(first), number(second)})
         if (!is_tied) for_each_place(o, index, [&](dimension d, auto const&) { keep_whole(d); });
@@ -334,10 +384,13 @@ HEDDLE_INLINE void size_ties::add_sum(operator_id o) {
     for (auto t : parts) sum.sources.push_back({t, d});
 }
 
-HEDDLE_INLINE void size_ties::slide(operator_id o, std::size_t first, std::vector<extent> const& window, extent absent_stride) {
+HEDDLE_INLINE void size_ties::slide(operator_id o, std::size_t first, std::vector<extent> const& window,
+                                    extent absent_stride) {
     auto const stride = attribute(o, "stride"), padding = attribute(o, "padding"), dilation = attribute(o, "dilation");
     for (std::size_t w = 0; w < window.size(); ++w) {
-        auto const side = [&](std::vector<extent> const& list, extent absent) { return w < list.size() ? list[w] : absent; };
+        auto const side = [&](std::vector<extent> const& list, extent absent) {
+            return w < list.size() ? list[w] : absent;
+        };
         extent const slope = side(stride, absent_stride == 0 ? window[w] : absent_stride);
         extent const reach = side(dilation, 1) * (window[w] - 1) + 1 - 2 * side(padding, 0);
         relations_.push_back({operand(o, 0, first + w), {result(o, 0, first + w)}, slope, reach - slope});
@@ -353,7 +406,8 @@ HEDDLE_INLINE void size_ties::slide_weight(operator_id o) {
 }
 
 HEDDLE_INLINE void size_ties::spread_weight(operator_id o) {
-    shape const &weight = program_.tensor(program_.operands(o)[1]).shape, &input = program_.tensor(program_.operands(o)[0]).shape,
+    shape const &weight = program_.tensor(program_.operands(o)[1]).shape,
+                &input = program_.tensor(program_.operands(o)[0]).shape,
                 &output = program_.tensor(program_.results(o)[0]).shape;
     std::size_t const samples = rank(o, 0) + 2 - weight.size() - 1; // dimensions before the channels
     if (program_.rule(o).operands[1][0].size() > 1) keep_whole(operand(o, 0, samples));
@@ -400,15 +454,18 @@ HEDDLE_INLINE void size_ties::pick(operator_id o) {
     }
     auto const& access = program_.rule(o).results[0];
     for (std::size_t d = 0; d < access.size(); ++d)
-        if (!access[d].empty() && program_.rule(o).indices[access[d][0]].kind == index_kind::blocked) keep_whole(result(o, 0, d));
+        if (!access[d].empty() && program_.rule(o).indices[access[d][0]].kind == index_kind::blocked)
+            keep_whole(result(o, 0, d));
 }
 
 HEDDLE_INLINE void size_ties::match_labels(operator_id o) {
     std::size_t const classes = rank(o, 0) > 1 ? 1 : 0;
     for (std::size_t d = 0, to = 0; rank(o, 1) < rank(o, 0) && d < rank(o, 0); ++d)
         if (d != classes) tie(operand(o, 0, d), operand(o, 1, to++));
-    if (auto const weight = attribute(o, "weight"); !weight.empty()) tie(operand(o, 0, classes), operand(o, static_cast<std::size_t>(weight[0]), 0));
-    if (auto const ignored = attribute(o, "ignore_index"); !ignored.empty()) keep_at_least(operand(o, 0, classes), ignored[0] + 1);
+    if (auto const weight = attribute(o, "weight"); !weight.empty())
+        tie(operand(o, 0, classes), operand(o, static_cast<std::size_t>(weight[0]), 0));
+    if (auto const ignored = attribute(o, "ignore_index"); !ignored.empty())
+        keep_at_least(operand(o, 0, classes), ignored[0] + 1);
 }
 
 HEDDLE_INLINE void size_ties::match_routes(operator_id o) {
@@ -442,8 +499,9 @@ HEDDLE_INLINE bool size_ties::choose() {
             if (size_of(r.target) == wanted || is_whole(r)) continue;
             auto const members = members_of(r.target);
             auto const c = members.size() == 1 ? find(members[0]) : 0;
-            bool const can_be_set = members.size() == 1 && !whole_[c] && atoms_[c] == 1 && (!owner[c] || owner[c] == &r) &&
-                                    wanted >= std::max(extent{2}, least_[c]) && wanted <= original_[c] && pass <= relations_.size();
+            bool const can_be_set = members.size() == 1 && !whole_[c] && atoms_[c] == 1 &&
+                                    (!owner[c] || owner[c] == &r) && wanted >= std::max(extent{2}, least_[c]) &&
+                                    wanted <= original_[c] && pass <= relations_.size();
             if (!can_be_set) {
                 keep_whole(r.target);
                 for (auto const& s : r.sources) keep_whole(s);
@@ -459,7 +517,9 @@ HEDDLE_INLINE bool size_ties::choose() {
 }
 
 HEDDLE_INLINE bool size_ties::is_whole(relation const& r) const {
-    auto const all = [&](dimension d) { return algorithm::all_of(members_of(d), [&](auto m) { return static_cast<bool>(whole_[find(m)]); }); };
+    auto const all = [&](dimension d) {
+        return algorithm::all_of(members_of(d), [&](auto m) { return static_cast<bool>(whole_[find(m)]); });
+    };
     return all(r.target) && algorithm::all_of(r.sources, all);
 }
 

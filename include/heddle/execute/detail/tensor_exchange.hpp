@@ -17,7 +17,8 @@
 
 namespace heddle::detail {
 
-/// One rank's end of the collectives on tensors; shards of a factor travel one after the other. Keeps references to what it is given.
+/// One rank's end of the collectives on tensors; shards of a factor travel one after the other. Keeps references to
+/// what it is given.
 template <class Scalar, communicator_of<Scalar> Communicator>
 class tensor_exchange {
 public:
@@ -31,7 +32,8 @@ public:
         if constexpr (requires { communicator_.charge_elements_as(std::size_t{}); })
             communicator_.charge_elements_as(static_cast<std::size_t>(element_size(program_.tensors[t].info.type)));
     }
-    /// Whether there is nobody to exchange anything with; otherwise what follows is counted as of this tensor's elements.
+    /// Whether there is nobody to exchange anything with; otherwise what follows is counted as of this tensor's
+    /// elements.
     [[nodiscard]] bool is_alone(tensor_id t) {
         count_as(t);
         return communicator_.size() == 1;
@@ -55,7 +57,9 @@ public:
         return values;
     }
     /// The same of `scattered`, each to the shards of its form. Padded shards are padded each.
-    [[nodiscard]] std::vector<tensor> scattered_together(std::span<tensor_id const> tensors, std::span<form const> forms, std::vector<tensor> wholes, uneven how) {
+    [[nodiscard]] std::vector<tensor> scattered_together(std::span<tensor_id const> tensors,
+                                                         std::span<form const> forms, std::vector<tensor> wholes,
+                                                         uneven how) {
         if (is_alone(tensors.front())) return wholes;
         std::size_t const ranks = communicator_.size(), rank = communicator_.rank();
         std::vector<std::vector<std::size_t>> sizes;
@@ -68,7 +72,8 @@ public:
         for (std::size_t r = 0; r < ranks; ++r)
             for (std::size_t k = 0; k < tensors.size(); ++k) {
                 auto const places = layout_.places(tensors[k], forms[k]);
-                auto const piece = take(wholes[k], factor_of(tensors[k], forms[k]), layout_.begin_of(places, r), places[r]);
+                auto const piece =
+                    take(wholes[k], factor_of(tensors[k], forms[k]), layout_.begin_of(places, r), places[r]);
                 flat.insert(flat.end(), piece.data.begin(), piece.data.end());
                 flat.resize(flat.size() + sizes[k][r] - piece.data.size());
                 counts[r] += sizes[k][r];
@@ -78,7 +83,8 @@ public:
         std::vector<tensor> parts;
         auto from = mine.begin();
         for (std::size_t k = 0; k < tensors.size(); ++k) {
-            auto& part = parts.emplace_back(part_shape(whole_shape(tensors[k]), factor_of(tensors[k], forms[k]), layout_.places(tensors[k], forms[k])[rank]));
+            auto& part = parts.emplace_back(part_shape(whole_shape(tensors[k]), factor_of(tensors[k], forms[k]),
+                                                       layout_.places(tensors[k], forms[k])[rank]));
             std::copy_n(from, part.data.size(), part.data.begin());
             from += static_cast<std::ptrdiff_t>(sizes[k][rank]);
         }
@@ -122,30 +128,40 @@ public:
         std::vector<std::size_t> send_sizes, receive_sizes;
         std::vector<Scalar> send;
         for (std::size_t r = 0; r < before.size(); ++r) {
-            auto const piece = part.data.empty() ? tensor(shape{0}) : take(part, within(g, f, before[rank]), layout_.begin_of(after, r), after[r]);
+            auto const piece = part.data.empty()
+                                   ? tensor(shape{0})
+                                   : take(part, within(g, f, before[rank]), layout_.begin_of(after, r), after[r]);
             send_sizes.push_back(piece.data.size());
             send.insert(send.end(), piece.data.begin(), piece.data.end());
             auto const theirs = part_shape(whole_shape(t), f, before[r]);
             bool const nothing = before[r] == 0;
-            receive_sizes.push_back(nothing ? 0 : static_cast<std::size_t>(count_elements(part_shape(theirs, within(g, f, before[r]), after[rank]))));
+            receive_sizes.push_back(nothing ? 0
+                                            : static_cast<std::size_t>(count_elements(
+                                                  part_shape(theirs, within(g, f, before[r]), after[rank]))));
         }
         tensor result(part_shape(whole_shape(t), g, after[rank]));
         std::vector<Scalar> receive(result.data.size());
-        communicator_.all_to_all_v(std::span<Scalar const>(send), send_sizes, std::span<Scalar>(receive), receive_sizes);
+        communicator_.all_to_all_v(std::span<Scalar const>(send), send_sizes, std::span<Scalar>(receive),
+                                   receive_sizes);
         auto at = receive.begin();
         for (std::size_t r = 0; r < before.size(); ++r) {
             auto const local = within(f, g, after[rank]);
             auto const next = at + static_cast<std::ptrdiff_t>(receive_sizes[r]);
-            if (at != next) put(result, local, layout_.begin_of(before, r), before[r], tensor(part_shape(result.dims, local, before[r]), std::vector<Scalar>(at, next)));
+            if (at != next)
+                put(result, local, layout_.begin_of(before, r), before[r],
+                    tensor(part_shape(result.dims, local, before[r]), std::vector<Scalar>(at, next)));
             at = next;
         }
         return result;
     }
     /// The same factor, other places: each rank sends what others have of its part from now on.
-    [[nodiscard]] tensor redistributed(tensor_id t, factor const& f, std::vector<extent> const& before, std::vector<extent> const& after, tensor const& part) {
+    [[nodiscard]] tensor redistributed(tensor_id t, factor const& f, std::vector<extent> const& before,
+                                       std::vector<extent> const& after, tensor const& part) {
         if (before == after) return part;
         auto const rank = communicator_.rank();
-        struct range { extent begin, count; };
+        struct range {
+            extent begin, count;
+        };
         auto mine = f, now = f; // as they are in this rank's parts
         mine.extent = before[rank];
         now.extent = after[rank];
@@ -164,17 +180,21 @@ public:
                 send.insert(send.end(), piece.data.begin(), piece.data.end());
             }
             send_sizes.push_back(send.size());
-            receive_sizes.push_back(static_cast<std::size_t>(count_elements(part_shape(whole_shape(t), f, common(r, rank).count))));
+            receive_sizes.push_back(
+                static_cast<std::size_t>(count_elements(part_shape(whole_shape(t), f, common(r, rank).count))));
         }
         std::adjacent_difference(send_sizes.begin(), send_sizes.end(), send_sizes.begin());
         tensor result(part_shape(whole_shape(t), f, after[rank]));
         std::vector<Scalar> receive(result.data.size());
-        communicator_.all_to_all_v(std::span<Scalar const>(send), send_sizes, std::span<Scalar>(receive), receive_sizes);
+        communicator_.all_to_all_v(std::span<Scalar const>(send), send_sizes, std::span<Scalar>(receive),
+                                   receive_sizes);
         auto at = receive.begin();
         for (std::size_t r = 0; r < before.size(); ++r) {
             auto const got = common(r, rank);
             auto const next = at + static_cast<std::ptrdiff_t>(receive_sizes[r]);
-            if (at != next) put(result, now, got.begin - layout_.begin_of(after, rank), got.count, tensor(part_shape(result.dims, now, got.count), std::vector<Scalar>(at, next)));
+            if (at != next)
+                put(result, now, got.begin - layout_.begin_of(after, rank), got.count,
+                    tensor(part_shape(result.dims, now, got.count), std::vector<Scalar>(at, next)));
             at = next;
         }
         return result;
@@ -197,7 +217,9 @@ public:
             if (to.is_shard()) return exchanged(t, to, from, cotangent);
             return to == form::replicated() ? scattered(t, from, cotangent, how) : cut(t, from, cotangent);
         }
-        if (to.is_shard()) return from == form::replicated() ? layout_.padded(t, to, cotangent, communicator_.rank()) : gathered(t, to, cotangent, how);
+        if (to.is_shard())
+            return from == form::replicated() ? layout_.padded(t, to, cotangent, communicator_.rank())
+                                              : gathered(t, to, cotangent, how);
         // Between whole forms: summands where the value is replicated, the whole cotangent elsewhere.
         if (from == form::replicated()) return scaled(cotangent);
         return to == form::replicated() ? reduced(t, cotangent) : cotangent;
@@ -206,7 +228,9 @@ public:
 private:
     [[nodiscard]] shape const& whole_shape(tensor_id t) const { return layout_.whole_shape(t); }
     [[nodiscard]] factor const& factor_of(tensor_id t, form f) const { return layout_.factor_of(t, f); }
-    [[nodiscard]] tensor cut(tensor_id t, form f, tensor const& whole) const { return layout_.cut(t, f, whole, communicator_.rank()); }
+    [[nodiscard]] tensor cut(tensor_id t, form f, tensor const& whole) const {
+        return layout_.cut(t, f, whole, communicator_.rank());
+    }
 
     indexed_program const& program_;
     shard_layout const& layout_;

@@ -30,7 +30,8 @@ struct wanted_values {
     /// A label that does not count; it need not be in the range, if all who look up take it for that.
     std::optional<extent> ignored{};
     int lookups = 0, ignoring = 0;
-    /// Where an operator is a function at all: variances, class weights, operands of roots and logarithms, probabilities.
+    /// Where an operator is a function at all: variances, class weights, operands of roots and logarithms,
+    /// probabilities.
     std::optional<number_range> range{};
     /// Of truth values, whether those that are set take part; elsewhere those that are not.
     bool takes_part = false;
@@ -53,14 +54,21 @@ public:
     explicit value_requests(program const& p);
     [[nodiscard]] wanted_values const& of(tensor_id t) const { return wanted_[t]; }
     /// Whether as many elements of a source are ones as are wanted, the others zeros.
-    [[nodiscard]] bool has_ones(tensor_id t) const { return wanted_[t].ones && wanted_[t].places.contains(truth_range); }
-    /// What is asked of tensors and cannot be had by drawing sources in ranges, or is not known to: it may hold by chance, and always.
+    [[nodiscard]] bool has_ones(tensor_id t) const {
+        return wanted_[t].ones && wanted_[t].places.contains(truth_range);
+    }
+    /// What is asked of tensors and cannot be had by drawing sources in ranges, or is not known to: it may hold by
+    /// chance, and always.
     [[nodiscard]] std::vector<std::string> const& left_to_chance() const { return left_; }
 
 private:
-    [[nodiscard]] static std::string has_text(number_range const& r) { return "is in [" + text(r.low) + ", " + text(r.high) + ")"; }
+    [[nodiscard]] static std::string has_text(number_range const& r) {
+        return "is in [" + text(r.low) + ", " + text(r.high) + ")";
+    }
     [[nodiscard]] static std::string has_text(extent ones) { return "has " + std::to_string(ones) + " ones"; }
-    [[nodiscard]] static std::string text(double bound) { return std::isfinite(bound) ? std::to_string(static_cast<extent>(bound)) : bound < 0 ? "-inf" : "inf"; }
+    [[nodiscard]] static std::string text(double bound) {
+        return std::isfinite(bound) ? std::to_string(static_cast<extent>(bound)) : bound < 0 ? "-inf" : "inf";
+    }
 
     void leave(tensor_id t, std::string const& what);
     void ask(tensor_id t, number_range const& r);
@@ -68,21 +76,26 @@ private:
     /// Of the operands what is asked of the results.
     void hand_back(operator_id o);
 
-    [[nodiscard]] std::optional<double> attribute(operator_id o, char const* name) const { return number_of(program_, o, name); }
+    [[nodiscard]] std::optional<double> attribute(operator_id o, char const* name) const {
+        return number_of(program_, o, name);
+    }
     [[nodiscard]] wanted_values& operand(operator_id o, std::size_t k) { return wanted_[program_.operands(o)[k]]; }
-    [[nodiscard]] shape const& operand_shape(operator_id o, std::size_t k) const { return program_.tensor(program_.operands(o)[k]).shape; }
+    [[nodiscard]] shape const& operand_shape(operator_id o, std::size_t k) const {
+        return program_.tensor(program_.operands(o)[k]).shape;
+    }
 
     void visit(operator_id o);
 
     [[nodiscard]] static number_range below(extent size) { return {0, static_cast<double>(size)}; }
 
-    /// The second operand holds places of the first one's dimension; of an index perhaps counted from its end, and those after it of the next ones.
+    /// The second operand holds places of the first one's dimension; of an index perhaps counted from its end, and
+    /// those after it of the next ones.
     void places(operator_id o, bool is_index);
 
     void label(operator_id o);
 
-    /// A result adds up over indices that it has not. A rule names indices of an operator's inside too (heads): there are no more
-    /// terms than the dimensions of a weight but the first make.
+    /// A result adds up over indices that it has not. A rule names indices of an operator's inside too (heads): there
+    /// are no more terms than the dimensions of a weight but the first make.
     void count_terms(operator_id o, std::size_t k);
 
     program const& program_;
@@ -116,7 +129,8 @@ HEDDLE_INLINE void wanted_values::take_over(wanted_values const& other) {
 HEDDLE_INLINE value_requests::value_requests(program const& p) : program_(p), wanted_(p.tensor_count()) {
     for (auto o = static_cast<operator_id>(p.operator_count()); o-- > 0;) visit(o);
     for (tensor_id t = 0; t < p.tensor_count(); ++t)
-        if (auto const ones = wanted_[t].ones; ones && p.tensor(t).role != tensor_role::value && !has_ones(t)) leave(t, has_text(*ones));
+        if (auto const ones = wanted_[t].ones; ones && p.tensor(t).role != tensor_role::value && !has_ones(t))
+            leave(t, has_text(*ones));
 }
 
 HEDDLE_INLINE void value_requests::leave(tensor_id t, std::string const& what) {
@@ -163,7 +177,9 @@ HEDDLE_INLINE void value_requests::hand_back(operator_id o) {
 HEDDLE_INLINE void value_requests::visit(operator_id o) {
     hand_back(o);
     auto const& kind = program_.kind(o);
-    auto const among = [&](std::initializer_list<char const*> kinds) { return algorithm::find(kinds, kind) != kinds.end(); };
+    auto const among = [&](std::initializer_list<char const*> kinds) {
+        return algorithm::find(kinds, kind) != kinds.end();
+    };
     auto const positive = [&](char const* name) {
         if (auto const k = attribute(o, name)) operand(o, static_cast<std::size_t>(*k)).restrict_to(probability_range);
     };
@@ -172,12 +188,16 @@ HEDDLE_INLINE void value_requests::visit(operator_id o) {
             for (auto r : program_.results(o)) operand(o, k).take_over(wanted_[r]);
     else if (among({"embedding", "embedding_bag"})) ask(program_.operands(o)[0], below(operand_shape(o, 1)[0]));
     else if (among({"nll_loss", "nll", "cross_entropy"})) label(o);
-    else if (among({"sqrt", "log", "rsqrt", "log1p", "log2", "log10", "reciprocal", "pow"})) operand(o, 0).restrict_to(probability_range);
-    else if (among({"gather", "index_select", "index_add", "scatter_add", "scatter", "getitem", "index"})) places(o, among({"getitem", "index"}));
-    else if (kind == "one_hot") ask(program_.operands(o)[0], below(program_.tensor(program_.results(o)[0]).shape.back()));
+    else if (among({"sqrt", "log", "rsqrt", "log1p", "log2", "log10", "reciprocal", "pow"}))
+        operand(o, 0).restrict_to(probability_range);
+    else if (among({"gather", "index_select", "index_add", "scatter_add", "scatter", "getitem", "index"}))
+        places(o, among({"getitem", "index"}));
+    else if (kind == "one_hot")
+        ask(program_.operands(o)[0], below(program_.tensor(program_.results(o)[0]).shape.back()));
     else if (kind == "binary_cross_entropy") operand(o, 0).restrict_to(probability_range);
     else if (kind == "kl_div") operand(o, 0).restrict_to(log_probability_range);
-    if (kind == "binary_cross_entropy" || (kind == "kl_div" && attribute(o, "log_target").value_or(0) == 0)) operand(o, 1).restrict_to(probability_range);
+    if (kind == "binary_cross_entropy" || (kind == "kl_div" && attribute(o, "log_target").value_or(0) == 0))
+        operand(o, 1).restrict_to(probability_range);
     else if (kind == "kl_div") operand(o, 1).restrict_to(log_probability_range);
     if (kind == "scaled_dot_product_attention" && program_.operands(o).size() > 3) operand(o, 3).takes_part = true;
     positive("running_var");
@@ -189,7 +209,8 @@ HEDDLE_INLINE void value_requests::places(operator_id o, bool is_index) {
     auto const axis = attribute(o, "dim");
     if (!axis) return;
     auto const first = static_cast<std::size_t>(*axis), count = program_.operands(o).size();
-    if (attribute(o, "is_mask")) return ask(program_.operands(o)[1], program_.tensor(program_.results(o)[0]).shape[first]);
+    if (attribute(o, "is_mask"))
+        return ask(program_.operands(o)[1], program_.tensor(program_.results(o)[0]).shape[first]);
     for (std::size_t k = 1; k < (is_index ? count : std::min<std::size_t>(count, 2)); ++k) {
         auto const all = below(operand_shape(o, 0)[first + k - 1]);
         ask(program_.operands(o)[k], is_index ? number_range{-all.high, all.high} : all);
@@ -207,11 +228,14 @@ HEDDLE_INLINE void value_requests::count_terms(operator_id o, std::size_t k) {
     auto const& rule = program_.rule(o);
     if (algorithm::find(program_.work(o).sparse_operands, k) != program_.work(o).sparse_operands.end()) return;
     auto const has = [](indexed_access const& access, std::uint16_t i) {
-        return algorithm::any_of(access, [&](auto const& dimension) { return algorithm::find(dimension, i) != dimension.end(); });
+        return algorithm::any_of(
+            access, [&](auto const& dimension) { return algorithm::find(dimension, i) != dimension.end(); });
     };
     extent terms = 1, rest = 1;
     for (std::uint16_t i = 0; i < rule.indices.size(); ++i)
-        if (has(rule.operands[k], i) && algorithm::none_of(rule.results, [&](auto const& access) { return has(access, i); })) terms *= rule.indices[i].extent;
+        if (has(rule.operands[k], i) &&
+            algorithm::none_of(rule.results, [&](auto const& access) { return has(access, i); }))
+            terms *= rule.indices[i].extent;
     shape const& dims = operand_shape(o, k);
     for (std::size_t d = 1; d < dims.size(); ++d) rest *= dims[d];
     operand(o, k).fan_in = std::max(operand(o, k).fan_in, std::min(terms, rest));

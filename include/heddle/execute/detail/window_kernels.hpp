@@ -11,7 +11,8 @@
 namespace heddle::detail {
 
 /// A number for each side of a window, from an attribute.
-[[nodiscard]] inline std::vector<extent> sides_of(kernel_call const& call, std::string const& name, std::size_t rank, std::vector<extent> absent) {
+[[nodiscard]] inline std::vector<extent> sides_of(kernel_call const& call, std::string const& name, std::size_t rank,
+                                                  std::vector<extent> absent) {
     auto const values = call.numbers(name);
     if (values.empty()) return absent;
     if (values.size() != rank) call.fail("'" + name + "' has another number of sides than the window");
@@ -51,7 +52,9 @@ struct window_walk {
 };
 
 /// The last dimensions of a tensor, which windows slide over.
-[[nodiscard]] inline shape last(shape const& dims, std::size_t count) { return {dims.end() - static_cast<std::ptrdiff_t>(count), dims.end()}; }
+[[nodiscard]] inline shape last(shape const& dims, std::size_t count) {
+    return {dims.end() - static_cast<std::ptrdiff_t>(count), dims.end()};
+}
 
 /// Samples and channels before `rank` dimensions that windows slide over; there may be no samples.
 [[nodiscard]] inline std::pair<extent, extent> samples_and_channels(shape const& dims, std::size_t rank) {
@@ -64,7 +67,8 @@ struct window_walk {
 template <class Scalar>
 class convolution_of {
 public:
-    convolution_of(kernel_call const& call, tensor_view<Scalar> x, shape const& result) : walk_(make_walk(call, *x[0], *x[1], result)) {
+    convolution_of(kernel_call const& call, tensor_view<Scalar> x, shape const& result)
+        : walk_(make_walk(call, *x[0], *x[1], result)) {
         auto const& channels = call.rule->operands[1][0];
         groups_ = channels.size() < 2 ? 1 : held_extents(call)[channels[0]];
         extent channels_held = 0;
@@ -74,18 +78,22 @@ public:
         if (groups_ > 0 && channels_held != groups_ * in_) call.fail("its input has channels that its weight has not");
     }
 
-    void forward(dense_tensor<Scalar> const& x, dense_tensor<Scalar> const& weight, dense_tensor<Scalar> const* bias, dense_tensor<Scalar>& y) const {
+    void forward(dense_tensor<Scalar> const& x, dense_tensor<Scalar> const& weight, dense_tensor<Scalar> const* bias,
+                 dense_tensor<Scalar>& y) const {
         for_each_group([&](extent b, extent g) {
             auto result = matrix_map<Scalar>(y.data.data() + (b * groups_ + g) * out_ * outputs(), out_, outputs());
             result.noalias() = weights(weight, g) * columns(x, b, g);
             for (extent o = 0; bias && o < out_; ++o) result.row(o).array() += (*bias)[g * out_ + o];
         });
     }
-    void backward(dense_tensor<Scalar> const& x, dense_tensor<Scalar> const& weight, dense_tensor<Scalar> const& cotangent, dense_tensor<Scalar>& dx,
-                  dense_tensor<Scalar>& dweight, dense_tensor<Scalar>* dbias) const {
+    void backward(dense_tensor<Scalar> const& x, dense_tensor<Scalar> const& weight,
+                  dense_tensor<Scalar> const& cotangent, dense_tensor<Scalar>& dx, dense_tensor<Scalar>& dweight,
+                  dense_tensor<Scalar>* dbias) const {
         for_each_group([&](extent b, extent g) {
-            const_matrix_map<Scalar> const dy(cotangent.data.data() + (b * groups_ + g) * out_ * outputs(), out_, outputs());
-            matrix_map<Scalar>(dweight.data.data() + g * out_ * under(), out_, under()).noalias() += dy * columns(x, b, g).transpose();
+            const_matrix_map<Scalar> const dy(cotangent.data.data() + (b * groups_ + g) * out_ * outputs(), out_,
+                                              outputs());
+            matrix_map<Scalar>(dweight.data.data() + g * out_ * under(), out_, under()).noalias() +=
+                dy * columns(x, b, g).transpose();
             for (extent o = 0; dbias && o < out_; ++o) (*dbias)[g * out_ + o] += dy.row(o).sum();
             matrix<Scalar> const spread = weights(weight, g).transpose() * dy;
             for_each_column_element(b, g, [&](extent row, extent column, extent at) { dx[at] += spread(row, column); });
@@ -93,11 +101,16 @@ public:
     }
 
 private:
-    static window_walk make_walk(kernel_call const& call, dense_tensor<Scalar> const& x, dense_tensor<Scalar> const& weight, shape const& result) {
+    static window_walk make_walk(kernel_call const& call, dense_tensor<Scalar> const& x,
+                                 dense_tensor<Scalar> const& weight, shape const& result) {
         std::size_t const rank = weight.dims.size() - 2;
         std::vector<extent> const ones(rank, 1), zeros(rank, 0);
-        return {last(x.dims, rank), last(result, rank), last(weight.dims, rank), sides_of(call, "stride", rank, ones),
-                sides_of(call, "padding", rank, zeros), sides_of(call, "dilation", rank, ones)};
+        return {last(x.dims, rank),
+                last(result, rank),
+                last(weight.dims, rank),
+                sides_of(call, "stride", rank, ones),
+                sides_of(call, "padding", rank, zeros),
+                sides_of(call, "dilation", rank, ones)};
     }
     [[nodiscard]] extent outputs() const { return count_elements(walk_.output); }
     [[nodiscard]] extent under() const { return in_ * count_elements(walk_.window); }
@@ -138,7 +151,8 @@ operator_kernel<Scalar> convolution_kernel() {
                 gradients<Scalar> result;
                 for (auto const* t : x) result.push_back(dense_tensor<Scalar>(t->dims));
                 bool const bias = x.size() > 2;
-                convolution_of<Scalar>(call, x, call.result_shape(0)).backward(*x[0], *x[1], *g[0], *result[0], *result[1], bias ? &*result[2] : nullptr);
+                convolution_of<Scalar>(call, x, call.result_shape(0))
+                    .backward(*x[0], *x[1], *g[0], *result[0], *result[1], bias ? &*result[2] : nullptr);
                 return result;
             }};
 }
@@ -152,8 +166,12 @@ public:
     transposed_convolution(kernel_call const& call, tensor_view<Scalar> x, shape const& result) {
         shape const &input = x[0]->dims, &weight = x[1]->dims;
         std::size_t const rank = weight.size() - 2;
-        walk_ = {last(result, rank), last(input, rank), last(weight, rank), sides_of(call, "stride", rank, shape(rank, 1)),
-                 sides_of(call, "padding", rank, shape(rank, 0)), sides_of(call, "dilation", rank, shape(rank, 1))};
+        walk_ = {last(result, rank),
+                 last(input, rank),
+                 last(weight, rank),
+                 sides_of(call, "stride", rank, shape(rank, 1)),
+                 sides_of(call, "padding", rank, shape(rank, 0)),
+                 sides_of(call, "dilation", rank, shape(rank, 1))};
         auto const& channels = call.rule->operands[1][0];
         groups_ = channels.size() < 2 ? 1 : held_extents(call)[channels[0]];
         extent channels_held = 0;
@@ -166,12 +184,14 @@ public:
     /// Calls `visit(x, w, y)` with the numbers of all elements that a product x * w adds to.
     template <class Visitor>
     void for_each_product(Visitor&& visit) const {
-        extent const sources = count_elements(walk_.output), targets = count_elements(walk_.input), places = count_elements(walk_.window);
+        extent const sources = count_elements(walk_.output), targets = count_elements(walk_.input),
+                     places = count_elements(walk_.window);
         walk_.for_each([&](extent from, extent to, extent place) {
             for (extent b = 0; b < batch_; ++b)
                 for (extent c = 0; c < groups_ * in_; ++c)
                     for (extent o = 0; o < out_; ++o)
-                        visit((b * groups_ * in_ + c) * sources + from, (c * out_ + o) * places + place, ((b * groups_ + c / in_) * out_ + o) * targets + to);
+                        visit((b * groups_ * in_ + c) * sources + from, (c * out_ + o) * places + place,
+                              ((b * groups_ + c / in_) * out_ + o) * targets + to);
         });
     }
     /// The output channel of a result's element.
@@ -195,7 +215,8 @@ operator_kernel<Scalar> transposed_convolution_kernel() {
                 gradients<Scalar> result;
                 for (auto const* t : x) result.push_back(dense_tensor<Scalar>(t->dims));
                 transposed_convolution<Scalar> const conv(call, x, g[0]->dims);
-                for (extent n = 0; x.size() > 2 && n < g[0]->elements(); ++n) (*result[2])[conv.channel(n)] += (*g[0])[n];
+                for (extent n = 0; x.size() > 2 && n < g[0]->elements(); ++n)
+                    (*result[2])[conv.channel(n)] += (*g[0])[n];
                 conv.for_each_product([&](extent from, extent w, extent to) {
                     (*result[0])[from] += (*g[0])[to] * (*x[1])[w];
                     (*result[1])[w] += (*g[0])[to] * (*x[0])[from];

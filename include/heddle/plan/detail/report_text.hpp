@@ -32,7 +32,8 @@ std::string fixed(double value, int decimals);
 int decimals_for(double value);
 
 inline std::size_t width_of(std::string_view text) {
-    return static_cast<std::size_t>(algorithm::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
+    return static_cast<std::size_t>(
+        algorithm::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
 }
 
 /// One line of at most `width` characters: the end stays, since names differ there.
@@ -58,7 +59,9 @@ private:
 void add_paragraph(std::string& text, std::string const& label, std::string_view words);
 
 /// `7 devices`.
-inline std::string count(std::size_t n, std::string const& what) { return std::to_string(n) + ' ' + what + (n == 1 ? "" : "s"); }
+inline std::string count(std::size_t n, std::string const& what) {
+    return std::to_string(n) + ' ' + what + (n == 1 ? "" : "s");
+}
 
 /// `1.25 times the plan`.
 std::string times_text(double seconds, double cost);
@@ -81,8 +84,10 @@ namespace heddle::detail {
 HEDDLE_INLINE std::string fixed(double value, int decimals) {
     std::array<char, 64> buffer{};
     bool const readable = std::abs(value) < 1e15;
-    auto const end = readable ? std::to_chars(buffer.data(), buffer.data() + buffer.size(), value, std::chars_format::fixed, decimals).ptr
-                              : std::to_chars(buffer.data(), buffer.data() + buffer.size(), value, std::chars_format::general, 6).ptr;
+    auto const end =
+        readable
+            ? std::to_chars(buffer.data(), buffer.data() + buffer.size(), value, std::chars_format::fixed, decimals).ptr
+            : std::to_chars(buffer.data(), buffer.data() + buffer.size(), value, std::chars_format::general, 6).ptr;
     std::string text(buffer.data(), end);
     if (text.starts_with('-') && text.find_first_not_of("-0.") == std::string::npos) text.erase(0, 1);
     return text;
@@ -109,7 +114,9 @@ HEDDLE_INLINE std::string text_columns::print(std::size_t indent, std::size_t fl
         for (std::size_t k = 0; k < row.size(); ++k) widths[k] = std::max(widths[k], width_of(row[k]));
     std::size_t total = indent + 2 * (widths.size() - 1);
     for (auto w : widths) total += w;
-    if (total > report_width) widths[flexible] -= std::min(widths[flexible] - std::min<std::size_t>(widths[flexible], 8), total - report_width);
+    if (total > report_width)
+        widths[flexible] -=
+            std::min(widths[flexible] - std::min<std::size_t>(widths[flexible], 8), total - report_width);
     std::string text;
     for (auto const& row : rows_) {
         std::string line(indent, ' ');
@@ -149,10 +156,12 @@ HEDDLE_INLINE void add_paragraph(std::string& text, std::string const& label, st
 HEDDLE_INLINE std::string times_text(double seconds, double cost) {
     double const times = seconds / cost;
     if (!(cost > 0) || std::isnan(times)) return "";
-    return (std::isfinite(times) ? fixed(times, 2) : "more than " + fixed(std::numeric_limits<double>::max(), 2)) + " times the plan";
+    return (std::isfinite(times) ? fixed(times, 2) : "more than " + fixed(std::numeric_limits<double>::max(), 2)) +
+           " times the plan";
 }
 
-HEDDLE_INLINE std::string baseline_table(std::map<std::string, std::optional<double>> const& baselines, double cost, int decimals) {
+HEDDLE_INLINE std::string baseline_table(std::map<std::string, std::optional<double>> const& baselines, double cost,
+                                         int decimals) {
     text_columns table("lrl");
     table.add({"", "seconds", ""});
     for (auto const& [name, seconds] : baselines) {
@@ -162,9 +171,11 @@ HEDDLE_INLINE std::string baseline_table(std::map<std::string, std::optional<dou
     return table.print(2, 0);
 }
 
-HEDDLE_INLINE std::string status_text(search::status status, search::limit_kind which, bool exists, std::string const& space) {
+HEDDLE_INLINE std::string status_text(search::status status, search::limit_kind which, bool exists,
+                                      std::string const& space) {
     std::string text = search::name(status);
-    if (status == search::status::limit) text += std::string(" (") + search::name(which) + (exists ? ")" : "; nothing found)");
+    if (status == search::status::limit)
+        text += std::string(" (") + search::name(which) + (exists ? ")" : "; nothing found)");
     return text + among(space);
 }
 

@@ -40,17 +40,24 @@ struct operand_list {
 };
 
 inline bool is_plain_attention(call_view const& c) {
-    bool const extended = c.find(7, "bias_k") || c.find(8, "bias_v") || c.flag(9, "add_zero_attn", false) || c.find(21, "static_k") || c.find(22, "static_v");
+    bool const extended = c.find(7, "bias_k") || c.find(8, "bias_v") || c.flag(9, "add_zero_attn", false) ||
+                          c.find(21, "static_k") || c.find(22, "static_v");
     if (extended || !c.find_tensor(5, "in_proj_weight")) return false;
-    return c.shape_of(c.tensor(0, "query")).size() == 3 && c.shape_of(c.tensor(1, "key")).size() == 3 && !c.result_shape().empty();
+    return c.shape_of(c.tensor(0, "query")).size() == 3 && c.shape_of(c.tensor(1, "key")).size() == 3 &&
+           !c.result_shape().empty();
 }
 
 inline void set_attention_work(call_view const& c, operator_options& options) {
     auto const size = [](extent e) { return static_cast<double>(e); };
     shape const &q = c.shape_of(c.tensor(0, "query")), &k = c.shape_of(c.tensor(1, "key"));
     double const packed = element_count(c.shape_of(c.tensor(5, "in_proj_weight")));
-    attention_sizes const sizes{size(q[0]), size(k[0]), size(q[1]), size(q[2]), packed / size(q[2]) / 3,
-                                size(c.result_shape().back()), size(c.integer(4, "num_heads"))};
+    attention_sizes const sizes{size(q[0]),
+                                size(k[0]),
+                                size(q[1]),
+                                size(q[2]),
+                                packed / size(q[2]) / 3,
+                                size(c.result_shape().back()),
+                                size(c.integer(4, "num_heads"))};
     bool const dropout = c.flag(13, "training", true) && c.number(10, "dropout_p").value_or(0) > 0;
     options.category = operator_class::attention;
     options.forward = sizes.forward();
@@ -83,13 +90,15 @@ inline description multi_head_attention(call_view const& c) {
     std::string const bias = list.add(c.find_tensor(12, "out_proj_bias"), {o}, "out_proj_bias");
     auto const padding = c.find_tensor(14, "key_padding_mask"), mask = c.find_tensor(16, "attn_mask");
     list.add(padding, {b, t}, "padding_mask");
-    if (mask) list.add(mask, c.shape_of(*mask).size() == 2 ? entries{s, t} : entries{b == "1" ? "h" : "(b h)", s, t}, "mask");
+    if (mask)
+        list.add(mask, c.shape_of(*mask).size() == 2 ? entries{s, t} : entries{b == "1" ? "h" : "(b h)", s, t}, "mask");
     described_operator op{{}, list.tensors};
     if (padding) op.options.attributes["padding_mask_is_boolean"] = just(c.type_of(*padding) == element_type::boolean);
     if (mask) op.options.attributes["mask_is_boolean"] = just(c.type_of(*mask) == element_type::boolean);
     std::vector<entries> results{{s, b, o}};
     if (with_weights) results.push_back({b, s, t});
-    op.rule = rule_text(list.accesses, results, (with_weights ? "_ + " : "") + weight + (bias.empty() ? "" : " + " + bias));
+    op.rule =
+        rule_text(list.accesses, results, (with_weights ? "_ + " : "") + weight + (bias.empty() ? "" : " + " + bias));
     op.options.extents = {{"three", 3}, {"h", heads}};
     set_attention_work(c, op.options);
     op.options.attributes.insert(list.attributes.begin(), list.attributes.end());
@@ -103,20 +112,28 @@ inline description multi_head_attention(call_view const& c) {
 /// Grouped queries: each head of keys and values, `g`, serves `r` heads of queries.
 inline description dot_product_attention(call_view const& c) {
     described_operator op{{}, {c.tensor(0, "query"), c.tensor(1, "key"), c.tensor(2, "value")}};
-    shape const &q = c.shape_of(op.operands[0]), &k = c.shape_of(op.operands[1]), &v = c.shape_of(op.operands[2]), &result = c.result_shape();
+    shape const &q = c.shape_of(op.operands[0]), &k = c.shape_of(op.operands[1]), &v = c.shape_of(op.operands[2]),
+                &result = c.result_shape();
     std::size_t const rank = q.size();
     if (rank < 2 || k.size() != rank || v.size() != rank || result.size() != rank) return {};
     bool const grouped = rank > 2 && c.flag(7, "enable_gqa", false) && k[rank - 3] > 1 && k[rank - 3] < q[rank - 3];
     if (grouped && (q[rank - 3] % k[rank - 3] != 0 || v[rank - 3] != k[rank - 3]))
-        c.fail("enable_gqa", "groups " + std::to_string(q[rank - 3]) + " heads of queries by " + std::to_string(k[rank - 3]) + " of keys and " + std::to_string(v[rank - 3]) + " of values");
+        c.fail("enable_gqa", "groups " + std::to_string(q[rank - 3]) + " heads of queries by " +
+                                 std::to_string(k[rank - 3]) + " of keys and " + std::to_string(v[rank - 3]) +
+                                 " of values");
     // Leading dimensions broadcast: they are numbered from the last one on.
     auto const access = [&](char const* heads, char const* rows, char const* columns, shape const& dims) {
         entries made;
         for (std::size_t d = 0, left = dims.size(); d < dims.size(); ++d, --left)
-            made.push_back(entry(left == 1 ? columns : left == 2 ? rows : left == 3 && grouped ? heads : "i" + std::to_string(left), dims[d]));
+            made.push_back(entry(left == 1              ? columns
+                                 : left == 2            ? rows
+                                 : left == 3 && grouped ? heads
+                                                        : "i" + std::to_string(left),
+                                 dims[d]));
         return made;
     };
-    std::vector<entries> operands{access("(g r)", "!s", "!d", q), access("g", "!t", "!d", k), access("g", "!t", "!e", v)};
+    std::vector<entries> operands{access("(g r)", "!s", "!d", q), access("g", "!t", "!d", k),
+                                  access("g", "!t", "!e", v)};
     if (auto const mask = c.find_tensor(3, "attn_mask")) {
         shape const& dims = c.shape_of(*mask);
         if (dims.size() > rank || dims.size() < 2) return {};

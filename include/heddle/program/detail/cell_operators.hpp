@@ -7,7 +7,8 @@
 
 namespace heddle::detail {
 
-/// A cell of so many gates: parallel in the batch and in the hidden units, `m`, of which each reads the whole input and state.
+/// A cell of so many gates: parallel in the batch and in the hidden units, `m`, of which each reads the whole input and
+/// state.
 ///
 /// What of the state enters unit by unit is an operand of its own: the cell's of an LSTM, of a GRU the state once more.
 inline description recurrent_cell(call_view const& c, extent gates, bool has_pair, bool reads_unit) {
@@ -27,7 +28,8 @@ inline description recurrent_cell(call_view const& c, extent gates, bool has_pai
     auto const w_input = c.tensor(2, "w_ih"), w_state = c.tensor(3, "w_hh");
     op.operands.insert(op.operands.end(), {w_input, w_state});
     for (char const* name : {"b_ih", "b_hh"})
-        if (auto const bias = c.find_tensor(name == std::string_view("b_ih") ? 4 : 5, name)) op.operands.push_back(*bias);
+        if (auto const bias = c.find_tensor(name == std::string_view("b_ih") ? 4 : 5, name))
+            op.operands.push_back(*bias);
     shape const &x = c.shape_of(op.operands[0]), &h = c.shape_of(op.operands[1]);
     std::size_t const first = has_pair || reads_unit ? 3 : 2;
     if (x.size() != 2 || h.size() != 2 || c.shape_of(w_state) != shape{gates * h[1], h[1]}) return {};
@@ -56,8 +58,8 @@ inline description rnn_cell(call_view const& c) { return recurrent_cell(c, 1, fa
 inline description lstm_cell(call_view const& c) { return recurrent_cell(c, 4, true, false); }
 inline description gru_cell(call_view const& c) { return recurrent_cell(c, 3, false, true); }
 
-/// Layers of cells of so many gates along a sequence, each in one direction or both: parallel in the batch. For every layer and direction there are two
-/// weights, and two biases or none.
+/// Layers of cells of so many gates along a sequence, each in one direction or both: parallel in the batch. For every
+/// layer and direction there are two weights, and two biases or none.
 inline description recurrent_layers(call_view const& c, extent gates, bool has_pair) {
     auto const input = c.find_tensor(0, "input");
     std::vector<tensor_id> states, weights;
@@ -67,19 +69,24 @@ inline description recurrent_layers(call_view const& c, extent gates, bool has_p
     shape const &x = c.shape_of(*input), &state = c.shape_of(states[0]);
     if (x.size() != 3 || state.size() != 3) return {}; // a packed sequence
     bool const is_biased = c.flag(3, "has_biases", true), is_batch_first = c.flag(8, "batch_first", false);
-    extent const layers = c.integer(4, "num_layers"), directions = c.flag(7, "bidirectional", false) ? 2 : 1, runs = layers * directions;
+    extent const layers = c.integer(4, "num_layers"), directions = c.flag(7, "bidirectional", false) ? 2 : 1,
+                 runs = layers * directions;
     if (layers > 1 && c.number(5, "dropout").value_or(0) > 0 && c.flag(6, "train", false)) return {};
-    if (static_cast<extent>(weights.size()) != runs * (is_biased ? 4 : 2)) return {}; // projected states have weights of their own
+    if (static_cast<extent>(weights.size()) != runs * (is_biased ? 4 : 2))
+        return {}; // projected states have weights of their own
     extent const length = x[is_batch_first ? 1 : 0], batch = x[is_batch_first ? 0 : 1], hidden = state[2];
     c.expect_shape("hx", states[0], {runs, batch, hidden});
 
-    std::string const n = entry("n", batch), t = entry("!t", length), i = entry("!i", x[2]), h = entry("!h", hidden), s = entry("!s", runs);
+    std::string const n = entry("n", batch), t = entry("!t", length), i = entry("!i", x[2]), h = entry("!h", hidden),
+                      s = entry("!s", runs);
     std::string const k = entry("!k", hidden); // hidden units as columns of a weight
     auto const times = [&](std::string const& index, extent count, std::string const& units) {
         return count == 1 ? units : hidden == 1 ? index : "(" + index + " " + units + ")";
     };
     std::string const gated = times("!q", gates, h);
-    auto const sequence = [&](std::string const& features) { return is_batch_first ? entries{n, t, features} : entries{t, n, features}; };
+    auto const sequence = [&](std::string const& features) {
+        return is_batch_first ? entries{n, t, features} : entries{t, n, features};
+    };
     described_operator op{{}, {*input}};
     std::vector<entries> accesses{sequence(i)}, results{sequence(times("!d", directions, h))};
     op.options.saved_operands = operand_numbers{0};

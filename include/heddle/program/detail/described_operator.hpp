@@ -16,8 +16,9 @@
 
 namespace heddle::detail {
 
-/// An operator about to be added; its name and result types come from the call. `options.results` has the shapes of the results, as they follow from the
-/// operands and arguments, where the rule and `options.extents` leave an extent open; the call's own must agree.
+/// An operator about to be added; its name and result types come from the call. `options.results` has the shapes of the
+/// results, as they follow from the operands and arguments, where the rule and `options.extents` leave an extent open;
+/// the call's own must agree.
 struct described_operator {
     std::string rule;
     std::vector<tensor_id> operands;
@@ -46,7 +47,8 @@ public:
     [[nodiscard]] bool is_differentiable(tensor_id t) const { return builder_->is_differentiable(t); }
     [[nodiscard]] std::size_t result_count() const { return call().results.size(); }
     [[nodiscard]] shape const& result_shape() const {
-        if (call().results.empty()) throw input_error("operator '" + call().name + "'", "has no result that is a tensor");
+        if (call().results.empty())
+            throw input_error("operator '" + call().name + "'", "has no result that is a tensor");
         return call().results.front().shape;
     }
 
@@ -54,10 +56,12 @@ public:
 
     void expect_within(std::string_view name, std::int64_t value, std::int64_t least, std::int64_t most) const {
         if (value < least || value > most)
-            fail(name, "is " + std::to_string(value) + ", expected " + (least > most ? "nothing" : std::to_string(least) + " to " + std::to_string(most)));
+            fail(name, "is " + std::to_string(value) + ", expected " +
+                           (least > most ? "nothing" : std::to_string(least) + " to " + std::to_string(most)));
     }
     void expect_shape(std::string_view name, tensor_id t, shape const& expected) const {
-        if (shape_of(t) != expected) fail(name, "has shape " + to_text(shape_of(t)) + ", expected " + to_text(expected));
+        if (shape_of(t) != expected)
+            fail(name, "has shape " + to_text(shape_of(t)) + ", expected " + to_text(expected));
     }
     /// Places, labels and numbers of rows are integers.
     void expect_integers(std::string_view name, tensor_id t) const {
@@ -66,7 +70,8 @@ public:
     }
     void expect_results(std::size_t count) const {
         if (result_count() != count)
-            throw input_error("operator '" + call().name + "'", "has " + std::to_string(result_count()) + " results, expected " + std::to_string(count));
+            throw input_error("operator '" + call().name + "'",
+                              "has " + std::to_string(result_count()) + " results, expected " + std::to_string(count));
     }
     /// An index from the start, or from the end if negative, as one from the start.
     [[nodiscard]] extent place(std::string_view name, std::int64_t index, extent size) const {
@@ -120,12 +125,14 @@ using entries = std::vector<std::string>;
     return text;
 }
 
-[[nodiscard]] inline std::string rule_text(std::vector<entries> const& operands, std::vector<entries> const& results, std::string const& terms = {}) {
+[[nodiscard]] inline std::string rule_text(std::vector<entries> const& operands, std::vector<entries> const& results,
+                                           std::string const& terms = {}) {
     return to_text(operands) + " -> " + to_text(results) + (terms.empty() ? "" : "; " + terms);
 }
 
 /// One number for each of `rank` sides: an integer stands for all of them. None where there is no argument.
-[[nodiscard]] inline std::vector<double> sides(call_view const& c, std::size_t position, std::string_view name, std::size_t rank) {
+[[nodiscard]] inline std::vector<double> sides(call_view const& c, std::size_t position, std::string_view name,
+                                               std::size_t rank) {
     auto const* found = c.find(position, name);
     if (!found) return {};
     std::vector<double> result;
@@ -144,10 +151,14 @@ using entries = std::vector<std::string>;
 /// A number, or a flag as 0 or 1, as an attribute's value.
 template <class Number>
     requires std::is_arithmetic_v<Number>
-[[nodiscard]] std::vector<double> just(Number number) { return {static_cast<double>(number)}; }
+[[nodiscard]] std::vector<double> just(Number number) {
+    return {static_cast<double>(number)};
+}
 
 /// Notes under `name` which operand is this optional one.
-inline void name_operand(described_operator& op, char const* name) { op.options.attributes[name] = just(op.operands.size() - 1); }
+inline void name_operand(described_operator& op, char const* name) {
+    op.options.attributes[name] = just(op.operands.size() - 1);
+}
 
 /// `0 + 1 + ...` or `0*1*...` over all operands.
 [[nodiscard]] inline std::string all_terms(std::size_t count, std::string_view joint) {

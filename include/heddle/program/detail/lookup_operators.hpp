@@ -11,7 +11,8 @@
 
 namespace heddle::detail {
 
-/// What a mask of some dimensions picks takes their place, as long as the result says: what is picked from and by is whole.
+/// What a mask of some dimensions picks takes their place, as long as the result says: what is picked from and by is
+/// whole.
 inline description slices_of_mask(call_view const& c, tensor_id x, std::size_t axis, tensor_id mask) {
     shape const &dims = c.shape_of(x), &places = c.shape_of(mask), &result = c.result_shape();
     std::size_t const count = places.size();
@@ -30,7 +31,8 @@ inline description slices_of_mask(call_view const& c, tensor_id x, std::size_t a
     return op;
 }
 
-/// Whole slices at the places that a tensor holds, whose dimensions take the place of the one they are of: parallel along them.
+/// Whole slices at the places that a tensor holds, whose dimensions take the place of the one they are of: parallel
+/// along them.
 inline description slices_at(call_view const& c, tensor_id x, std::size_t axis, tensor_id index) {
     if (c.type_of(index) == element_type::boolean) return slices_of_mask(c, x, axis, index);
     c.expect_integers("index", index);
@@ -45,7 +47,8 @@ inline description slices_at(call_view const& c, tensor_id x, std::size_t axis, 
     return op;
 }
 /// Likewise of several dimensions, at places that a tensor for each holds; the tensors broadcast.
-inline description slices_at_all(call_view const& c, tensor_id x, std::size_t axis, std::vector<tensor_id> const& indices) {
+inline description slices_at_all(call_view const& c, tensor_id x, std::size_t axis,
+                                 std::vector<tensor_id> const& indices) {
     if (indices.size() == 1) return slices_at(c, x, axis, indices.front());
     for (tensor_id t : indices) {
         if (c.type_of(t) == element_type::boolean) return {};
@@ -75,13 +78,15 @@ inline description index_select(call_view const& c) {
     if (c.shape_of(index).size() != 1) return {};
     return slices_at(c, x, c.axis(c.integer(1, "dim"), c.shape_of(x).size()), index);
 }
-/// Integers and slices, or tensors of places of adjacent dimensions beside ones taken whole; `absent` says whether none takes one whole too, or adds one.
+/// Integers and slices, or tensors of places of adjacent dimensions beside ones taken whole; `absent` says whether none
+/// takes one whole too, or adds one.
 inline description index_by(call_view const& c, bool absent) {
     auto const* index = c.find(1, "index");
     if (!index) return get_item(c);
     auto const* several = index->as<literal::list>();
     literal::list const items = several ? *several : literal::list{*index};
-    auto const tensors = algorithm::count_if(items, [](literal const& i) { return i.as<literal::tensor>() != nullptr; });
+    auto const tensors =
+        algorithm::count_if(items, [](literal const& i) { return i.as<literal::tensor>() != nullptr; });
     if (tensors == 0) return absent ? description{} : get_item(c);
     tensor_id const x = c.tensor(0, "input");
     std::size_t const rank = c.shape_of(x).size();
@@ -110,7 +115,8 @@ inline description index_list(call_view const& c) { return index_by(c, true); }
 enum class kept_dimension { several, one, none };
 
 /// The largest or smallest of a dimension, and where they are.
-inline described_operator ranked(call_view const& c, std::size_t axis, kept_dimension kept, bool largest, extent count = 1) {
+inline described_operator ranked(call_view const& c, std::size_t axis, kept_dimension kept, bool largest,
+                                 extent count = 1) {
     tensor_id const x = c.tensor(0, "input");
     shape const& dims = c.shape_of(x);
     shape result = dims;
@@ -123,7 +129,8 @@ inline described_operator ranked(call_view const& c, std::size_t axis, kept_dime
     described_operator op{rule_text({from}, {to, to}), {x}};
     op.options.results = {result, result};
     op.options.category = operator_class::reduction;
-    op.options.forward = flops(element_count(dims) * (kept == kept_dimension::several ? std::log2(static_cast<double>(dims[axis]) + 1) : 1));
+    op.options.forward = flops(element_count(dims) *
+                               (kept == kept_dimension::several ? std::log2(static_cast<double>(dims[axis]) + 1) : 1));
     op.options.backward = flops(element_count(result));
     op.options.saved_operands = operand_numbers{};
     op.options.saved_results = {1};
@@ -184,7 +191,8 @@ inline description gather_elements(call_view const& c) {
 
 /// The first operand plus slices, or elements, of the third at the places of the second: a sum over the places.
 inline description scattered(call_view const& c, bool for_each_element) {
-    tensor_id const x = c.tensor(0, "input"), index = c.tensor(2, "index"), source = c.tensor(3, for_each_element ? "src" : "source");
+    tensor_id const x = c.tensor(0, "input"), index = c.tensor(2, "index"),
+                    source = c.tensor(3, for_each_element ? "src" : "source");
     c.expect_integers("index", index);
     shape const &dims = c.shape_of(x), &from = c.shape_of(source);
     std::size_t const axis = c.axis(c.integer(1, "dim"), dims.size());
@@ -196,7 +204,8 @@ inline description scattered(call_view const& c, bool for_each_element) {
     entries to = numbered(dims), access = to;
     to[axis] = entry("_", dims[axis]);
     access[axis] = entry("j", from[axis]);
-    auto op = copy_of(c, {x, index, source}, {to, for_each_element ? access : entries{access[axis]}, access}, to, "0 + 2");
+    auto op =
+        copy_of(c, {x, index, source}, {to, for_each_element ? access : entries{access[axis]}, access}, to, "0 + 2");
     op.options.results = {dims};
     op.options.forward = flops(element_count(from));
     op.options.saved_operands = operand_numbers{1};
@@ -213,13 +222,16 @@ inline description scatter(call_view const& c) {
     auto const value = c.number(3, c.find(3, "value") ? "value" : "src");
     shape const &dims = c.shape_of(x), &places = c.shape_of(index);
     std::size_t const axis = c.axis(c.integer(1, "dim"), dims.size());
-    if ((!source && !value) || c.find(4, "reduce") || places.size() != dims.size() || (source && c.shape_of(*source) != places)) return {};
+    if ((!source && !value) || c.find(4, "reduce") || places.size() != dims.size() ||
+        (source && c.shape_of(*source) != places))
+        return {};
     for (std::size_t d = 0; d < dims.size(); ++d)
         if (d != axis && dims[d] != places[d]) return {};
     entries to = numbered(dims), access = to;
     to[axis] = entry("_", dims[axis]);
     access[axis] = entry("!j", places[axis]); // of equal places the last one counts
-    auto op = source ? copy_of(c, {x, index, *source}, {to, access, access}, to, "0 + 2") : copy_of(c, {x, index}, {to, access}, to, *value == 0 ? "0" : "");
+    auto op = source ? copy_of(c, {x, index, *source}, {to, access, access}, to, "0 + 2")
+                     : copy_of(c, {x, index}, {to, access}, to, *value == 0 ? "0" : "");
     op.options.results = {dims};
     op.options.saved_operands = operand_numbers{1};
     op.options.attributes = {{"dim", just(axis)}, {"value", just(value.value_or(0))}};
@@ -249,7 +261,8 @@ inline description embedding_bag(call_view const& c) {
     auto const input = c.find_tensor(0, "input"), weight = c.find_tensor(1, "weight");
     if (!input || !weight || c.find(2, "offsets")) return {};
     shape const &ids = c.shape_of(*input), &table = c.shape_of(*weight);
-    if (ids.size() != 2 || table.size() != 2 || c.find(3, "max_norm") || c.flag(5, "scale_grad_by_freq", false)) return {};
+    if (ids.size() != 2 || table.size() != 2 || c.find(3, "max_norm") || c.flag(5, "scale_grad_by_freq", false))
+        return {};
     std::string const mode = c.text(6, "mode", "mean");
     auto const factors = c.find_tensor(8, "per_sample_weights");
     if (mode != "sum" && (mode != "mean" || factors)) return {};
@@ -267,7 +280,8 @@ inline description embedding_bag(call_view const& c) {
     op.options.backward = (factors ? 2 : 1) * *op.options.forward;
     op.options.sparse_operands = {1};
     op.options.attributes["is_mean"] = just(mode == "mean");
-    if (c.find(10, "padding_idx")) op.options.attributes["padding_idx"] = just(c.place("padding_idx", c.integer(10, "padding_idx"), table[0]));
+    if (c.find(10, "padding_idx"))
+        op.options.attributes["padding_idx"] = just(c.place("padding_idx", c.integer(10, "padding_idx"), table[0]));
     return op;
 }
 
@@ -282,7 +296,8 @@ inline description gating(call_view const& c) {
     std::vector<entries> const results(2, entries{b, "_", "_", "_"});
     op.rule = rule_text({{b, "_", "_"}, {"_", "_"}}, results);
     if (c.result_shape().empty()) return {};
-    op.options.results.assign(2, {tokens[0], tokens[1], gate[1], c.result_shape().back()}); // how many slots there are is the model's to say
+    op.options.results.assign(
+        2, {tokens[0], tokens[1], gate[1], c.result_shape().back()}); // how many slots there are is the model's to say
     double const scores = element_count(tokens) / static_cast<double>(tokens[2]) * static_cast<double>(gate[1]);
     op.options.forward = flops(2 * scores * static_cast<double>(tokens[2]) + 2 * element_count(c.result_shape()));
     op.options.backward = 2 * *op.options.forward;

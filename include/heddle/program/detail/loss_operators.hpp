@@ -19,20 +19,22 @@ struct loss_indices {
     }
 };
 
-/// Whether a loss is asked for in a form that torch has given up, or in one that there is not, which its reduction does not say.
+/// Whether a loss is asked for in a form that torch has given up, or in one that there is not, which its reduction does
+/// not say.
 inline bool has_other_reduction(call_view const& c, std::string const& reduction) {
     auto const is_given = [&](char const* name) {
         auto const found = c.call().keywords.find(name);
         return found != c.call().keywords.end() && !found->second.is_none();
     };
-    return is_given("size_average") || is_given("reduce") || (reduction != "mean" && reduction != "sum" && reduction != "none" && reduction != "batchmean");
+    return is_given("size_average") || is_given("reduce") ||
+           (reduction != "mean" && reduction != "sum" && reduction != "none" && reduction != "batchmean");
 }
 
 /// Negative log-likelihood of labels, `log_probabilities` given, or of scores (cross-entropy).
 ///
-/// A mean divides by the number of targets that count, which are known only from all of them: the
-/// target stays whole. Target probabilities are cut like the scores; all of them count. Each class adds its own summand of the
-/// loss, for which scores need the maximum and the sum over all classes; with labels, nothing more in the backward pass.
+/// A mean divides by the number of targets that count, which are known only from all of them: the target stays whole.
+/// Target probabilities are cut like the scores; all of them count. Each class adds its own summand of the loss, for
+/// which scores need the maximum and the sum over all classes; with labels, nothing more in the backward pass.
 inline description classification_loss(call_view const& c, bool log_probabilities) {
     described_operator op{{}, {c.tensor(0, "input"), c.tensor(1, "target")}};
     shape const &scores = c.shape_of(op.operands[0]), &target = c.shape_of(op.operands[1]);
@@ -63,7 +65,8 @@ inline description classification_loss(call_view const& c, bool log_probabilitie
     op.options.category = operator_class::reduction;
     op.options.forward = flops(log_probabilities ? element_count(target) : 6 * element_count(scores));
     op.options.saved_operands = operand_numbers{1};
-    if (!log_probabilities) op.options.extra_saved = bytes(element_count(scores) * element_size(c.type_of(op.operands[0])));
+    if (!log_probabilities)
+        op.options.extra_saved = bytes(element_count(scores) * element_size(c.type_of(op.operands[0])));
     return op;
 }
 
@@ -77,7 +80,8 @@ struct loss_factor {
 };
 
 /// A loss of each element and its target, times factors that broadcast, summed or averaged over all or not at all.
-inline description paired_loss(call_view const& c, std::size_t reduction_position, double flops_per_element, std::initializer_list<loss_factor> factors = {}) {
+inline description paired_loss(call_view const& c, std::size_t reduction_position, double flops_per_element,
+                               std::initializer_list<loss_factor> factors = {}) {
     described_operator op{{}, {c.tensor(0, "input"), c.tensor(1, "target")}};
     shape const& dims = c.shape_of(op.operands[0]);
     std::string const reduction = c.text(reduction_position, "reduction", "mean");
@@ -115,8 +119,11 @@ inline description huber(call_view const& c) {
     return op;
 }
 inline description binary_cross_entropy(call_view const& c) { return paired_loss(c, 5, 6, {{2, "weight"}}); }
-inline description binary_cross_entropy_with_logits(call_view const& c) { return paired_loss(c, 5, 8, {{2, "weight"}, {6, "pos_weight"}}); }
-/// Of log-probabilities from a target of probabilities, or of their logarithms; a mean over the batch divides by the first extent.
+inline description binary_cross_entropy_with_logits(call_view const& c) {
+    return paired_loss(c, 5, 8, {{2, "weight"}, {6, "pos_weight"}});
+}
+/// Of log-probabilities from a target of probabilities, or of their logarithms; a mean over the batch divides by the
+/// first extent.
 inline description divergence(call_view const& c) {
     std::string const reduction = c.text(4, "reduction", "mean");
     if (reduction == "batchmean" && c.shape_of(c.tensor(0, "input")).empty()) return {};

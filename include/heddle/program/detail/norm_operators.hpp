@@ -11,7 +11,9 @@
 namespace heddle::detail {
 
 /// The index of an entry with so many statistics, if it has one.
-inline std::string with_statistics(std::string const& index, std::size_t count) { return index == "1" ? index : std::string(count, '~') + index; }
+inline std::string with_statistics(std::string const& index, std::size_t count) {
+    return index == "1" ? index : std::string(count, '~') + index;
+}
 
 inline description softmax(call_view const& c) {
     tensor_id const x = c.tensor(0, "input");
@@ -38,12 +40,16 @@ struct norm_description {
     entries access{}, parameters{};
     std::vector<entries> moments{};
 
-    /// `normalised` says for each dimension whether rows extend along it; `statistics` are the numbers per row, the same in both passes.
-    [[nodiscard]] described_operator finish(std::vector<bool> const& normalised, std::size_t statistics, std::size_t weight_position) {
+    /// `normalised` says for each dimension whether rows extend along it; `statistics` are the numbers per row, the
+    /// same in both passes.
+    [[nodiscard]] described_operator finish(std::vector<bool> const& normalised, std::size_t statistics,
+                                            std::size_t weight_position) {
         entries marked = access;
         for (std::size_t d = 0; d < marked.size(); ++d)
-            if (normalised[d]) marked[d] = marked[d].starts_with("(") ? marked[d].insert(marked[d].find(' ') + 1, std::string(statistics, '~'))
-                                                                      : with_statistics(marked[d], statistics);
+            if (normalised[d])
+                marked[d] = marked[d].starts_with("(")
+                                ? marked[d].insert(marked[d].find(' ') + 1, std::string(statistics, '~'))
+                                : with_statistics(marked[d], statistics);
         std::vector<entries> operands{marked};
         operands.insert(operands.end(), moments.begin(), moments.end());
         std::string terms;
@@ -55,7 +61,8 @@ struct norm_description {
             operands.push_back(parameters);
             name_operand(op, name);
             // Without a weight it is affine in the bias: the rest would be added once per summand.
-            if (is_weight || !terms.empty()) terms += (terms.empty() ? "" : " + ") + std::to_string(operands.size() - 1);
+            if (is_weight || !terms.empty())
+                terms += (terms.empty() ? "" : " + ") + std::to_string(operands.size() - 1);
         }
         op.rule = rule_text(operands, {marked}, terms);
         double const elements = element_count(call.shape_of(op.operands[0]));
@@ -65,7 +72,9 @@ struct norm_description {
         op.options.saved_operands = operand_numbers{0};
         return std::move(op);
     }
-    void set_epsilon(std::size_t position, double absent) { op.options.attributes["eps"] = just(call.number(position, "eps").value_or(absent)); }
+    void set_epsilon(std::size_t position, double absent) {
+        op.options.attributes["eps"] = just(call.number(position, "eps").value_or(absent));
+    }
 };
 
 inline norm_description norm_of(call_view const& c) {
@@ -88,8 +97,11 @@ inline description trailing_norm(call_view const& c, bool centred) {
     auto norm = norm_of(c);
     std::size_t const rank = norm.access.size(), normalised = c.integers(1, "normalized_shape").size();
     shape const& dims = c.shape_of(norm.op.operands[0]);
-    if (auto const sizes = c.integers(1, "normalized_shape"); normalised == 0 || normalised > rank || !algorithm::equal(sizes, shape(dims.end() - static_cast<std::ptrdiff_t>(normalised), dims.end())))
-        c.fail("normalized_shape", "is " + to_text(shape(sizes.begin(), sizes.end())) + ", expected the last of " + to_text(dims));
+    if (auto const sizes = c.integers(1, "normalized_shape");
+        normalised == 0 || normalised > rank ||
+        !algorithm::equal(sizes, shape(dims.end() - static_cast<std::ptrdiff_t>(normalised), dims.end())))
+        c.fail("normalized_shape",
+               "is " + to_text(shape(sizes.begin(), sizes.end())) + ", expected the last of " + to_text(dims));
     std::vector<bool> is_normalised(rank);
     std::fill(is_normalised.end() - static_cast<std::ptrdiff_t>(normalised), is_normalised.end(), true);
     norm.parameters.assign(norm.access.end() - static_cast<std::ptrdiff_t>(normalised), norm.access.end());
@@ -140,7 +152,9 @@ inline description group_norm(call_view const& c) {
     shape const& dims = c.shape_of(norm.op.operands[0]);
     extent const groups = c.integer(1, "num_groups");
     if (dims.size() < 2) return {};
-    if (groups < 1 || dims[1] % groups != 0) c.fail("num_groups", "is " + std::to_string(groups) + ", expected a divisor of " + std::to_string(dims[1]) + " channels");
+    if (groups < 1 || dims[1] % groups != 0)
+        c.fail("num_groups",
+               "is " + std::to_string(groups) + ", expected a divisor of " + std::to_string(dims[1]) + " channels");
     bool const is_whole = groups == 1, is_single = groups == dims[1]; // one group, one channel each
     if (!is_whole && !is_single) {
         norm.access[1] = "(g c)";

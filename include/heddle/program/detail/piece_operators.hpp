@@ -26,19 +26,23 @@ inline description concatenate(call_view const& c) {
         if (alike.size() != first.size()) return {};
         whole[axis] += std::exchange(alike[axis], first[axis]);
         if (alike != first)
-            c.fail("tensors", "has shapes " + to_text(first) + " and " + to_text(c.shape_of(t)) + ", expected them alike in all dimensions but " + std::to_string(axis));
+            c.fail("tensors", "has shapes " + to_text(first) + " and " + to_text(c.shape_of(t)) +
+                                  ", expected them alike in all dimensions but " + std::to_string(axis));
     }
-    op.rule = rule_text(std::vector<entries>(op.operands.size(), access), {access}, all_terms(op.operands.size(), " + "));
+    op.rule =
+        rule_text(std::vector<entries>(op.operands.size(), access), {access}, all_terms(op.operands.size(), " + "));
     op.options.results = {whole};
     op.options.forward = flops(element_count(whole));
     op.options.attributes["dim"] = just(axis);
     return op;
 }
 
-/// How long pieces of a dimension are: `split` and `chunk` by a length, `tensor_split` as evenly as they can be, or as a list says.
+/// How long pieces of a dimension are: `split` and `chunk` by a length, `tensor_split` as evenly as they can be, or as
+/// a list says.
 inline std::vector<extent> piece_lengths(call_view const& c, extent whole) {
     literal const* sizes = nullptr;
-    for (char const* name : {"split_size_or_sections", "split_size", "split_sizes", "chunks", "sections", "indices", "indices_or_sections"})
+    for (char const* name : {"split_size_or_sections", "split_size", "split_sizes", "chunks", "sections", "indices",
+                             "indices_or_sections"})
         if (sizes = c.find(1, name); sizes) break;
     if (!sizes) c.fail("split_size_or_sections", "expected an integer or a list of them");
     bool const evenly = c.call().target.ends_with("tensor_split"), chunks = c.call().target.ends_with("chunk");
@@ -60,7 +64,8 @@ inline std::vector<extent> piece_lengths(call_view const& c, extent whole) {
     }
     extent const n = number(*sizes);
     c.expect_within("split_size_or_sections", n, 1, std::numeric_limits<extent>::max());
-    c.expect_within("split_size_or_sections", static_cast<std::int64_t>(c.result_count()), 1, whole); // there is no piece of nothing
+    c.expect_within("split_size_or_sections", static_cast<std::int64_t>(c.result_count()), 1,
+                    whole); // there is no piece of nothing
     if (evenly) {
         c.expect_results(static_cast<std::size_t>(n));
         for (extent k = 0; k < n; ++k) lengths.push_back(whole / n + (k < whole % n ? 1 : 0));
@@ -74,7 +79,8 @@ inline std::vector<extent> piece_lengths(call_view const& c, extent whole) {
 
 /// Several results along one blocked dimension.
 inline description divide(call_view const& c) {
-    tensor_id const x = c.tensor(0, c.call().keywords.contains("tensor") ? "tensor" : "input"); // as torch.functional.split has it
+    tensor_id const x =
+        c.tensor(0, c.call().keywords.contains("tensor") ? "tensor" : "input"); // as torch.functional.split has it
     shape const& dims = c.shape_of(x);
     entries access = numbered(dims);
     std::size_t const axis = c.axis(c.integer(2, "dim", 0), access.size());
@@ -87,7 +93,8 @@ inline description divide(call_view const& c) {
     return op;
 }
 
-/// What integers and slices take of a tensor, dimension by dimension: one that is taken whole keeps its index, any other is blocked.
+/// What integers and slices take of a tensor, dimension by dimension: one that is taken whole keeps its index, any
+/// other is blocked.
 class slicing {
 public:
     slicing(call_view const& c, tensor_id x) : call_(c), x_(x), dims_(c.shape_of(x)), indices_(numbered(dims_)) {}
@@ -109,7 +116,9 @@ public:
         to_.emplace_back("1");
         result_.push_back(1);
     }
-    void pick(std::string_view name, std::int64_t index) { take(entry("_", size()), call_.place(name, index, size()), 1, 1); }
+    void pick(std::string_view name, std::int64_t index) {
+        take(entry("_", size()), call_.place(name, index, size()), 1, 1);
+    }
     /// *Precondition:* `count` places from `start` on are there.
     void run(extent start, extent count, extent step) {
         if (count == size()) return keep();
@@ -119,9 +128,12 @@ public:
     }
     void range(std::string_view name, literal::slice const& s) {
         auto const bound = [&](std::int64_t at) { return std::clamp<extent>(at < 0 ? at + size() : at, 0, size()); };
-        extent const start = bound(s.start.value_or(0)), stop = bound(s.stop.value_or(size())), step = s.step.value_or(1);
+        extent const start = bound(s.start.value_or(0)), stop = bound(s.stop.value_or(size())),
+                     step = s.step.value_or(1);
         if (step < 1) call_.fail(name, "has step " + std::to_string(step) + ", expected at least 1");
-        if (stop <= start) call_.fail(name, "takes places " + std::to_string(start) + " to " + std::to_string(stop) + ", expected at least one");
+        if (stop <= start)
+            call_.fail(name, "takes places " + std::to_string(start) + " to " + std::to_string(stop) +
+                                 ", expected at least one");
         run(start, (stop - start - 1) / step + 1, step);
     }
 
@@ -158,9 +170,11 @@ inline description get_item(call_view const& c) {
     if (!index) return {};
     auto const* several = index->as<literal::list>();
     literal::list const items = several ? *several : literal::list{*index};
-    auto const kept = static_cast<std::size_t>(algorithm::count_if(items, [](literal const& i) { return !i.is_none() && !i.as<literal::ellipsis>(); }));
+    auto const kept = static_cast<std::size_t>(
+        algorithm::count_if(items, [](literal const& i) { return !i.is_none() && !i.as<literal::ellipsis>(); }));
     std::size_t const rank = c.shape_of(x).size();
-    if (kept > rank) c.fail("index", "is of " + std::to_string(kept) + " dimensions, there are " + std::to_string(rank));
+    if (kept > rank)
+        c.fail("index", "is of " + std::to_string(kept) + " dimensions, there are " + std::to_string(rank));
     slicing slices(c, x);
     for (auto const& item : items) {
         if (item.is_none()) slices.insert();

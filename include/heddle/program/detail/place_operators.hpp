@@ -19,7 +19,9 @@ inline description repeat(call_view const& c) {
     if (target.size() < dims.size()) return {};
     auto const times = c.integers(1, c.find(1, "dims") ? "dims" : "repeats");
     for (std::size_t d = 0; d < target.size() && !times.empty(); ++d) {
-        auto const from_end = [&](auto const& list) { return d + list.size() < target.size() ? 1 : list[d + list.size() - target.size()]; };
+        auto const from_end = [&](auto const& list) {
+            return d + list.size() < target.size() ? 1 : list[d + list.size() - target.size()];
+        };
         extent const copies = from_end(times);
         c.expect_within("repeats", copies, 1, target[d]);
         target[d] = from_end(dims) * copies;
@@ -61,7 +63,8 @@ inline description repeat_interleave(call_view const& c) {
 }
 
 /// Dimensions whose places move are blocked.
-inline described_operator moved(call_view const& c, tensor_id x, std::vector<bool> const& moves, shape const& result, bool linear = true) {
+inline described_operator moved(call_view const& c, tensor_id x, std::vector<bool> const& moves, shape const& result,
+                                bool linear = true) {
     shape const& dims = c.shape_of(x);
     entries from = numbered(dims), to = from;
     for (std::size_t d = 0; d < dims.size(); ++d)
@@ -100,7 +103,8 @@ inline description roll(call_view const& c) {
     std::size_t const rank = c.shape_of(x).size();
     auto const shifts = integers_at(c, 1, "shifts");
     std::vector<double> dims;
-    for (auto d : integers_at(c, 2, "dims")) dims.push_back(static_cast<double>(c.axis(static_cast<std::int64_t>(d), rank, "dims")));
+    for (auto d : integers_at(c, 2, "dims"))
+        dims.push_back(static_cast<double>(c.axis(static_cast<std::int64_t>(d), rank, "dims")));
     if (dims.empty() || dims.size() != shifts.size()) return {}; // of the flattened tensor
     auto op = moved(c, x, flags_of(dims, rank), c.shape_of(x));
     op.options.attributes = {{"dims", dims}, {"shifts", shifts}};
@@ -123,7 +127,8 @@ inline description padding(call_view const& c) {
     auto const sides = c.integers(1, "pad");
     constexpr std::array<std::string_view, 4> modes{"constant", "reflect", "replicate", "circular"};
     auto const mode = algorithm::find(modes, c.text(2, "mode", "constant"));
-    if (sides.size() % 2 != 0 || sides.size() > 2 * rank) c.fail("pad", "expected two numbers for each of at most " + std::to_string(rank) + " dimensions");
+    if (sides.size() % 2 != 0 || sides.size() > 2 * rank)
+        c.fail("pad", "expected two numbers for each of at most " + std::to_string(rank) + " dimensions");
     if (mode == modes.end()) return {};
     std::vector<double> pad(2 * rank);
     std::vector<bool> moves(rank);
@@ -132,7 +137,10 @@ inline description padding(call_view const& c) {
         std::size_t const d = rank - 1 - s / 2;
         extent const size = c.shape_of(x)[d];
         if (*mode == "circular" && sides[s] < 0) return {};
-        c.expect_within("pad", sides[s], -size, *mode == "reflect" ? size - 1 : *mode == "circular" ? size : std::numeric_limits<std::int32_t>::max());
+        c.expect_within("pad", sides[s], -size,
+                        *mode == "reflect"    ? size - 1
+                        : *mode == "circular" ? size
+                                              : std::numeric_limits<std::int32_t>::max());
         pad[2 * d + s % 2] = static_cast<double>(sides[s]);
         result[d] += sides[s];
         if (sides[s] != 0) moves[d] = true;
@@ -170,9 +178,11 @@ inline description shuffle_pixels(call_view const& c, char const* name, bool is_
     if (rank < 3) return {};
     extent const channels = dims[rank - 3], rows = dims[rank - 2], columns = dims[rank - 1], times = c.integer(1, name);
     c.expect_within(name, times, 1, is_finer ? channels : std::min(rows, columns));
-    if (is_finer ? channels % (times * times) != 0 : rows % times != 0 || columns % times != 0) c.fail(name, "does not divide " + to_text(dims));
-    std::pair<std::string, extent> const k{"k", is_finer ? channels / (times * times) : channels}, h{"h", is_finer ? rows : rows / times},
-        w{"w", is_finer ? columns : columns / times}, r{"r", times}, s{"s", times};
+    if (is_finer ? channels % (times * times) != 0 : rows % times != 0 || columns % times != 0)
+        c.fail(name, "does not divide " + to_text(dims));
+    std::pair<std::string, extent> const k{"k", is_finer ? channels / (times * times) : channels},
+        h{"h", is_finer ? rows : rows / times}, w{"w", is_finer ? columns : columns / times}, r{"r", times},
+        s{"s", times};
     entries coarse = numbered({dims.begin(), dims.end() - 3}), fine = coarse;
     coarse.insert(coarse.end(), {entry_of({k, r, s}), entry_of({h}), entry_of({w})});
     fine.insert(fine.end(), {entry_of({k}), entry_of({h, r}), entry_of({w, s})});
@@ -189,7 +199,8 @@ inline description diagonal(call_view const& c) {
     tensor_id const x = c.tensor(0, "input");
     shape const& dims = c.shape_of(x);
     auto const offset = c.integer(1, "offset", 0);
-    std::size_t const row = c.axis(c.integer(2, "dim1", 0), dims.size(), "dim1"), column = c.axis(c.integer(3, "dim2", 1), dims.size(), "dim2");
+    std::size_t const row = c.axis(c.integer(2, "dim1", 0), dims.size(), "dim1"),
+                      column = c.axis(c.integer(3, "dim2", 1), dims.size(), "dim2");
     if (row == column) c.fail("dim2", "is the same dimension as 'dim1'");
     c.expect_within("offset", offset, 1 - dims[row], dims[column] - 1);
     extent const length = std::min(dims[row] + std::min<extent>(offset, 0), dims[column] - std::max<extent>(offset, 0));

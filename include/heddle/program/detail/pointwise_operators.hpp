@@ -43,7 +43,8 @@ struct function_parameter {
 };
 
 /// A function of each element with these parameters, whose derivative is a function of the operand.
-inline description function_of(call_view const& c, double flops_per_element, std::initializer_list<function_parameter> parameters = {}) {
+inline description function_of(call_view const& c, double flops_per_element,
+                               std::initializer_list<function_parameter> parameters = {}) {
     auto op = unary(c, {.saves_operand = true, .flops_per_element = flops_per_element});
     for (auto const& p : parameters) {
         if (c.find_tensor(p.position, p.name)) return {};
@@ -100,14 +101,17 @@ inline description detached(call_view const& c) {
     return op;
 }
 
-/// Zeros by a mask that is drawn for the first `drawn` dimensions of the whole tensor, so the same on every device: linear.
+/// Zeros by a mask that is drawn for the first `drawn` dimensions of the whole tensor, so the same on every device:
+/// linear.
 inline described_operator drop(call_view const& c, double p, bool training, std::size_t drawn) {
     bool const active = training && p > 0;
     auto op = *unary(c, {.linear = true, .is_view = !active});
     shape const& dims = c.shape_of(op.operands[0]);
     drawn = std::min(drawn, dims.size());
     op.options.attributes = {{"p", just(active ? p : 0.0)}, {"drawn", just(drawn)}};
-    if (active) op.options.extra_saved = bytes(element_count({dims.begin(), dims.begin() + static_cast<std::ptrdiff_t>(drawn)}));
+    if (active)
+        op.options.extra_saved =
+            bytes(element_count({dims.begin(), dims.begin() + static_cast<std::ptrdiff_t>(drawn)}));
     return op;
 }
 /// Of elements, or of whole channels of samples where windows of `Rank` dimensions follow.
@@ -145,7 +149,8 @@ inline entries broadcast_access(entries const& indices, shape const& dims) {
 }
 
 /// Element-wise over broadcast operands: where one has extent 1 it has no index.
-inline described_operator broadcast_operator(call_view const& c, std::vector<tensor_id> tensors, std::string const& terms) {
+inline described_operator broadcast_operator(call_view const& c, std::vector<tensor_id> tensors,
+                                             std::string const& terms) {
     shape const whole = broadcast(c, tensors);
     entries const result = numbered(whole);
     std::vector<entries> operands;
@@ -171,10 +176,14 @@ inline description with_number(call_view const& c, arithmetic kind, tensor_id x,
 template <arithmetic Kind>
 description binary(call_view const& c) {
     auto const x = c.find_tensor(0, "input"), y = c.find_tensor(1, "other");
-    if (c.find(2, "rounding_mode")) return c.text(2, "rounding_mode", "") == "floor" ? floored_quotient(c) : description{}; // linear in nothing
+    if (c.find(2, "rounding_mode"))
+        return c.text(2, "rounding_mode", "") == "floor" ? floored_quotient(c) : description{}; // linear in nothing
     auto const alpha = c.number(2, "alpha"); // the factor of what is added
     if (x && y) {
-        auto op = broadcast_operator(c, {*x, *y}, Kind == arithmetic::multiply ? "0*1" : Kind == arithmetic::divide ? "0" : "0 + 1");
+        auto op = broadcast_operator(c, {*x, *y},
+                                     Kind == arithmetic::multiply ? "0*1"
+                                     : Kind == arithmetic::divide ? "0"
+                                                                  : "0 + 1");
         if (Kind == arithmetic::divide) op.options.saved_operands = operand_numbers{0, 1};
         if (alpha) op.options.attributes["alpha"] = just(*alpha);
         return op;
@@ -208,7 +217,8 @@ inline description subtracted_from(call_view const& c) {
     auto const x = c.find_tensor(0, "input"), y = c.find_tensor(1, "other");
     auto const number = c.number(1, "other"), alpha = c.number(2, "alpha");
     if (!x || (!y && (!number || alpha))) return {};
-    auto op = y ? description{broadcast_operator(c, {*y, *x}, "0 + 1")} : with_number(c, arithmetic::subtract, *x, *number, false);
+    auto op = y ? description{broadcast_operator(c, {*y, *x}, "0 + 1")}
+                : with_number(c, arithmetic::subtract, *x, *number, false);
     if (y && alpha) op->options.attributes["alpha"] = just(*alpha);
     op->kind = "sub";
     return op;
@@ -223,10 +233,12 @@ inline description truth_function(call_view const& c, char const* kind, bool of_
     if (op) op->kind = kind;
     return op;
 }
-/// `&`, `|`, `^` and `~`: of truth values that, of whole numbers bit by bit. What is read as `int8` may have no sign, which `~` depends on.
+/// `&`, `|`, `^` and `~`: of truth values that, of whole numbers bit by bit. What is read as `int8` may have no sign,
+/// which `~` depends on.
 inline description bit_function(call_view const& c, char const* kind, bool of_two) {
     auto const& operands = c.call().operands;
-    if (algorithm::all_of(operands, [&](tensor_id t) { return c.type_of(t) == element_type::boolean; })) return truth_function(c, kind, of_two);
+    if (algorithm::all_of(operands, [&](tensor_id t) { return c.type_of(t) == element_type::boolean; }))
+        return truth_function(c, kind, of_two);
     for (tensor_id t : operands)
         if (is_floating(c.type_of(t)) || (!of_two && c.type_of(t) == element_type::int8)) return {};
     auto const* other = c.find(1, "other");
@@ -264,7 +276,8 @@ inline description weighted_relu(call_view const& c) {
     bool const single = element_count(weights) == 1;
     if (!single) c.expect_shape("weight", weight, {dims.size() < 2 ? 1 : dims[1]});
     if (weights.size() > 1) return {};
-    described_operator op{rule_text({access, single ? entries(weights.size(), "1") : entries{access[1]}}, {access}), {x, weight}};
+    described_operator op{rule_text({access, single ? entries(weights.size(), "1") : entries{access[1]}}, {access}),
+                          {x, weight}};
     op.options.category = operator_class::elementwise;
     op.options.forward = flops(2 * element_count(dims));
     op.options.saved_operands = operand_numbers{0, 1};
@@ -304,7 +317,8 @@ inline description choose(call_view const& c, literal const* mask, literal const
 /// As a method, of a tensor where a condition holds.
 inline description where(call_view const& c) {
     bool const method = c.call().target == "where";
-    return choose(c, c.find(method ? 1 : 0, "condition"), c.find(method ? 0 : 1, c.call().keywords.contains("self") ? "self" : "input"), c.find(2, "other"));
+    return choose(c, c.find(method ? 1 : 0, "condition"),
+                  c.find(method ? 0 : 1, c.call().keywords.contains("self") ? "self" : "input"), c.find(2, "other"));
 }
 inline description masked_fill(call_view const& c) {
     return choose(c, c.find(1, "mask"), c.find(2, "value"), c.find(0, "input"));

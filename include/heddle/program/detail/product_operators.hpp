@@ -70,10 +70,12 @@ inline description matmul(call_view const& c) {
 
 /// `beta` times a tensor that broadcasts, plus `alpha` times a product of matrices, or of batches of them.
 inline description matmul_added(call_view const& c) {
-    described_operator op{{}, {c.tensor(0, "input"), tensor_of(c, 1, {"mat1", "batch1"}), tensor_of(c, 2, {"mat2", "batch2"})}};
+    described_operator op{
+        {}, {c.tensor(0, "input"), tensor_of(c, 1, {"mat1", "batch1"}), tensor_of(c, 2, {"mat2", "batch2"})}};
     shape const &added = c.shape_of(op.operands[0]), &x = c.shape_of(op.operands[1]), &y = c.shape_of(op.operands[2]);
     if (x.size() < 2 || x.size() > 3 || y.size() != x.size() || added.size() > x.size()) return {};
-    entries left{entry("m", x[x.size() - 2]), entry("k", x.back())}, right{entry("k", y[y.size() - 2]), entry("n", y.back())}, result{left[0], right[1]};
+    entries left{entry("m", x[x.size() - 2]), entry("k", x.back())},
+        right{entry("k", y[y.size() - 2]), entry("n", y.back())}, result{left[0], right[1]};
     if (x.size() == 3)
         for (auto* access : {&left, &right, &result}) access->insert(access->begin(), entry("b", x[0]));
     entries addend(result.end() - static_cast<std::ptrdiff_t>(added.size()), result.end());
@@ -81,13 +83,16 @@ inline description matmul_added(call_view const& c) {
         if (added[d] == 1) addend[d] = "1";
     op.rule = rule_text({addend, left, right}, {result}, "0 + 1*2");
     op.options.category = operator_class::matmul;
-    op.options.attributes = {{"beta", just(c.number(3, "beta").value_or(1))}, {"alpha", just(c.number(4, "alpha").value_or(1))}};
+    op.options.attributes = {{"beta", just(c.number(3, "beta").value_or(1))},
+                             {"alpha", just(c.number(4, "alpha").value_or(1))}};
     return op;
 }
 
-/// Likewise of a product that has fewer dimensions: of a matrix and a vector, or of two batches of matrices, which is summed over.
+/// Likewise of a product that has fewer dimensions: of a matrix and a vector, or of two batches of matrices, which is
+/// summed over.
 inline description product_added(call_view const& c, bool of_batches) {
-    described_operator op{{}, {c.tensor(0, "input"), tensor_of(c, 1, {"mat", "batch1"}), tensor_of(c, 2, {"vec", "batch2"})}};
+    described_operator op{
+        {}, {c.tensor(0, "input"), tensor_of(c, 1, {"mat", "batch1"}), tensor_of(c, 2, {"vec", "batch2"})}};
     shape const &added = c.shape_of(op.operands[0]), &x = c.shape_of(op.operands[1]), &y = c.shape_of(op.operands[2]);
     if (x.size() != (of_batches ? 3U : 2U) || y.size() != (of_batches ? 3U : 1U) || added.size() > y.size()) return {};
     std::string const m = entry("m", x[x.size() - 2]), k = entry("k", x.back());
@@ -104,7 +109,8 @@ inline description product_added(call_view const& c, bool of_batches) {
     op.rule = rule_text({addend, left, right}, {result}, "0 + 1*2");
     op.kind = "addmm";
     op.options.category = operator_class::matmul;
-    op.options.attributes = {{"beta", just(c.number(3, "beta").value_or(1))}, {"alpha", just(c.number(4, "alpha").value_or(1))}};
+    op.options.attributes = {{"beta", just(c.number(3, "beta").value_or(1))},
+                             {"alpha", just(c.number(4, "alpha").value_or(1))}};
     return op;
 }
 
@@ -149,7 +155,8 @@ inline entries einsum_indices(call_view const& c, std::string const& letters, st
         } else if (std::isalpha(static_cast<unsigned char>(letters[at]))) {
             indices.emplace_back(1, letters[at]);
         } else {
-            c.fail("equation", "has '" + std::string{letters[at]} + "', expected letters and one '...' for each operand");
+            c.fail("equation",
+                   "has '" + std::string{letters[at]} + "', expected letters and one '...' for each operand");
         }
     }
     return indices;
@@ -162,7 +169,8 @@ inline std::string einsum_letters(call_view const& c, literal const& list) {
     std::string letters;
     for (auto const& item : *list.as<literal::list>()) {
         auto const* number = item.as<std::int64_t>();
-        if (!item.as<literal::ellipsis>() && (!number || *number < 0 || *number >= static_cast<std::int64_t>(alphabet.size())))
+        if (!item.as<literal::ellipsis>() &&
+            (!number || *number < 0 || *number >= static_cast<std::int64_t>(alphabet.size())))
             c.fail("equation", "expected numbers from 0 to " + std::to_string(alphabet.size() - 1));
         letters += number ? std::string{alphabet[static_cast<std::size_t>(*number)]} : "...";
     }
@@ -170,15 +178,19 @@ inline std::string einsum_letters(call_view const& c, literal const& list) {
 }
 /// The equation, or what operands with lists of numbers, and perhaps one for the result, say.
 inline std::string einsum_equation(call_view const& c) {
-    if (auto const* equation = c.find(0, "equation"); equation && equation->as<std::string>()) return *equation->as<std::string>();
+    if (auto const* equation = c.find(0, "equation"); equation && equation->as<std::string>())
+        return *equation->as<std::string>();
     auto const& arguments = c.call().arguments;
     std::string equation;
-    for (std::size_t n = 0; n + 1 < arguments.size(); n += 2) equation += (n ? "," : "") + einsum_letters(c, arguments[n + 1]);
+    for (std::size_t n = 0; n + 1 < arguments.size(); n += 2)
+        equation += (n ? "," : "") + einsum_letters(c, arguments[n + 1]);
     return arguments.size() % 2 == 0 ? equation : equation + "->" + einsum_letters(c, arguments.back());
 }
 
-/// The work of a product of several operands: of two at a time, in order, summed over what neither the result nor a later one has.
-inline void set_pairwise_work(call_view const& c, described_operator& op, std::vector<entries> const& operands, entries const& result, std::map<std::string, extent> const& extents) {
+/// The work of a product of several operands: of two at a time, in order, summed over what neither the result nor a
+/// later one has.
+inline void set_pairwise_work(call_view const& c, described_operator& op, std::vector<entries> const& operands,
+                              entries const& result, std::map<std::string, extent> const& extents) {
     std::set<std::string> held(operands.front().begin(), operands.front().end());
     double forward = 0, backward = 0;
     bool differentiated = c.is_differentiable(op.operands.front());
@@ -192,7 +204,8 @@ inline void set_pairwise_work(call_view const& c, described_operator& op, std::v
         differentiated |= other;
         std::erase_if(held, [&](std::string const& index) {
             auto const has = [&](entries const& access) { return algorithm::find(access, index) != access.end(); };
-            return !has(result) && std::none_of(operands.begin() + static_cast<std::ptrdiff_t>(k) + 1, operands.end(), has);
+            return !has(result) &&
+                   std::none_of(operands.begin() + static_cast<std::ptrdiff_t>(k) + 1, operands.end(), has);
         });
     }
     op.options.forward = flops(forward);
@@ -225,14 +238,17 @@ inline description bilinear(call_view const& c) {
 inline description einsum(call_view const& c) {
     auto const [letters, result_letters] = split_equation(einsum_equation(c));
     described_operator op{{}, c.call().operands};
-    if (letters.size() != op.operands.size()) c.fail("equation", "is of " + std::to_string(letters.size()) + " operands, there are " + std::to_string(op.operands.size()));
+    if (letters.size() != op.operands.size())
+        c.fail("equation", "is of " + std::to_string(letters.size()) + " operands, there are " +
+                               std::to_string(op.operands.size()));
     std::map<std::string, extent> extents; // the largest: 1 broadcasts
     std::vector<entries> operands;
     std::size_t most_places = 0;
     for (std::size_t k = 0; k < letters.size(); ++k) {
         shape const& dims = c.shape_of(op.operands[k]);
         bool const dots = letters[k].find("...") != std::string::npos;
-        std::size_t const named = letters[k].size() - (dots ? 3 : 0), places = dots && dims.size() > named ? dims.size() - named : 0;
+        std::size_t const named = letters[k].size() - (dots ? 3 : 0),
+                          places = dots && dims.size() > named ? dims.size() - named : 0;
         most_places = std::max(most_places, places);
         auto& access = operands.emplace_back(einsum_indices(c, letters[k], places));
         for (std::size_t d = 0; d < access.size(); ++d) {

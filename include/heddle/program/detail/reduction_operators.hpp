@@ -6,7 +6,6 @@
 #include <heddle/program/detail/lookup_operators.hpp>
 #include <heddle/program/detail/pointwise_operators.hpp>
 
-
 namespace heddle::detail {
 
 /// Which dimensions a reduction is over: all, unless it names some.
@@ -18,7 +17,8 @@ inline std::vector<bool> reduced_dimensions(call_view const& c, std::size_t rank
 }
 
 /// Sum or mean, which divides by global extents, is linear; other reductions need their dimensions whole.
-inline description reduction_over(call_view const& c, bool linear, std::size_t position, std::size_t keep_position, std::size_t results = 1) {
+inline description reduction_over(call_view const& c, bool linear, std::size_t position, std::size_t keep_position,
+                                  std::size_t results = 1) {
     tensor_id const x = c.tensor(0, "input");
     shape const& dims = c.shape_of(x);
     auto const reduced = reduced_dimensions(c, dims.size(), position);
@@ -39,7 +39,8 @@ inline description reduction_over(call_view const& c, bool linear, std::size_t p
 inline description reduce(call_view const& c) { return reduction_over(c, true, 1, 2); }
 
 /// Saves what its derivative is a function of.
-inline description reduce_whole_at(call_view const& c, std::size_t position, std::size_t keep_position, std::size_t results = 1) {
+inline description reduce_whole_at(call_view const& c, std::size_t position, std::size_t keep_position,
+                                   std::size_t results = 1) {
     if (c.result_count() != results) return {};
     auto op = reduction_over(c, false, position, keep_position, results);
     op->options.saved_operands = operand_numbers{0};
@@ -103,16 +104,19 @@ inline description gated_linear(call_view const& c) {
     return op;
 }
 
-/// Variance and standard deviation, by default of a sample: divided by one less. Dimensions, whether it is so (or by how much less), and whether they are
-/// kept; of all elements, the second alone. The second of two results is the mean.
+/// Variance and standard deviation, by default of a sample: divided by one less. Dimensions, whether it is so (or by
+/// how much less), and whether they are kept; of all elements, the second alone. The second of two results is the mean.
 template <std::size_t Results>
 description variance(call_view const& c) {
     bool const over_all = c.call().arguments.size() > 1 && c.call().arguments[1].as<bool>();
     std::size_t const position = over_all ? 1 : 2;
-    auto op = over_all ? reduce_whole_at(c, c.call().arguments.size(), c.call().arguments.size(), Results) : reduce_whole_at(c, 1, 3, Results);
+    auto op = over_all ? reduce_whole_at(c, c.call().arguments.size(), c.call().arguments.size(), Results)
+                       : reduce_whole_at(c, 1, 3, Results);
     if (!op) return {};
     bool const by_number = c.call().keywords.contains("correction") || c.number(position, "correction");
-    double const correction = by_number ? c.number(position, "correction").value_or(1) : c.flag(position, "unbiased", true) ? 1 : 0;
+    double const correction = by_number                            ? c.number(position, "correction").value_or(1)
+                              : c.flag(position, "unbiased", true) ? 1
+                                                                   : 0;
     op->options.attributes["correction"] = just(correction);
     op->options.forward = flops(4 * element_count(c.shape_of(op->operands[0])));
     return op;

@@ -19,7 +19,8 @@ inline described_operator view_of(tensor_id operand, entries const& from, entrie
 }
 
 /// A copy of elements, linear, whose result is a tensor of its own.
-inline described_operator copy_of(call_view const& c, std::vector<tensor_id> operands, std::vector<entries> const& from, entries const& to, std::string const& terms = "0") {
+inline described_operator copy_of(call_view const& c, std::vector<tensor_id> operands, std::vector<entries> const& from,
+                                  entries const& to, std::string const& terms = "0") {
     described_operator op{rule_text(from, {to}, terms), std::move(operands)};
     op.options.category = operator_class::elementwise;
     op.options.forward = flops(element_count(c.result_shape()));
@@ -97,10 +98,12 @@ private:
 inline void expect_sizes(call_view const& c, std::size_t position, std::string_view name) {
     auto const* found = c.find(position, name);
     auto const* list = found ? found->as<literal::list>() : nullptr;
-    if (!found || (list && !algorithm::all_of(*list, [](literal const& l) { return l.as<std::int64_t>() != nullptr; }))) return;
+    if (!found || (list && !algorithm::all_of(*list, [](literal const& l) { return l.as<std::int64_t>() != nullptr; })))
+        return;
     auto const sizes = c.integers(position, name);
     shape const& stated = c.result_shape();
-    if (!sizes.empty() && !algorithm::equal(sizes, stated, [](std::int64_t size, extent e) { return size == -1 || size == e; }))
+    if (!sizes.empty() &&
+        !algorithm::equal(sizes, stated, [](std::int64_t size, extent e) { return size == -1 || size == e; }))
         c.fail(name, "is " + to_text(shape(sizes.begin(), sizes.end())) + ", the result has shape " + to_text(stated));
 }
 
@@ -109,7 +112,8 @@ inline description reshape(call_view const& c) {
     tensor_id const x = c.tensor(0, "input");
     shape const &from = c.shape_of(x), &to = c.result_shape();
     if (element_count(from) != element_count(to))
-        c.fail("input", "has shape " + to_text(from) + ", another number of elements than the result of shape " + to_text(to));
+        c.fail("input",
+               "has shape " + to_text(from) + ", another number of elements than the result of shape " + to_text(to));
     regrouping const groups(from, to);
     described_operator op = view_of(x, groups.from, groups.to);
     op.options.extents = groups.extents;
@@ -121,7 +125,8 @@ inline description reshape_to(call_view const& c) {
     return reshape(c);
 }
 inline description reshape_like(call_view const& c) {
-    if (c.shape_of(c.tensor(1, "other")) != c.result_shape()) c.fail("other", "has another shape than the result, " + to_text(c.result_shape()));
+    if (c.shape_of(c.tensor(1, "other")) != c.result_shape())
+        c.fail("other", "has another shape than the result, " + to_text(c.result_shape()));
     return reshape(c);
 }
 
@@ -130,7 +135,8 @@ inline description unsqueeze(call_view const& c) {
     shape dims = c.shape_of(c.tensor(0, "input"));
     if (c.find(1, "dim")) {
         dims.insert(dims.begin() + static_cast<std::ptrdiff_t>(c.axis(c.integer(1, "dim"), dims.size() + 1)), 1);
-        if (dims != c.result_shape()) c.fail("dim", "gives shape " + to_text(dims) + ", the result has " + to_text(c.result_shape()));
+        if (dims != c.result_shape())
+            c.fail("dim", "gives shape " + to_text(dims) + ", the result has " + to_text(c.result_shape()));
     }
     return reshape(c);
 }
@@ -204,7 +210,8 @@ inline description move_dimensions(call_view const& c) {
         return axes;
     };
     auto const from = listed(1, "source"), to = listed(2, "destination");
-    if (from.size() != to.size() || std::set(from.begin(), from.end()).size() != from.size() || std::set(to.begin(), to.end()).size() != to.size())
+    if (from.size() != to.size() || std::set(from.begin(), from.end()).size() != from.size() ||
+        std::set(to.begin(), to.end()).size() != to.size())
         c.fail("destination", "expected as many different dimensions as in 'source'");
     std::vector<std::size_t> order(rank, rank), rest;
     for (std::size_t k = 0; k < from.size(); ++k) order[to[k]] = from[k];

@@ -17,7 +17,8 @@ struct window_line {
 
     /// Places of an operand from the first to the last of a window.
     [[nodiscard]] extent reach() const { return dilation * (size - 1) + 1; }
-    /// How many windows there are on so many places: those that fit, or with `ceil` also one that overhangs and begins before the end.
+    /// How many windows there are on so many places: those that fit, or with `ceil` also one that overhangs and begins
+    /// before the end.
     [[nodiscard]] extent count(extent places, bool ceil = false) const {
         extent const rest = places + 2 * padding - reach();
         if (rest < 0) return 0;
@@ -26,14 +27,19 @@ struct window_line {
     }
 };
 
-/// The windows of these sides, which have to be numbers of 31 bits, so that no place overflows; absent ones are those of `window_line`.
-[[nodiscard]] inline std::vector<window_line> window_lines(call_view const& c, std::vector<double> const& sizes, std::vector<double> const& strides,
-                                                           std::vector<double> const& paddings, std::vector<double> const& dilations) {
+/// The windows of these sides, which have to be numbers of 31 bits, so that no place overflows; absent ones are those
+/// of `window_line`.
+[[nodiscard]] inline std::vector<window_line> window_lines(call_view const& c, std::vector<double> const& sizes,
+                                                           std::vector<double> const& strides,
+                                                           std::vector<double> const& paddings,
+                                                           std::vector<double> const& dilations) {
     constexpr double most = std::numeric_limits<std::int32_t>::max();
     std::vector<window_line> lines(sizes.size());
-    auto const set = [&](std::string_view name, std::vector<double> const& values, extent window_line::*side, double least) {
+    auto const set = [&](std::string_view name, std::vector<double> const& values, extent window_line::* side,
+                         double least) {
         for (std::size_t d = 0; d < values.size(); ++d) {
-            c.expect_within(name, static_cast<std::int64_t>(std::clamp(values[d], -most, most + 1)), static_cast<std::int64_t>(least), static_cast<std::int64_t>(most));
+            c.expect_within(name, static_cast<std::int64_t>(std::clamp(values[d], -most, most + 1)),
+                            static_cast<std::int64_t>(least), static_cast<std::int64_t>(most));
             lines[d].*side = static_cast<extent>(values[d]);
         }
     };
@@ -45,27 +51,33 @@ struct window_line {
 }
 
 /// Where the windows of a convolution lie, by the attributes of its operator.
-inline std::vector<window_line> convolution_windows(call_view const& c, described_operator const& op, std::size_t rank) {
+inline std::vector<window_line> convolution_windows(call_view const& c, described_operator const& op,
+                                                    std::size_t rank) {
     shape const& weight = c.shape_of(op.operands[1]);
     auto const numbers = [&](char const* name) {
         auto const found = op.options.attributes.find(name);
         return found == op.options.attributes.end() ? std::vector<double>{} : found->second;
     };
-    return window_lines(c, {weight.end() - static_cast<std::ptrdiff_t>(rank), weight.end()}, numbers("stride"), numbers("padding"), numbers("dilation"));
+    return window_lines(c, {weight.end() - static_cast<std::ptrdiff_t>(rank), weight.end()}, numbers("stride"),
+                        numbers("padding"), numbers("dilation"));
 }
 
-/// A convolution over windows of `rank` dimensions, or its adjoint, in which each input element adds a window to the output. There may be no batch.
+/// A convolution over windows of `rank` dimensions, or its adjoint, in which each input element adds a window to the
+/// output. There may be no batch.
 inline description windows_product(call_view const& c, std::size_t rank, bool adjoint) {
     described_operator op{{}, {c.tensor(0, "input"), c.tensor(1, "weight")}};
     shape const &input = c.shape_of(op.operands[0]), &weight = c.shape_of(op.operands[1]), &output = c.result_shape();
     bool const batched = input.size() == rank + 2;
-    if (weight.size() != rank + 2 || input.size() + 1 < weight.size() || input.size() > weight.size() || output.size() != input.size()) return {};
+    if (weight.size() != rank + 2 || input.size() + 1 < weight.size() || input.size() > weight.size() ||
+        output.size() != input.size())
+        return {};
     extent const groups = c.integer(6, "groups", 1);
     std::size_t const channels = batched ? 1 : 0;
     c.expect_within("groups", groups, 1, input[channels]);
     extent const in = adjoint ? weight[0] : weight[1] * groups, out = adjoint ? weight[1] * groups : weight[0];
     if (in != input[channels])
-        c.fail("weight", "takes " + std::to_string(in) + " channels in " + std::to_string(groups) + " groups, the input has " + std::to_string(input[channels]));
+        c.fail("weight", "takes " + std::to_string(in) + " channels in " + std::to_string(groups) +
+                             " groups, the input has " + std::to_string(input[channels]));
     entries x = blocked(input), w = blocked(weight), result = blocked(output);
     if (batched) x[0] = result[0] = entry("b", input[0]);
     x[channels] = groups > 1 ? "(g i)" : entry("i", in);
@@ -79,9 +91,12 @@ inline description windows_product(call_view const& c, std::size_t rank, bool ad
     }
     op.rule = rule_text(operands, {result}, operands.size() == 3 ? "0*1 + 2" : "0*1");
     op.options.category = operator_class::convolution;
-    op.options.attributes = {{"stride", sides(c, 3, "stride", rank)}, {"dilation", sides(c, adjoint ? 7 : 5, "dilation", rank)}, {"groups", just(groups)}};
+    op.options.attributes = {{"stride", sides(c, 3, "stride", rank)},
+                             {"dilation", sides(c, adjoint ? 7 : 5, "dilation", rank)},
+                             {"groups", just(groups)}};
     if (groups > 1) op.options.extents = {{"g", groups}};
-    op.options.forward = flops(2 * element_count(adjoint ? input : output) * element_count(weight) / static_cast<double>(weight[0]));
+    op.options.forward =
+        flops(2 * element_count(adjoint ? input : output) * element_count(weight) / static_cast<double>(weight[0]));
     return op;
 }
 
@@ -97,9 +112,12 @@ description convolution(call_view const& c) {
     shape result = c.result_shape();
     for (std::size_t d = 0; d < Rank; ++d) {
         extent const places = c.shape_of(op->operands[0])[result.size() - Rank + d];
-        if (same) attributes["padding"].push_back(static_cast<double>((lines[d].reach() - 1) / 2)); // what an odd total leaves over is at the end
+        if (same)
+            attributes["padding"].push_back(
+                static_cast<double>((lines[d].reach() - 1) / 2)); // what an odd total leaves over is at the end
         result[result.size() - Rank + d] = same ? places : lines[d].count(places);
-        if (same && lines[d].stride != 1) c.fail("padding", "is 'same' with stride " + std::to_string(lines[d].stride) + ", expected stride 1");
+        if (same && lines[d].stride != 1)
+            c.fail("padding", "is 'same' with stride " + std::to_string(lines[d].stride) + ", expected stride 1");
     }
     op->options.results = {result};
     return op;
@@ -115,7 +133,8 @@ description convolution_transpose(call_view const& c) {
     shape result = c.result_shape();
     for (std::size_t d = 0; d < Rank; ++d) {
         auto const& line = lines[d];
-        extent const added = static_cast<extent>(more[d]), places = c.shape_of(op->operands[0])[result.size() - Rank + d];
+        extent const added = static_cast<extent>(more[d]),
+                     places = c.shape_of(op->operands[0])[result.size() - Rank + d];
         c.expect_within("output_padding", added, 0, std::max(line.stride, line.dilation) - 1);
         result[result.size() - Rank + d] = (places - 1) * line.stride - 2 * line.padding + line.reach() + added;
     }
@@ -124,11 +143,13 @@ description convolution_transpose(call_view const& c) {
 }
 
 /// The last dimensions are blocked, for windows overlap, and become these.
-inline described_operator pool(call_view const& c, shape const& windows, bool linear, double window, std::size_t results = 1) {
+inline described_operator pool(call_view const& c, shape const& windows, bool linear, double window,
+                               std::size_t results = 1) {
     tensor_id const x = c.tensor(0, "input");
     std::size_t const rank = windows.size();
     shape const& dims = c.shape_of(x);
-    if (dims.size() < rank) c.fail("input", "has shape " + to_text(dims) + ", expected at least " + std::to_string(rank) + " dimensions");
+    if (dims.size() < rank)
+        c.fail("input", "has shape " + to_text(dims) + ", expected at least " + std::to_string(rank) + " dimensions");
     shape result = dims;
     algorithm::copy(windows, result.end() - static_cast<std::ptrdiff_t>(rank));
     entries from = numbered(dims), to = from;
@@ -151,8 +172,10 @@ inline shape pooled_dimensions(call_view const& c, std::size_t rank) {
 }
 
 /// A pool whose windows the arguments say.
-inline described_operator window_pool(call_view const& c, std::size_t rank, bool linear, std::vector<double> const& dilation, bool ceil, std::size_t results = 1) {
-    auto const size = sides(c, 1, "kernel_size", rank), stride = sides(c, 2, "stride", rank), padding = sides(c, 3, "padding", rank);
+inline described_operator window_pool(call_view const& c, std::size_t rank, bool linear,
+                                      std::vector<double> const& dilation, bool ceil, std::size_t results = 1) {
+    auto const size = sides(c, 1, "kernel_size", rank), stride = sides(c, 2, "stride", rank),
+               padding = sides(c, 3, "padding", rank);
     if (size.size() != rank) c.fail("kernel_size", "expected one integer or " + std::to_string(rank));
     double window = 1;
     for (double side : size) window *= side;
@@ -190,7 +213,8 @@ template <std::size_t Rank>
 description average_pool(call_view const& c) {
     auto op = window_pool(c, Rank, true, {}, c.flag(4, "ceil_mode", false));
     op.options.attributes["count_include_pad"] = just(c.flag(5, "count_include_pad", true));
-    if (auto const divisor = c.number(6, "divisor_override")) op.options.attributes["divisor_override"] = just(*divisor);
+    if (auto const divisor = c.number(6, "divisor_override"))
+        op.options.attributes["divisor_override"] = just(*divisor);
     return op;
 }
 /// As many windows as the argument says; where it says none, as many as places.
@@ -209,7 +233,9 @@ inline shape adaptive_windows(call_view const& c, std::size_t rank, char const* 
     return result;
 }
 template <std::size_t Rank>
-description adaptive_average_pool(call_view const& c) { return pool(c, adaptive_windows(c, Rank), true, 1); }
+description adaptive_average_pool(call_view const& c) {
+    return pool(c, adaptive_windows(c, Rank), true, 1);
+}
 template <std::size_t Rank>
 description adaptive_max_pool(call_view const& c) {
     if (c.result_count() > 2) return {};
@@ -222,7 +248,8 @@ description adaptive_max_pool(call_view const& c) {
 inline std::vector<double> resize_factors(call_view const& c, std::size_t rank) {
     auto factors = c.numbers(2, "scale_factor");
     if (factors.size() == 1) factors.resize(rank, factors.front());
-    if (!factors.empty() && factors.size() != rank) c.fail("scale_factor", "expected one number or " + std::to_string(rank));
+    if (!factors.empty() && factors.size() != rank)
+        c.fail("scale_factor", "expected one number or " + std::to_string(rank));
     return factors;
 }
 
@@ -233,25 +260,31 @@ inline shape resized_dimensions(call_view const& c, std::vector<double> const& f
     shape result(stated.end() - static_cast<std::ptrdiff_t>(rank), stated.end());
     for (std::size_t d = 0; d < factors.size(); ++d) {
         double const size = std::floor(factors[d] * static_cast<double>(pooled_dimensions(c, rank)[d]));
-        if (!(size >= 1 && size <= std::numeric_limits<std::int32_t>::max())) c.fail("scale_factor", "is " + std::to_string(factors[d]) + ", which leaves no size");
+        if (!(size >= 1 && size <= std::numeric_limits<std::int32_t>::max()))
+            c.fail("scale_factor", "is " + std::to_string(factors[d]) + ", which leaves no size");
         result[d] = static_cast<extent>(size);
     }
     return result;
 }
 
-/// Resizing to the nearest element, or in each dimension by a line between two neighbours or a cubic of four. The places of results follow from both
-/// sizes, or from the factors that were given: where these do not divide evenly, sizes are rounded down and the two differ.
+/// Resizing to the nearest element, or in each dimension by a line between two neighbours or a cubic of four. The
+/// places of results follow from both sizes, or from the factors that were given: where these do not divide evenly,
+/// sizes are rounded down and the two differ.
 inline description interpolate(call_view const& c) {
     shape const& dims = c.shape_of(c.tensor(0, "input"));
     std::string const mode = c.text(3, "mode", "nearest");
-    int const neighbours = mode == "nearest" ? 1 : mode == "linear" || mode == "bilinear" || mode == "trilinear" ? 2 : mode == "bicubic" ? 4 : 0;
+    int const neighbours = mode == "nearest"                                               ? 1
+                           : mode == "linear" || mode == "bilinear" || mode == "trilinear" ? 2
+                           : mode == "bicubic"                                             ? 4
+                                                                                           : 0;
     if (dims.size() < 3 || c.result_shape().size() != dims.size() || neighbours == 0) return {};
     if (c.flag(6, "antialias", false)) return {};
     auto factors = resize_factors(c, dims.size() - 2);
     auto op = pool(c, resized_dimensions(c, factors, dims.size() - 2), true, std::pow(neighbours, dims.size() - 2));
     op.options.attributes["neighbours"] = just(neighbours);
     op.options.attributes["align_corners"] = just(c.flag(4, "align_corners", false));
-    if (!factors.empty() && !c.flag(5, "recompute_scale_factor", false)) op.options.attributes["factors"] = std::move(factors);
+    if (!factors.empty() && !c.flag(5, "recompute_scale_factor", false))
+        op.options.attributes["factors"] = std::move(factors);
     return op;
 }
 

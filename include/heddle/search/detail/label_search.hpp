@@ -20,7 +20,8 @@
 
 namespace heddle::search::detail {
 
-/// Labels by state, what is too dear for them, limits, and the way back from a goal. `More` is what a search keeps with each label.
+/// Labels by state, what is too dear for them, limits, and the way back from a goal. `More` is what a search keeps with
+/// each label.
 template <problem Problem, class Options, class More>
 class label_search {
 protected:
@@ -124,8 +125,10 @@ protected:
         std::reverse(found.actions.begin(), found.actions.end()); // also of bool
         return found;
     }
-    /// What is to be said once the search is over: nothing that it did not meet costs less than `bound`. `goals`, best first, may be empty.
-    [[nodiscard]] result<action_type> concluded(std::vector<std::uint32_t> const& goals, limit_kind which, double bound) {
+    /// What is to be said once the search is over: nothing that it did not meet costs less than `bound`. `goals`, best
+    /// first, may be empty.
+    [[nodiscard]] result<action_type> concluded(std::vector<std::uint32_t> const& goals, limit_kind which,
+                                                double bound) {
         result<action_type> out;
         out.which_limit = which;
         statistics_.seconds = budget_.elapsed();
@@ -158,7 +161,9 @@ protected:
     std::vector<std::uint32_t> first_;
 
 private:
-    [[nodiscard]] progress now(double bound) const { return {statistics_, incumbent_ ? std::min(bound, *incumbent_) : bound, incumbent_}; }
+    [[nodiscard]] progress now(double bound) const {
+        return {statistics_, incumbent_ ? std::min(bound, *incumbent_) : bound, incumbent_};
+    }
 
     /// Of a label, and of what waits for it to be taken.
     [[nodiscard]] std::size_t label_bytes(label_type const& label) const {

@@ -18,8 +18,8 @@ namespace detail {
 class partition_run : partition_in_ticks {
 public:
     partition_run(partition_problem const& p, partition_options const& o)
-        : partition_in_ticks(p, o, p.largest_weight + 1), best_end_(parts_ * (items_ + 1)), rest_(items_ + 1), rest_before_(items_ + 1),
-          ends_(items_ + 1) {}
+        : partition_in_ticks(p, o, p.largest_weight + 1), best_end_(parts_ * (items_ + 1)), rest_(items_ + 1),
+          rest_before_(items_ + 1), ends_(items_ + 1) {}
 
     partition_result run() {
         return partition_in_ticks::run([this] { descend(); });
@@ -103,7 +103,9 @@ HEDDLE_INLINE partition_run::outcome partition_run::evaluate(ticks threshold) {
         std::size_t const last_start = std::min(last_start_[p], last - 1);
         std::size_t new_first = last_start + 1;
         ends_.reset(first, last);
-        auto const through = [&](std::size_t end) { return rest_[end] == infinite ? infinite : before[end] + cut_cost(p, end) + rest_[end]; };
+        auto const through = [&](std::size_t end) {
+            return rest_[end] == infinite ? infinite : before[end] + cut_cost(p, end) + rest_[end];
+        };
         for (std::size_t start = last_start + 1; start-- > p;) {
             if (!ends_.move_to(start, latest_end(p, start), before, -1, threshold, through)) break;
             new_first = start;

@@ -90,14 +90,16 @@ protected:
         /// `through(end)` is the cost of an end but for what depends on the start; infinite: no end. False where this
         /// and every smaller start is too far from the first end.
         template <class Through>
-        bool move_to(std::size_t start, std::size_t latest, std::vector<ticks> const& before, ticks above, ticks upto, Through const& through) {
+        bool move_to(std::size_t start, std::size_t latest, std::vector<ticks> const& before, ticks above, ticks upto,
+                     Through const& through) {
             last_ = std::min(last_, latest);
             while (before[last_] - before[start] > upto && last_ > start) --last_;
             if (last_ < first_) {
                 front_ = back_;
                 return false;
             }
-            for (std::size_t const stop = std::max(start + 1, first_); pushed_ > stop && before[pushed_ - 1] - before[start] > above;) {
+            for (std::size_t const stop = std::max(start + 1, first_);
+                 pushed_ > stop && before[pushed_ - 1] - before[start] > above;) {
                 --pushed_;
                 if (pushed_ > last_) continue;
                 ticks const cost = through(pushed_);
@@ -143,7 +145,8 @@ protected:
         result_.which_limit = budget_.reached();
         if (!result_.cuts.empty()) result_.cost = in_units(best_);
         double const wanted = result_.cost.value_or(options_.cutoff);
-        conclude(result_, result_.cost, result_.which_limit == limit_kind::none ? wanted : in_units(std::min(proven_, best_)), wanted);
+        conclude(result_, result_.cost,
+                 result_.which_limit == limit_kind::none ? wanted : in_units(std::min(proven_, best_)), wanted);
         return std::move(result_);
     }
 
@@ -159,7 +162,9 @@ protected:
 
 private:
     /// Exact but for the rounding: the factor is a power of two.
-    [[nodiscard]] ticks in_ticks(double x) const { return static_cast<ticks>(x * ticks_per_unit_ + (x < 0 ? -0.5 : 0.5)); }
+    [[nodiscard]] ticks in_ticks(double x) const {
+        return static_cast<ticks>(x * ticks_per_unit_ + (x < 0 ? -0.5 : 0.5));
+    }
 
     double ticks_per_unit_ = 1;
     budget budget_{options_};
@@ -183,8 +188,10 @@ HEDDLE_INLINE partition_statistics& partition_statistics::operator+=(partition_s
 
 namespace heddle::search::detail {
 
-HEDDLE_INLINE partition_in_ticks::partition_in_ticks(partition_problem const& p, partition_options const& o, std::int64_t most_weight)
-    : problem_(p), options_(o), items_(p.item_count()), parts_(p.part_count()), last_start_(parts_ + 1), cuts_(parts_ + 1) {
+HEDDLE_INLINE partition_in_ticks::partition_in_ticks(partition_problem const& p, partition_options const& o,
+                                                     std::int64_t most_weight)
+    : problem_(p), options_(o), items_(p.item_count()), parts_(p.part_count()), last_start_(parts_ + 1),
+      cuts_(parts_ + 1) {
     double size = 0, cost = 0;
     for (std::size_t i = 0; i < items_; ++i) {
         double most = 0;
@@ -221,7 +228,8 @@ HEDDLE_INLINE bool partition_in_ticks::bound_starts(ticks threshold) {
     for (std::size_t p = 0; p < parts_; ++p) {
         auto const start = last_start_[p];
         auto const from = before(p).begin() + static_cast<std::ptrdiff_t>(start);
-        auto const fitting = static_cast<std::size_t>(std::upper_bound(from, before(p).end(), *from + threshold) - from) - 1;
+        auto const fitting =
+            static_cast<std::size_t>(std::upper_bound(from, before(p).end(), *from + threshold) - from) - 1;
         last_start_[p + 1] = std::min({start + fitting, latest_end(p, start), items_ - (parts_ - 1 - p)});
         if (last_start_[p + 1] <= p) return false; // some part would be empty
     }

@@ -32,7 +32,9 @@ private:
         ticks cost, above, upto;
         /// In the cheapest of them: of the chosen part, and of the largest.
         ticks chosen, largest;
-        friend bool operator<(node const& a, node const& b) { return a.cost != b.cost ? a.cost > b.cost : a.upto > b.upto; }
+        friend bool operator<(node const& a, node const& b) {
+            return a.cost != b.cost ? a.cost > b.cost : a.upto > b.upto;
+        }
     };
     struct choice {
         std::size_t head_end, tail_end;
@@ -53,11 +55,11 @@ private:
 
 } // namespace detail
 
-/// Minimises `sum of all parts + (largest_weight + k) * (part k) + sum of the parts from k on + costs of all cuts`, part
-/// k being the largest, of equals the last.
+/// Minimises `sum of all parts + (largest_weight + k) * (part k) + sum of the parts from k on + costs of all cuts`,
+/// part k being the largest, of equals the last.
 ///
-/// Branches on the interval of the largest part's size. Relaxed, some chosen part lies in the interval and is charged as
-/// if it were the largest, and none is above the interval: a shortest path over cuts and whether the chosen part has
+/// Branches on the interval of the largest part's size. Relaxed, some chosen part lies in the interval and is charged
+/// as if it were the largest, and none is above the interval: a shortest path over cuts and whether the chosen part has
 /// passed, O(parts * items) with windows as in `partition`. That never charges too much, for the same partition is
 /// charged the same with its largest part chosen. Where the largest part of the solution is not the chosen one,
 /// splitting between the two rules the solution out on both sides; the interval with the least relaxed cost goes first.
@@ -74,7 +76,8 @@ private:
 namespace heddle::search::detail {
 
 HEDDLE_INLINE tailed_partition_run::tailed_partition_run(partition_problem const& p, partition_options const& o)
-    : partition_in_ticks(p, o, p.largest_weight + static_cast<std::int64_t>(p.part_count()) + 2), choices_(parts_ * (items_ + 1)) {
+    : partition_in_ticks(p, o, p.largest_weight + static_cast<std::int64_t>(p.part_count()) + 2),
+      choices_(parts_ * (items_ + 1)) {
     for (auto* row : {&head_, &tail_, &head_before_, &tail_before_}) row->resize(items_ + 1);
     for (auto* w : {&head_ends_, &largest_ends_, &tail_ends_}) *w = end_window(items_ + 1);
 }
@@ -119,7 +122,9 @@ HEDDLE_INLINE bool tailed_partition_run::evaluate(node& n) {
         algorithm::fill(head_before_, infinite);
         algorithm::fill(tail_before_, infinite);
         auto const through = [&](ticks factor, std::vector<ticks> const& rest) {
-            return [&, factor](std::size_t end) { return rest[end] == infinite ? infinite : factor * before[end] + cut_cost(p, end) + rest[end]; };
+            return [&, factor](std::size_t end) {
+                return rest[end] == infinite ? infinite : factor * before[end] + cut_cost(p, end) + rest[end];
+            };
         };
         ticks const largest_factor = 2 + weight(p);
         for (std::size_t start = std::min(last_start_[p], last - 1) + 1; start-- > p;) {
@@ -139,7 +144,8 @@ HEDDLE_INLINE bool tailed_partition_run::evaluate(node& n) {
                 chosen.is_largest = false;
             }
             if (largest_ends_.empty()) continue;
-            if (ticks const rest = largest_ends_.best().through - largest_factor * before[start]; rest <= head_before_[start]) {
+            if (ticks const rest = largest_ends_.best().through - largest_factor * before[start];
+                rest <= head_before_[start]) {
                 head_before_[start] = rest;
                 chosen.head_end = largest_ends_.best().end;
                 chosen.is_largest = true;

@@ -37,7 +37,8 @@ struct memoryless_bound {
 /// The bound that knows nothing of the way to go: what has been spent.
 struct blind_bound : memoryless_bound {
     template <class Accumulator>
-    [[nodiscard]] double operator()(Accumulator const& costs, property_set const&, typename Accumulator::label const& spent, memory const&) const {
+    [[nodiscard]] double operator()(Accumulator const& costs, property_set const&,
+                                    typename Accumulator::label const& spent, memory const&) const {
         return costs.total(spent);
     }
 };
@@ -66,7 +67,8 @@ public:
 
     /// By relaxation.
     [[nodiscard]] std::span<landmark_cuts const> cuts() const { return relaxations_; }
-    /// Whether a cheapest way costs what the bound says, if nothing needed were ever removed: then A* goes straight to it.
+    /// Whether a cheapest way costs what the bound says, if nothing needed were ever removed: then A* goes straight to
+    /// it.
     [[nodiscard]] bool is_tight() const {
         return algorithm::all_of(relaxations_, [](auto const& cuts) { return cuts.is_tight(); });
     }
@@ -77,7 +79,8 @@ public:
     [[nodiscard]] std::size_t bytes(memory const& m) const { return m.met.words().size_bytes(); }
     [[nodiscard]] bool prefers(property_task::action a) const { return relaxations_.front().on_way[a] != 0; }
     template <class Accumulator>
-    [[nodiscard]] double operator()(Accumulator const& costs, property_set const&, typename Accumulator::label const& spent, memory const& m) const {
+    [[nodiscard]] double operator()(Accumulator const& costs, property_set const&,
+                                    typename Accumulator::label const& spent, memory const& m) const {
         return costs.total_after(spent, std::span<double const>(m.rests.data(), m.rests.size()));
     }
 
@@ -111,7 +114,8 @@ HEDDLE_INLINE void landmark_bound::follow(memory& m, property_task::action a) co
 
 HEDDLE_INLINE std::span<property_task::action const> landmark_bound::landmark(memory const& m) const {
     auto const cut = m.met.first_missing();
-    return cut < relaxations_.front().weights.size() ? relaxations_.front().actions[cut] : std::span<property_task::action const>{};
+    return cut < relaxations_.front().weights.size() ? relaxations_.front().actions[cut]
+                                                     : std::span<property_task::action const>{};
 }
 
 } // namespace heddle::search

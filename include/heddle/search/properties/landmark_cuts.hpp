@@ -42,12 +42,12 @@ namespace detail {
 
 /// Finds cuts subgoal by subgoal, from the start to the goal.
 ///
-/// A subgoal is a set of properties of which every way holds one at some time: a goal property is one, and so is a group in which
-/// every first achiever of a subgoal has a precondition. While a subgoal costs something, the zone from
+/// A subgoal is a set of properties of which every way holds one at some time: a goal property is one, and so is a
+/// group in which every first achiever of a subgoal has a precondition. While a subgoal costs something, the zone from
 /// which it is reached for nothing is grown backwards; the actions that enter the zone are a cut.
 ///
-/// An action that costs nothing any more is kept out of a cut by one of its preconditions that do cost something: by which is a
-/// matter of taste that decides how much the cuts are worth.
+/// An action that costs nothing any more is kept out of a cut by one of its preconditions that do cost something: by
+/// which is a matter of taste that decides how much the cuts are worth.
 class landmark_cut_finder {
 public:
     /// Of several preconditions, the one that comes first or last among the subgoals.
@@ -56,13 +56,14 @@ public:
     using action = property_task::action;
     using property = std::uint32_t;
 
-    landmark_cut_finder(property_task const& task, std::span<double const> costs, std::span<std::uint32_t const> groups, taste preferred);
+    landmark_cut_finder(property_task const& task, std::span<double const> costs, std::span<std::uint32_t const> groups,
+                        taste preferred);
 
     landmark_cuts find();
 
 private:
-    /// Marks the actions of one way to the goal that costs nothing any more: backwards from the goal, for each property needed the action
-    /// that meets cuts again for least. Whatever it meets once only, the weights pay for in full.
+    /// Marks the actions of one way to the goal that costs nothing any more: backwards from the goal, for each property
+    /// needed the action that meets cuts again for least. Whatever it meets once only, the weights pay for in full.
     void mark_way(landmark_cuts& cuts) const;
 
     /// What a subset of the actions reaches if nothing is ever removed.
@@ -70,7 +71,8 @@ private:
         std::vector<char> holds;
         /// By action, the preconditions that are not held.
         std::vector<std::uint32_t> missing;
-        /// Those of the start, then each after what an action that adds it needs; up to `spread`, their users have been told.
+        /// Those of the start, then each after what an action that adds it needs; up to `spread`, their users have been
+        /// told.
         std::vector<property> order;
         std::size_t spread = 0;
     };
@@ -150,16 +152,16 @@ private:
 
 /// Cuts of a task under a cost per action.
 ///
-/// `groups[p]` is the number of property p's group, below the number of properties: alternatives of one thing, such as the forms
-/// of a tensor. Groups decide how good the bound is, never whether it is one; by default each property is
-/// by itself, and the bound is loose where actions need several things.
+/// `groups[p]` is the number of property p's group, below the number of properties: alternatives of one thing, such as
+/// the forms of a tensor. Groups decide how good the bound is, never whether it is one; by default each property is by
+/// itself, and the bound is loose where actions need several things.
 /// *Precondition:* costs are finite and not negative.
 /// *Complexity.* A cut takes time in the zone that it closes: with groups a few actions, so that a task
 /// of many alike parts takes time linear in them; at most cuts times the size of the task.
 /// *Reference.* Helmert and Domshlak 2009 (landmark cuts), here built locally; Hoffmann, Porteous and
 /// Sebastia 2004 (backchaining).
 [[nodiscard]] landmark_cuts find_landmark_cuts(property_task const& task, std::span<double const> costs,
-                                                      std::span<std::uint32_t const> groups = {});
+                                               std::span<std::uint32_t const> groups = {});
 
 } // namespace heddle::search
 
@@ -167,9 +169,11 @@ private:
 
 namespace heddle::search::detail {
 
-HEDDLE_INLINE landmark_cut_finder::landmark_cut_finder(property_task const& task, std::span<double const> costs, std::span<std::uint32_t const> groups, taste preferred)
-    : task_(task), costs_(costs), preferred_(preferred), rest_(costs.begin(), costs.end()), groups_(groups.begin(), groups.end()), order_(task.property_count()),
-      held_at_first_(task.property_count()), in_zone_(task.property_count()), seen_(task.action_count()) {
+HEDDLE_INLINE landmark_cut_finder::landmark_cut_finder(property_task const& task, std::span<double const> costs,
+                                                       std::span<std::uint32_t const> groups, taste preferred)
+    : task_(task), costs_(costs), preferred_(preferred), rest_(costs.begin(), costs.end()),
+      groups_(groups.begin(), groups.end()), order_(task.property_count()), held_at_first_(task.property_count()),
+      in_zone_(task.property_count()), seen_(task.action_count()) {
     if (groups_.empty()) {
         groups_.resize(task.property_count());
         std::iota(groups_.begin(), groups_.end(), property{0});
@@ -192,7 +196,8 @@ HEDDLE_INLINE landmark_cuts landmark_cut_finder::find() {
     } else {
         result.total = std::numeric_limits<double>::infinity();
     }
-    result.actions = number_lists(cuts.size(), [&](std::size_t c, auto&& visit) { std::ranges::for_each(cuts[c], visit); });
+    result.actions =
+        number_lists(cuts.size(), [&](std::size_t c, auto&& visit) { std::ranges::for_each(cuts[c], visit); });
     result.cuts_of = result.actions.transposed(task_.action_count());
     result.on_way.resize(task_.action_count());
     if (std::isfinite(result.total)) mark_way(result);
@@ -211,7 +216,8 @@ HEDDLE_INLINE void landmark_cut_finder::mark_way(landmark_cuts& cuts) const {
         std::pair<double, std::ptrdiff_t> least;
         for (auto a : task_.producers(order[n])) {
             if (rest_[a] > 0 || algorithm::any_of(task_.pre(a), [&](property p) { return place[p] >= n; })) continue;
-            std::pair<double, std::ptrdiff_t> found{0, algorithm::count_if(task_.pre(a), [&](property p) { return !needed[p]; })};
+            std::pair<double, std::ptrdiff_t> found{
+                0, algorithm::count_if(task_.pre(a), [&](property p) { return !needed[p]; })};
             for (auto c : cuts.cuts_of[a]) found.first += met[c] ? cuts.weights[c] : 0;
             if (best && found >= least) continue;
             best = a;
@@ -278,7 +284,8 @@ HEDDLE_INLINE std::vector<std::uint32_t> landmark_cut_finder::needed_groups(std:
     return result;
 }
 
-HEDDLE_INLINE std::vector<landmark_cut_finder::action> landmark_cut_finder::enter_zone_of(std::vector<property> const& subgoal) {
+HEDDLE_INLINE std::vector<landmark_cut_finder::action> landmark_cut_finder::enter_zone_of(
+    std::vector<property> const& subgoal) {
     auto zone = subgoal;
     std::vector<action> cut;
     mark(zone, 1);
@@ -298,7 +305,8 @@ HEDDLE_INLINE landmark_cut_finder::property landmark_cut_finder::blocker(action 
     std::optional<property> chosen;
     for (auto p : task_.pre(a)) {
         if (free_.holds[p]) continue;
-        if (!chosen || (preferred_ == taste::last ? order_[p] >= order_[*chosen] : order_[p] < order_[*chosen])) chosen = p;
+        if (!chosen || (preferred_ == taste::last ? order_[p] >= order_[*chosen] : order_[p] < order_[*chosen]))
+            chosen = p;
     }
     return *chosen;
 }
@@ -322,7 +330,7 @@ HEDDLE_INLINE double landmark_cut_finder::take_cost(std::vector<action> const& c
 namespace heddle::search {
 
 HEDDLE_INLINE landmark_cuts find_landmark_cuts(property_task const& task, std::span<double const> costs,
-                                                      std::span<std::uint32_t const> groups) {
+                                               std::span<std::uint32_t const> groups) {
     using finder = detail::landmark_cut_finder;
     auto cuts = finder(task, costs, groups, finder::taste::last).find();
     if (cuts.is_tight()) return cuts;

@@ -28,7 +28,8 @@ public:
     template <class Visit>
     void for_each(Visit&& visit) const {
         for (std::size_t w = 0; w < words_.size(); ++w)
-            for (std::uint64_t rest = words_[w]; rest; rest &= rest - 1) visit(w * 64 + static_cast<std::size_t>(std::countr_zero(rest)));
+            for (std::uint64_t rest = words_[w]; rest; rest &= rest - 1)
+                visit(w * 64 + static_cast<std::size_t>(std::countr_zero(rest)));
     }
     /// The least number from `from` on that is not in the set; `capacity` or more if there is none below it.
     [[nodiscard]] std::size_t first_missing(std::size_t from = 0) const;
@@ -56,7 +57,8 @@ private:
         common_.resize(words.size());
         lists_.resize(words.size() * 64);
         for (std::size_t w = 0; w < words.size(); ++w)
-            for (std::uint64_t rest = words[w] & ~common_[w]; rest; rest &= rest - 1) visit(w * 64 + static_cast<std::size_t>(std::countr_zero(rest)));
+            for (std::uint64_t rest = words[w] & ~common_[w]; rest; rest &= rest - 1)
+                visit(w * 64 + static_cast<std::size_t>(std::countr_zero(rest)));
     }
 
     std::vector<std::uint64_t> common_;

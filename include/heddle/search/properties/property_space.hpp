@@ -28,7 +28,8 @@ namespace heddle::search {
 ///   least `rests[n]` for each n.
 /// - `k.is_commutative()`: whether swapping two neighbouring actions never changes the total.
 template <class Accumulator>
-concept accumulator = requires(Accumulator const& k, typename Accumulator::label& l, std::uint32_t a, std::size_t n, std::span<double const> rests) {
+concept accumulator = requires(Accumulator const& k, typename Accumulator::label& l, std::uint32_t a, std::size_t n,
+                               std::span<double const> rests) {
     { k.initial() } -> std::convertible_to<typename Accumulator::label>;
     k.extend(l, a);
     { k.total(l) } -> std::convertible_to<double>;
@@ -60,13 +61,13 @@ private:
 };
 static_assert(accumulator<additive_cost>);
 
-/// What a `property_space` prunes with. Both keep at least one cheapest way; they can be switched off so that what each saves can
-/// be seen.
+/// What a `property_space` prunes with. Both keep at least one cheapest way; they can be switched off so that what each
+/// saves can be seen.
 struct property_pruning {
-    /// Properties that no action can still use are all alike: they are *filled in*, so that sets which
-    /// differ in them alone become one state and whatever produces them is no longer tried. (HAP section
-    /// 4.5, third optimisation, drops them instead, after which their producers look useful again.) Under a bound that leads
-    /// straight to the goal (`is_tight()`, where it has that) this costs more than it saves and is left out.
+    /// Properties that no action can still use are all alike: they are *filled in*, so that sets which differ in them
+    /// alone become one state and whatever produces them is no longer tried. (HAP section 4.5, third optimisation,
+    /// drops them instead, after which their producers look useful again.) Under a bound that leads straight to the
+    /// goal (`is_tight()`, where it has that) this costs more than it saves and is left out.
     bool fill_unused = true;
     /// Of actions that commute, only one order is tried: the successors of a state are those in a stubborn set. Has no
     /// effect under an accumulator that is not commutative.
@@ -89,13 +90,17 @@ public:
 
     /// Keeps a reference to `task`.
     property_space(property_task const& task, Accumulator costs, Bound bound = {}, property_pruning pruning = {})
-        : task_(task), costs_(std::move(costs)), bound_(std::move(bound)), pruning_(pruning), start_(task.property_count()),
-          is_goal_(task.property_count()), stubborn_(task), is_candidate_(task.property_count()) {
+        : task_(task), costs_(std::move(costs)), bound_(std::move(bound)), pruning_(pruning),
+          start_(task.property_count()), is_goal_(task.property_count()), stubborn_(task),
+          is_candidate_(task.property_count()) {
         for (auto id : task.goal()) is_goal_[id] = 1;
         for (auto id : task.initial()) start_.insert(id);
         for (action a = 0; a < task.action_count(); ++a)
             if (task.pre(a).empty()) free_.push_back(a);
-        if constexpr (requires { { bound_.is_tight() } -> std::convertible_to<bool>; }) pruning_.fill_unused = pruning_.fill_unused && !bound_.is_tight();
+        if constexpr (requires {
+                          { bound_.is_tight() } -> std::convertible_to<bool>;
+                      })
+            pruning_.fill_unused = pruning_.fill_unused && !bound_.is_tight();
         if (!pruning_.fill_unused) return;
         for (std::uint32_t id = 0; id < task.property_count(); ++id) consider(id, start_);
         fill(start_);
@@ -148,7 +153,8 @@ private:
     /// applied. Sets only grow, budgets apart, which no action adds; so this lasts.
     [[nodiscard]] bool is_unused(std::uint32_t id, state const& s) const {
         return !is_goal_[id] && algorithm::none_of(task_.users(id), [&](action a) {
-            return is_useful(task_, a, s) && algorithm::all_of(task_.remove(a), [&](auto budget) { return budget == id || s.contains(budget); });
+            return is_useful(task_, a, s) &&
+                   algorithm::all_of(task_.remove(a), [&](auto budget) { return budget == id || s.contains(budget); });
         });
     }
 

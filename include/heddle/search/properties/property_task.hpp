@@ -33,7 +33,9 @@ public:
             first_[n + 1] = static_cast<std::uint32_t>(numbers_.size());
         }
     }
-    [[nodiscard]] std::span<std::uint32_t const> operator[](std::size_t n) const { return std::span(numbers_).subspan(first_[n], first_[n + 1] - first_[n]); }
+    [[nodiscard]] std::span<std::uint32_t const> operator[](std::size_t n) const {
+        return std::span(numbers_).subspan(first_[n], first_[n + 1] - first_[n]);
+    }
     [[nodiscard]] std::size_t size() const { return first_.size() - 1; }
 
     /// For each of `count` numbers, the lists that have it, ascending.
@@ -51,8 +53,8 @@ public:
     using action = std::uint32_t;
 
     /// *Precondition:* the invariant; all numbers are below `property_count`.
-    property_task(std::size_t property_count, std::span<property_action const> actions, std::span<std::uint32_t const> initial,
-                  std::span<std::uint32_t const> goal);
+    property_task(std::size_t property_count, std::span<property_action const> actions,
+                  std::span<std::uint32_t const> initial, std::span<std::uint32_t const> goal);
 
     [[nodiscard]] std::size_t property_count() const { return property_count_; }
     [[nodiscard]] std::size_t action_count() const { return pre_.size(); }
@@ -90,11 +92,12 @@ HEDDLE_INLINE number_lists number_lists::transposed(std::size_t count) const {
     return result;
 }
 
-HEDDLE_INLINE property_task::property_task(std::size_t property_count, std::span<property_action const> actions, std::span<std::uint32_t const> initial,
-              std::span<std::uint32_t const> goal)
+HEDDLE_INLINE property_task::property_task(std::size_t property_count, std::span<property_action const> actions,
+                                           std::span<std::uint32_t const> initial, std::span<std::uint32_t const> goal)
     : property_count_(property_count), initial_(initial.begin(), initial.end()), goal_(goal.begin(), goal.end()) {
-    auto const lists = [&](std::vector<std::uint32_t> property_action::*part) {
-        return number_lists(actions.size(), [&](std::size_t a, auto&& visit) { std::ranges::for_each(actions[a].*part, visit); });
+    auto const lists = [&](std::vector<std::uint32_t> property_action::* part) {
+        return number_lists(actions.size(),
+                            [&](std::size_t a, auto&& visit) { std::ranges::for_each(actions[a].*part, visit); });
     };
     pre_ = lists(&property_action::pre);
     add_ = lists(&property_action::add);

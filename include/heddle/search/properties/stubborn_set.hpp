@@ -38,10 +38,12 @@ public:
     using action = property_task::action;
 
     /// Keeps a reference to `task`.
-    explicit stubborn_sets(property_task const& task) : task_(task), member_(task.action_count()), asked_(task.property_count()) {}
+    explicit stubborn_sets(property_task const& task)
+        : task_(task), member_(task.action_count()), asked_(task.property_count()) {}
 
-    /// The applicable useful actions of a stubborn set of `s`, none if the goal is out of reach, in a fixed order; valid until
-    /// the next call. `landmark` has one action of every way from `s` to the goal; if empty, the producers of a missing goal serve.
+    /// The applicable useful actions of a stubborn set of `s`, none if the goal is out of reach, in a fixed order;
+    /// valid until the next call. `landmark` has one action of every way from `s` to the goal; if empty, the producers
+    /// of a missing goal serve.
     [[nodiscard]] std::span<action const> at(property_set const& s, std::span<action const> landmark) const;
 
 private:
@@ -61,7 +63,8 @@ private:
 
 namespace heddle::search {
 
-HEDDLE_INLINE std::span<stubborn_sets::action const> stubborn_sets::at(property_set const& s, std::span<action const> landmark) const {
+HEDDLE_INLINE std::span<stubborn_sets::action const> stubborn_sets::at(property_set const& s,
+                                                                       std::span<action const> landmark) const {
     chosen_.clear();
     add_all(landmark, s);
     if (landmark.empty()) ask_for_missing(task_.goal(), s);

@@ -23,8 +23,8 @@ concept measured_plan = requires(Plan const& p) {
     { p.reason } -> std::convertible_to<std::string>;
 };
 
-/// Counts what a run found: `plan_s`, the seconds per iteration of the plan, and `gap_%`, the proven gap. Without a plan the run has
-/// failed, for the reason given. Returns whether there is a plan.
+/// Counts what a run found: `plan_s`, the seconds per iteration of the plan, and `gap_%`, the proven gap. Without a
+/// plan the run has failed, for the reason given. Returns whether there is a plan.
 template <measured_plan Plan>
 bool report(benchmark::State& state, Plan const& p) {
     if (!p.exists()) {
@@ -40,11 +40,12 @@ bool report(benchmark::State& state, Plan const& p) {
 template <std::invocable Planning>
     requires measured_plan<std::invoke_result_t<Planning&>>
 benchmark::internal::Benchmark* register_planner(std::string const& name, Planning planning) {
-    return benchmark::RegisterBenchmark(name.c_str(), [planning = std::move(planning)](benchmark::State& state) mutable {
-               std::invoke_result_t<Planning&> result;
-               for (auto _ : state) result = planning();
-               report(state, result);
-           })
+    return benchmark::RegisterBenchmark(name.c_str(),
+                                        [planning = std::move(planning)](benchmark::State& state) mutable {
+                                            std::invoke_result_t<Planning&> result;
+                                            for (auto _ : state) result = planning();
+                                            report(state, result);
+                                        })
         ->Unit(benchmark::kMillisecond);
 }
 

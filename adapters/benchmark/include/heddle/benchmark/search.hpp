@@ -52,7 +52,8 @@ template <search::problem Problem>
 /// `name/expand` (making successors), `name/bound`, `name/insert` (numbering states, old and new) and, where states
 /// can subsume each other, `name/subsumes` (the test) and `name/candidates` (the lookup that precedes it).
 template <search::problem Problem>
-void register_search(std::string const& name, std::shared_ptr<Problem const> p, search::options const& options = {}, std::size_t count = 256) {
+void register_search(std::string const& name, std::shared_ptr<Problem const> p, search::options const& options = {},
+                     std::size_t count = 256) {
     auto const met = std::make_shared<std::vector<visited<Problem>> const>(walk(*p, count));
     /// One iteration is `work(number)` for every state met.
     auto const add = [&](char const* part, auto work) {
@@ -68,7 +69,9 @@ void register_search(std::string const& name, std::shared_ptr<Problem const> p, 
             benchmark::DoNotOptimize(label);
         });
     });
-    add("/bound", [p = p.get(), met = met.get()](std::size_t n) { benchmark::DoNotOptimize(p->bound((*met)[n].state, (*met)[n].label)); });
+    add("/bound", [p = p.get(), met = met.get()](std::size_t n) {
+        benchmark::DoNotOptimize(p->bound((*met)[n].state, (*met)[n].label));
+    });
     add("/insert", [met = met.get(), table = search::state_table<typename Problem::state>()](std::size_t n) mutable {
         if (n == 0) table = {};
         benchmark::DoNotOptimize(table.insert((*met)[n].state));
@@ -79,7 +82,9 @@ void register_search(std::string const& name, std::shared_ptr<Problem const> p, 
         });
         typename Problem::subsumption_index index;
         for (std::uint32_t n = 0; n < met->size(); ++n) index.insert(n, (*met)[n].state);
-        add("/candidates", [met = met.get(), index = std::move(index)](std::size_t n) mutable { benchmark::DoNotOptimize(index.candidates((*met)[n].state)); });
+        add("/candidates", [met = met.get(), index = std::move(index)](std::size_t n) mutable {
+            benchmark::DoNotOptimize(index.candidates((*met)[n].state));
+        });
     }
     benchmark::RegisterBenchmark((name + "/search").c_str(), [p, options](benchmark::State& state) {
         search::statistics statistics;
@@ -93,7 +98,8 @@ void register_search(std::string const& name, std::shared_ptr<Problem const> p, 
 
 /// Registers `name/follow`: the memory of a property problem's bound, kept up to date along the actions of a walk.
 template <search::problem Problem, class Bound>
-void register_bound(std::string const& name, Problem const& p, std::shared_ptr<Bound const> bound, std::size_t count = 256) {
+void register_bound(std::string const& name, Problem const& p, std::shared_ptr<Bound const> bound,
+                    std::size_t count = 256) {
     benchmark::RegisterBenchmark((name + "/follow").c_str(), [bound, met = walk(p, count)](benchmark::State& state) {
         for (auto _ : state) {
             auto memory = bound->start();

@@ -22,11 +22,11 @@ namespace heddle::clp {
 
 namespace detail {
 
-/// The epigraph form of a reduced ratio problem, of whose rows only those are written down that some solution has broken (Kelley's
-/// cutting planes; exact where curves are piecewise linear, because their lines are finitely many).
+/// The epigraph form of a reduced ratio problem, of whose rows only those are written down that some solution has
+/// broken (Kelley's cutting planes; exact where curves are piecewise linear, because their lines are finitely many).
 ///
-/// Columns are in units of what they are at the start, ratios in units of the even one, and the objective in units of its own value
-/// there: CLP's tolerances are absolute.
+/// Columns are in units of what they are at the start, ratios in units of the even one, and the objective in units of
+/// its own value there: CLP's tolerances are absolute.
 class linear_program {
 public:
     linear_program(reduced_ratio_problem const& p, std::vector<double> const& start) : p_(p) {
@@ -77,8 +77,8 @@ public:
         optimise();
         return cut();
     }
-    /// Whether the solution that `minimise` found is known to be the only one: no column or row outside the basis is free of charge. Curves
-    /// tell nothing: where they are almost lines, their tangents meet anywhere.
+    /// Whether the solution that `minimise` found is known to be the only one: no column or row outside the basis is
+    /// free of charge. Curves tell nothing: where they are almost lines, their tangents meet anywhere.
     [[nodiscard]] bool is_unique() {
         for (auto const& stage : p_.stages)
             if (!algorithm::all_of(stage.types, [](auto const& t) { return t.curves.empty(); })) return false;
@@ -86,9 +86,13 @@ public:
             return status == ClpSimplex::basic || status == ClpSimplex::isFixed || std::abs(cost) > 1e-7;
         };
         for (int c = 0; c < model_.numberColumns(); ++c)
-            if (!charged(model_.getColumnStatus(c), model_.getReducedCost()[c]) && model_.getColLower()[c] < model_.getColUpper()[c]) return false;
+            if (!charged(model_.getColumnStatus(c), model_.getReducedCost()[c]) &&
+                model_.getColLower()[c] < model_.getColUpper()[c])
+                return false;
         for (int r = 0; r < model_.numberRows(); ++r)
-            if (!charged(model_.getRowStatus(r), model_.getRowPrice()[r]) && model_.getRowLower()[r] < model_.getRowUpper()[r]) return false;
+            if (!charged(model_.getRowStatus(r), model_.getRowPrice()[r]) &&
+                model_.getRowLower()[r] < model_.getRowUpper()[r])
+                return false;
         return true;
     }
     /// Ratios of the least `tie_cost` whose objective is at most `most`. The last call on a program.
@@ -100,7 +104,8 @@ public:
                 model_.setObjectiveCoefficient(c, 0);
             }
         rows.close(-infinite, (most - p_.constant) * scale_);
-        // Per type, in units of the square of an even ratio: distances above and below, and a square, which tangents approach from below.
+        // Per type, in units of the square of an even ratio: distances above and below, and a square, which tangents
+        // approach from below.
         double const square = tie_square * even_;
         for (std::size_t t = 0; t < ratio_.size(); ++t) {
             int const above = append_column(p_.counts[t] / square), below = append_column(p_.counts[t] / square);
@@ -175,11 +180,13 @@ private:
         rows.add(x, -line.slope * even_ / of.unit);
         rows.close(line.constant / of.unit, infinite);
     }
-    void add_tangent(row_list& rows, std::size_t stage, reduced_ratio_problem::type_curve const& curve, double ratio) const {
+    void add_tangent(row_list& rows, std::size_t stage, reduced_ratio_problem::type_curve const& curve,
+                     double ratio) const {
         rows.add(stages_[stage].column, 1);
         add_line(rows, curve.tangent(ratio), ratio_[curve.type], stages_[stage]);
     }
-    /// Of all types that are within a part of the last in a stage; gives each stage's row of the last, or -1 where that is its floor.
+    /// Of all types that are within a part of the last in a stage; gives each stage's row of the last, or -1 where that
+    /// is its floor.
     std::vector<int> add_tangents(row_list& rows, std::vector<double> const& ratios, double part) const {
         std::vector<int> last_rows;
         for (std::size_t s = 0; s < p_.stages.size(); ++s) {
@@ -195,7 +202,8 @@ private:
         return last_rows;
     }
 
-    /// Solves again with the rows that the solution breaks until it breaks none: in each round the worst of every stage and of every type.
+    /// Solves again with the rows that the solution breaks until it breaks none: in each round the worst of every stage
+    /// and of every type.
     std::optional<std::vector<double>> cut() {
         for (;;) {
             if (!model_.isProvenOptimal()) return std::nullopt;
@@ -265,19 +273,22 @@ private:
 
 } // namespace detail
 
-/// Solves ratio problems by their epigraph form, reduced and row by row as needed: exactly if piecewise linear, and if curved
-/// and convex, within 1e-8 of the objective, by tangents.
-/// Of the optimal ratios it returns those of the least `tie_cost`.
-/// *Throws* what `validate` does, before it starts; `input_error` for curves that are not convex; `error` if CLP fails, which would be a
-/// matter of numbers.
+/// Solves ratio problems by their epigraph form, reduced and row by row as needed: exactly if piecewise linear, and if
+/// curved and convex, within 1e-8 of the objective, by tangents. Of the optimal ratios it returns those of the least
+/// `tie_cost`.
+/// *Throws* what `validate` does, before it starts; `input_error` for curves that are not convex; `error` if CLP fails,
+/// which would be a matter of numbers.
 /// *Thread safety.* One solver may be used by one thread at a time; several solvers at once are safe.
 class ratio_solver {
 public:
     [[nodiscard]] ratio_solution solve(ratio_problem const& p) const { return solve(p, p.preferred); }
     /// Starts at ratios supposed to be good, one per type, such as the solution of a problem alike.
-    [[nodiscard]] ratio_solution solve(ratio_problem const& p, std::vector<double> const& start) const { return solve_any(p, p.type_count(), start); }
+    [[nodiscard]] ratio_solution solve(ratio_problem const& p, std::vector<double> const& start) const {
+        return solve_any(p, p.type_count(), start);
+    }
 
-    /// All segments in one linear program. Ties go to ratios near the preferred ones, by a price too small to matter otherwise.
+    /// All segments in one linear program. Ties go to ratios near the preferred ones, by a price too small to matter
+    /// otherwise.
     [[nodiscard]] segmented_ratio_solution solve(segmented_ratio_problem const& p) const {
         validate(p);
         detail::segmented_program program(p);
@@ -288,9 +299,13 @@ public:
 
     /// Those that are convex.
     [[nodiscard]] static bool solves(curved_ratio_problem const& p) { return p.is_convex(); }
-    [[nodiscard]] curved_ratio_solution solve(curved_ratio_problem const& p) const { return solve(p, p.linear.preferred); }
+    [[nodiscard]] curved_ratio_solution solve(curved_ratio_problem const& p) const {
+        return solve(p, p.linear.preferred);
+    }
     [[nodiscard]] curved_ratio_solution solve(curved_ratio_problem const& p, std::vector<double> const& start) const {
-        if (!solves(p)) throw input_error("ratio problem, curved stages", "a curve is not convex, expected convex ones for a linear program");
+        if (!solves(p))
+            throw input_error("ratio problem, curved stages",
+                              "a curve is not convex, expected convex ones for a linear program");
         return {solve_any(p, p.linear.type_count(), start), true};
     }
 
@@ -304,7 +319,8 @@ private:
         auto optimal = program.minimise();
         if (!optimal) throw error("ratio problem: CLP finds no optimum, though one exists");
         if (!program.is_unique())
-            optimal = break_ties(reduced, std::move(*optimal), [&](double most) { return program.nearest_within(most); });
+            optimal =
+                break_ties(reduced, std::move(*optimal), [&](double most) { return program.nearest_within(most); });
         return {true, *optimal, p.objective(*optimal)};
     }
 };

@@ -17,8 +17,9 @@
 
 namespace heddle::clp::detail {
 
-/// The epigraph form: a column for every ratio, stage, bent kernel, largest ratio of a segment and transfer that depends on one.
-/// Ratios are in units of the even one and seconds in units of the objective at the preferred ratios: CLP's tolerances are absolute.
+/// The epigraph form: a column for every ratio, stage, bent kernel, largest ratio of a segment and transfer that
+/// depends on one. Ratios are in units of the even one and seconds in units of the objective at the preferred ratios:
+/// CLP's tolerances are absolute.
 class segmented_program {
 public:
     explicit segmented_program(segmented_ratio_problem const& p) : p_(p) {
@@ -63,7 +64,8 @@ public:
         model_.dual();
         if (!model_.isProvenOptimal()) model_.primal();
         if (model_.isProvenPrimalInfeasible()) return std::nullopt;
-        if (!model_.isProvenOptimal()) throw error("ratio problem: CLP finds no optimum of " + std::to_string(p_.segments.size()) + " segments");
+        if (!model_.isProvenOptimal())
+            throw error("ratio problem: CLP finds no optimum of " + std::to_string(p_.segments.size()) + " segments");
         ratio_table result;
         for (auto const& columns : ratio_) {
             auto& row = result.emplace_back();
@@ -143,7 +145,8 @@ private:
             model_.setObjectiveCoefficient(static_cast<int>(c), costs_[c]);
             model_.setColumnBounds(static_cast<int>(c), 0, infinite);
         }
-        model_.addRows(static_cast<int>(lower_.size()), lower_.data(), upper_.data(), starts_.data(), columns_.data(), values_.data());
+        model_.addRows(static_cast<int>(lower_.size()), lower_.data(), upper_.data(), starts_.data(), columns_.data(),
+                       values_.data());
     }
 
     segmented_ratio_problem const& p_;

@@ -17,31 +17,37 @@
 
 namespace heddle::ipopt::detail {
 
-/// The epigraph form: a column per ratio and per stage, a row per line of a type in a stage, plus its curves. Columns and objective are in
-/// units of what they are at the start, ratios in units of the even one.
-/// With `most`, it minimises the `tie_cost` of the ratios where the objective is at most that.
+/// The epigraph form: a column per ratio and per stage, a row per line of a type in a stage, plus its curves. Columns
+/// and objective are in units of what they are at the start, ratios in units of the even one. With `most`, it minimises
+/// the `tie_cost` of the ratios where the objective is at most that.
 class epigraph : public Ipopt::TNLP {
 public:
     using Index = Ipopt::Index;
     using Number = Ipopt::Number;
 
-    epigraph(reduced_ratio_problem const& p, std::vector<double> const& start, std::optional<double> most = {}) : p_(p) {
+    epigraph(reduced_ratio_problem const& p, std::vector<double> const& start, std::optional<double> most = {})
+        : p_(p) {
         for (int count : p.counts) even_ += count;
         even_ = 1 / even_;
         double const scale = 1 / positive(std::abs(p.objective(start)));
         std::vector<entry> sum;
-        for (std::size_t t = 0; t < p.type_count(); ++t) sum.push_back({add_column(0, p.lower[t] / even_, p.upper[t] / even_, start[t] / even_), p.counts[t] * even_});
+        for (std::size_t t = 0; t < p.type_count(); ++t)
+            sum.push_back(
+                {add_column(0, p.lower[t] / even_, p.upper[t] / even_, start[t] / even_), p.counts[t] * even_});
         add_row({sum, 1, 1, nullptr, 1});
         for (auto const& stage : p.stages) {
             double const time = stage.at(start), unit = positive(time);
             Index const last = add_column(stage.weight * unit * scale, stage.floor / unit, infinite, time / unit);
             for (auto const& curve : stage.types)
-                for (auto line : curve.linear.lines()) add_line(last, unit, line, static_cast<Index>(curve.type), curve.curves.empty() ? nullptr : &curve);
+                for (auto line : curve.linear.lines())
+                    add_line(last, unit, line, static_cast<Index>(curve.type), curve.curves.empty() ? nullptr : &curve);
         }
         if (p.transfers) {
-            double const most_at_start = algorithm::max(start), unit = positive(std::abs(p.transfers->at(most_at_start)));
+            double const most_at_start = algorithm::max(start),
+                         unit = positive(std::abs(p.transfers->at(most_at_start)));
             Index const largest = add_column(0, 0, infinite, most_at_start / even_);
-            for (std::size_t t = 0; t < p.type_count(); ++t) add_row({{{largest, 1}, {static_cast<Index>(t), -1}}, 0, infinite, nullptr, 1});
+            for (std::size_t t = 0; t < p.type_count(); ++t)
+                add_row({{{largest, 1}, {static_cast<Index>(t), -1}}, 0, infinite, nullptr, 1});
             Index const time = add_column(unit * scale, -infinite, infinite, p.transfers->at(most_at_start) / unit);
             for (auto line : p.transfers->lines()) add_line(time, unit, line, largest, nullptr);
         }
@@ -97,7 +103,9 @@ public:
         for (std::size_t r = 0; r < rows_.size(); ++r) {
             double const slope = values && rows_[r].curves ? curves_at(rows_[r], x).slope * even_ / rows_[r].unit : 0;
             for (auto const& [column, value] : rows_[r].entries) {
-                if (values) *values++ = value - (rows_[r].curves && column == static_cast<Index>(rows_[r].curves->type) ? slope : 0);
+                if (values)
+                    *values++ =
+                        value - (rows_[r].curves && column == static_cast<Index>(rows_[r].curves->type) ? slope : 0);
                 else {
                     *rows++ = static_cast<Index>(r);
                     *columns++ = column;
@@ -106,18 +114,21 @@ public:
         }
         return true;
     }
-    bool eval_h(Index, Number const* x, bool, Number weight, Index, Number const* multipliers, bool, Index, Index* rows, Index* columns,
-                Number* values) override {
+    bool eval_h(Index, Number const* x, bool, Number weight, Index, Number const* multipliers, bool, Index, Index* rows,
+                Index* columns, Number* values) override {
         for (Index t = 0; t < size(p_.counts); ++t) {
             if (values) values[t] = squares_.empty() ? 0 : 2 * weight * squares_[static_cast<std::size_t>(t)];
             else rows[t] = columns[t] = t;
         }
         for (std::size_t r = 0; values && r < rows_.size(); ++r)
-            if (auto const* curves = rows_[r].curves) values[curves->type] -= multipliers[r] * curves_at(rows_[r], x).curvature * even_ * even_ / rows_[r].unit;
+            if (auto const* curves = rows_[r].curves)
+                values[curves->type] -=
+                    multipliers[r] * curves_at(rows_[r], x).curvature * even_ * even_ / rows_[r].unit;
         return true;
     }
-    void finalize_solution(Ipopt::SolverReturn status, Index, Number const* x, Number const*, Number const*, Index, Number const*, Number const*, Number,
-                           Ipopt::IpoptData const*, Ipopt::IpoptCalculatedQuantities*) override {
+    void finalize_solution(Ipopt::SolverReturn status, Index, Number const* x, Number const*, Number const*, Index,
+                           Number const*, Number const*, Number, Ipopt::IpoptData const*,
+                           Ipopt::IpoptCalculatedQuantities*) override {
         if (status != Ipopt::SUCCESS && status != Ipopt::STOP_AT_ACCEPTABLE_POINT) return;
         std::vector<double> found;
         for (std::size_t t = 0; t < p_.type_count(); ++t) found.push_back(x[t] * even_);
@@ -137,7 +148,9 @@ private:
     };
 
     template <class List>
-    static Index size(List const& list) { return static_cast<Index>(list.size()); }
+    static Index size(List const& list) {
+        return static_cast<Index>(list.size());
+    }
     static double positive(double unit) { return unit > 0 ? unit : 1; }
 
     Index add_column(double cost, double lower, double upper, double start) {
@@ -155,11 +168,13 @@ private:
     void aim_at_preferred(std::vector<double> const& start, double most) {
         constraint budget{{}, -infinite, most, nullptr, 1};
         for (Index c = 0; c < size(costs_); ++c)
-            if (double& cost = costs_[static_cast<std::size_t>(c)]; cost != 0) budget.entries.push_back({c, std::exchange(cost, 0.0)});
+            if (double& cost = costs_[static_cast<std::size_t>(c)]; cost != 0)
+                budget.entries.push_back({c, std::exchange(cost, 0.0)});
         add_row(std::move(budget));
         for (std::size_t t = 0; t < p_.type_count(); ++t) {
             double const wanted = p_.preferred[t] / even_, by = start[t] / even_ - wanted, cost = p_.counts[t];
-            Index const above = add_column(cost, 0, infinite, std::max(0.0, by)), below = add_column(cost, 0, infinite, std::max(0.0, -by));
+            Index const above = add_column(cost, 0, infinite, std::max(0.0, by)),
+                        below = add_column(cost, 0, infinite, std::max(0.0, -by));
             squares_.push_back(cost * tie_square * even_);
             add_row({{{static_cast<Index>(t), 1}, {above, -1}, {below, 1}}, wanted, wanted, nullptr, 1});
         }

@@ -23,10 +23,12 @@ struct options {
     int most_starts = 8;
 };
 
-/// Solves ratio problems by their epigraph form with an interior-point method: globally if convex, else to the best of several local optima.
-/// Of the optimal ratios it returns those of the least `tie_cost`.
-/// *Throws* what `validate` does, before it starts, and `error` if Ipopt fails from every start, which would be a matter of numbers.
-/// *Thread safety.* Any: calls wait for each other, in the whole process, because Ipopt's linear solver is not thread-safe.
+/// Solves ratio problems by their epigraph form with an interior-point method: globally if convex, else to the best of
+/// several local optima. Of the optimal ratios it returns those of the least `tie_cost`.
+/// *Throws* what `validate` does, before it starts, and `error` if Ipopt fails from every start, which would be a
+/// matter of numbers.
+/// *Thread safety.* Any: calls wait for each other, in the whole process, because Ipopt's linear solver is not
+/// thread-safe.
 class ratio_solver {
 public:
     explicit ratio_solver(ipopt::options const& o = {}) : options_(o) {}
@@ -35,7 +37,9 @@ public:
     [[nodiscard]] ratio_solution solve(ratio_problem const& p, std::vector<double> const& start) const {
         return solve_any(p, p.type_count(), start, kind::linear);
     }
-    [[nodiscard]] curved_ratio_solution solve(curved_ratio_problem const& p) const { return solve(p, p.linear.preferred); }
+    [[nodiscard]] curved_ratio_solution solve(curved_ratio_problem const& p) const {
+        return solve(p, p.linear.preferred);
+    }
     [[nodiscard]] curved_ratio_solution solve(curved_ratio_problem const& p, std::vector<double> const& start) const {
         bool const convex = p.is_convex();
         return {solve_any(p, p.linear.type_count(), start, convex ? kind::convex : kind::other), convex};
@@ -67,7 +71,8 @@ private:
     }
 
     /// The given start; for what is not convex also even ratios, and as much as fits on one type after the other.
-    [[nodiscard]] std::vector<std::vector<double>> starts(reduced_ratio_problem const& p, std::vector<double> const& first, kind what) const {
+    [[nodiscard]] std::vector<std::vector<double>> starts(reduced_ratio_problem const& p,
+                                                          std::vector<double> const& first, kind what) const {
         std::vector<std::vector<double>> result{p.clamped(first)};
         if (what != kind::other) return result;
         std::vector<double> even(p.type_count(), 0);
@@ -81,7 +86,8 @@ private:
         return result;
     }
 
-    static std::optional<std::vector<double>> run(reduced_ratio_problem const& p, std::vector<double> const& start, kind what, std::optional<double> most = {}) {
+    static std::optional<std::vector<double>> run(reduced_ratio_problem const& p, std::vector<double> const& start,
+                                                  kind what, std::optional<double> most = {}) {
         static std::mutex one_at_a_time;
         std::scoped_lock const lock(one_at_a_time);
         Ipopt::SmartPtr<Ipopt::IpoptApplication> const application = new Ipopt::IpoptApplication(false);
@@ -90,7 +96,8 @@ private:
         options->SetNumericValue("bound_relax_factor", 0);
         options->SetIntegerValue("print_level", 0);
         options->SetStringValue("sb", "yes");
-        if (what == kind::linear) options->SetStringValue("mehrotra_algorithm", "yes"); // for linear programs, where no line search is needed
+        if (what == kind::linear)
+            options->SetStringValue("mehrotra_algorithm", "yes"); // for linear programs, where no line search is needed
         if (application->Initialize(std::string()) != Ipopt::Solve_Succeeded) return std::nullopt; // no file of options
         auto* const program = new detail::epigraph(p, start, most);
         Ipopt::SmartPtr<Ipopt::TNLP> const held = program;

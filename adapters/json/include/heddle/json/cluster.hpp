@@ -22,7 +22,8 @@ namespace detail {
 inline collective_model read_collective_model(element const& e, bool strict) {
     auto const read_line = [&](element const& line) {
         if (strict) line.allow_only({"latency", "seconds_per_byte"});
-        return collective_model::piece{seconds(line.at("latency").non_negative()), seconds_per_byte(line.at("seconds_per_byte").non_negative())};
+        return collective_model::piece{seconds(line.at("latency").non_negative()),
+                                       seconds_per_byte(line.at("seconds_per_byte").non_negative())};
     };
     auto const pieces = e.find("pieces");
     if (!pieces) return {{read_line(e)}};
@@ -56,7 +57,8 @@ inline saturation read_saturation(element const& e, bool strict) {
     return result;
 }
 
-/// What an operator class reaches: a rate, or an object, whose absent fields are those of `result`. With `strict`, unknown fields are errors.
+/// What an operator class reaches: a rate, or an object, whose absent fields are those of `result`. With `strict`,
+/// unknown fields are errors.
 inline class_speed read_class_speed(element const& e, bool strict, class_speed result = {}) {
     if (!e.value().is_object()) return {flops_per_second(e.rate()), {}, {}, {}};
     if (strict) e.allow_only({"rate", "bandwidth", "overhead", "efficiency"});
@@ -97,11 +99,15 @@ inline nlohmann::ordered_json to_json(std::map<collective, collective_model> con
 }
 
 inline nlohmann::ordered_json to_json(device_type const& type) {
-    nlohmann::ordered_json result{{"name", type.name}, {"memory", type.memory.value}, {"bandwidth", type.bandwidth.value}, {"overhead", type.overhead.value}};
+    nlohmann::ordered_json result{{"name", type.name},
+                                  {"memory", type.memory.value},
+                                  {"bandwidth", type.bandwidth.value},
+                                  {"overhead", type.overhead.value}};
     for (auto const& [element, table] : type.rates) {
         auto& rates = result["rates"][std::string(name_of(element_types, element))];
         rates["default"] = table.fallback.value;
-        for (auto const& [category, speed] : table.by_class) rates[std::string(name_of(operator_classes, category))] = to_json(speed);
+        for (auto const& [category, speed] : table.by_class)
+            rates[std::string(name_of(operator_classes, category))] = to_json(speed);
     }
     return result;
 }
@@ -128,9 +134,7 @@ public:
         result_.measured = read_collectives(root, strict_);
         try {
             validate(result_);
-        } catch (input_error const& e) {
-            root.fail(e.what());
-        }
+        } catch (input_error const& e) { root.fail(e.what()); }
         return std::move(result_);
     }
 
@@ -181,7 +185,8 @@ private:
             return;
         }
         bool const is_new = table.fallback == flops_per_second{};
-        if (auto const fallback = is_new ? std::optional(e.at("default")) : e.find("default")) table.fallback = flops_per_second(fallback->rate());
+        if (auto const fallback = is_new ? std::optional(e.at("default")) : e.find("default"))
+            table.fallback = flops_per_second(fallback->rate());
         for (auto const& [name, rate] : e.fields()) {
             if (name == "default" || (strict_ && name.starts_with("x-"))) continue;
             auto const category = value_of(operator_classes, name);
@@ -236,7 +241,8 @@ private:
     nlohmann::ordered_json root{{"format", "heddle.cluster"}, {"version", 1}, {"name", c.name}};
     for (auto const& type : c.types) root["device_types"].push_back(detail::to_json(type));
     for (auto const& m : c.machines) {
-        auto& machine = root["machines"].emplace_back(nlohmann::ordered_json{{"type", c.types[m.type].name}, {"devices", m.devices}, {"count", m.count}});
+        auto& machine = root["machines"].emplace_back(
+            nlohmann::ordered_json{{"type", c.types[m.type].name}, {"devices", m.devices}, {"count", m.count}});
         if (m.is_group) machine["grouped"] = true;
     }
     auto const put_link = [&](char const* place, std::optional<network_link> const& l) {

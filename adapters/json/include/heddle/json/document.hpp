@@ -35,13 +35,9 @@ template <class Read>
 auto guarded(std::string const& name, Read&& read) {
     try {
         return std::forward<Read>(read)();
-    } catch (error const&) {
-        throw;
-    } catch (std::bad_alloc const&) {
+    } catch (error const&) { throw; } catch (std::bad_alloc const&) {
         throw input_error(name, "needs more memory than there is");
-    } catch (std::exception const& e) {
-        throw input_error(name, printable(e.what()));
-    }
+    } catch (std::exception const& e) { throw input_error(name, printable(e.what())); }
 }
 
 inline std::string line_and_column(std::string_view text, std::size_t byte) {
@@ -57,7 +53,10 @@ inline void check_tokens(std::string const& file, std::string_view text) {
     constexpr std::size_t longest = std::size_t{1} << 20;
     bool in_text = false;
     for (std::size_t begin = 0, i = 0; i < text.size(); ++i) {
-        if (i - begin > longest) throw input_error(file + ", " + line_and_column(text, begin), "is longer than " + std::to_string(longest) + " bytes, expected a shorter text or number");
+        if (i - begin > longest)
+            throw input_error(file + ", " + line_and_column(text, begin),
+                              "is longer than " + std::to_string(longest) +
+                                  " bytes, expected a shorter text or number");
         char const c = text[i];
         if (in_text && c == '\\') {
             ++i;
@@ -95,18 +94,22 @@ struct source {
 /// *Lifetime:* refers to the document.
 class element {
 public:
-    element(detail::source const& file, detail::value const& value, std::string place = {}) : file_(&file), value_(&value), place_(std::move(place)) {}
+    element(detail::source const& file, detail::value const& value, std::string place = {})
+        : file_(&file), value_(&value), place_(std::move(place)) {}
 
     [[nodiscard]] detail::value const& value() const { return *value_; }
     [[nodiscard]] std::string const& place() const { return place_; }
 
     [[noreturn]] void fail(std::string const& problem) const {
-        throw input_error(place_.empty() ? file_->name : file_->name + ": " + printable(place_), printable(problem, 400));
+        throw input_error(place_.empty() ? file_->name : file_->name + ": " + printable(place_),
+                          printable(problem, 400));
     }
     [[noreturn]] void expected(std::string const& what) const { fail("is " + describe() + ", expected " + what); }
     /// Counts what a reader makes of a value, so that no file takes all memory.
     void takes(std::size_t bytes) const {
-        if (!file_->left.take(bytes)) fail("makes the file's content take more than " + std::to_string(detail::source::most_made) + " bytes in memory, expected less");
+        if (!file_->left.take(bytes))
+            fail("makes the file's content take more than " + std::to_string(detail::source::most_made) +
+                 " bytes in memory, expected less");
     }
 
     [[nodiscard]] std::optional<element> find(std::string_view field) const {
@@ -130,14 +133,17 @@ public:
     void allow_only(std::initializer_list<std::string_view> names) const {
         if (!value_->is_object()) expected("an object");
         for (auto const& [key, item] : value_->fields())
-            if (!key.starts_with("x-") && algorithm::find(names, key) == names.end()) fail("has the unknown field '" + printable(key) + "'");
+            if (!key.starts_with("x-") && algorithm::find(names, key) == names.end())
+                fail("has the unknown field '" + printable(key) + "'");
     }
 
     [[nodiscard]] std::size_t size() const {
         if (!value_->is_array()) expected("an array");
         return value_->size();
     }
-    [[nodiscard]] element item(std::size_t i) const { return element(*file_, value_->items()[i], place_ + "[" + std::to_string(i) + "]"); }
+    [[nodiscard]] element item(std::size_t i) const {
+        return element(*file_, value_->items()[i], place_ + "[" + std::to_string(i) + "]");
+    }
     /// Calls `visit` for each item of an array. Counts what readers make of a record.
     template <class Visit>
     void for_each(Visit&& visit) const {
@@ -188,7 +194,8 @@ public:
     [[nodiscard]] std::int64_t integer(std::int64_t least, std::int64_t most) const {
         std::string const range = "an integer from " + std::to_string(least) + " to " + std::to_string(most);
         if (!value_->is_number_integer()) expected(range);
-        bool const huge = value_->is_natural() && value_->natural() > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+        bool const huge = value_->is_natural() &&
+                          value_->natural() > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
         if (huge) expected(range);
         auto const result = value_->integer();
         if (result < least || result > most) expected(range);
@@ -223,12 +230,12 @@ private:
         if (value_->is_array()) return "an array of " + std::to_string(value_->size());
         if (value_->is_object()) return "an object";
         using scalar = nlohmann::json;
-        scalar const found = value_->is_null()             ? scalar()
-                             : value_->is_boolean()        ? scalar(value_->boolean())
-                             : value_->is_string()         ? scalar(std::string(value_->text().substr(0, 256)))
+        scalar const found = value_->is_null()              ? scalar()
+                             : value_->is_boolean()         ? scalar(value_->boolean())
+                             : value_->is_string()          ? scalar(std::string(value_->text().substr(0, 256)))
                              : !value_->is_number_integer() ? scalar(value_->number())
-                             : value_->is_natural()        ? scalar(value_->natural())
-                                                           : scalar(value_->integer());
+                             : value_->is_natural()         ? scalar(value_->natural())
+                                                            : scalar(value_->integer());
         return printable(found.dump(-1, ' ', false, scalar::error_handler_t::replace), 60);
     }
 
@@ -263,7 +270,8 @@ private:
         std::string const known = expected_format + " up to version " + std::to_string(newest);
         if (format->text() != expected_format) format->expected(known);
         auto const number = version->integer(1, std::numeric_limits<std::int32_t>::max());
-        if (number > newest) root().fail("is " + expected_format + " version " + std::to_string(number) + ", expected " + known);
+        if (number > newest)
+            root().fail("is " + expected_format + " version " + std::to_string(number) + ", expected " + known);
         return static_cast<int>(number);
     }
 

@@ -55,7 +55,8 @@ inline void write_all(std::filesystem::path const& path, std::string_view text, 
         text.remove_prefix(size);
     }
     errno = 0;
-    if (int const code = gzclose(file.release()); code != Z_OK) fail(code == Z_ERRNO ? std::strerror(errno) : "compression failed");
+    if (int const code = gzclose(file.release()); code != Z_OK)
+        fail(code == Z_ERRNO ? std::strerror(errno) : "compression failed");
 }
 
 } // namespace detail
@@ -74,7 +75,8 @@ inline void write_all(std::filesystem::path const& path, std::string_view text, 
         int const count = gzread(file.get(), block.data(), static_cast<unsigned>(block.size()));
         if (count < 0) fail(detail::describe_error(file.get()));
         if (count == 0) break;
-        if (static_cast<std::size_t>(count) > limit - text.size()) fail("it holds more than " + std::to_string(limit) + " bytes, expected a smaller file");
+        if (static_cast<std::size_t>(count) > limit - text.size())
+            fail("it holds more than " + std::to_string(limit) + " bytes, expected a smaller file");
         text.append(block, 0, static_cast<std::size_t>(count));
     }
     int code = Z_OK;
@@ -101,23 +103,23 @@ inline std::filesystem::path behind_link(std::filesystem::path const& path) {
 
 } // namespace detail
 
-/// Whether `write_file_atomically` can begin, so that nobody works for a file that cannot be written: tries with an empty file
-/// beside the place, which it removes. *Throws* `file_error` if not.
+/// Whether `write_file_atomically` can begin, so that nobody works for a file that cannot be written: tries with an
+/// empty file beside the place, which it removes. *Throws* `file_error` if not.
 inline void require_writable(std::filesystem::path const& path) {
     std::error_code error;
-    if (std::filesystem::is_directory(path, error)) throw file_error(path.string() + ": cannot be written: it is a directory");
+    if (std::filesystem::is_directory(path, error))
+        throw file_error(path.string() + ": cannot be written: it is a directory");
     if (detail::is_no_file(path)) return;
     auto const beside = detail::temporary_beside(detail::behind_link(path));
     try {
         detail::write_all(beside, {}, "wbxT");
-    } catch (file_error const&) {
-        throw file_error(path.string() + ": cannot be written: " + std::strerror(errno));
-    }
+    } catch (file_error const&) { throw file_error(path.string() + ": cannot be written: " + std::strerror(errno)); }
     std::filesystem::remove(beside, error);
 }
 
-/// A whole file beside its place, which it takes when it is committed; if it never is, it goes and what was there stays.
-/// Compressed if the name ends in `.gz`. What is no regular file, such as a terminal or a pipe, is written at once.
+/// A whole file beside its place, which it takes when it is committed; if it never is, it goes and what was there
+/// stays. Compressed if the name ends in `.gz`. What is no regular file, such as a terminal or a pipe, is written at
+/// once.
 class staged_file {
 public:
     /// *Throws* `file_error`.
@@ -135,7 +137,8 @@ public:
             throw;
         }
     }
-    staged_file(staged_file&& other) noexcept : path_(std::move(other.path_)), beside_(std::exchange(other.beside_, {})) {}
+    staged_file(staged_file&& other) noexcept
+        : path_(std::move(other.path_)), beside_(std::exchange(other.beside_, {})) {}
     staged_file& operator=(staged_file&&) = delete;
     ~staged_file() { drop(); }
 
@@ -160,6 +163,8 @@ private:
 
 /// Writes a file so that nobody sees half of it; a failure leaves what was there. See `staged_file`.
 /// *Throws* `file_error`.
-inline void write_file_atomically(std::filesystem::path const& path, std::string_view text) { staged_file(path, text).commit(); }
+inline void write_file_atomically(std::filesystem::path const& path, std::string_view text) {
+    staged_file(path, text).commit();
+}
 
 } // namespace heddle::json

@@ -47,7 +47,8 @@ inline std::string describe(class_speed const& speed) {
 
 inline std::string percentages(error_summary const& e) {
     std::array<char, 64> buffer{};
-    std::snprintf(buffer.data(), buffer.size(), "%7.1f %6.1f %6.1f", 100 * e.median, 100 * e.ninth_decile, 100 * e.worst);
+    std::snprintf(buffer.data(), buffer.size(), "%7.1f %6.1f %6.1f", 100 * e.median, 100 * e.ninth_decile,
+                  100 * e.worst);
     return buffer.data();
 }
 
@@ -65,7 +66,8 @@ inline nlohmann::ordered_json to_json(error_summary const& e) {
 }
 
 /// A fit's entry: what it is about, its model, and how well that fits.
-inline nlohmann::ordered_json fit_entry(nlohmann::ordered_json out, nlohmann::ordered_json model, fit_quality const& q) {
+inline nlohmann::ordered_json fit_entry(nlohmann::ordered_json out, nlohmann::ordered_json model,
+                                        fit_quality const& q) {
     out["model"] = std::move(model);
     out["samples"] = q.samples;
     out["sizes"] = q.sizes;
@@ -77,9 +79,12 @@ inline nlohmann::ordered_json fit_entry(nlohmann::ordered_json out, nlohmann::or
 } // namespace detail
 
 /// What a fit is about, for people.
-[[nodiscard]] inline std::string subject(collective_fit const& f) { return name(f.kind) + std::string(" on ") + std::to_string(f.ranks) + " ranks"; }
+[[nodiscard]] inline std::string subject(collective_fit const& f) {
+    return name(f.kind) + std::string(" on ") + std::to_string(f.ranks) + " ranks";
+}
 [[nodiscard]] inline std::string subject(operator_fit const& f) {
-    return std::string(name_of(operator_classes, f.category)) + " on " + printable(f.device, 40) + ", " + std::string(name_of(element_types, f.type));
+    return std::string(name_of(operator_classes, f.category)) + " on " + printable(f.device, 40) + ", " +
+           std::string(name_of(element_types, f.type));
 }
 
 /// Everything to be said about a report's fits, each with what it is about.
@@ -105,11 +110,14 @@ inline nlohmann::ordered_json fit_entry(nlohmann::ordered_json out, nlohmann::or
 
 /// One object with the models, their errors, and `warnings`.
 [[nodiscard]] inline std::string fit_summary(fit_report const& report, std::vector<std::string> const& warnings) {
-    nlohmann::ordered_json out{{"collectives", nlohmann::ordered_json::array()}, {"operators", nlohmann::ordered_json::array()}};
+    nlohmann::ordered_json out{{"collectives", nlohmann::ordered_json::array()},
+                               {"operators", nlohmann::ordered_json::array()}};
     for (auto const& f : report.collectives)
-        out["collectives"].push_back(detail::fit_entry({{"collective", name(f.kind)}, {"ranks", f.ranks}}, detail::to_json(f.model), f.quality));
+        out["collectives"].push_back(
+            detail::fit_entry({{"collective", name(f.kind)}, {"ranks", f.ranks}}, detail::to_json(f.model), f.quality));
     for (auto const& f : report.operators)
-        out["operators"].push_back(detail::fit_entry({{"class", name_of(operator_classes, f.category)}, {"device", f.device},
+        out["operators"].push_back(detail::fit_entry({{"class", name_of(operator_classes, f.category)},
+                                                      {"device", f.device},
                                                       {"dtype", name_of(element_types, f.type)}},
                                                      detail::to_json(f.speed), f.quality));
     out["warnings"] = warnings;

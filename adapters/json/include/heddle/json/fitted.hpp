@@ -64,7 +64,8 @@ inline fitted_models read_fitted(document const& file) {
     for (auto const& [device, types] : models.speeds)
         for (auto const& [type, classes] : types)
             for (auto const& [category, speed] : classes)
-                rates[device][std::string(name_of(element_types, type))][std::string(name_of(operator_classes, category))] = detail::to_json(speed);
+                rates[device][std::string(name_of(element_types, type))]
+                     [std::string(name_of(operator_classes, category))] = detail::to_json(speed);
     return root.dump(2) + "\n";
 }
 

@@ -25,7 +25,8 @@ public:
 
     strategy_problem read() {
         element const root = file_.root();
-        allow_only(root, {"format", "version", "name", "global_batch", "layers", "shared", "device_types", "machines", "bandwidths", "meta"});
+        allow_only(root, {"format", "version", "name", "global_batch", "layers", "shared", "device_types", "machines",
+                          "bandwidths", "meta"});
         if (auto const name = root.find("name")) result_.name = name->text();
         result_.global_batch = root.at("global_batch").integer(1, std::int64_t{1} << 40);
         root.at("layers").for_each([&](element const& e) { read_layer(e); });
@@ -39,9 +40,7 @@ public:
             });
         try {
             validate(result_);
-        } catch (input_error const& e) {
-            root.fail(e.what());
-        }
+        } catch (input_error const& e) { root.fail(e.what()); }
         return std::move(result_);
     }
 
@@ -51,7 +50,8 @@ private:
     }
 
     /// A number is all whole or all split.
-    [[nodiscard]] group_bytes read_bytes(element const& parent, std::string_view field, bytes group_bytes::*number) const {
+    [[nodiscard]] group_bytes read_bytes(element const& parent, std::string_view field,
+                                         bytes group_bytes::* number) const {
         group_bytes out;
         auto const e = parent.find(field);
         if (!e) return out;
@@ -80,7 +80,8 @@ private:
         allow_only(e, {"layers", "gradients"});
         auto& parameter = result_.shared.emplace_back();
         e.at("layers").for_each([&](element const& l) {
-            parameter.layers.push_back(static_cast<std::size_t>(l.integer(0, static_cast<std::int64_t>(result_.layers.size()) - 1)));
+            parameter.layers.push_back(
+                static_cast<std::size_t>(l.integer(0, static_cast<std::int64_t>(result_.layers.size()) - 1)));
         });
         parameter.gradients = read_bytes(e, "gradients", &group_bytes::split);
     }
@@ -90,18 +91,24 @@ private:
         profiled_type type;
         auto const name = e.at("name");
         type.name = name.name();
-        if (algorithm::find(result_.types, type.name, &profiled_type::name) != result_.types.end()) name.expected("a name that no other device type has");
+        if (algorithm::find(result_.types, type.name, &profiled_type::name) != result_.types.end())
+            name.expected("a name that no other device type has");
         type.memory = bytes(e.at("memory").positive());
         if (auto const launch = e.find("launch")) type.launch = seconds(launch->non_negative());
         e.at("profiles").for_each([&](element const& row) {
             allow_only(row, {"degree", "scale", "layers", "fixed", "update"});
             auto const degree = row.at("degree");
-            auto const [profile, is_new] = type.profiles.try_emplace(static_cast<std::size_t>(degree.integer(1, 65536)));
+            auto const [profile, is_new] =
+                type.profiles.try_emplace(static_cast<std::size_t>(degree.integer(1, 65536)));
             if (!is_new) degree.expected("a degree that no other profile of this type has");
             if (auto const scale = row.find("scale")) profile->second.scale = scale->positive();
-            row.at("layers").for_each([&](element const& time) { profile->second.layers.emplace_back(time.non_negative()); });
-            if (auto const update = row.find("update")) update->for_each([&](element const& time) { profile->second.update.emplace_back(time.non_negative()); });
-            if (auto const fixed = row.find("fixed")) fixed->for_each([&](element const& time) { profile->second.fixed.emplace_back(time.non_negative()); });
+            row.at("layers").for_each(
+                [&](element const& time) { profile->second.layers.emplace_back(time.non_negative()); });
+            if (auto const update = row.find("update"))
+                update->for_each(
+                    [&](element const& time) { profile->second.update.emplace_back(time.non_negative()); });
+            if (auto const fixed = row.find("fixed"))
+                fixed->for_each([&](element const& time) { profile->second.fixed.emplace_back(time.non_negative()); });
         });
         result_.types.push_back(std::move(type));
     }
@@ -113,7 +120,8 @@ private:
         auto const found = algorithm::find(result_.types, type.text(), &profiled_type::name);
         if (found == result_.types.end()) type.expected("the name of a device type");
         machine.type = static_cast<std::size_t>(found - result_.types.begin());
-        if (auto const devices = e.find("devices")) machine.devices = static_cast<std::size_t>(devices->integer(1, 65536));
+        if (auto const devices = e.find("devices"))
+            machine.devices = static_cast<std::size_t>(devices->integer(1, 65536));
         if (auto const link = e.find("inside")) machine.inside = read_link(*link);
         if (auto const link = e.find("outside")) machine.outside = read_link(*link);
         auto const count = e.find("count");
@@ -137,8 +145,10 @@ private:
 } // namespace detail
 
 /// Reads a layer profile from text; `name` stands in messages. *Throws* `input_error`.
-[[nodiscard]] inline strategy_problem parse_layer_profile(std::string_view text, std::string const& name = "layer profile") {
-    return detail::guarded(name, [&] { return detail::layer_profile_reader(document(name, text, "layer_profile", 1)).read(); });
+[[nodiscard]] inline strategy_problem parse_layer_profile(std::string_view text,
+                                                          std::string const& name = "layer profile") {
+    return detail::guarded(
+        name, [&] { return detail::layer_profile_reader(document(name, text, "layer_profile", 1)).read(); });
 }
 
 /// Reads and validates a layer profile.
@@ -153,21 +163,29 @@ private:
     object root{{"format", "heddle.layer_profile"}, {"version", 1}, {"name", p.name}, {"global_batch", p.global_batch}};
     auto const put = [](group_bytes const& b) { return object{{"whole", b.whole.value}, {"split", b.split.value}}; };
     for (auto const& l : p.layers)
-        root["layers"].push_back({{"name", l.name}, {"gradients", put(l.gradients)}, {"kept", put(l.kept)}, {"saved", put(l.saved)}, {"input", put(l.input)}, {"buffer", l.buffer.value}});
+        root["layers"].push_back({{"name", l.name},
+                                  {"gradients", put(l.gradients)},
+                                  {"kept", put(l.kept)},
+                                  {"saved", put(l.saved)},
+                                  {"input", put(l.input)},
+                                  {"buffer", l.buffer.value}});
     for (auto const& s : p.shared) root["shared"].push_back({{"layers", s.layers}, {"gradients", put(s.gradients)}});
     for (auto const& t : p.types) {
-        object type{{"name", t.name}, {"memory", t.memory.value}, {"launch", t.launch.value}, {"profiles", object::array()}};
+        object type{
+            {"name", t.name}, {"memory", t.memory.value}, {"launch", t.launch.value}, {"profiles", object::array()}};
         for (auto const& [degree, profile] : t.profiles) {
             object times = object::array();
             for (auto const time : profile.layers) times.push_back(time.value);
-            auto& row = type["profiles"].emplace_back(object{{"degree", degree}, {"scale", profile.scale}, {"layers", std::move(times)}});
+            auto& row = type["profiles"].emplace_back(
+                object{{"degree", degree}, {"scale", profile.scale}, {"layers", std::move(times)}});
             for (auto const time : profile.fixed) row["fixed"].push_back(time.value);
             for (auto const time : profile.update) row["update"].push_back(time.value);
         }
         root["device_types"].push_back(std::move(type));
     }
     auto const put_link = [](object& machine, char const* field, network_link const& link) {
-        if (link.bandwidth.value > 0) machine[field] = {{"bandwidth", link.bandwidth.value}, {"latency", link.latency.value}};
+        if (link.bandwidth.value > 0)
+            machine[field] = {{"bandwidth", link.bandwidth.value}, {"latency", link.latency.value}};
     };
     for (auto const& m : p.machines) {
         object machine{{"type", p.types[m.type].name}, {"devices", m.devices}};

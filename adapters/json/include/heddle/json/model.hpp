@@ -55,13 +55,17 @@ inline constexpr std::size_t most_items = 65536; // among the arguments of a cal
     for (auto const* side : {&op.rule.operands, &op.rule.results})
         for (auto const& access : *side) {
             bytes += sizeof(access) + allocation;
-            for (auto const& dimension : access) bytes += sizeof(dimension) + allocation + dimension.size() * sizeof(dimension.front());
+            for (auto const& dimension : access)
+                bytes += sizeof(dimension) + allocation + dimension.size() * sizeof(dimension.front());
         }
     for (auto const& term : op.rule.terms) bytes += sizeof(term) + allocation + term.size();
-    for (auto const& [name, numbers] : op.attributes) bytes += 4 * allocation + numbers.size() * sizeof(numbers.front());
+    for (auto const& [name, numbers] : op.attributes)
+        bytes += 4 * allocation + numbers.size() * sizeof(numbers.front());
     return bytes;
 }
-[[nodiscard]] inline std::size_t bytes_of(tensor_info const& t) { return sizeof(t) + t.name.size() + t.shape.size() * sizeof(extent); }
+[[nodiscard]] inline std::size_t bytes_of(tensor_info const& t) {
+    return sizeof(t) + t.name.size() + t.shape.size() * sizeof(extent);
+}
 
 inline shape read_shape(element const& e) {
     if (e.size() > most_dimensions) e.expected("at most " + std::to_string(most_dimensions) + " extents");
@@ -152,7 +156,8 @@ private:
         auto const op = node.at("op");
         std::string const kind = op.text();
         if (kind == "call_function" || kind == "call_method") yields_.push_back(read_call(node));
-        else if (kind == "placeholder" || kind == "parameter" || kind == "buffer") yields_.push_back(std::make_shared<literal>(read_source(node, kind)));
+        else if (kind == "placeholder" || kind == "parameter" || kind == "buffer")
+            yields_.push_back(std::make_shared<literal>(read_source(node, kind)));
         else if (kind == "output") op.fail("is \"output\" before the last node");
         else op.expected("placeholder, parameter, buffer, call_function, call_method or output");
     }
@@ -161,13 +166,16 @@ private:
         return {read_shape(out.at("shape")), out.at("dtype").choice(element_types)};
     }
 
-    /// A name that no other source has. torch.fx has a node for each use of a buffer: the second and those after it are named after their node.
-    [[nodiscard]] std::string source_name(element const& node, std::string const& kind, traced_call::result const& tensor) const {
+    /// A name that no other source has. torch.fx has a node for each use of a buffer: the second and those after it are
+    /// named after their node.
+    [[nodiscard]] std::string source_name(element const& node, std::string const& kind,
+                                          traced_call::result const& tensor) const {
         auto const target = node.at("target");
         std::string name = target.name();
         if (auto const known = sources_.find(name); known != sources_.end() && kind == "buffer") {
             auto const& first = recorder_.builder.tensor(known->second);
-            if (first.role == tensor_role::buffer && first.shape == tensor.shape && first.type == tensor.type) name = node.at("name").name();
+            if (first.role == tensor_role::buffer && first.shape == tensor.shape && first.type == tensor.type)
+                name = node.at("name").name();
         }
         if (sources_.contains(name)) target.expected("a name that no other input, parameter or buffer has");
         return name;
@@ -185,14 +193,16 @@ private:
         return {literal::tensor{made}};
     }
 
-    tensor_id add_source(element const& node, std::string const& kind, std::string const& name, traced_call::result const& tensor) {
+    tensor_id add_source(element const& node, std::string const& kind, std::string const& name,
+                         traced_call::result const& tensor) {
         auto& builder = recorder_.builder;
         if (kind == "placeholder") return builder.input(name, tensor.shape, tensor.type);
         if (kind == "buffer") return builder.buffer(name, tensor.shape, tensor.type);
         auto const trained = node.find("requires_grad");
         bool const trainable = !trained || trained->boolean();
         if (trainable && !is_floating(tensor.type))
-            node.fail("is a trained parameter of an integer type; expected a floating-point type, or requires_grad false");
+            node.fail(
+                "is a trained parameter of an integer type; expected a floating-point type, or requires_grad false");
         return builder.parameter(name, tensor.shape, tensor.type, trainable);
     }
 
@@ -200,13 +210,15 @@ private:
 
     static void count(element const& e, usage& used, std::size_t items) {
         used.items += items;
-        if (used.items > most_items) e.fail("is one of more than " + std::to_string(most_items) + " items among the arguments");
+        if (used.items > most_items)
+            e.fail("is one of more than " + std::to_string(most_items) + " items among the arguments");
     }
 
     [[nodiscard]] literal const& yield_of(element const& id, usage& used) const {
         auto const number = static_cast<std::uint32_t>(id.integer(0, std::numeric_limits<std::int32_t>::max()));
         if (number >= yields_.size()) id.expected("the id of an earlier node");
-        if (used.nodes.size() == most_arguments) id.fail("is one of more than " + std::to_string(most_arguments) + " nodes among the arguments");
+        if (used.nodes.size() == most_arguments)
+            id.fail("is one of more than " + std::to_string(most_arguments) + " nodes among the arguments");
         used.nodes.push_back(number);
         count(id, used, item_count(*yields_[number]));
         return *yields_[number];
@@ -238,7 +250,8 @@ private:
         auto const& value = e.value();
         if (value.is_null()) return {};
         if (value.is_boolean()) return {value.boolean()};
-        if (value.is_number_integer()) return {e.integer(std::numeric_limits<std::int64_t>::min(), std::numeric_limits<std::int64_t>::max())};
+        if (value.is_number_integer())
+            return {e.integer(std::numeric_limits<std::int64_t>::min(), std::numeric_limits<std::int64_t>::max())};
         if (value.is_number()) return {e.number()};
         if (value.is_string()) return {e.text()};
         if (value.is_object()) return read_object(e, used);
@@ -252,7 +265,8 @@ private:
     [[nodiscard]] arguments read_arguments(element const& node) const {
         arguments result;
         usage used;
-        if (auto const args = node.find("args")) args->for_each([&](element const& item) { result.positional.push_back(read_literal(item, used)); });
+        if (auto const args = node.find("args"))
+            args->for_each([&](element const& item) { result.positional.push_back(read_literal(item, used)); });
         if (auto const kwargs = node.find("kwargs"))
             for (auto const& [key, item] : kwargs->fields()) result.keywords.emplace(key, read_literal(item, used));
         result.nodes = std::move(used.nodes);
@@ -277,7 +291,8 @@ private:
         auto const kind = out.at("kind");
         std::string const text = kind.text();
         if (text == "tensor") {
-            if (results.size() == most_results) out.fail("is one of more than " + std::to_string(most_results) + " results");
+            if (results.size() == most_results)
+                out.fail("is one of more than " + std::to_string(most_results) + " results");
             results.push_back(read_tensor(out));
             return {literal::tensor{static_cast<tensor_id>(results.size() - 1)}};
         }
@@ -291,7 +306,8 @@ private:
         if (text == "size" && !value.value().is_array()) value.expected("an array of integers");
         usage used;
         literal result = read_literal(value, used);
-        if (used.items > most_arguments) value.expected("at most " + std::to_string(most_arguments) + " items, those of lists in it included");
+        if (used.items > most_arguments)
+            value.expected("at most " + std::to_string(most_arguments) + " items, those of lists in it included");
         if (!used.nodes.empty()) value.fail("names a node, expected a constant");
         return result;
     }
@@ -303,11 +319,13 @@ private:
     }
 
     /// An item of a tuple, which is no operator; checks that `out` describes it.
-    [[nodiscard]] yield take_item(element const& node, yield const& tuple, literal const& index, std::vector<traced_call::result> const& declared) const {
+    [[nodiscard]] yield take_item(element const& node, yield const& tuple, literal const& index,
+                                  std::vector<traced_call::result> const& declared) const {
         auto const& items = *tuple->as<literal::list>();
         auto const* number = index.as<std::int64_t>();
         auto const size = static_cast<std::int64_t>(items.size());
-        if (!number || *number < -size || *number >= size) node.fail("takes an item that its tuple of " + std::to_string(size) + " has not");
+        if (!number || *number < -size || *number >= size)
+            node.fail("takes an item that its tuple of " + std::to_string(size) + " has not");
         literal const& item = items[static_cast<std::size_t>(*number < 0 ? *number + size : *number)];
         std::vector<tensor_id> tensors;
         collect_tensors(item, tensors);
@@ -327,10 +345,12 @@ private:
         auto const inputs = read_inputs(node, args);
         if (results.empty()) return std::make_shared<literal>(std::move(yielded));
         std::string const target = node.at("target").name();
-        bool const is_of_list = target == "operator.getitem" && args.positional.size() == 2 && args.positional[0].as<literal::list>();
+        bool const is_of_list =
+            target == "operator.getitem" && args.positional.size() == 2 && args.positional[0].as<literal::list>();
         if (is_of_list && node.at("args").item(0).value().is_object()) // the node itself, not a list of nodes
             return take_item(node, yields_[inputs.front()], args.positional[1], results);
-        traced_call call{node.at("name").text(), target, std::move(args.positional), std::move(args.keywords), {}, std::move(results)};
+        traced_call call{node.at("name").text(),   target, std::move(args.positional),
+                         std::move(args.keywords), {},     std::move(results)};
         for (auto id : inputs) collect_tensors(*yields_[id], call.operands);
         renumber(yielded, add(node, call));
         return std::make_shared<literal>(std::move(yielded));
@@ -340,9 +360,7 @@ private:
         std::vector<tensor_id> added;
         try {
             added = recorder_.add(call);
-        } catch (input_error const& e) {
-            node.fail(e.what());
-        }
+        } catch (input_error const& e) { node.fail(e.what()); }
         for (auto const operators = recorder_.builder.operators(); counted_ < operators.size(); ++counted_) {
             node.takes(bytes_of(operators[counted_]));
             for (auto const t : operators[counted_].results) node.takes(bytes_of(recorder_.builder.tensor(t)));
@@ -357,19 +375,18 @@ private:
         auto const ids = inputs.numbers_below(yields_.size());
         if (ids.empty()) inputs.expected("the loss");
         auto const* loss = yields_[ids.front()]->as<literal::tensor>();
-        if (!loss || !recorder_.builder.tensor(loss->id).shape.empty()) inputs.item(0).expected("a node that yields a tensor of shape [], the loss");
+        if (!loss || !recorder_.builder.tensor(loss->id).shape.empty())
+            inputs.item(0).expected("a node that yields a tensor of shape [], the loss");
         try {
             return std::move(recorder_.builder).finish(loss->id);
-        } catch (input_error const& e) {
-            node.fail(e.what());
-        }
+        } catch (input_error const& e) { node.fail(e.what()); }
     }
 
     document const& file_;
     call_recorder recorder_;
     std::size_t counted_ = 0; // of its operators, those whose memory is
     std::vector<yield> yields_;
-    std::set<std::string> names_; // of nodes
+    std::set<std::string> names_;              // of nodes
     std::map<std::string, tensor_id> sources_; // by name
 };
 

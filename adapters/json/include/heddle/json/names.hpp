@@ -21,15 +21,18 @@ struct named {
 };
 
 inline constexpr std::array element_types{
-    named{"float16", element_type::float16}, named{"bfloat16", element_type::bfloat16}, named{"float32", element_type::float32},
-    named{"float64", element_type::float64}, named{"int8", element_type::int8}, named{"int32", element_type::int32},
-    named{"int64", element_type::int64}, named{"bool", element_type::boolean}};
+    named{"float16", element_type::float16}, named{"bfloat16", element_type::bfloat16},
+    named{"float32", element_type::float32}, named{"float64", element_type::float64},
+    named{"int8", element_type::int8},       named{"int32", element_type::int32},
+    named{"int64", element_type::int64},     named{"bool", element_type::boolean}};
 
-inline constexpr std::array operator_classes{
-    named{"matmul", operator_class::matmul}, named{"convolution", operator_class::convolution},
-    named{"attention", operator_class::attention}, named{"normalisation", operator_class::normalisation},
-    named{"elementwise", operator_class::elementwise}, named{"reduction", operator_class::reduction},
-    named{"other", operator_class::other}};
+inline constexpr std::array operator_classes{named{"matmul", operator_class::matmul},
+                                             named{"convolution", operator_class::convolution},
+                                             named{"attention", operator_class::attention},
+                                             named{"normalisation", operator_class::normalisation},
+                                             named{"elementwise", operator_class::elementwise},
+                                             named{"reduction", operator_class::reduction},
+                                             named{"other", operator_class::other}};
 
 inline constexpr std::array unevens{named{"padded", uneven::padded}, named{"grouped", uneven::grouped}};
 
@@ -38,11 +41,14 @@ inline constexpr std::array collectives{
     named{"reduce_scatter", collective::reduce_scatter}, named{"all_to_all", collective::all_to_all},
     named{"broadcast", collective::broadcast}};
 
-inline constexpr std::array statuses{named{"optimal", search::status::optimal}, named{"feasible", search::status::feasible},
-                                     named{"limit", search::status::limit}, named{"infeasible", search::status::infeasible}};
+inline constexpr std::array statuses{named{"optimal", search::status::optimal},
+                                     named{"feasible", search::status::feasible}, named{"limit", search::status::limit},
+                                     named{"infeasible", search::status::infeasible}};
 
-inline constexpr std::array limits{named{"labels", search::limit_kind::labels}, named{"comparisons", search::limit_kind::comparisons}, named{"memory", search::limit_kind::memory},
-                                   named{"time", search::limit_kind::time}, named{"stopped", search::limit_kind::stopped}, named{"width", search::limit_kind::width}};
+inline constexpr std::array limits{
+    named{"labels", search::limit_kind::labels},   named{"comparisons", search::limit_kind::comparisons},
+    named{"memory", search::limit_kind::memory},   named{"time", search::limit_kind::time},
+    named{"stopped", search::limit_kind::stopped}, named{"width", search::limit_kind::width}};
 
 static_assert(operator_classes.size() == operator_class_count && collectives.size() == collective_count);
 

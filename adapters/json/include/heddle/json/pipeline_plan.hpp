@@ -32,7 +32,8 @@ class pipeline_plan_writer {
 public:
     using value = nlohmann::ordered_json;
 
-    explicit pipeline_plan_writer(pipeline_plan const& p, write_options const& options = {}) : plan_(p), options_(options) {}
+    explicit pipeline_plan_writer(pipeline_plan const& p, write_options const& options = {})
+        : plan_(p), options_(options) {}
 
     /// What the command line prints.
     [[nodiscard]] value summary() const {
@@ -53,11 +54,14 @@ public:
         out["memory_limit_bytes"] = value::array();
         for (auto const& d : plan_.devices) {
             out["memory_bytes"].push_back(number(d.memory.value));
-            out["memory_limit_bytes"].push_back(std::isfinite(d.memory_limit.value) ? number(d.memory_limit.value) : value());
+            out["memory_limit_bytes"].push_back(std::isfinite(d.memory_limit.value) ? number(d.memory_limit.value)
+                                                                                    : value());
         }
         out["provenance"] = provenance_to_json(plan_.provenance);
-        out["provenance"]["optimizer_bytes_per_element"] = number(plan_.provenance.training.optimizer_bytes_per_element);
-        out["time"] = {{"pipeline", number(plan_.time.pipeline.value)}, {"synchronisation", number(plan_.time.synchronisation.value)}};
+        out["provenance"]["optimizer_bytes_per_element"] =
+            number(plan_.provenance.training.optimizer_bytes_per_element);
+        out["time"] = {{"pipeline", number(plan_.time.pipeline.value)},
+                       {"synchronisation", number(plan_.time.synchronisation.value)}};
         if (plan_.time.update.value > 0) out["time"]["update"] = number(plan_.time.update.value);
         out["bubble"] = number(plan_.bubble);
         if (plan_.schedule != "1f1b") out["schedule"] = plan_.schedule;
@@ -84,7 +88,11 @@ public:
             return row;
         });
         add_lines(out, "stages", plan_.stages, [](pipeline_stage const& s) {
-            return value{{"first", s.first}, {"end", s.end}, {"devices", s.devices}, {"time", number(s.time.value)}, {"boundary", number(s.boundary.value)}};
+            return value{{"first", s.first},
+                         {"end", s.end},
+                         {"devices", s.devices},
+                         {"time", number(s.time.value)},
+                         {"boundary", number(s.boundary.value)}};
         });
         if (!plan_.groups.empty()) out += ",\n  \"groups\": {";
         for (auto const& [devices, group] : plan_.groups) {
@@ -99,7 +107,8 @@ public:
 
 private:
     static value number(double v) {
-        if (!std::isfinite(v)) throw input_error("pipeline plan", "has a number that is not finite, which no file can hold");
+        if (!std::isfinite(v))
+            throw input_error("pipeline plan", "has a number that is not finite, which no file can hold");
         return v;
     }
     /// One item per line.
@@ -119,8 +128,11 @@ public:
     explicit pipeline_plan_reader(document const& file) : root_(file.root()), strict_(file.version() >= 1) {}
 
     pipeline_plan read() {
-        allow_only(root_, {"format", "version", "meta", "status", "which_limit", "reason", "cost", "lower_bound", "space", "statistics", "seconds", "warnings", "baselines",
-                           "provenance", "time", "bubble", "schedule", "more_slots", "micro_batches", "micro_batch_size", "global_batch", "layers", "devices", "stages", "groups"});
+        allow_only(root_, {"format",       "version",  "meta",        "status",        "which_limit",
+                           "reason",       "cost",     "lower_bound", "space",         "statistics",
+                           "seconds",      "warnings", "baselines",   "provenance",    "time",
+                           "bubble",       "schedule", "more_slots",  "micro_batches", "micro_batch_size",
+                           "global_batch", "layers",   "devices",     "stages",        "groups"});
         read_outcome();
         read_provenance();
         root_.at("layers").for_each([&](element const& e) {
@@ -130,7 +142,8 @@ public:
         root_.at("devices").for_each([&](element const& e) {
             allow_only(e, {"type", "machine", "memory", "memory_limit"});
             auto const limit = e.find("memory_limit");
-            plan_.devices.push_back({e.at("type").text(), static_cast<std::size_t>(e.at("machine").integer(0, 65535)), bytes(e.at("memory").non_negative()),
+            plan_.devices.push_back({e.at("type").text(), static_cast<std::size_t>(e.at("machine").integer(0, 65535)),
+                                     bytes(e.at("memory").non_negative()),
                                      bytes(limit ? limit->positive() : std::numeric_limits<double>::infinity())});
         });
         root_.at("stages").for_each([&](element const& e) { read_stage(e); });
@@ -160,14 +173,16 @@ private:
         plan_.lower_bound = root_.at("lower_bound").non_negative();
         if (auto const space = root_.find("space")) plan_.space = space->text();
         if (auto const took = root_.find("seconds")) plan_.seconds = took->non_negative();
-        for (auto const& [name, number] : root_.at("statistics").fields()) plan_.statistics[name] = static_cast<std::size_t>(number.integer(0, most));
+        for (auto const& [name, number] : root_.at("statistics").fields())
+            plan_.statistics[name] = static_cast<std::size_t>(number.integer(0, most));
         root_.at("warnings").for_each([&](element const& e) { plan_.warnings.push_back(e.text()); });
         for (auto const& [name, cost] : root_.at("baselines").fields())
             plan_.baselines[name] = cost.value().is_null() ? std::nullopt : std::optional(cost.non_negative());
         element const time = root_.at("time");
         allow_only(time, {"pipeline", "synchronisation", "update"});
         auto const update = time.find("update");
-        plan_.time = {seconds(time.at("pipeline").non_negative()), seconds(time.at("synchronisation").non_negative()), seconds(update ? update->non_negative() : 0)};
+        plan_.time = {seconds(time.at("pipeline").non_negative()), seconds(time.at("synchronisation").non_negative()),
+                      seconds(update ? update->non_negative() : 0)};
         plan_.bubble = root_.at("bubble").number();
         if (auto const schedule = root_.find("schedule")) plan_.schedule = schedule->text();
         if (auto const slots = root_.find("more_slots")) plan_.more_slots = slots->integer(-65536, 65536);
@@ -178,13 +193,18 @@ private:
 
     void read_provenance() {
         element const from = root_.at("provenance");
-        allow_only(from, {"planner", "model", "model_digest", "cluster", "cluster_digest", "heddle", "batch", "dtype", "optimizer_bytes_per_element"});
+        allow_only(from, {"planner", "model", "model_digest", "cluster", "cluster_digest", "heddle", "batch", "dtype",
+                          "optimizer_bytes_per_element"});
         plan_.provenance = provenance_from_json(from);
     }
 
     void read_stage(element const& e) {
         allow_only(e, {"first", "end", "devices", "time", "boundary"});
-        auto& stage = plan_.stages.emplace_back(pipeline_stage{count(e, "first", 0), count(e, "end", 0), {}, seconds(e.at("time").non_negative()), seconds(e.at("boundary").non_negative())});
+        auto& stage = plan_.stages.emplace_back(pipeline_stage{count(e, "first", 0),
+                                                               count(e, "end", 0),
+                                                               {},
+                                                               seconds(e.at("time").non_negative()),
+                                                               seconds(e.at("boundary").non_negative())});
         e.at("devices").for_each([&](element const& group) {
             auto const numbers = group.numbers_below(plan_.devices.size());
             stage.devices.emplace_back(numbers.begin(), numbers.end());
@@ -194,30 +214,34 @@ private:
     void read_group(std::string const& name, element const& e) {
         std::size_t devices = 0;
         auto const [end, problem] = std::from_chars(name.data(), name.data() + name.size(), devices);
-        if (problem != std::errc() || end != name.data() + name.size() || devices < 2) e.fail("is called '" + printable(name) + "', expected a number of devices, two at least");
+        if (problem != std::errc() || end != name.data() + name.size() || devices < 2)
+            e.fail("is called '" + printable(name) + "', expected a number of devices, two at least");
         if (strict_ && e.at("format").text() != "heddle.plan") e.at("format").expected("heddle.plan");
         if (strict_) (void)e.at("version").integer(1, 1);
         auto& group = plan_.groups[devices] = plan_reader(e).read();
-        if (group.devices.size() != devices || group.has_groups()) e.at("devices").expected(std::to_string(devices) + ", as many as the group has");
+        if (group.devices.size() != devices || group.has_groups())
+            e.at("devices").expected(std::to_string(devices) + ", as many as the group has");
     }
 
     void check() const {
         element const cost = root_.at("cost"), status = root_.at("status");
         if (!plan_.exists()) {
             if (!cost.value().is_null()) cost.expected("null, since there are no stages");
-            if (plan_.status == search::status::optimal || plan_.status == search::status::feasible) status.fail("promises a plan, but there are no stages");
+            if (plan_.status == search::status::optimal || plan_.status == search::status::feasible)
+                status.fail("promises a plan, but there are no stages");
             return;
         }
-        if (plan_.status == search::status::infeasible) status.fail("promises that there is no plan, but there are stages");
-        if (std::abs(cost.non_negative() - plan_.cost()) > 1e-9 * plan_.cost()) cost.expected("the sum of time, " + nlohmann::json(plan_.cost()).dump());
+        if (plan_.status == search::status::infeasible)
+            status.fail("promises that there is no plan, but there are stages");
+        if (std::abs(cost.non_negative() - plan_.cost()) > 1e-9 * plan_.cost())
+            cost.expected("the sum of time, " + nlohmann::json(plan_.cost()).dump());
         if (plan_.lower_bound > plan_.cost() * (1 + 1e-6)) root_.at("lower_bound").expected("at most the cost");
         try {
             validate(plan_);
-        } catch (input_error const& e) {
-            root_.fail(e.what());
-        }
+        } catch (input_error const& e) { root_.fail(e.what()); }
         bool const some = plan_.operator_count() > 0;
-        if (some && algorithm::any_of(plan_.layers, [](auto const& l) { return l.operators == 0; })) root_.at("layers").fail("some have a number of operators and some have none");
+        if (some && algorithm::any_of(plan_.layers, [](auto const& l) { return l.operators == 0; }))
+            root_.at("layers").fail("some have a number of operators and some have none");
     }
 
     element root_;
@@ -229,7 +253,9 @@ private:
 
 /// A pipeline plan as the text of a file; reading it gives every number that was written back exactly.
 /// *Throws* `input_error` if a number is not finite.
-[[nodiscard]] inline std::string write_pipeline_plan(pipeline_plan const& p, write_options const& options = {}) { return detail::pipeline_plan_writer(p, options).text(); }
+[[nodiscard]] inline std::string write_pipeline_plan(pipeline_plan const& p, write_options const& options = {}) {
+    return detail::pipeline_plan_writer(p, options).text();
+}
 
 /// A pipeline plan's outcome, without layers and stages, as one JSON object on one line.
 [[nodiscard]] inline std::string plan_summary(pipeline_plan const& p, write_options const& options = {}) {
@@ -237,8 +263,10 @@ private:
 }
 
 /// Reads a pipeline plan from text; `name` stands in messages. *Throws* `input_error`.
-[[nodiscard]] inline pipeline_plan parse_pipeline_plan(std::string_view text, std::string const& name = "pipeline plan") {
-    return detail::guarded(name, [&] { return detail::pipeline_plan_reader(document(name, text, "pipeline_plan", 1)).read(); });
+[[nodiscard]] inline pipeline_plan parse_pipeline_plan(std::string_view text,
+                                                       std::string const& name = "pipeline plan") {
+    return detail::guarded(
+        name, [&] { return detail::pipeline_plan_reader(document(name, text, "pipeline_plan", 1)).read(); });
 }
 
 /// Reads a pipeline plan. *Throws* `file_error` if it cannot be read, `input_error` naming the place if it is wrong.

@@ -14,9 +14,12 @@
 
 namespace heddle::json {
 
-/// A plan as the text of a plan file. Equal plans give equal text, and reading it gives every number that was written back exactly.
+/// A plan as the text of a plan file. Equal plans give equal text, and reading it gives every number that was written
+/// back exactly.
 /// *Throws* `input_error` if a number is not finite.
-[[nodiscard]] inline std::string write_plan(plan const& p, write_options const& options = {}) { return detail::plan_writer(p, options).text(); }
+[[nodiscard]] inline std::string write_plan(plan const& p, write_options const& options = {}) {
+    return detail::plan_writer(p, options).text();
+}
 
 /// A plan's outcome, without program and tables, as one JSON object on one line.
 /// *Throws* `input_error` if a number is not finite.

@@ -29,19 +29,24 @@ public:
     std::vector<sample> read() {
         std::vector<sample> result;
         for (bool header = true; next_line();) {
-            if (result.size() == most_samples) fail("", "is one of more than " + std::to_string(most_samples) + " samples");
+            if (result.size() == most_samples)
+                fail("", "is one of more than " + std::to_string(most_samples) + " samples");
             if (!header) result.push_back(read_sample());
-            else if (line_ != header_line) fail("", "is '" + printable(std::string(line_)) + "', expected the header '" + std::string(header_line) + "'");
+            else if (line_ != header_line)
+                fail("", "is '" + printable(std::string(line_)) + "', expected the header '" +
+                             std::string(header_line) + "'");
             header = false;
         }
-        if (number_of_lines_read_ == 0) throw input_error(name_, "is empty, expected the header '" + std::string(header_line) + "'");
+        if (number_of_lines_read_ == 0)
+            throw input_error(name_, "is empty, expected the header '" + std::string(header_line) + "'");
         return result;
     }
 
 private:
     static constexpr std::size_t most_samples = std::size_t{1} << 20;
     static constexpr std::string_view header_line = "what,device,ranks,dtype,flops,bytes,seconds";
-    static constexpr std::array<char const*, 7> columns{"what", "device", "ranks", "dtype", "flops", "bytes", "seconds"};
+    static constexpr std::array<char const*, 7> columns{"what",  "device", "ranks",  "dtype",
+                                                        "flops", "bytes",  "seconds"};
     enum column { what, device, ranks, dtype, work, size, time };
 
     /// The next line that is neither empty nor a comment.
@@ -59,7 +64,8 @@ private:
     }
 
     [[noreturn]] void fail(std::string const& where, std::string const& problem) const {
-        throw input_error(name_ + ": line " + std::to_string(line_number_) + (where.empty() ? "" : ", " + where), problem);
+        throw input_error(name_ + ": line " + std::to_string(line_number_) + (where.empty() ? "" : ", " + where),
+                          problem);
     }
     [[noreturn]] void expected(column c, std::string const& what_instead) const {
         std::string const found = cells_[c].empty() ? "empty" : "'" + printable(std::string(cells_[c]), 60) + "'";
@@ -70,7 +76,8 @@ private:
         std::string_view rest = line_;
         for (std::size_t c = 0; c < columns.size(); ++c) {
             auto const comma = rest.find(',');
-            if ((comma == std::string_view::npos) != (c + 1 == columns.size())) fail("", "has another number of columns than 7");
+            if ((comma == std::string_view::npos) != (c + 1 == columns.size()))
+                fail("", "has another number of columns than 7");
             cells_[c] = rest.substr(0, comma);
             rest.remove_prefix(std::min(rest.size(), cells_[c].size() + 1));
         }
@@ -81,7 +88,9 @@ private:
         double value = 0;
         char const* const end = cells_[c].data() + cells_[c].size();
         auto const [stop, error] = std::from_chars(cells_[c].data(), end, value);
-        if (cells_[c].empty() || error != std::errc() || stop != end || !std::isfinite(value) || value < 0 || (positive && value == 0)) expected(c, what_instead);
+        if (cells_[c].empty() || error != std::errc() || stop != end || !std::isfinite(value) || value < 0 ||
+            (positive && value == 0))
+            expected(c, what_instead);
         return value;
     }
 
@@ -94,7 +103,8 @@ private:
         expect_empty(work, "a collective");
         char const* const end = cells_[ranks].data() + cells_[ranks].size();
         auto const [stop, error] = std::from_chars(cells_[ranks].data(), end, s.ranks);
-        if (cells_[ranks].empty() || error != std::errc() || stop != end || s.ranks < 1 || s.ranks > 65536) expected(ranks, "an integer from 1 to 65536");
+        if (cells_[ranks].empty() || error != std::errc() || stop != end || s.ranks < 1 || s.ranks > 65536)
+            expected(ranks, "an integer from 1 to 65536");
     }
 
     void read_operator(sample& s) const {

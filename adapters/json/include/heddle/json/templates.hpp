@@ -30,12 +30,16 @@ public:
 
     template_problem read() {
         element const root = file_.root();
-        root.allow_only({"format", "version", "name", "meta", "micro_batches", "split", "layers", "device_types", "machines"});
+        root.allow_only(
+            {"format", "version", "name", "meta", "micro_batches", "split", "layers", "device_types", "machines"});
         result_.micro_batches = root.at("micro_batches").integer(1, std::int64_t{1} << 40);
         if (auto const split = root.find("split")) result_.split = split->choice(machine_splits);
         root.at("layers").for_each([&](element const& e) {
             e.allow_only({"name", "kept", "saved", "input"});
-            auto const amount = [&](std::string_view field) { auto const found = e.find(field); return bytes(found ? found->non_negative() : 0); };
+            auto const amount = [&](std::string_view field) {
+                auto const found = e.find(field);
+                return bytes(found ? found->non_negative() : 0);
+            };
             result_.memory.push_back({amount("kept"), amount("saved"), amount("input")});
             auto const name = e.find("name");
             result_.layer_names.push_back(name ? name->text() : "");
@@ -44,15 +48,14 @@ public:
         root.at("machines").for_each([&](element const& e) { read_machines(e); });
         try {
             heddle::detail::check(result_);
-        } catch (input_error const& e) {
-            root.fail(e.what());
-        }
+        } catch (input_error const& e) { root.fail(e.what()); }
         return std::move(result_);
     }
 
 private:
     [[nodiscard]] std::vector<seconds> times(element const& e) const {
-        if (e.size() != result_.layer_count()) e.expected("one time for each of " + std::to_string(result_.layer_count()) + " layers");
+        if (e.size() != result_.layer_count())
+            e.expected("one time for each of " + std::to_string(result_.layer_count()) + " layers");
         std::vector<seconds> row;
         e.for_each([&](element const& t) { row.emplace_back(t.non_negative()); });
         return row;
@@ -63,14 +66,16 @@ private:
         template_device_type type;
         auto const name = e.at("name");
         type.name = name.name();
-        if (algorithm::find(result_.types, type.name, &template_device_type::name) != result_.types.end()) name.expected("a name that no other device type has");
+        if (algorithm::find(result_.types, type.name, &template_device_type::name) != result_.types.end())
+            name.expected("a name that no other device type has");
         if (auto const memory = e.find("memory")) type.memory_limit = bytes(memory->positive());
         type.times = {times(e.at("forward")), times(e.at("backward"))};
         if (auto const tables = e.find("all_reduce"))
             for (auto const& [size, row] : tables->fields()) {
                 std::size_t devices = 0;
                 auto const end = size.data() + size.size();
-                if (auto const parsed = std::from_chars(size.data(), end, devices); parsed.ptr != end || parsed.ec != std::errc() || devices < 1)
+                if (auto const parsed = std::from_chars(size.data(), end, devices);
+                    parsed.ptr != end || parsed.ec != std::errc() || devices < 1)
                     row.fail("is no table of a number of devices, expected a field such as \"2\"");
                 type.all_reduce.emplace(devices, times(row));
             }
@@ -83,7 +88,10 @@ private:
         auto const type = algorithm::find(result_.types, name.text(), &template_device_type::name);
         if (type == result_.types.end()) name.expected("the name of a device type");
         if (type->machines != 0) name.expected("a device type that has no machines yet");
-        auto const optional = [&](std::string_view field) { auto const found = e.find(field); return found ? found->integer(1, 65536) : 1; };
+        auto const optional = [&](std::string_view field) {
+            auto const found = e.find(field);
+            return found ? found->integer(1, 65536) : 1;
+        };
         type->devices_per_machine = static_cast<std::size_t>(optional("devices"));
         type->machines = static_cast<std::size_t>(optional("count"));
         if ((devices_ += type->device_count()) > 65536) e.fail("makes more than 65536 devices");
@@ -98,7 +106,8 @@ private:
 
 /// Reads a profile and its machines from text; `name` stands in messages.
 /// *Throws* `input_error`.
-[[nodiscard]] inline template_problem parse_template_problem(std::string_view text, std::string const& name = "templates") {
+[[nodiscard]] inline template_problem parse_template_problem(std::string_view text,
+                                                             std::string const& name = "templates") {
     return detail::guarded(name, [&] { return detail::template_reader(document(name, text, "templates", 1)).read(); });
 }
 

@@ -66,7 +66,8 @@ private:
     [[nodiscard]] std::vector<std::uint32_t> read_properties(element const& e) const {
         auto ids = e.numbers_below(count());
         algorithm::sort(ids);
-        if (std::ranges::adjacent_find(ids) != ids.end()) e.fail("has property " + std::to_string(*std::ranges::adjacent_find(ids)) + " twice");
+        if (std::ranges::adjacent_find(ids) != ids.end())
+            e.fail("has property " + std::to_string(*std::ranges::adjacent_find(ids)) + " twice");
         return ids;
     }
 
@@ -100,7 +101,9 @@ private:
     void check_budgets(element const& triples) const {
         for (std::size_t i = 0; i < result_.actions.size(); ++i)
             for (auto id : result_.actions[i].add)
-                if (removed_[id]) triples.item(i).at("add").fail("has property " + std::to_string(id) + ", which a triple removes; what is removed is never added");
+                if (removed_[id])
+                    triples.item(i).at("add").fail("has property " + std::to_string(id) +
+                                                   ", which a triple removes; what is removed is never added");
     }
 
     document const& file_;

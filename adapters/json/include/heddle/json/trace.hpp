@@ -12,9 +12,9 @@
 
 #include <array>
 #include <cmath>
+#include <cstdint>
 #include <map>
 #include <optional>
-#include <cstdint>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -40,23 +40,27 @@ public:
 
     std::string text() {
         auto const& from = plan_.provenance;
-        std::string const title = (from.model.empty() ? "plan" : from.model) + (from.cluster.empty() ? "" : " on " + from.cluster);
+        std::string const title =
+            (from.model.empty() ? "plan" : from.model) + (from.cluster.empty() ? "" : " on " + from.cluster);
         std::string out = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n"
-                          "{\"ph\":\"M\",\"pid\":0,\"name\":\"process_name\",\"args\":{\"name\":" + quoted(title) + "}}";
-        bool const interleaves = from.training.interleaves(), overlaps = interleaves || from.training.overlaps_gradients;
+                          "{\"ph\":\"M\",\"pid\":0,\"name\":\"process_name\",\"args\":{\"name\":" +
+                          quoted(title) + "}}";
+        bool const interleaves = from.training.interleaves(),
+                   overlaps = interleaves || from.training.overlaps_gradients;
         for (std::size_t d = 0; d < plan_.devices.size(); ++d) {
             name_line(out, d, std::to_string(d) + " " + plan_.devices[d].name());
             if (overlaps) name_line(out, channel(d), std::to_string(d) + (interleaves ? " network" : " gradients"));
         }
         for (auto const& e : timeline_.events) {
             auto const& label = label_of(e);
-            bool const is_beside = interleaves ? e.transfer.has_value() : overlaps && e.when == timeline_event::phase::gradient;
+            bool const is_beside =
+                interleaves ? e.transfer.has_value() : overlaps && e.when == timeline_event::phase::gradient;
             std::size_t const line = is_beside ? channel(e.device) : e.device;
             // The end is rounded, not the duration, so that events which follow each other never overlap.
             std::int64_t const start = nanoseconds(e.start), end = nanoseconds(e.start + e.duration);
             out += ",\n{\"ph\":\"X\",\"pid\":0,\"tid\":" + std::to_string(line) + ",\"ts\":" + microseconds(start) +
-                   ",\"dur\":" + microseconds(end - start) + ",\"name\":" + label.name + ",\"cat\":\"" + label.category +
-                   "\",\"args\":" + label.arguments + "}";
+                   ",\"dur\":" + microseconds(end - start) + ",\"name\":" + label.name + ",\"cat\":\"" +
+                   label.category + "\",\"args\":" + label.arguments + "}";
         }
         return out + "\n]}\n";
     }
@@ -69,14 +73,19 @@ private:
         std::size_t const devices = plan_.devices.size();
         std::string const start = ",\n{\"ph\":\"M\",\"pid\":0,\"tid\":" + std::to_string(line) + ",\"name\":\"thread_";
         out += start + "name\",\"args\":{\"name\":" + quoted(title) + "}}";
-        out += start + "sort_index\",\"args\":{\"sort_index\":" + std::to_string(line < devices ? 2 * line : 2 * (line - devices) + 1) + "}}";
+        out += start + "sort_index\",\"args\":{\"sort_index\":" +
+               std::to_string(line < devices ? 2 * line : 2 * (line - devices) + 1) + "}}";
     }
-    static std::int64_t nanoseconds(double seconds) { return seconds < 9e9 ? std::llround(seconds * 1e9) : std::int64_t{9'000'000'000'000'000'000}; }
+    static std::int64_t nanoseconds(double seconds) {
+        return seconds < 9e9 ? std::llround(seconds * 1e9) : std::int64_t{9'000'000'000'000'000'000};
+    }
     static std::string microseconds(std::int64_t nanoseconds) {
         auto const rest = std::to_string(1000 + nanoseconds % 1000);
         return std::to_string(nanoseconds / 1000) + "." + rest.substr(1);
     }
-    static std::string dump(nlohmann::ordered_json const& v) { return v.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace); }
+    static std::string dump(nlohmann::ordered_json const& v) {
+        return v.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+    }
     static std::string quoted(std::string const& text) { return dump(text); }
 
     /// Labels are made once per step, phase, kind of work and micro-batch.
@@ -94,12 +103,15 @@ private:
         std::string const& subject = computes ? plan_.operators[i.op] : plan_.tensors[i.tensor].name;
         std::string name, category = "compute";
         nlohmann::ordered_json arguments{{"step", e.step}};
-        if (plan_.provenance.training.interleaves() && !s.step.once && e.when != phase::update) arguments["micro_batch"] = e.micro_batch;
+        if (plan_.provenance.training.interleaves() && !s.step.once && e.when != phase::update)
+            arguments["micro_batch"] = e.micro_batch;
         if (e.transfer) {
-            std::array const lists{&s.step.forward_transfers, &s.step.backward_transfers, &s.step.deferred_transfers, &s.step.update_transfers};
+            std::array const lists{&s.step.forward_transfers, &s.step.backward_transfers, &s.step.deferred_transfers,
+                                   &s.step.update_transfers};
             auto const& t = lists.at(static_cast<std::size_t>(e.when))->at(*e.transfer);
             // A reshard's backward brings the value again.
-            bool const is_value = e.when == phase::forward || e.when == phase::update || i.what == instruction::kind::reshard;
+            bool const is_value =
+                e.when == phase::forward || e.when == phase::update || i.what == instruction::kind::reshard;
             category = "communication";
             name = std::string(heddle::name(t.kind)) + (is_value ? " " : " gradient of ") + subject;
             auto const bucket = e.when == phase::gradient ? buckets_.find(e.step) : buckets_.end();
@@ -146,6 +158,8 @@ private:
 /// A plan's iteration in the Trace Event Format: one process, one thread per device, one complete event per
 /// piece of work, in microseconds to the nanosecond.
 /// *Precondition:* the timeline is of this plan.
-[[nodiscard]] inline std::string write_trace(plan const& p, timeline const& events) { return detail::trace_writer(p, events).text(); }
+[[nodiscard]] inline std::string write_trace(plan const& p, timeline const& events) {
+    return detail::trace_writer(p, events).text();
+}
 
 } // namespace heddle::json

@@ -18,8 +18,9 @@
 
 namespace heddle::libtorch {
 
-/// A loss put behind a module that returns predictions: a function of `torch.nn.functional` that takes input, target and reduction. Where the module returns
-/// several, as some classifiers do in training, the loss is that of the first and a part of that of each other.
+/// A loss put behind a module that returns predictions: a function of `torch.nn.functional` that takes input, target
+/// and reduction. Where the module returns several, as some classifiers do in training, the loss is that of the first
+/// and a part of that of each other.
 struct appended_loss {
     std::string function = "cross_entropy";
     std::string reduction = "mean";
@@ -32,7 +33,8 @@ struct appended_loss {
 namespace detail {
 
 /// The predictions of a module; those that are none are left out.
-[[nodiscard]] inline std::vector<at::Tensor> traced_results(graph_tracer const& tracer, c10::IValue const& result, bool may_be_several) {
+[[nodiscard]] inline std::vector<at::Tensor> traced_results(graph_tracer const& tracer, c10::IValue const& result,
+                                                            bool may_be_several) {
     if (may_be_several && result.isTuple()) {
         std::vector<at::Tensor> all;
         for (auto const& item : result.toTupleRef().elements())
@@ -40,12 +42,14 @@ namespace detail {
         if (!all.empty()) return all;
     }
     if (!result.isTensor() || !tracer.is_traced(result.toTensor()))
-        throw input_error("forward", std::string("returns a ") + result.tagKind() + ", expected one tensor that depends on the inputs");
+        throw input_error("forward", std::string("returns a ") + result.tagKind() +
+                                         ", expected one tensor that depends on the inputs");
     return {result.toTensor()};
 }
 
 /// Adds the losses of predictions and their sum.
-[[nodiscard]] inline tensor_id append_loss(graph_tracer& tracer, appended_loss const& loss, std::vector<at::Tensor> const& predictions, at::Tensor const& target) {
+[[nodiscard]] inline tensor_id append_loss(graph_tracer& tracer, appended_loss const& loss,
+                                           std::vector<at::Tensor> const& predictions, at::Tensor const& target) {
     at::Tensor const scalar = at::empty({}, predictions.front().options());
     auto const add = [&](std::string function, std::vector<std::pair<std::string, literal>> arguments) {
         functional_call call{std::move(function)};
@@ -53,11 +57,16 @@ namespace detail {
         return literal{literal::tensor{tracer.record(std::move(call), {scalar}).front()}};
     };
     auto const loss_of = [&](at::Tensor const& prediction) {
-        return add("torch.nn.functional." + loss.function, {{"input", {literal::tensor{tracer.id(prediction)}}}, {"target", {literal::tensor{tracer.id(target)}}}, {"reduction", {loss.reduction}}});
+        return add("torch.nn.functional." + loss.function, {{"input", {literal::tensor{tracer.id(prediction)}}},
+                                                            {"target", {literal::tensor{tracer.id(target)}}},
+                                                            {"reduction", {loss.reduction}}});
     };
     literal sum = loss_of(predictions.front());
     for (std::size_t i = 1; i < predictions.size(); ++i)
-        sum = add("torch.add", {{"input", sum}, {"other", add("torch.mul", {{"input", loss_of(predictions[i])}, {"other", {loss.auxiliary_weight}}})}});
+        sum = add(
+            "torch.add",
+            {{"input", sum},
+             {"other", add("torch.mul", {{"input", loss_of(predictions[i])}, {"other", {loss.auxiliary_weight}}})}});
     return sum.as<literal::tensor>()->id;
 }
 
@@ -82,35 +91,45 @@ struct traced_model {
 
 /// The training program of a module, traced or scripted, in the mode it is in, for inputs of these shapes and types.
 ///
-/// Nothing is computed but shapes: neither parameters nor inputs are read, and operators of which this release of libtorch cannot tell
-/// the shape are run on zeros. Parameters keep their names; a tied one is one parameter, one that needs no gradient is frozen. In-place
-/// operators become values. Control flow is followed as long as it does not ask for the contents of a tensor.
-/// *Throws* `input_error`, naming the module, for what a program cannot express, and for a result that is no scalar loss.
-[[nodiscard]] inline traced_model trace(torch::jit::Module const& module, std::vector<at::Tensor> const& inputs, trace_options options = {}) {
+/// Nothing is computed but shapes: neither parameters nor inputs are read, and operators of which this release of
+/// libtorch cannot tell the shape are run on zeros. Parameters keep their names; a tied one is one parameter, one that
+/// needs no gradient is frozen. In-place operators become values. Control flow is followed as long as it does not ask
+/// for the contents of a tensor.
+/// *Throws* `input_error`, naming the module, for what a program cannot express, and for a result that is no scalar
+/// loss.
+[[nodiscard]] inline traced_model trace(torch::jit::Module const& module, std::vector<at::Tensor> const& inputs,
+                                        trace_options options = {}) {
     c10::NoGradGuard const no_gradients;
     call_recorder recorder;
     recorder.rules = std::move(options.rules);
     detail::graph_tracer tracer(module, recorder);
     auto const& arguments = module.get_method("forward").function().getSchema().arguments();
     if (inputs.size() + 1 > arguments.size())
-        throw input_error("inputs", "there are " + std::to_string(inputs.size()) + ", forward takes " + std::to_string(arguments.size() - 1));
+        throw input_error("inputs", "there are " + std::to_string(inputs.size()) + ", forward takes " +
+                                        std::to_string(arguments.size() - 1));
     std::vector<c10::IValue> values{module._ivalue()};
-    for (std::size_t i = 0; i < inputs.size(); ++i) values.emplace_back(tracer.input(arguments[i + 1].name(), inputs[i]));
+    for (std::size_t i = 0; i < inputs.size(); ++i)
+        values.emplace_back(tracer.input(arguments[i + 1].name(), inputs[i]));
     std::optional<at::Tensor> target;
     if (options.loss) target = tracer.input(options.loss->target_name, options.loss->target);
 
     auto const result = tracer.call_method("forward", std::move(values));
     auto const predictions = detail::traced_results(tracer, result, options.loss.has_value());
-    auto const loss = options.loss ? detail::append_loss(tracer, *options.loss, predictions, *target) : tracer.id(predictions.front());
-    return {options.name.empty() ? module.type()->name()->name() : options.name, recorder.builder.finish(loss), recorder.missing(), recorder.warnings()};
+    auto const loss = options.loss ? detail::append_loss(tracer, *options.loss, predictions, *target)
+                                   : tracer.id(predictions.front());
+    return {options.name.empty() ? module.type()->name()->name() : options.name, recorder.builder.finish(loss),
+            recorder.missing(), recorder.warnings()};
 }
 
 /// As above, from a file that `torch.jit.save` wrote. *Throws* `file_error` if it cannot be read.
-[[nodiscard]] inline traced_model trace(std::string const& path, std::vector<at::Tensor> const& inputs, trace_options options = {}) {
+[[nodiscard]] inline traced_model trace(std::string const& path, std::vector<at::Tensor> const& inputs,
+                                        trace_options options = {}) {
     try {
         return trace(torch::jit::load(path, at::kCPU), inputs, std::move(options));
     } catch (c10::Error const& e) {
-        throw file_error(path + ": " + std::string(e.what_without_backtrace()).substr(0, std::string(e.what_without_backtrace()).find('\n')));
+        throw file_error(
+            path + ": " +
+            std::string(e.what_without_backtrace()).substr(0, std::string(e.what_without_backtrace()).find('\n')));
     }
 }
 

@@ -22,7 +22,8 @@ namespace heddle::metis {
 
 namespace detail {
 
-/// Operators with their work, and the bytes between them. METIS wants whole numbers: a millionth of all work, or of all bytes, is one.
+/// Operators with their work, and the bytes between them. METIS wants whole numbers: a millionth of all work, or of all
+/// bytes, is one.
 struct weighted_graph {
     std::vector<idx_t> work;
     std::vector<std::map<std::size_t, idx_t>> between;
@@ -37,24 +38,30 @@ struct weighted_graph {
         auto const& op = p.operators[o];
         work.push_back(op.work.forward.value + op.work.backward.value);
         for (auto t : op.operands)
-            if (auto const from = maker[t]; from < count && from != o) between[{from, o}] += p.tensors[t].info.size().value;
+            if (auto const from = maker[t]; from < count && from != o)
+                between[{from, o}] += p.tensors[t].info.size().value;
         for (auto t : op.results) maker[t] = o;
     }
     double all_work = 0, all_bytes = 0;
     for (double w : work) all_work += w;
     for (auto const& [edge, size] : between) all_bytes += size;
-    auto const scaled = [](double value, double all) { return static_cast<idx_t>(1 + std::llround(value / std::max(all, 1e-300) * 1e6)); };
+    auto const scaled = [](double value, double all) {
+        return static_cast<idx_t>(1 + std::llround(value / std::max(all, 1e-300) * 1e6));
+    };
     weighted_graph out;
     for (double w : work) out.work.push_back(scaled(w, all_work));
     out.between.resize(count);
-    for (auto const& [edge, size] : between) out.between[edge.first][edge.second] = out.between[edge.second][edge.first] = scaled(size, all_bytes);
+    for (auto const& [edge, size] : between)
+        out.between[edge.first][edge.second] = out.between[edge.second][edge.first] = scaled(size, all_bytes);
     return out;
 }
 
-/// METIS's recursive bisection, a bisection at a time: METIS's own prints to the standard output where a part gets no operator.
+/// METIS's recursive bisection, a bisection at a time: METIS's own prints to the standard output where a part gets no
+/// operator.
 class bisection {
 public:
-    explicit bisection(weighted_graph const& graph) : graph_(graph), part_of_(graph.work.size()), place_(graph.work.size()) {}
+    explicit bisection(weighted_graph const& graph)
+        : graph_(graph), part_of_(graph.work.size()), place_(graph.work.size()) {}
 
     [[nodiscard]] std::vector<segment_number> run(std::size_t parts) {
         std::vector<std::size_t> all(graph_.work.size());
@@ -100,9 +107,11 @@ private:
         idx_t options[METIS_NOPTIONS];
         METIS_SetDefaultOptions(options);
         options[METIS_OPTION_SEED] = 1;
-        int const status = METIS_PartGraphRecursive(&vertices, &constraints, first.data(), neighbours.data(), vertex_weights.data(), nullptr, edge_weights.data(), &parts,
-                                                    shares, nullptr, options, &cut, side.data());
-        if (status != METIS_OK) throw error("METIS does not divide " + std::to_string(members.size()) + " operators in two");
+        int const status =
+            METIS_PartGraphRecursive(&vertices, &constraints, first.data(), neighbours.data(), vertex_weights.data(),
+                                     nullptr, edge_weights.data(), &parts, shares, nullptr, options, &cut, side.data());
+        if (status != METIS_OK)
+            throw error("METIS does not divide " + std::to_string(members.size()) + " operators in two");
         return side;
     }
 
@@ -114,8 +123,9 @@ private:
 
 } // namespace detail
 
-/// Operators in `count` segments of about equal work, few bytes being between them (HAP section 5.2). Work is operations, forward and backward.
-/// The same program gives the same segments; fewer than `count` where METIS leaves a side of a bisection empty.
+/// Operators in `count` segments of about equal work, few bytes being between them (HAP section 5.2). Work is
+/// operations, forward and backward. The same program gives the same segments; fewer than `count` where METIS leaves a
+/// side of a bisection empty.
 /// *Throws* `input_error` if there are not as many operators as segments; `error` if METIS fails.
 /// *Complexity.* Linear in the program, but for the depth of bisection and logarithms.
 template <single_device_program Program>
@@ -123,7 +133,8 @@ template <single_device_program Program>
     indexed_program const indexed = index_program(p);
     std::size_t const operators = indexed.operators.size();
     if (count < 1 || count > operators)
-        throw input_error("segments", std::to_string(count) + ", expected one at least and at most " + std::to_string(operators) + ", the operators");
+        throw input_error("segments", std::to_string(count) + ", expected one at least and at most " +
+                                          std::to_string(operators) + ", the operators");
     auto const graph = detail::graph_of(indexed);
     return numbered_in_order(detail::bisection(graph).run(count));
 }

@@ -13,11 +13,14 @@ namespace heddle::json::detail {
 inline constexpr std::array roles{named{"input", tensor_role::input}, named{"parameter", tensor_role::parameter},
                                   named{"buffer", tensor_role::buffer}, named{"value", tensor_role::value}};
 
-inline constexpr std::array actions{named{"read", instruction::kind::read}, named{"convert", instruction::kind::convert},
-                                    named{"compute", instruction::kind::compute}, named{"unshard", instruction::kind::unshard},
-                                    named{"reshard", instruction::kind::reshard}};
+inline constexpr std::array actions{
+    named{"read", instruction::kind::read}, named{"convert", instruction::kind::convert},
+    named{"compute", instruction::kind::compute}, named{"unshard", instruction::kind::unshard},
+    named{"reshard", instruction::kind::reshard}};
 
-inline constexpr std::array inside_steps{named{"reduce", inside_step::reduce}, named{"gather", inside_step::gather}, named{"broadcast", inside_step::broadcast},
-                                         named{"scatter", inside_step::scatter}, named{"all_reduce", inside_step::all_reduce}, named{"all_gather", inside_step::all_gather}};
+inline constexpr std::array inside_steps{
+    named{"reduce", inside_step::reduce},         named{"gather", inside_step::gather},
+    named{"broadcast", inside_step::broadcast},   named{"scatter", inside_step::scatter},
+    named{"all_reduce", inside_step::all_reduce}, named{"all_gather", inside_step::all_gather}};
 
 } // namespace heddle::json::detail

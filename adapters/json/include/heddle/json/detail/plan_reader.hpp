@@ -66,14 +66,17 @@ private:
         if (e.size() != count) e.expected(std::to_string(count) + ", " + what);
         return e;
     }
-    static bool near(double a, double b) { return std::isfinite(b) && std::abs(a - b) <= 1e-9 * std::max(std::abs(a), std::abs(b)); }
+    static bool near(double a, double b) {
+        return std::isfinite(b) && std::abs(a - b) <= 1e-9 * std::max(std::abs(a), std::abs(b));
+    }
 
     void read_outcome() {
         plan_.status = root_.at("status").choice(statuses);
         auto const limit = root_.find("which_limit");
         if (plan_.status == search::status::limit) plan_.which_limit = root_.at("which_limit").choice(limits);
         else if (limit) limit->fail("is there, but the status is not 'limit'");
-        plan_.reason = plan_.status == search::status::infeasible ? root_.at("reason").text() : optional_text(root_, "reason");
+        plan_.reason =
+            plan_.status == search::status::infeasible ? root_.at("reason").text() : optional_text(root_, "reason");
         plan_.lower_bound = root_.at("lower_bound").non_negative();
         plan_.space = optional_text(root_, "space");
         if (auto const global = root_.find("global_lower_bound")) {
@@ -84,14 +87,16 @@ private:
             auto const found = needed ? std::optional(root_.at(field)) : root_.find(field);
             return static_cast<std::size_t>(found ? found->integer(0, most) : 0);
         };
-        plan_.statistics = {count("expanded", true), count("generated", true), count("dominated", false), count("bounded", false),
-                            count("kept", false), count("compared", false), optional_number(root_, "seconds")};
+        plan_.statistics = {count("expanded", true),          count("generated", true), count("dominated", false),
+                            count("bounded", false),          count("kept", false),     count("compared", false),
+                            optional_number(root_, "seconds")};
         root_.at("warnings").for_each([&](element const& e) { plan_.warnings.push_back(e.text()); });
         plan_.baselines = read_costs(root_.at("baselines"));
         if (auto const others = root_.find("other_baselines")) plan_.other_baselines = read_costs(*others);
         element const time = root_.at("time");
-        plan_.time = {time.at("compute").number(), time.at("forward_communication").number(), time.at("backward_communication").number(),
-                      time.at("gradient_communication").number(), time.at("update").number()};
+        plan_.time = {time.at("compute").number(), time.at("forward_communication").number(),
+                      time.at("backward_communication").number(), time.at("gradient_communication").number(),
+                      time.at("update").number()};
     }
 
     void read_provenance() {
@@ -114,7 +119,8 @@ private:
         if (plan_.has_groups()) schedule->fail("is there, but device groups do not interleave micro-batches");
         schedule->at("stages").for_each([&](element const& e) {
             auto const least = plan_.stages.empty() ? 0 : static_cast<std::int64_t>(plan_.stages.back()) + 1;
-            plan_.stages.push_back(static_cast<std::size_t>(e.integer(least, static_cast<std::int64_t>(plan_.steps.size()) - 1)));
+            plan_.stages.push_back(
+                static_cast<std::size_t>(e.integer(least, static_cast<std::int64_t>(plan_.steps.size()) - 1)));
         });
     }
 
@@ -144,23 +150,27 @@ private:
         std::size_t const count = devices.size();
         if (count > 65536) devices.expected("at most 65536 devices");
         element const memory_limits = exactly(root_.at("memory_limit_bytes"), count, "one per device");
-        for (std::size_t d = 0; d < count; ++d) plan_.devices.push_back({devices.item(d).text(), bytes(memory_limits.item(d).positive())});
+        for (std::size_t d = 0; d < count; ++d)
+            plan_.devices.push_back({devices.item(d).text(), bytes(memory_limits.item(d).positive())});
         if (auto const sizes = root_.find("group_sizes")) {
             exactly(*sizes, count, "one per device");
-            for (std::size_t d = 0; d < count; ++d) plan_.devices[d].group_size = static_cast<int>(sizes->item(d).integer(1, 65536));
+            for (std::size_t d = 0; d < count; ++d)
+                plan_.devices[d].group_size = static_cast<int>(sizes->item(d).integer(1, 65536));
         }
         read_segments();
         bool const found = root_.at("steps").size() > 0;
         if (found && count == 0) devices.expected("at least one");
         if (element const ratios = root_.at("ratios"); found || ratios.size() > 0) {
             plan_.ratios = read_ratios(ratios);
-            if (plan_.ratios.size() != segment_count_) ratios.expected(std::to_string(segment_count_) + ", one list per segment");
+            if (plan_.ratios.size() != segment_count_)
+                ratios.expected(std::to_string(segment_count_) + ", one list per segment");
         }
         element const memory = root_.at("memory");
         if (found || memory.size() > 0) exactly(memory, count, "one per device");
         memory.for_each([&](element const& e) {
-            plan_.memory.push_back({e.at("parameters").number(), e.at("gradients").number(), e.at("optimizer").number(), e.at("inputs").number(),
-                                    e.at("activations").number(), e.at("communication").number()});
+            plan_.memory.push_back({e.at("parameters").number(), e.at("gradients").number(), e.at("optimizer").number(),
+                                    e.at("inputs").number(), e.at("activations").number(),
+                                    e.at("communication").number()});
         });
         element const totals = exactly(root_.at("memory_bytes"), plan_.memory.size(), "as many as in memory");
         for (std::size_t d = 0; d < plan_.memory.size(); ++d)
@@ -168,7 +178,8 @@ private:
                 totals.item(d).expected("the sum of memory[" + std::to_string(d) + "], " + nlohmann::json(sum).dump());
         root_.at("trajectory").for_each([&](element const& e) {
             element const ratios = e.at("ratios");
-            auto& point = plan_.trajectory.emplace_back(trajectory_point{e.at("origin").text(), {}, number_or_null(e.at("cost"))});
+            auto& point = plan_.trajectory.emplace_back(
+                trajectory_point{e.at("origin").text(), {}, number_or_null(e.at("cost"))});
             if (ratios.size() > 0) point.ratios = read_ratios(ratios);
         });
     }
@@ -198,22 +209,30 @@ private:
             if (t.trainable && (t.role != tensor_role::parameter || !is_floating(t.type)))
                 e.at("trainable").fail("is true, expected so of floating-point parameters alone");
             element const factors = e.at("factors");
-            if (factors.size() > static_cast<std::size_t>(most_factors)) factors.expected("at most " + std::to_string(most_factors));
+            if (factors.size() > static_cast<std::size_t>(most_factors))
+                factors.expected("at most " + std::to_string(most_factors));
             factors.for_each([&](element const& f) {
                 if (f.size() != 4) exactly(f, 3, "dimension, extent and stride");
                 if (t.shape.empty()) f.fail("is there, but the tensor has no dimensions");
                 auto const rank = static_cast<std::int64_t>(t.shape.size());
-                auto const dimension = static_cast<std::uint16_t>(f.item(0).integer(0, std::min<std::int64_t>(rank, 65536) - 1));
-                extent const whole = t.shape[dimension], count = f.item(1).integer(1, whole), stride = f.item(2).integer(1, whole / count);
-                if (whole % (count * stride) != 0) f.fail("does not divide the dimension's extent, " + std::to_string(whole));
-                segment_number const segment = f.size() == 4 ? static_cast<segment_number>(f.item(3).integer(0, static_cast<std::int64_t>(segment_count_) - 1)) : segment_number{0};
+                auto const dimension =
+                    static_cast<std::uint16_t>(f.item(0).integer(0, std::min<std::int64_t>(rank, 65536) - 1));
+                extent const whole = t.shape[dimension], count = f.item(1).integer(1, whole),
+                             stride = f.item(2).integer(1, whole / count);
+                if (whole % (count * stride) != 0)
+                    f.fail("does not divide the dimension's extent, " + std::to_string(whole));
+                segment_number const segment = f.size() == 4 ? static_cast<segment_number>(f.item(3).integer(
+                                                                   0, static_cast<std::int64_t>(segment_count_) - 1))
+                                                             : segment_number{0};
                 t.factors.push_back({dimension, count, stride, segment});
             });
             if (auto const inside = e.find("inside")) {
                 if (!plan_.has_groups()) inside->fail("is there, but no device is a group");
-                if (t.role == tensor_role::parameter) inside->fail("is there, but every device of a group has a parameter whole");
+                if (t.role == tensor_role::parameter)
+                    inside->fail("is there, but every device of a group has a parameter whole");
                 if (t.factors.empty()) inside->fail("is there, but the tensor has no factors");
-                t.inside = static_cast<factor_number>(inside->integer(0, static_cast<std::int64_t>(t.factors.size()) - 1));
+                t.inside =
+                    static_cast<factor_number>(inside->integer(0, static_cast<std::int64_t>(t.factors.size()) - 1));
             }
             widest_ = std::max(widest_, t.factors.size());
         });
@@ -245,14 +264,18 @@ private:
                 sum += cut.counts.back();
                 if (sum > cut.atoms) counts.fail("sum to more than atoms, " + std::to_string(cut.atoms));
             });
-            if (sum != cut.atoms) counts.fail("sum to " + std::to_string(sum) + ", expected atoms, " + std::to_string(cut.atoms));
+            if (sum != cut.atoms)
+                counts.fail("sum to " + std::to_string(sum) + ", expected atoms, " + std::to_string(cut.atoms));
             e.at("members").for_each([&](element const& member) {
                 cut_factor const m = read_factor(member);
                 factor const& place = plan_.tensors[m.tensor].factors[static_cast<std::size_t>(m.factor)];
                 if (place.extent % cut.atoms != 0)
-                    member.fail("has extent " + std::to_string(place.extent) + ", expected a multiple of atoms, " + std::to_string(cut.atoms));
+                    member.fail("has extent " + std::to_string(place.extent) + ", expected a multiple of atoms, " +
+                                std::to_string(cut.atoms));
                 if (cut.members.empty()) cut.segment = place.segment;
-                else if (place.segment != cut.segment) member.fail("is of segment " + std::to_string(place.segment) + ", expected " + std::to_string(cut.segment) + ", the first member's");
+                else if (place.segment != cut.segment)
+                    member.fail("is of segment " + std::to_string(place.segment) + ", expected " +
+                                std::to_string(cut.segment) + ", the first member's");
                 if (!cut_.insert(m).second) member.fail("is cut a second time");
                 cut.members.push_back(m);
             });
@@ -260,7 +283,9 @@ private:
     }
 
     void check_cut(element const& e, cut_factor f) const {
-        if (!cut_.contains(f)) e.fail("is split along factor " + std::to_string(f.factor) + " of tensor " + std::to_string(f.tensor) + ", which is in no cut");
+        if (!cut_.contains(f))
+            e.fail("is split along factor " + std::to_string(f.factor) + " of tensor " + std::to_string(f.tensor) +
+                   ", which is in no cut");
     }
     share_ref read_share(element const& e) const {
         cut_factor const f = read_factor(e);
@@ -274,17 +299,20 @@ private:
             if (text == to_string(f)) return f;
         factor_number number = no_factor;
         if (text.starts_with("shard(")) std::from_chars(text.data() + 6, text.data() + text.size(), number);
-        if (number < 0 || number > most_factors || text != to_string(form::shard(number))) e.expected("replicated, partial, mirrored or shard(factor)");
+        if (number < 0 || number > most_factors || text != to_string(form::shard(number)))
+            e.expected("replicated, partial, mirrored or shard(factor)");
         if (static_cast<std::size_t>(number) >= factors) e.expected("a factor below " + std::to_string(factors));
         return form::shard(number);
     }
     [[nodiscard]] form read_form(element const& e, tensor_id t) const {
         form const f = parse_form(e, plan_.tensors[t].factors.size());
         if (f.is_shard()) check_cut(e, {t, f.factor()});
-        if (f == form::partial() && !is_floating(plan_.tensors[t].type)) e.expected("another form, since the tensor is not floating-point");
+        if (f == form::partial() && !is_floating(plan_.tensors[t].type))
+            e.expected("another form, since the tensor is not floating-point");
         return f;
     }
-    /// Which tensors an operator touches is the model's to say, so factors are checked against the tensor that has most.
+    /// Which tensors an operator touches is the model's to say, so factors are checked against the tensor that has
+    /// most.
     [[nodiscard]] form_list read_forms(element const& e) const {
         if (e.size() > 4096) e.expected("at most 4096");
         form_list forms;
@@ -296,14 +324,21 @@ private:
         auto const e = from.find(field);
         if (!e) return {};
         auto const launches = e->find("launches"), divided = e->find("divided"), beside = e->find("kernels_beside");
-        return {flops(optional_number(*e, "flops")), bytes(optional_number(*e, "whole")), bytes(optional_number(*e, "split")),
-                launches ? launches->boolean() : true, divided ? divided->boolean() : false, read_inside(*e, "whole"), read_inside(*e, "split"),
-                read_holding(*e, "beside"), beside ? static_cast<int>(beside->integer(0, 1'000'000)) : 0};
+        return {flops(optional_number(*e, "flops")),
+                bytes(optional_number(*e, "whole")),
+                bytes(optional_number(*e, "split")),
+                launches ? launches->boolean() : true,
+                divided ? divided->boolean() : false,
+                read_inside(*e, "whole"),
+                read_inside(*e, "split"),
+                read_holding(*e, "beside"),
+                beside ? static_cast<int>(beside->integer(0, 1'000'000)) : 0};
     }
     static holding read_holding(element const& from, char const* field) {
         auto const e = from.find(field);
         if (!e) return {};
-        return {bytes(optional_number(*e, "whole")), bytes(optional_number(*e, "split")), read_inside(*e, "whole"), read_inside(*e, "split")};
+        return {bytes(optional_number(*e, "whole")), bytes(optional_number(*e, "split")), read_inside(*e, "whole"),
+                read_inside(*e, "split")};
     }
     /// What a group cuts of `whole` or `split`: no more than that.
     static bytes read_inside(element const& e, std::string const& of) {
@@ -317,13 +352,15 @@ private:
         inside_list result;
         if (auto const list = parent.find(field))
             list->for_each([&](element const& e) {
-                result.push_back({e.at("step").choice(inside_steps), bytes(optional_number(e, "whole")), bytes(optional_number(e, "split"))});
+                result.push_back({e.at("step").choice(inside_steps), bytes(optional_number(e, "whole")),
+                                  bytes(optional_number(e, "split"))});
             });
         return result;
     }
     [[nodiscard]] transfer_list read_transfers(element const& parent, char const* field) const {
         transfer_list result;
-        if (auto const list = parent.find(field)) list->for_each([&](element const& e) { result.push_back(read_transfer(e)); });
+        if (auto const list = parent.find(field))
+            list->for_each([&](element const& e) { result.push_back(read_transfer(e)); });
         return result;
     }
     [[nodiscard]] transfer read_transfer(element const& e) const {
@@ -334,12 +371,17 @@ private:
             if (!has_grouped_kind(t.kind)) how->fail("is for gathers and scatters only");
             t.how = how->choice(unevens);
         }
-        auto const place = [&](share_ref s) { return plan_.tensors[s.tensor].factors[static_cast<std::size_t>(s.factor)]; };
-        t.redistributes = t.from.is_split() && t.to.is_split() && t.from.tensor == t.to.tensor && is_same_place(place(t.from), place(t.to));
+        auto const place = [&](share_ref s) {
+            return plan_.tensors[s.tensor].factors[static_cast<std::size_t>(s.factor)];
+        };
+        t.redistributes = t.from.is_split() && t.to.is_split() && t.from.tensor == t.to.tensor &&
+                          is_same_place(place(t.from), place(t.to));
         if (auto const before = e.find("before")) t.before = before->choice(inside_steps);
         if (auto const after = e.find("after")) t.after = after->choice(inside_steps);
-        if (t.kind == collective::all_gather && !t.from.is_split()) e.fail("lacks the field 'from', which says what each device sends");
-        if (t.kind == collective::reduce_scatter && !t.to.is_split()) e.fail("lacks the field 'to', which says what each device receives");
+        if (t.kind == collective::all_gather && !t.from.is_split())
+            e.fail("lacks the field 'from', which says what each device sends");
+        if (t.kind == collective::reduce_scatter && !t.to.is_split())
+            e.fail("lacks the field 'to', which says what each device receives");
         return t;
     }
 
@@ -349,17 +391,25 @@ private:
             if (plan_.operators.empty()) e.fail("computes an operator, but there is none");
             auto const op = e.at("operator").integer(0, static_cast<std::int64_t>(plan_.operators.size()) - 1);
             auto const loop = e.find("loop");
-            return {what, 0, {}, {}, static_cast<operator_id>(op), read_forms(e.at("operands")), read_forms(e.at("results")),
+            return {what,
+                    0,
+                    {},
+                    {},
+                    static_cast<operator_id>(op),
+                    read_forms(e.at("operands")),
+                    read_forms(e.at("results")),
                     static_cast<std::int16_t>(loop ? loop->integer(0, std::numeric_limits<std::int16_t>::max()) : -1)};
         }
         tensor_id const t = read_tensor(e.at("tensor"));
         form const to = read_form(e.at("to"), t);
         if (what == instruction::kind::read) {
-            if (plan_.tensors[t].role == tensor_role::value) e.at("tensor").expected("an input, a parameter or a buffer");
+            if (plan_.tensors[t].role == tensor_role::value)
+                e.at("tensor").expected("an input, a parameter or a buffer");
             auto const state = e.find("from");
             if (!state) return instruction::read(t, to);
             form const from = read_form(*state, t);
-            if (!from.is_shard() || !to.is_whole() || !plan_.tensors[t].trainable) state->expected("a shard, of a trained parameter that is read whole");
+            if (!from.is_shard() || !to.is_whole() || !plan_.tensors[t].trainable)
+                state->expected("a shard, of a trained parameter that is read whole");
             return instruction::read(t, from, to);
         }
         form const from = read_form(e.at("from"), t);
@@ -413,11 +463,14 @@ private:
         element const cost = root_.at("cost"), status = root_.at("status");
         if (!plan_.exists()) {
             if (!cost.value().is_null()) cost.expected("null, since there are no steps");
-            if (plan_.status == search::status::optimal || plan_.status == search::status::feasible) status.fail("promises a plan, but there are no steps");
+            if (plan_.status == search::status::optimal || plan_.status == search::status::feasible)
+                status.fail("promises a plan, but there are no steps");
             return;
         }
-        if (plan_.status == search::status::infeasible) status.fail("promises that there is no plan, but there are steps");
-        if (!near(cost.non_negative(), plan_.cost())) cost.expected("the sum of time, " + nlohmann::json(plan_.cost()).dump());
+        if (plan_.status == search::status::infeasible)
+            status.fail("promises that there is no plan, but there are steps");
+        if (!near(cost.non_negative(), plan_.cost()))
+            cost.expected("the sum of time, " + nlohmann::json(plan_.cost()).dump());
         if (plan_.lower_bound > plan_.cost() * (1 + 1e-6)) root_.at("lower_bound").expected("at most the cost");
     }
 

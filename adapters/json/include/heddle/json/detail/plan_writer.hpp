@@ -46,15 +46,20 @@ public:
         if (!plan_.space.empty()) result["space"] = plan_.space;
         if (plan_.global_lower_bound) result["global_lower_bound"] = number(*plan_.global_lower_bound);
         auto const& s = plan_.statistics;
-        for (auto const& [name, count] : {std::pair("expanded", s.expanded), {"generated", s.generated}, {"dominated", s.dominated},
-                                          {"bounded", s.bounded}, {"kept", s.kept}, {"compared", s.compared}})
+        for (auto const& [name, count] : {std::pair("expanded", s.expanded),
+                                          {"generated", s.generated},
+                                          {"dominated", s.dominated},
+                                          {"bounded", s.bounded},
+                                          {"kept", s.kept},
+                                          {"compared", s.compared}})
             result[name] = count;
         if (options_.times) result["seconds"] = number(s.seconds);
         result["warnings"] = plan_.warnings;
         result["baselines"] = costs(plan_.baselines);
         if (!plan_.other_baselines.empty()) result["other_baselines"] = costs(plan_.other_baselines);
         result["memory_bytes"] = list(plan_.memory, [](memory_terms const& m) { return number(m.total()); });
-        result["memory_limit_bytes"] = list(plan_.devices, [](plan_device const& d) { return number(d.memory_limit.value); });
+        result["memory_limit_bytes"] =
+            list(plan_.devices, [](plan_device const& d) { return number(d.memory_limit.value); });
         auto const& from = plan_.provenance;
         auto& origin = result["provenance"] = provenance_to_json(from);
         origin["optimizer_bytes_per_element"] = number(from.training.optimizer_bytes_per_element);
@@ -67,10 +72,15 @@ public:
                           {"gradient_communication", number(plan_.time.gradient_communication)},
                           {"update", number(plan_.time.update)}};
         result["devices"] = list(plan_.devices, [](plan_device const& d) { return value(d.type); });
-        if (plan_.has_groups()) result["group_sizes"] = list(plan_.devices, [](plan_device const& d) { return value(d.group_size); });
+        if (plan_.has_groups())
+            result["group_sizes"] = list(plan_.devices, [](plan_device const& d) { return value(d.group_size); });
         result["ratios"] = ratios(plan_.ratios);
         if (!plan_.segments.empty()) result["segments"] = plan_.segments;
-        if (from.training.interleaves()) result["schedule"] = {{"kind", "duplex"}, {"micro_batches", from.training.micro_batches}, {"turn", number(from.training.turn.value)}, {"stages", plan_.stages}};
+        if (from.training.interleaves())
+            result["schedule"] = {{"kind", "duplex"},
+                                  {"micro_batches", from.training.micro_batches},
+                                  {"turn", number(from.training.turn.value)},
+                                  {"stages", plan_.stages}};
         return result;
     }
 
@@ -124,28 +134,36 @@ private:
     }
 
     static value write_memory(memory_terms const& m) {
-        return {{"parameters", number(m.parameters)}, {"gradients", number(m.gradients)}, {"optimizer", number(m.optimizer)},
-                {"inputs", number(m.inputs)}, {"activations", number(m.activations)}, {"communication", number(m.communication)}};
+        return {{"parameters", number(m.parameters)},   {"gradients", number(m.gradients)},
+                {"optimizer", number(m.optimizer)},     {"inputs", number(m.inputs)},
+                {"activations", number(m.activations)}, {"communication", number(m.communication)}};
     }
     static value write_point(trajectory_point const& t) {
         return {{"origin", t.origin}, {"cost", optional(t.cost)}, {"ratios", ratios(t.ratios)}};
     }
     static value write_cut(atom_class const& c) {
-        return {{"atoms", c.atoms}, {"counts", c.counts},
+        return {{"atoms", c.atoms},
+                {"counts", c.counts},
                 {"members", list(c.members, [](cut_factor m) { return value::array({m.tensor, m.factor}); })}};
     }
     static value write_tensor(plan_tensor const& t) {
-        value result{{"name", t.name}, {"shape", t.shape}, {"dtype", name_of(element_types, t.type)}, {"role", name_of(roles, t.role)}};
+        value result{{"name", t.name},
+                     {"shape", t.shape},
+                     {"dtype", name_of(element_types, t.type)},
+                     {"role", name_of(roles, t.role)}};
         if (t.trainable) result["trainable"] = true;
         result["factors"] = list(t.factors, [](factor const& f) {
-            return f.segment == 0 ? value::array({f.dimension, f.extent, f.stride}) : value::array({f.dimension, f.extent, f.stride, f.segment});
+            return f.segment == 0 ? value::array({f.dimension, f.extent, f.stride})
+                                  : value::array({f.dimension, f.extent, f.stride, f.segment});
         });
         if (t.inside != no_factor) result["inside"] = t.inside;
         return result;
     }
 
     static value write_share(share_ref s) { return value::array({s.tensor, s.factor}); }
-    static value write_forms(form_list const& forms) { return list(forms, [](form f) { return value(to_string(f)); }); }
+    static value write_forms(form_list const& forms) {
+        return list(forms, [](form f) { return value(to_string(f)); });
+    }
 
     static void add(value& into, char const* key, kernel const& k) {
         value result = value::object();
@@ -222,7 +240,8 @@ private:
         add(result, "saved", s.step.saved);
         if (!is_default(s.step.transient.value)) result["transient"] = number(s.step.transient.value);
         if (!s.saved.empty())
-            result["saved_tensors"] = list(s.saved, [](auto const& pair) { return value::array({pair.first, to_string(pair.second)}); });
+            result["saved_tensors"] =
+                list(s.saved, [](auto const& pair) { return value::array({pair.first, to_string(pair.second)}); });
         return result;
     }
 

@@ -17,8 +17,12 @@ namespace heddle::json::detail {
 
 /// All but how it was trained, which plans of either kind add.
 [[nodiscard]] inline nlohmann::ordered_json provenance_to_json(provenance const& from) {
-    nlohmann::ordered_json out{{"planner", from.planner}, {"model", from.model}, {"model_digest", from.model_digest},
-                               {"cluster", from.cluster}, {"cluster_digest", from.cluster_digest}, {"heddle", from.version}};
+    nlohmann::ordered_json out{{"planner", from.planner},
+                               {"model", from.model},
+                               {"model_digest", from.model_digest},
+                               {"cluster", from.cluster},
+                               {"cluster_digest", from.cluster_digest},
+                               {"heddle", from.version}};
     if (from.batch) out["batch"] = *from.batch;
     if (from.type) out["dtype"] = name_of(element_types, *from.type);
     return out;
@@ -30,7 +34,13 @@ namespace heddle::json::detail {
         auto const found = e.find(field);
         return found ? found->text() : std::string();
     };
-    provenance out{text("planner"), text("model"), text("model_digest"), text("cluster"), text("cluster_digest"), text("heddle"), {}};
+    provenance out{text("planner"),
+                   text("model"),
+                   text("model_digest"),
+                   text("cluster"),
+                   text("cluster_digest"),
+                   text("heddle"),
+                   {}};
     out.training.optimizer_bytes_per_element = e.at("optimizer_bytes_per_element").non_negative();
     if (auto const batch = e.find("batch")) out.batch = batch->integer(1, std::int64_t{1} << 40);
     if (auto const type = e.find("dtype")) out.type = type->choice(element_types);

@@ -50,9 +50,16 @@ public:
     explicit value(std::int64_t i) : kind_(kind::integer) { of_.integer = i; }
     explicit value(std::uint64_t n) : kind_(kind::natural) { of_.natural = n; }
     explicit value(double r) : kind_(kind::real) { of_.real = r; }
-    explicit value(std::string_view t) : kind_(kind::text), size_(static_cast<std::uint32_t>(t.size())) { of_.text = t.data(); }
-    explicit value(std::span<value const> items) : kind_(kind::array), size_(static_cast<std::uint32_t>(items.size())) { of_.items = items.data(); }
-    explicit value(std::span<field const> fields) : kind_(kind::object), size_(static_cast<std::uint32_t>(fields.size())) { of_.fields = fields.data(); }
+    explicit value(std::string_view t) : kind_(kind::text), size_(static_cast<std::uint32_t>(t.size())) {
+        of_.text = t.data();
+    }
+    explicit value(std::span<value const> items) : kind_(kind::array), size_(static_cast<std::uint32_t>(items.size())) {
+        of_.items = items.data();
+    }
+    explicit value(std::span<field const> fields)
+        : kind_(kind::object), size_(static_cast<std::uint32_t>(fields.size())) {
+        of_.fields = fields.data();
+    }
 
     [[nodiscard]] bool is_null() const { return kind_ == kind::null; }
     [[nodiscard]] bool is_boolean() const { return kind_ == kind::boolean; }
@@ -65,12 +72,16 @@ public:
     // Each of these has the kind that it needs as a precondition.
     [[nodiscard]] bool boolean() const { return of_.boolean; }
     [[nodiscard]] double number() const {
-        return kind_ == kind::real ? of_.real : kind_ == kind::integer ? static_cast<double>(of_.integer) : static_cast<double>(of_.natural);
+        return kind_ == kind::real      ? of_.real
+               : kind_ == kind::integer ? static_cast<double>(of_.integer)
+                                        : static_cast<double>(of_.natural);
     }
     /// An integer that is none below 0 and fits.
     [[nodiscard]] bool is_natural() const { return kind_ == kind::natural; }
     [[nodiscard]] std::uint64_t natural() const { return of_.natural; }
-    [[nodiscard]] std::int64_t integer() const { return kind_ == kind::integer ? of_.integer : static_cast<std::int64_t>(of_.natural); }
+    [[nodiscard]] std::int64_t integer() const {
+        return kind_ == kind::integer ? of_.integer : static_cast<std::int64_t>(of_.natural);
+    }
     [[nodiscard]] std::string_view text() const { return {of_.text, size_}; }
     [[nodiscard]] std::span<value const> items() const { return {of_.items, size_}; }
     /// Rising by key.
@@ -109,12 +120,14 @@ inline value const* value::find(std::string_view key) const {
     return found != fields().end() && found->key == key ? &found->content : nullptr;
 }
 
-/// Builds a document's value from the parser's events, and refuses while it reads what is too large, too deep, or has a field twice.
+/// Builds a document's value from the parser's events, and refuses while it reads what is too large, too deep, or has a
+/// field twice.
 class value_builder : public nlohmann::json_sax<nlohmann::json> {
 public:
     static constexpr std::size_t deepest = 64;
     /// `place` turns a number of bytes read into a place for a message; `most` bytes are for values and texts.
-    value_builder(std::string const& file, std::pmr::memory_resource& memory, std::function<std::string(std::size_t)> place, std::size_t most)
+    value_builder(std::string const& file, std::pmr::memory_resource& memory,
+                  std::function<std::string(std::size_t)> place, std::size_t most)
         : file_(file), memory_(memory), place_(std::move(place)), most_(most), left_(most) {}
 
     [[nodiscard]] value result() const { return pending_.front(); }
@@ -144,7 +157,8 @@ public:
         std::span<field> const fields(stored, count);
         algorithm::sort(fields, {}, &field::key);
         auto const twice = std::ranges::adjacent_find(fields, {}, &field::key);
-        if (twice != fields.end()) throw input_error(file_, "an object has the field '" + printable(twice->key) + "' twice");
+        if (twice != fields.end())
+            throw input_error(file_, "an object has the field '" + printable(twice->key) + "' twice");
         return close(value(std::span<field const>(fields)));
     }
 
@@ -156,12 +170,15 @@ private:
     /// What the parser says, without its own prefix.
     static std::string parser_text(std::string_view what) {
         for (std::string_view const start : {"syntax error ", "] "})
-            if (auto const found = what.find(start); found != std::string_view::npos) return printable(what.substr(found + (start == "] " ? 2 : 0)));
+            if (auto const found = what.find(start); found != std::string_view::npos)
+                return printable(what.substr(found + (start == "] " ? 2 : 0)));
         return printable(what);
     }
 
     void take(std::size_t bytes) {
-        if (!left_.take(bytes)) throw input_error(file_, "has values of more than " + std::to_string(most_) + " bytes in memory, expected fewer");
+        if (!left_.take(bytes))
+            throw input_error(file_,
+                              "has values of more than " + std::to_string(most_) + " bytes in memory, expected fewer");
     }
     template <class T>
     T* allocate(std::size_t count) {
@@ -180,7 +197,8 @@ private:
         return true;
     }
     bool open() {
-        if (open_.size() >= deepest) throw input_error(file_, "is nested more than " + std::to_string(deepest) + " deep");
+        if (open_.size() >= deepest)
+            throw input_error(file_, "is nested more than " + std::to_string(deepest) + " deep");
         open_.push_back(pending_.size());
         return true;
     }

@@ -27,20 +27,28 @@ struct aten_argument {
 /// A functional of PyTorch whose name, or the names or order of whose arguments, are not those of the ATen operator.
 struct functional_form {
     std::string_view target;
-    /// Arguments in the functional's order, from their ATen names; those that are not named follow in order of the schema.
+    /// Arguments in the functional's order, from their ATen names; those that are not named follow in order of the
+    /// schema.
     std::vector<std::pair<std::string_view, std::string_view>> arguments{};
 };
 
 [[nodiscard]] inline std::map<std::string_view, functional_form> const& functional_forms() {
     static std::map<std::string_view, functional_form> const table{
         {"embedding", {"embedding", {{"indices", "input"}, {"weight", "weight"}}}},
-        {"batch_norm", {"batch_norm", {{"input", "input"}, {"running_mean", "running_mean"}, {"running_var", "running_var"}}}},
-        {"nll_loss_nd", {"nll_loss"}}, {"nll_loss2d", {"nll_loss"}}, {"cross_entropy_loss", {"cross_entropy"}},
-        {"_softmax", {"softmax"}}, {"_log_softmax", {"log_softmax"}},
-        {"convolution", {"conv"}}, {"_convolution", {"conv"}},
+        {"batch_norm",
+         {"batch_norm", {{"input", "input"}, {"running_mean", "running_mean"}, {"running_var", "running_var"}}}},
+        {"nll_loss_nd", {"nll_loss"}},
+        {"nll_loss2d", {"nll_loss"}},
+        {"cross_entropy_loss", {"cross_entropy"}},
+        {"_softmax", {"softmax"}},
+        {"_log_softmax", {"log_softmax"}},
+        {"convolution", {"conv"}},
+        {"_convolution", {"conv"}},
         {"_to_copy", {"to"}},
-        {"lstm", {"lstm", {{"train", "train"}}}}, {"gru", {"gru", {{"train", "train"}}}},
-        {"rnn_tanh", {"rnn_tanh", {{"train", "train"}}}}, {"rnn_relu", {"rnn_relu", {{"train", "train"}}}},
+        {"lstm", {"lstm", {{"train", "train"}}}},
+        {"gru", {"gru", {{"train", "train"}}}},
+        {"rnn_tanh", {"rnn_tanh", {{"train", "train"}}}},
+        {"rnn_relu", {"rnn_relu", {{"train", "train"}}}},
     };
     return table;
 }
@@ -53,7 +61,8 @@ struct functional_form {
     return qualified;
 }
 
-[[nodiscard]] inline std::int64_t integer_of(std::vector<aten_argument> const& arguments, std::string_view name, std::int64_t absent) {
+[[nodiscard]] inline std::int64_t integer_of(std::vector<aten_argument> const& arguments, std::string_view name,
+                                             std::int64_t absent) {
     auto const found = algorithm::find(arguments, name, &aten_argument::name);
     auto const* number = found == arguments.end() ? nullptr : found->value.as<std::int64_t>();
     return number ? *number : absent;
@@ -66,10 +75,12 @@ struct functional_form {
 
 /// What is no part of a model: devices, memory layouts, how a library is to compute.
 [[nodiscard]] inline bool is_left_out(aten_argument const& a) {
-    constexpr std::array<std::string_view, 13> names{"device", "layout", "pin_memory", "memory_format", "non_blocking", "copy", "cudnn_enable", "cudnn_enabled",
-                                                     "benchmark", "deterministic", "allow_tf32", "implicit", "generator"};
+    constexpr std::array<std::string_view, 13> names{
+        "device",        "layout",    "pin_memory",    "memory_format", "non_blocking", "copy",     "cudnn_enable",
+        "cudnn_enabled", "benchmark", "deterministic", "allow_tf32",    "implicit",     "generator"};
     auto const* factor = a.value.as<std::int64_t>();
-    return a.value.is_none() || algorithm::find(names, a.name) != names.end() || (a.name == "alpha" && factor && *factor == 1);
+    return a.value.is_none() || algorithm::find(names, a.name) != names.end() ||
+           (a.name == "alpha" && factor && *factor == 1);
 }
 
 /// `x[:, 1:3, 0]` as the index it is written with: the whole of the dimensions before, then the item.
@@ -90,14 +101,20 @@ struct functional_call {
     }
 };
 
-/// A resizing, of which ATen has one operator for each mode and rank: `upsample_bilinear2d`. Factors come as a list or one by one.
+/// A resizing, of which ATen has one operator for each mode and rank: `upsample_bilinear2d`. Factors come as a list or
+/// one by one.
 [[nodiscard]] inline functional_call interpolation(std::string_view name, std::vector<aten_argument> arguments) {
     functional_call call{"torch.nn.functional.interpolate"};
     literal::list factors;
     for (auto& a : arguments) {
         if (a.value.is_none()) continue;
         if (a.name.starts_with("scales")) factors.push_back(std::move(a.value));
-        else call.add(a.name == "self" ? "input" : a.name == "output_size" ? "size" : a.name == "scale_factors" ? "scale_factor" : a.name, std::move(a.value));
+        else
+            call.add(a.name == "self"            ? "input"
+                     : a.name == "output_size"   ? "size"
+                     : a.name == "scale_factors" ? "scale_factor"
+                                                 : a.name,
+                     std::move(a.value));
     }
     if (!factors.empty()) call.add("scale_factor", {std::move(factors)});
     constexpr auto before = std::string_view("upsample_").size(), after = std::string_view("2d").size();
@@ -105,13 +122,15 @@ struct functional_call {
     return call;
 }
 
-/// The call of the functional that is `qualified` (`aten::linear`, with or without an underscore at its end); `rank` is that of its
-/// first tensor. An operator of another namespace keeps its names: `mine::scale` is `mine.scale`.
-[[nodiscard]] inline functional_call functional_call_of(std::string_view qualified, std::vector<aten_argument> arguments, std::size_t rank) {
+/// The call of the functional that is `qualified` (`aten::linear`, with or without an underscore at its end); `rank` is
+/// that of its first tensor. An operator of another namespace keeps its names: `mine::scale` is `mine.scale`.
+[[nodiscard]] inline functional_call functional_call_of(std::string_view qualified,
+                                                        std::vector<aten_argument> arguments, std::size_t rank) {
     bool const is_aten = qualified.starts_with("aten::");
     if (!is_aten) {
         functional_call call{std::string(qualified)};
-        for (std::size_t colon; (colon = call.target.find("::")) != std::string::npos;) call.target.replace(colon, 2, ".");
+        for (std::size_t colon; (colon = call.target.find("::")) != std::string::npos;)
+            call.target.replace(colon, 2, ".");
         for (auto& a : arguments) call.add(a.name, std::move(a.value));
         return call;
     }
@@ -121,7 +140,9 @@ struct functional_call {
     if (name == "select" || name == "slice") {
         literal item;
         if (name == "select") item = literal{integer_of(arguments, "index", 0)};
-        else item = literal{literal::slice{integer_of(arguments, "start", 0), integer_of(arguments, "end", INT64_MAX), integer_of(arguments, "step", 1)}};
+        else
+            item = literal{literal::slice{integer_of(arguments, "start", 0), integer_of(arguments, "end", INT64_MAX),
+                                          integer_of(arguments, "step", 1)}};
         if (auto* s = std::get_if<literal::slice>(&item.value); s && *s->stop == INT64_MAX) s->stop.reset();
         call.target = "operator.getitem";
         call.add("input", arguments.front().value);
@@ -130,7 +151,8 @@ struct functional_call {
     }
     if (name == "index") {
         literal::list items;
-        for (auto const& item : *arguments.at(1).value.as<literal::list>()) items.push_back(item.is_none() ? literal{literal::slice{}} : item);
+        for (auto const& item : *arguments.at(1).value.as<literal::list>())
+            items.push_back(item.is_none() ? literal{literal::slice{}} : item);
         call.target = "operator.getitem";
         call.add("input", arguments.front().value);
         call.add("index", {std::move(items)});
@@ -142,7 +164,8 @@ struct functional_call {
         std::swap(arguments[0].value, arguments[1].value);
         name = "sub";
     }
-    if (name == "embedding" && integer_of(arguments, "padding_idx", -1) < 0) // none, where the functional would count from the end
+    if (name == "embedding" &&
+        integer_of(arguments, "padding_idx", -1) < 0) // none, where the functional would count from the end
         std::erase_if(arguments, [](auto const& a) { return a.name == "padding_idx"; });
     auto const form = functional_forms().find(name);
     call.target = "torch." + std::string(form == functional_forms().end() ? name : form->second.target);
@@ -157,13 +180,15 @@ struct functional_call {
         for (auto const& [from, to] : form->second.arguments)
             if (auto const* value = value_of(arguments, from)) call.add(std::string(to), *value);
         std::erase_if(arguments, [&](auto const& a) {
-            return algorithm::any_of(form->second.arguments, [&](auto const& renamed) { return renamed.first == a.name; });
+            return algorithm::any_of(form->second.arguments,
+                                     [&](auto const& renamed) { return renamed.first == a.name; });
         });
     }
     constexpr std::array<char const*, 3> reductions{"none", "mean", "sum"};
     for (auto& a : arguments) {
         if (is_left_out(a)) continue;
-        if (auto const* number = a.value.as<std::int64_t>(); a.name == "reduction" && number && *number >= 0 && *number < 3)
+        if (auto const* number = a.value.as<std::int64_t>();
+            a.name == "reduction" && number && *number >= 0 && *number < 3)
             a.value = literal{std::string(reductions[static_cast<std::size_t>(*number)])};
         call.add(a.name == "self" ? "input" : a.name == "train" ? "training" : a.name, std::move(a.value));
     }

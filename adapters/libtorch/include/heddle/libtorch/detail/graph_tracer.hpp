@@ -10,8 +10,8 @@
 #include <heddle/libtorch/detail/tensor_values.hpp>
 
 #include <torch/csrc/jit/api/function_impl.h>
-#include <torch/csrc/jit/ir/ir.h>
 #include <torch/csrc/jit/api/module.h>
+#include <torch/csrc/jit/ir/ir.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -25,11 +25,12 @@
 
 namespace heddle::libtorch::detail {
 
-/// Interprets graphs. Numbers, lists, branches and loops are worked out; operators on tensors are evaluated for their shapes and,
-/// but for a trial run, recorded in a program.
+/// Interprets graphs. Numbers, lists, branches and loops are worked out; operators on tensors are evaluated for their
+/// shapes and, but for a trial run, recorded in a program.
 class graph_tracer {
 public:
-    graph_tracer(torch::jit::Module const& module, call_recorder& recorder) : sources_(module), values_(recorder), recorder_(recorder) {
+    graph_tracer(torch::jit::Module const& module, call_recorder& recorder)
+        : sources_(module), values_(recorder), recorder_(recorder) {
         for (auto const& m : module.named_modules()) paths_.emplace(m.value._ivalue().get(), m.name);
     }
 
@@ -46,7 +47,8 @@ public:
         auto const path = paths_.find(object.get());
         auto const outer = std::exchange(path_, path == paths_.end() ? path_ : path->second);
         bool const is_forward = method.starts_with("forward"); // a trace numbers the second and later calls
-        auto const type = object->type()->name() && is_forward && !trial_ ? object->type()->name()->name() : std::string{};
+        auto const type =
+            object->type()->name() && is_forward && !trial_ ? object->type()->name()->name() : std::string{};
         auto& called = object->type()->getMethod(method);
         auto result = type == "MultiheadAttention" ? call_attention(object, called, std::move(arguments))
                       : type == "StochasticDepth"  ? call_stochastic_depth(called, std::move(arguments))
@@ -86,15 +88,20 @@ private:
     c10::IValue call(torch::jit::Function& function, std::vector<c10::IValue> arguments) {
         auto const graph = torch::jit::toGraphFunction(function).graph();
         environment values;
-        for (std::size_t i = 0; i < graph->inputs().size(); ++i) values.emplace(graph->inputs()[i], i < arguments.size() ? std::move(arguments[i]) : default_of(function, i));
+        for (std::size_t i = 0; i < graph->inputs().size(); ++i)
+            values.emplace(graph->inputs()[i],
+                           i < arguments.size() ? std::move(arguments[i]) : default_of(function, i));
         auto results = run(*graph->block(), values);
-        if (results.size() != 1) throw input_error(place(), "returns " + std::to_string(results.size()) + " values, expected one");
+        if (results.size() != 1)
+            throw input_error(place(), "returns " + std::to_string(results.size()) + " values, expected one");
         return std::move(results.front());
     }
 
     [[nodiscard]] c10::IValue default_of(torch::jit::Function const& function, std::size_t argument) const {
         auto const& value = function.getSchema().arguments().at(argument).default_value();
-        if (!value) throw input_error(place(), "is called without its argument '" + function.getSchema().arguments()[argument].name() + "'");
+        if (!value)
+            throw input_error(place(), "is called without its argument '" +
+                                           function.getSchema().arguments()[argument].name() + "'");
         return *value;
     }
 
@@ -111,12 +118,14 @@ private:
         if (node.kind() != prim::CallFunction)
             for (auto const* input : node.inputs()) arguments.push_back(values.at(input));
         auto const set = [&](std::vector<IValue> results) {
-            for (std::size_t i = 0; i < node.outputs().size(); ++i) values.insert_or_assign(node.outputs()[i], std::move(results.at(i)));
+            for (std::size_t i = 0; i < node.outputs().size(); ++i)
+                values.insert_or_assign(node.outputs()[i], std::move(results.at(i)));
         };
         if (node.kind() == prim::Constant) set({constant_of(node)});
         else if (node.kind() == prim::Uninitialized) set({IValue()});
         else if (node.kind() == prim::GetAttr) set({attribute(arguments[0].toObject(), node.s(attr::name))});
-        else if (node.kind() == prim::SetAttr) attributes_.insert_or_assign({arguments[0].toObject().get(), node.s(attr::name)}, arguments[1]);
+        else if (node.kind() == prim::SetAttr)
+            attributes_.insert_or_assign({arguments[0].toObject().get(), node.s(attr::name)}, arguments[1]);
         else if (node.kind() == prim::CallMethod) set({call_method(node.s(attr::name), std::move(arguments))});
         else if (node.kind() == prim::CallFunction) set({call_function(node, values)});
         else if (node.kind() == prim::If) set(run(*node.blocks()[arguments[0].toBool() ? 0 : 1], values));
@@ -125,7 +134,8 @@ private:
         else if (node.kind() == prim::TupleUnpack) set(arguments[0].toTupleRef().elements().vec());
         else if (node.kind() == prim::ListConstruct) set({list_of(node, arguments)});
         else if (node.kind() == prim::ListUnpack) set(items_of(arguments[0].toList()));
-        else if (node.kind() == prim::RaiseException) throw input_error(place(), "raises an exception for these inputs");
+        else if (node.kind() == prim::RaiseException)
+            throw input_error(place(), "raises an exception for these inputs");
         else set(apply(node, std::move(arguments)));
     }
 
@@ -138,7 +148,8 @@ private:
         std::string const full_name = (path == paths_.end() || path->second.empty() ? "" : path->second + ".") + name;
         std::size_t item = 0; // of a list, such as the weights that a recurrent layer keeps beside its parameters
         auto const held = with_each_tensor(value, [&](at::Tensor const& t) {
-            return values_.stand_in(sources_.find(t, value.isTensor() ? full_name : full_name + "." + std::to_string(item++)));
+            return values_.stand_in(
+                sources_.find(t, value.isTensor() ? full_name : full_name + "." + std::to_string(item++)));
         });
         if (!value.isTensor()) attributes_.insert_or_assign({object.get(), name}, held);
         return held;
@@ -164,14 +175,16 @@ private:
         std::vector<c10::IValue> arguments;
         for (auto const* input : node.inputs().slice(1)) arguments.push_back(values.at(input));
         auto& function = *node.input(0)->type()->expectRef<c10::FunctionType>().function();
-        char const* const target = function.name() == "multi_head_attention_forward" ? "torch.nn.functional.multi_head_attention_forward"
-                                   : function.name() == "embedding_bag"              ? "torch.nn.functional.embedding_bag"
-                                   : function.name() == "stochastic_depth"           ? stochastic_depth_target
-                                                                                     : nullptr;
+        char const* const target = function.name() == "multi_head_attention_forward"
+                                       ? "torch.nn.functional.multi_head_attention_forward"
+                                   : function.name() == "embedding_bag"    ? "torch.nn.functional.embedding_bag"
+                                   : function.name() == "stochastic_depth" ? stochastic_depth_target
+                                                                           : nullptr;
         if (trial_ || !target) return call(function, std::move(arguments));
         functional_call whole{target};
         auto const& schema = function.getSchema().arguments();
-        for (std::size_t i = 0; i < arguments.size(); ++i) whole.add(schema[i].name(), to_literal(arguments[i]).value_or(literal{}));
+        for (std::size_t i = 0; i < arguments.size(); ++i)
+            whole.add(schema[i].name(), to_literal(arguments[i]).value_or(literal{}));
         auto result = try_out([&] { return call(function, std::move(arguments)); }).second;
         hold(record(std::move(whole), tensors_in({result})), tensors_in({result}));
         return result;
@@ -184,47 +197,59 @@ private:
     }
 
     std::vector<c10::IValue> apply(torch::jit::Node const& node, std::vector<c10::IValue> arguments) {
-        auto const fail = [&](std::string const& problem) { throw input_error(place(), std::string(node.kind().toQualString()) + " " + problem); };
+        auto const fail = [&](std::string const& problem) {
+            throw input_error(place(), std::string(node.kind().toQualString()) + " " + problem);
+        };
         for (auto& a : arguments) a = with_each_tensor(a, [&](auto const& t) { return values_.current(t, place()); });
-        if (makes_constant(node)) arguments[0] = at::empty({}, arguments[0].toTensor().options().device(at::kCPU)).expand(arguments[0].toTensor().sizes());
+        if (makes_constant(node))
+            arguments[0] = at::empty({}, arguments[0].toTensor().options().device(at::kCPU))
+                               .expand(arguments[0].toTensor().sizes());
         bool const traced = algorithm::any_of(tensors_in(arguments), [](auto const& t) { return t.is_meta(); });
-        if (traced && needs_contents(node)) fail("needs the contents of a tensor (data-dependent control flow or shape)");
-        auto const stand_in = [&](at::Tensor const& t) { return t.is_meta() || t.dim() == 0 ? t : trial_ ? without_data(t) : values_.stand_in_for_constant(t); };
+        if (traced && needs_contents(node))
+            fail("needs the contents of a tensor (data-dependent control flow or shape)");
+        auto const stand_in = [&](at::Tensor const& t) {
+            return t.is_meta() || t.dim() == 0 ? t : trial_ ? without_data(t) : values_.stand_in_for_constant(t);
+        };
         if (traced)
             for (auto& a : arguments) a = with_each_tensor(a, stand_in);
         auto results = arguments;
         try {
             evaluate(node, results);
-        } catch (c10::Error const& e) {
-            fail("cannot be evaluated: " + first_line(e.what_without_backtrace()));
-        }
+        } catch (c10::Error const& e) { fail("cannot be evaluated: " + first_line(e.what_without_backtrace())); }
         if (trial_) trial_->push_back({node.kind().toUnqualString(), arguments, results});
         else if (traced) record(node, arguments, results);
         return results;
     }
 
-    void record(torch::jit::Node const& node, std::vector<c10::IValue> const& arguments, std::vector<c10::IValue>& results) {
+    void record(torch::jit::Node const& node, std::vector<c10::IValue> const& arguments,
+                std::vector<c10::IValue>& results) {
         std::string_view const qualified = node.kind().toQualString();
         auto const made = tensors_in(results);
         if (made.empty()) return;
         auto const written = written_argument(node, arguments);
         auto const given = tensors_in(arguments);
         at::Tensor const first = given.front();
-        if (written && qualified == "aten::copy_" && made[0].sizes() == arguments[1].toTensor().sizes() && values_.is_traced(arguments[1].toTensor()))
+        if (written && qualified == "aten::copy_" && made[0].sizes() == arguments[1].toTensor().sizes() &&
+            values_.is_traced(arguments[1].toTensor()))
             return values_.redefine(*written, id(arguments[1].toTensor()));
         if (written && makes_same(node) && (arguments.size() == 1 || !arguments[1].isTensor())) {
             at::Tensor const number = at::zeros({}, written->options().device(at::kCPU));
             return values_.redefine(*written, id(values_.stand_in_for_constant(number.expand(written->sizes()))));
         }
-        bool const takes_all = qualified == "aten::slice" && made[0].sizes() == first.sizes() && made[0].strides() == first.strides();
+        bool const takes_all =
+            qualified == "aten::slice" && made[0].sizes() == first.sizes() && made[0].strides() == first.strides();
         if (takes_all || qualified == "aten::contiguous") return values_.define(made[0], id(first));
         // An item of a list or tuple is there already.
-        auto const is_given = [&](auto const& t) { return algorithm::any_of(given, [&](auto const& g) { return t.is_same(g); }); };
+        auto const is_given = [&](auto const& t) {
+            return algorithm::any_of(given, [&](auto const& g) { return t.is_same(g); });
+        };
         if (!written && algorithm::all_of(made, is_given)) return;
         std::vector<aten_argument> named;
         for (std::size_t i = 0; i < arguments.size(); ++i)
-            if (auto value = to_literal(arguments[i])) named.push_back({node.schema().arguments()[i].name(), std::move(*value)});
-        auto const ids = record(functional_call_of(qualified, std::move(named), static_cast<std::size_t>(first.dim())), made);
+            if (auto value = to_literal(arguments[i]))
+                named.push_back({node.schema().arguments()[i].name(), std::move(*value)});
+        auto const ids =
+            record(functional_call_of(qualified, std::move(named), static_cast<std::size_t>(first.dim())), made);
         if (!written) return hold(ids, made);
         values_.redefine(*written, ids.front());
         results = {*written};
@@ -240,7 +265,8 @@ private:
         if (value.isTensor()) return tensor_literal(value.toTensor());
         if (!value.isList() && !value.isTuple()) return {};
         literal::list items;
-        for (auto const& item : value.isList() ? items_of(value.toList()) : value.toTupleRef().elements().vec()) items.push_back(to_literal(item).value_or(literal{}));
+        for (auto const& item : value.isList() ? items_of(value.toList()) : value.toTupleRef().elements().vec())
+            items.push_back(to_literal(item).value_or(literal{}));
         return literal{std::move(items)};
     }
     literal tensor_literal(at::Tensor const& t) {
@@ -248,7 +274,8 @@ private:
         if (values_.is_traced(t)) return {literal::tensor{id(t)}};
         if (t.dim() > 0) return {literal::tensor{id(values_.stand_in_for_constant(t))}};
         if (t.scalar_type() == at::kBool) return {t.item<bool>()};
-        return c10::isIntegralType(t.scalar_type(), false) ? literal{t.item<std::int64_t>()} : literal{t.item<double>()};
+        return c10::isIntegralType(t.scalar_type(), false) ? literal{t.item<std::int64_t>()}
+                                                           : literal{t.item<double>()};
     }
 
     // What is known as a whole, by what it applies.
@@ -265,7 +292,8 @@ private:
 
     /// torchvision's module, whose mask is drawn by the place in the whole tensor.
     c10::IValue call_stochastic_depth(torch::jit::Function& forward, std::vector<c10::IValue> arguments) {
-        if (arguments.size() != 2 || !arguments[1].isTensor()) return call(forward, std::move(arguments)); // one that drops nothing may take nothing
+        if (arguments.size() != 2 || !arguments[1].isTensor())
+            return call(forward, std::move(arguments)); // one that drops nothing may take nothing
         auto const x = arguments[1].toTensor();
         auto [calls, result] = try_out([&] { return call(forward, arguments); });
         auto const drop = find_stochastic_depth(calls, x);
@@ -279,8 +307,10 @@ private:
         return result;
     }
 
-    /// Self-attention of PyTorch's module as the one operator it is in the catalogue; anything else operator by operator.
-    c10::IValue call_attention(c10::intrusive_ptr<c10::ivalue::Object> const& object, torch::jit::Function& forward, std::vector<c10::IValue> arguments) {
+    /// Self-attention of PyTorch's module as the one operator it is in the catalogue; anything else operator by
+    /// operator.
+    c10::IValue call_attention(c10::intrusive_ptr<c10::ivalue::Object> const& object, torch::jit::Function& forward,
+                               std::vector<c10::IValue> arguments) {
         bool const plain = arguments.size() == 2 && arguments[1].isTensor() && arguments[1].toTensor().dim() == 3 &&
                            object->type()->hasAttribute("in_proj_weight") && object->type()->hasAttribute("out_proj");
         if (!plain) return call(forward, std::move(arguments));
@@ -303,8 +333,10 @@ private:
         for (char const* name : {"query", "key", "value"}) attention.add(name, tensor_literal(query));
         attention.add("num_heads", {found->heads});
         auto const out_proj = object->getAttr("out_proj").toObject();
-        auto const add = [&](char const* name, c10::intrusive_ptr<c10::ivalue::Object> const& owner, char const* attribute_name) {
-            if (owner->type()->hasAttribute(attribute_name)) attention.add(name, to_literal(attribute(owner, attribute_name)).value_or(literal{}));
+        auto const add = [&](char const* name, c10::intrusive_ptr<c10::ivalue::Object> const& owner,
+                             char const* attribute_name) {
+            if (owner->type()->hasAttribute(attribute_name))
+                attention.add(name, to_literal(attribute(owner, attribute_name)).value_or(literal{}));
         };
         add("in_proj_weight", object, "in_proj_weight");
         add("in_proj_bias", object, "in_proj_bias");

@@ -23,10 +23,12 @@ namespace heddle::libtorch::detail {
 
 [[nodiscard]] inline std::string first_line(std::string const& text) { return text.substr(0, text.find('\n')); }
 
-/// A number that a tensor was computed with is a tensor in a trace; it decides no type, and a saved file has lost the mark that says so.
+/// A number that a tensor was computed with is a tensor in a trace; it decides no type, and a saved file has lost the
+/// mark that says so.
 [[nodiscard]] inline c10::IValue constant_of(torch::jit::Node const& node) {
     auto const value = torch::jit::toIValue(node.output());
-    if (value && value->isTensor() && value->toTensor().defined() && value->toTensor().dim() == 0) value->toTensor().unsafeGetTensorImpl()->set_wrapped_number(true);
+    if (value && value->isTensor() && value->toTensor().defined() && value->toTensor().dim() == 0)
+        value->toTensor().unsafeGetTensorImpl()->set_wrapped_number(true);
     return value ? *value : c10::IValue();
 }
 
@@ -44,7 +46,10 @@ namespace heddle::libtorch::detail {
 [[nodiscard]] inline std::vector<at::Tensor> tensors_in(std::vector<c10::IValue> const& values) {
     std::vector<at::Tensor> tensors;
     for (auto const& value : values)
-        static_cast<void>(with_each_tensor(value, [&](at::Tensor const& t) { tensors.push_back(t); return t; }));
+        static_cast<void>(with_each_tensor(value, [&](at::Tensor const& t) {
+            tensors.push_back(t);
+            return t;
+        }));
     return tensors;
 }
 
@@ -52,21 +57,27 @@ namespace heddle::libtorch::detail {
     return algorithm::find(names, std::string_view(node.kind().toQualString())) != names.end();
 }
 [[nodiscard]] inline bool needs_contents(torch::jit::Node const& node) {
-    return is_among(node, {"aten::Bool", "aten::Int", "aten::Float", "aten::item", "aten::IntImplicit", "aten::FloatImplicit", "aten::ScalarImplicit", "aten::nonzero", "aten::masked_select"});
+    return is_among(node, {"aten::Bool", "aten::Int", "aten::Float", "aten::item", "aten::IntImplicit",
+                           "aten::FloatImplicit", "aten::ScalarImplicit", "aten::nonzero", "aten::masked_select"});
 }
 /// Whether the result has nothing of its first argument but type and shape: its contents are known.
 [[nodiscard]] inline bool makes_constant(torch::jit::Node const& node) {
-    return is_among(node, {"aten::new_zeros", "aten::new_ones", "aten::new_full", "aten::zeros_like", "aten::ones_like", "aten::full_like"});
+    return is_among(node, {"aten::new_zeros", "aten::new_ones", "aten::new_full", "aten::zeros_like", "aten::ones_like",
+                           "aten::full_like"});
 }
 /// Whether it sets all elements to one number.
-[[nodiscard]] inline bool makes_same(torch::jit::Node const& node) { return is_among(node, {"aten::zero_", "aten::fill_"}); }
+[[nodiscard]] inline bool makes_same(torch::jit::Node const& node) {
+    return is_among(node, {"aten::zero_", "aten::fill_"});
+}
 
 /// The tensor that an operator changes, if it does and returns it.
-[[nodiscard]] inline std::optional<at::Tensor> written_argument(torch::jit::Node const& node, std::vector<c10::IValue> const& arguments) {
+[[nodiscard]] inline std::optional<at::Tensor> written_argument(torch::jit::Node const& node,
+                                                                std::vector<c10::IValue> const& arguments) {
     auto const& schema = node.schema();
     for (std::size_t i = 0; i < arguments.size(); ++i) {
         auto const* alias = schema.arguments()[i].alias_info();
-        if (alias && alias->isWrite() && arguments[i].isTensor() && schema.returns().size() == 1) return arguments[i].toTensor();
+        if (alias && alias->isWrite() && arguments[i].isTensor() && schema.returns().size() == 1)
+            return arguments[i].toTensor();
     }
     return {};
 }

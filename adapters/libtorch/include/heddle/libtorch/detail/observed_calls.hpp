@@ -37,7 +37,8 @@ struct observed_attention {
 };
 [[nodiscard]] inline std::optional<observed_attention> find_attention(std::vector<observed_call> const& calls) {
     auto const count = [&](std::string_view name) { return algorithm::count(calls, name, &observed_call::name); };
-    bool const known = count("softmax") == 1 && count("linear") == 2 && count("bmm") == 2 && count("baddbmm") + count("masked_fill") + count("add") == 0;
+    bool const known = count("softmax") == 1 && count("linear") == 2 && count("bmm") == 2 &&
+                       count("baddbmm") + count("masked_fill") + count("add") == 0;
     if (!known) return {};
     observed_attention found{first_call(calls, "linear")->arguments[0].toTensor()};
     found.heads = first_call(calls, "softmax")->results[0].toTensor().size(0) / found.query.size(1);
@@ -53,7 +54,8 @@ struct observed_drop {
     double probability = 0;
     std::string_view mode;
 };
-[[nodiscard]] inline std::optional<observed_drop> find_stochastic_depth(std::vector<observed_call> const& calls, at::Tensor const& branch) {
+[[nodiscard]] inline std::optional<observed_drop> find_stochastic_depth(std::vector<observed_call> const& calls,
+                                                                        at::Tensor const& branch) {
     auto const* drawn = first_call(calls, "bernoulli_");
     if (!drawn || !drawn->arguments.at(1).isDouble() || branch.dim() == 0 || !first_call(calls, "mul")) return {};
     auto const noise = drawn->arguments[0].toTensor();

@@ -42,15 +42,22 @@ template <class Function>
 }
 
 /// The shape of a convolution, with a batch or without, of which not every release can tell without computing it.
-[[nodiscard]] inline std::vector<std::int64_t> convolution_shape(at::Tensor const& input, at::Tensor const& weight, std::vector<std::int64_t> const& stride,
-                                                                 std::vector<std::int64_t> const& padding, std::vector<std::int64_t> const& dilation) {
+[[nodiscard]] inline std::vector<std::int64_t> convolution_shape(at::Tensor const& input, at::Tensor const& weight,
+                                                                 std::vector<std::int64_t> const& stride,
+                                                                 std::vector<std::int64_t> const& padding,
+                                                                 std::vector<std::int64_t> const& dilation) {
     bool const batched = input.dim() == weight.dim();
     std::vector<std::int64_t> shape{weight.size(0)};
     if (batched) shape.insert(shape.begin(), input.size(0));
-    auto const of = [](std::vector<std::int64_t> const& list, std::size_t d) { return list.size() == 1 ? list[0] : list.at(d); };
+    auto const of = [](std::vector<std::int64_t> const& list, std::size_t d) {
+        return list.size() == 1 ? list[0] : list.at(d);
+    };
     for (std::size_t d = 0; d + 2 < static_cast<std::size_t>(weight.dim()); ++d) {
         auto const axis = static_cast<std::int64_t>(d) + 2;
-        shape.push_back((input.size(axis - (batched ? 0 : 1)) + 2 * of(padding, d) - of(dilation, d) * (weight.size(axis) - 1) - 1) / of(stride, d) + 1);
+        shape.push_back((input.size(axis - (batched ? 0 : 1)) + 2 * of(padding, d) -
+                         of(dilation, d) * (weight.size(axis) - 1) - 1) /
+                            of(stride, d) +
+                        1);
     }
     return shape;
 }
@@ -62,23 +69,28 @@ template <class Function>
         auto const index = schema.argumentIndexWithName(name);
         return index ? &stack.at(stack.size() - schema.arguments().size() + static_cast<std::size_t>(*index)) : nullptr;
     };
-    auto const *input = argument("input"), *weight = argument("weight"), *stride = argument("stride"), *padding = argument("padding"),
-               *dilation = argument("dilation"), *transposed = argument("transposed");
-    bool const plain = input && weight && stride && padding && dilation && padding->isIntList() && !(transposed && transposed->toBool());
+    auto const *input = argument("input"), *weight = argument("weight"), *stride = argument("stride"),
+               *padding = argument("padding"), *dilation = argument("dilation"), *transposed = argument("transposed");
+    bool const plain = input && weight && stride && padding && dilation && padding->isIntList() &&
+                       !(transposed && transposed->toBool());
     if (!plain || !input->isTensor() || weight->toTensor().dim() < 3) return false;
-    auto const shape = convolution_shape(input->toTensor(), weight->toTensor(), stride->toIntVector(), padding->toIntVector(), dilation->toIntVector());
+    auto const shape = convolution_shape(input->toTensor(), weight->toTensor(), stride->toIntVector(),
+                                         padding->toIntVector(), dilation->toIntVector());
     at::Tensor result = at::empty(shape, input->toTensor().options().device(at::kMeta));
     stack.assign({std::move(result)});
     return true;
 }
 
-/// Replaces the arguments on the stack by the results of a node's operator, as tensors without data; where this release of libtorch
-/// has no such kernel, it is run on zeros. Tensors of numbers known while tracing keep their data.
+/// Replaces the arguments on the stack by the results of a node's operator, as tensors without data; where this release
+/// of libtorch has no such kernel, it is run on zeros. Tensors of numbers known while tracing keep their data.
 /// *Throws* what the operator throws.
 inline void evaluate(torch::jit::Node const& node, std::vector<c10::IValue>& stack) {
     bool any_without_data = false;
     for (auto const& value : stack)
-        static_cast<void>(with_each_tensor(value, [&](at::Tensor const& t) { any_without_data |= t.is_meta(); return t; }));
+        static_cast<void>(with_each_tensor(value, [&](at::Tensor const& t) {
+            any_without_data |= t.is_meta();
+            return t;
+        }));
     if (any_without_data && evaluate_convolution(node, stack)) return;
     auto operation = node.getOperation();
     std::vector<c10::IValue> attempt = stack;
@@ -91,7 +103,9 @@ inline void evaluate(torch::jit::Node const& node, std::vector<c10::IValue>& sta
     }
     std::vector<c10::IValue> zeros;
     for (auto const& value : stack)
-        zeros.push_back(with_each_tensor(value, [](at::Tensor const& t) { return t.is_meta() ? at::zeros(t.sizes(), t.options().device(at::kCPU)) : t; }));
+        zeros.push_back(with_each_tensor(value, [](at::Tensor const& t) {
+            return t.is_meta() ? at::zeros(t.sizes(), t.options().device(at::kCPU)) : t;
+        }));
     operation(zeros);
     for (auto& value : zeros) value = with_each_tensor(value, [](at::Tensor const& t) { return without_data(t); });
     stack = std::move(zeros);

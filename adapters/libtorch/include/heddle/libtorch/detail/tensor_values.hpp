@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Which tensor of a program a tensor of libtorch holds: sources found by their storage, in-place changes as values.
+/// @brief Which tensor of a program a tensor of libtorch holds: sources found by their storage, in-place changes as
+/// values.
 #pragma once
 
 #include <heddle/base/requirements.hpp>
@@ -34,13 +35,16 @@ namespace heddle::libtorch::detail {
     case at::kInt: return element_type::int32;
     case at::kLong: return element_type::int64;
     case at::kBool: return element_type::boolean;
-    default: throw input_error(place, std::string("has elements of type ") + c10::toString(t.scalar_type()) + ", which a program cannot have");
+    default:
+        throw input_error(place, std::string("has elements of type ") + c10::toString(t.scalar_type()) +
+                                     ", which a program cannot have");
     }
 }
 
 [[nodiscard]] inline shape shape_of(at::Tensor const& t) { return {t.sizes().begin(), t.sizes().end()}; }
 
-/// Parameters and buffers of a module. One that is reached under several names, as tied parameters are, is one source under the first.
+/// Parameters and buffers of a module. One that is reached under several names, as tied parameters are, is one source
+/// under the first.
 class module_sources {
 public:
     struct source {
@@ -55,14 +59,20 @@ public:
     }
 
     /// The source that a tensor attribute is; `path` names one that the module does not register.
-    source const& find(at::Tensor const& attribute, std::string const& path) { return add(attribute, {path, false, attribute}); }
+    source const& find(at::Tensor const& attribute, std::string const& path) {
+        return add(attribute, {path, false, attribute});
+    }
 
 private:
     /// The same places of the same storage: a saved module has lost which of its tensors were one object.
     using key = std::tuple<c10::StorageImpl const*, std::int64_t, std::vector<std::int64_t>, std::vector<std::int64_t>>;
 
     source const& add(at::Tensor const& t, source s) {
-        return sources_.try_emplace(key{t.storage().unsafeGetStorageImpl(), t.storage_offset(), t.sizes().vec(), t.strides().vec()}, std::move(s)).first->second;
+        return sources_
+            .try_emplace(
+                key{t.storage().unsafeGetStorageImpl(), t.storage_offset(), t.sizes().vec(), t.strides().vec()},
+                std::move(s))
+            .first->second;
     }
 
     std::map<key, source> sources_;
@@ -87,9 +97,9 @@ struct slice_place {
 
 /// Stand-ins without data for all tensors of a run, and which tensor of the program each of them holds at this point.
 ///
-/// A program knows values, not storage. An in-place change makes a new value, which the changed stand-in then holds; another one
-/// that shares its storage holds it too where both are the same elements, or holds it as a slice of its own where that is what it is; else it
-/// cannot be used any more.
+/// A program knows values, not storage. An in-place change makes a new value, which the changed stand-in then holds;
+/// another one that shares its storage holds it too where both are the same elements, or holds it as a slice of its own
+/// where that is what it is; else it cannot be used any more.
 class tensor_values {
 public:
     explicit tensor_values(call_recorder& recorder) : recorder_(recorder) {}
@@ -129,7 +139,9 @@ public:
     }
 
     /// From here on `t` holds this tensor of the program.
-    void define(at::Tensor const& t, tensor_id id) { held_.insert_or_assign(t.unsafeGetTensorImpl(), held{t, id, writes_to(t).count}); }
+    void define(at::Tensor const& t, tensor_id id) {
+        held_.insert_or_assign(t.unsafeGetTensorImpl(), held{t, id, writes_to(t).count});
+    }
 
     /// `t` was changed in place to this tensor of the program.
     void redefine(at::Tensor const& t, tensor_id id) {
@@ -138,19 +150,23 @@ public:
         writes.last = t;
         define(t, id);
         for (auto const& [constant, made] : constants_)
-            if (made.second.is_same(t)) written_constants_.emplace(made.first.storage().unsafeGetStorageImpl(), constant);
+            if (made.second.is_same(t))
+                written_constants_.emplace(made.first.storage().unsafeGetStorageImpl(), constant);
     }
 
     /// The tensor of the program that `t` holds. *Throws* `input_error` if part of it was changed under another name.
     tensor_id id(at::Tensor const& t, std::string const& place) {
-        if (auto const source = sources_.find(t.unsafeGetTensorImpl()); source != sources_.end() && !held_.contains(source->first)) enter(t, *source->second);
+        if (auto const source = sources_.find(t.unsafeGetTensorImpl());
+            source != sources_.end() && !held_.contains(source->first))
+            enter(t, *source->second);
         auto const& now = held_.at(t.unsafeGetTensorImpl());
         auto const writes = writes_to(t);
         return now.writes == writes.count ? now.id : through(t, writes, place);
     }
 
 private:
-    static constexpr char const* shared_storage = "a tensor is used that shares some of its elements with one that was changed in place since; use torch.where, torch.cat or a clone";
+    static constexpr char const* shared_storage = "a tensor is used that shares some of its elements with one that was "
+                                                  "changed in place since; use torch.where, torch.cat or a clone";
 
     struct held {
         at::Tensor stand_in; // alive, so that no other tensor gets its address
@@ -170,7 +186,8 @@ private:
     void enter(at::Tensor const& t, module_sources::source const& source) {
         auto const type = element_type_of(t, source.name);
         auto& builder = recorder_.builder;
-        define(t, source.is_parameter ? builder.parameter(source.name, shape_of(t), type, source.tensor.requires_grad()) : builder.buffer(source.name, shape_of(t), type));
+        define(t, source.is_parameter ? builder.parameter(source.name, shape_of(t), type, source.tensor.requires_grad())
+                                      : builder.buffer(source.name, shape_of(t), type));
     }
 
     /// What `t` holds since another name for its elements was changed.
@@ -193,7 +210,8 @@ private:
     }
 
     /// A tensor with a slice of it replaced: what is before, the slice, what is after.
-    tensor_id with_slice(at::Tensor const& t, tensor_id old, slice_place const& slice, tensor_id value, std::string const& place) {
+    tensor_id with_slice(at::Tensor const& t, tensor_id old, slice_place const& slice, tensor_id value,
+                         std::string const& place) {
         literal::list pieces;
         std::vector<tensor_id> operands;
         auto const join = [&](tensor_id piece) {
@@ -206,18 +224,28 @@ private:
             index.push_back({literal::slice{first, end, {}}});
             shape dims = shape_of(t);
             dims[slice.axis] = end - first;
-            join(add(place, "operator.getitem", {{literal::tensor{old}}, {std::move(index)}}, {old}, std::move(dims), t));
+            join(add(place, "operator.getitem", {{literal::tensor{old}}, {std::move(index)}}, {old}, std::move(dims),
+                     t));
         };
         take(0, slice.first);
         join(value);
         take(slice.end, t.size(static_cast<std::int64_t>(slice.axis)));
-        return add(place, "torch.cat", {{std::move(pieces)}, {static_cast<std::int64_t>(slice.axis)}}, std::move(operands), shape_of(t), t);
+        return add(place, "torch.cat", {{std::move(pieces)}, {static_cast<std::int64_t>(slice.axis)}},
+                   std::move(operands), shape_of(t), t);
     }
 
     /// Adds an operator that the module does not apply, whose result has the type of `like`.
-    tensor_id add(std::string const& place, std::string target, std::vector<literal> arguments, std::vector<tensor_id> operands, shape result, at::Tensor const& like) {
+    tensor_id add(std::string const& place, std::string target, std::vector<literal> arguments,
+                  std::vector<tensor_id> operands, shape result, at::Tensor const& like) {
         auto const name = place + "." + target.substr(target.rfind('.') + 1) + "_" + std::to_string(added_++);
-        return recorder_.add({name, std::move(target), std::move(arguments), {}, std::move(operands), {{std::move(result), element_type_of(like, place)}}}).front();
+        return recorder_
+            .add({name,
+                  std::move(target),
+                  std::move(arguments),
+                  {},
+                  std::move(operands),
+                  {{std::move(result), element_type_of(like, place)}}})
+            .front();
     }
 
     call_recorder& recorder_;
