@@ -3,10 +3,11 @@
 /// @brief Where functions are compiled: in every unit that includes them, or once, in the library heddle::compiled.
 ///
 /// Headers declare first. What is no template and longer than a few lines is defined at their end, under
-/// `HEDDLE_DEFINITIONS`: everywhere, unless
-/// `HEDDLE_COMPILED` says that heddle::compiled is linked, which has it. `HEDDLE_TEMPLATE` begins the declaration of an
-/// instantiation that the library has.
+/// `HEDDLE_DEFINITIONS`: everywhere, unless `HEDDLE_COMPILED` says that heddle::compiled is linked, which has it.
+/// `HEDDLE_TEMPLATE` begins the declaration of an instantiation that the library has.
 #pragma once
+
+#include <heddle/base/requirements.hpp>
 
 #if !defined(HEDDLE_COMPILED)
 #define HEDDLE_DEFINITIONS 1
