@@ -195,6 +195,16 @@ class Verify(CommandLine):
         self.assertEqual(other.returncode, 1)
         self.assertIn("another number of tensors", other.stderr)
 
+    def test_a_plan_timed_by_an_unknown_accumulator(self):
+        out = self.path / "plan.json"
+        self.assertEqual(run("plan", "--model", MODEL, "--cluster", CLUSTER, "--planner", "hap", "--out", out).returncode, 0)
+        plan = json.loads(out.read_text())
+        plan["provenance"]["accumulator"] = "mine"
+        out.write_text(json.dumps(plan))
+        self.assertEqual(run("verify", "--plan", out, "--model", MODEL, "--no-run").returncode, 0)
+        for command in (("verify", "--plan", out, "--model", MODEL, "--cluster", CLUSTER, "--no-run"), ("cost", "--plan", out, "--cluster", CLUSTER)):
+            self.refused(run(*command), "the accumulator 'mine'", "expected")
+
     def test_what_is_no_plan(self):
         for command in (("verify", "--plan", CLUSTER, "--model", MODEL), ("cost", "--plan", CLUSTER, "--cluster", CLUSTER)):
             self.refused(run(*command), CLUSTER, "format", "expected heddle.plan or heddle.pipeline_plan")

@@ -159,6 +159,17 @@ TEST_CASE("a plan that is written and read costs the same, bit for bit") {
     }
 }
 
+TEST_CASE("a plan is read that was timed by an accumulator that is not here") {
+    auto p = test::layers_plan();
+    p.provenance.training.accumulator.name = "mine";
+    auto const q = json::parse_plan(json::write_plan(p));
+    CHECK(q.provenance.training == p.provenance.training);
+    CHECK(json::write_plan(q) == json::write_plan(p));
+    CHECK_THROWS_WITH_AS(static_cast<void>(evaluate(q, versatile_devices())),
+                         doctest::Contains("the accumulator 'mine'"), input_error);
+    CHECK(json::write_plan(test::layers_plan()).find("accumulator") == std::string::npos);
+}
+
 TEST_CASE("plans without a program are written and read") {
     plan p;
     p.reason = "memory: device 0 would need 3 GB of 2 GB";

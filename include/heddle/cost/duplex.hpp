@@ -6,8 +6,7 @@
 
 #include <heddle/base/algorithm.hpp>
 #include <heddle/base/definitions.hpp>
-#include <heddle/cost/cost_model.hpp>
-#include <heddle/cost/relaxation_weights.hpp>
+#include <heddle/cost/time_accumulator.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -51,6 +50,9 @@ struct forward_duplex {
 /// Without p, u and with one class this is `a <- a + max(c, m) + max(m, c') + max(b, n) + max(n, b')`, total a + c + b.
 class duplex {
 public:
+    static constexpr char const* name = "duplex";
+    static constexpr auto relaxation = relaxation_kind::directions;
+
     /// One direction. In the backward pass all times are counted from its end.
     struct side {
         /// Of closed stages: seconds without the last one's last computation, seconds of the network in them, that
@@ -86,9 +88,6 @@ public:
 
     [[nodiscard]] double total(label const& l) const;
 
-    /// In either direction, weights of work and of collectives share one whole.
-    static constexpr bool overlaps_gradients = false, interleaves = true;
-
     /// Sound: where it holds, every continuation costs at most as much after `a` as after `b`; and exact at the end of
     /// a stage.
     ///
@@ -122,12 +121,12 @@ private:
     void close(side& s) const;
 
     [[nodiscard]] double behind(side const& a, side const& b) const;
-    [[nodiscard]] double most(per_class const& a, per_class const& b) const;
 
     std::size_t class_count_;
     int count_;
     double turn_;
 };
+static_assert(staged_accumulator<duplex>);
 
 } // namespace heddle
 
@@ -184,7 +183,7 @@ HEDDLE_INLINE double duplex::total(label const& l) const {
 
 HEDDLE_INLINE bool duplex::dominates(label const& a, label const& b) const {
     if (a.computes != b.computes) return false; // a collective would end one stage and not the other
-    return behind(a.forward, b.forward) + behind(a.backward, b.backward) + most(a.update, b.update) +
+    return behind(a.forward, b.forward) + behind(a.backward, b.backward) + most_above(a.update, b.update) +
                (a.refresh - b.refresh) <=
            0;
 }
@@ -219,18 +218,13 @@ HEDDLE_INLINE void duplex::close(side& s) const {
 }
 
 HEDDLE_INLINE double duplex::behind(side const& a, side const& b) const {
-    double const transfer = a.transfer - b.transfer, computation = most(a.work, b.work), ahead = a.ahead - b.ahead;
+    double const transfer = a.transfer - b.transfer, computation = most_above(a.work, b.work),
+                 ahead = a.ahead - b.ahead;
     double const first = transfer + a.urgent - b.urgent, all = a.network - b.network + first + a.patient - b.patient;
     double const slots = std::max(a.slots - b.slots + std::max(a.last - b.last, first), all) +
                          (count_ - 2) * std::max(transfer, computation) + std::max(transfer + ahead, computation);
     return std::max(slots + std::max(computation, 0.0), all + (count_ - 1) * transfer + ahead) +
            std::max(a.again - b.again, 0.0);
-}
-
-HEDDLE_INLINE double duplex::most(per_class const& a, per_class const& b) const {
-    double result = a[0] - b[0];
-    for (std::size_t k = 1; k < class_count_; ++k) result = std::max(result, a[k] - b[k]);
-    return result;
 }
 
 } // namespace heddle

@@ -6,8 +6,7 @@
 
 #include <heddle/base/algorithm.hpp>
 #include <heddle/base/definitions.hpp>
-#include <heddle/cost/cost_model.hpp>
-#include <heddle/cost/relaxation_weights.hpp>
+#include <heddle/cost/time_accumulator.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -24,6 +23,9 @@ namespace heddle {
 /// being all that the network has to do from there on; a collective of the backward pass adds to both.
 class overlapped {
 public:
+    static constexpr char const* name = "overlapped";
+    static constexpr auto relaxation = relaxation_kind::turns;
+
     struct label {
         /// Closed stages of either direction; all that the network does in the backward pass; what follows the update.
         double forward_closed = 0, backward_closed = 0, network = 0, refresh = 0;
@@ -33,7 +35,7 @@ public:
         per_class channel;
     };
 
-    explicit overlapped(std::size_t class_count) : class_count_(class_count) {}
+    explicit overlapped(std::size_t class_count, training_options const& = {}) : class_count_(class_count) {}
 
     [[nodiscard]] label initial() const;
 
@@ -47,14 +49,12 @@ public:
     /// What a label adds to the cost of all steps from a level on, on any weights with turns: the work above the levels
     /// of its steps delays all that it has of the backward pass, its collectives follow those that wait for levels
     /// further on.
-    static constexpr bool overlaps_gradients = true;
     [[nodiscard]] static double relaxed(label const& l, relaxation_weights const& w, std::size_t level);
 
 private:
-    [[nodiscard]] double most(per_class const& a, per_class const& b) const;
-
     std::size_t class_count_;
 };
+static_assert(time_accumulator<overlapped>);
 
 } // namespace heddle
 
@@ -103,7 +103,7 @@ HEDDLE_INLINE bool overlapped::dominates(label const& a, label const& b) const {
     for (std::size_t k = 0; k < class_count_; ++k)
         behind = std::max({behind, a.backward_closed + a.backward[k] - b.backward_closed - b.backward[k],
                            a.channel[k] - b.channel[k]});
-    return a.forward_closed + most(a.forward, b.forward) + behind + most(a.update, b.update) + a.refresh <=
+    return a.forward_closed + most_above(a.forward, b.forward) + behind + most_above(a.update, b.update) + a.refresh <=
            b.forward_closed + b.refresh;
 }
 
@@ -114,12 +114,6 @@ HEDDLE_INLINE double overlapped::relaxed(label const& l, relaxation_weights cons
         sum += w.clock[k] *
                (l.forward[k] + l.update[k] + (1 - waiting) * std::max(l.backward_closed + l.backward[k], l.channel[k]));
     return sum;
-}
-
-HEDDLE_INLINE double overlapped::most(per_class const& a, per_class const& b) const {
-    double result = a[0] - b[0];
-    for (std::size_t k = 1; k < class_count_; ++k) result = std::max(result, a[k] - b[k]);
-    return result;
 }
 
 } // namespace heddle

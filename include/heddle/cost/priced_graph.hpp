@@ -41,7 +41,7 @@ struct path_cost {
 using bucket_kinds = std::uint32_t;
 
 /// What the first moves of a program cost.
-template <class Accumulator>
+template <time_accumulator Accumulator>
 struct cost_label {
     typename Accumulator::label time;
     /// Bytes per class that stay, and the most that come and go.
@@ -130,14 +130,12 @@ public:
     /// Whether operators may run in every order in which they can; see `operator_cuts`.
     [[nodiscard]] bool has_all_orders() const { return space_.cuts().is_complete(); }
     /// Time for programs of this graph.
-    template <class Accumulator>
+    template <time_accumulator Accumulator>
     [[nodiscard]] Accumulator clock() const {
-        if constexpr (std::constructible_from<Accumulator, std::size_t, training_options>)
-            return Accumulator(model_.class_count(), training_);
-        else return Accumulator(model_.class_count());
+        return Accumulator(model_.class_count(), training_);
     }
     /// Adds a move to what the moves before it cost.
-    template <class Accumulator>
+    template <time_accumulator Accumulator>
     void extend(Accumulator const& clock, cost_label<Accumulator>& label, std::size_t level,
                 cut_space::action a) const {
         auto const op = space_.operator_of(level, a);
@@ -195,12 +193,12 @@ public:
     [[nodiscard]] path_loads loads(move_list const& path, relaxation_weights const& weights) const;
 
     /// What no moves cost.
-    template <class Accumulator>
+    template <time_accumulator Accumulator>
     [[nodiscard]] cost_label<Accumulator> start(Accumulator const& clock) const {
         return {clock.initial(), per_class(model_.class_count(), 0.0), 0};
     }
     /// The cost of a program of which the moves of so many levels are made, and the rest given, as its steps add up.
-    template <class Accumulator>
+    template <time_accumulator Accumulator>
     [[nodiscard]] path_cost evaluate(cost_label<Accumulator> made, std::size_t level,
                                      std::span<cut_space::action const> rest) const {
         auto const clock = this->clock<Accumulator>();
@@ -211,7 +209,7 @@ public:
         return result;
     }
     /// The same of a whole program, with the time of its buckets.
-    template <class Accumulator = serial>
+    template <time_accumulator Accumulator = serial>
     [[nodiscard]] path_cost evaluate(move_list const& path) const {
         auto const clock = this->clock<Accumulator>();
         auto result = evaluate(start(clock), 0, path);
@@ -345,9 +343,9 @@ private:
     /// By instruction of a program, the seconds of the bucket that is sent after it, of gradients in buckets; none of
     /// other instructions.
     [[nodiscard]] std::vector<std::optional<double>> sent_after(move_list const& path) const;
-    template <class Accumulator>
+    template <time_accumulator Accumulator>
     void begin_stage(Accumulator const& clock, typename Accumulator::label& time, cut_space::action a) const {
-        if constexpr (requires { clock.close(time); })
+        if constexpr (staged_accumulator<Accumulator>)
             if (space_.moves()[a].begins_stage) clock.close(time);
     }
 
@@ -446,7 +444,7 @@ private:
 };
 
 /// The label search on a priced graph: time as an accumulator has it, memory within limits, bounded by relaxations.
-template <class Accumulator = serial>
+template <time_accumulator Accumulator = serial>
 class priced_graph_problem {
 public:
     using state = search::graph_node;
@@ -507,8 +505,10 @@ public:
         auto const& graph = priced_.graph();
         auto const& segment = graph.from_level(s.level);
         relaxed_.clear();
-        for (auto const& r : relaxations_) relaxed_.push_back(relaxed(r, l, s.level));
+        if constexpr (is_relaxed)
+            for (auto const& r : relaxations_) relaxed_.push_back(relaxed(r, l, s.level));
         auto const bound_over = [&](auto const& rest) {
+            if constexpr (!is_relaxed) return total(l);
             double best = 0;
             for (std::size_t n = 0; n < relaxations_.size(); ++n)
                 best = std::max(best, relaxed_[n] + rest(relaxations_[n]));
@@ -532,6 +532,8 @@ public:
     }
 
 private:
+    static constexpr bool is_relaxed = Accumulator::relaxation != relaxation_kind::none;
+
     /// What a label is worth in a relaxation; with the costs from its level on a bound.
     [[nodiscard]] double relaxed(relaxation const& r, label const& l, std::size_t level) const {
         double value = clock_.relaxed(l.time, r.weights.time, level) - r.credit;
@@ -539,9 +541,10 @@ private:
         return value;
     }
     [[nodiscard]] double bound_of_time(state s, label const& l) const {
-        if (is_goal(s)) return total(l);
+        if (is_goal(s) || !is_relaxed) return total(l);
         double best = 0;
-        for (auto const& r : relaxations_) best = std::max(best, relaxed(r, l, s.level) + r.paths.to_goal(s));
+        if constexpr (is_relaxed)
+            for (auto const& r : relaxations_) best = std::max(best, relaxed(r, l, s.level) + r.paths.to_goal(s));
         return best;
     }
 

@@ -80,8 +80,8 @@ struct relaxation_weights {
     [[nodiscard]] side_weights of_part(std::size_t part) const { return turns ? turns->of_part(part) : side_weights{}; }
     [[nodiscard]] side_weights at(std::size_t level) const { return of_part(part_of(level)); }
 
-    /// Of a step on a level whose gradients follow its work.
-    [[nodiscard]] double price(step_cost const& s, std::size_t level) const;
+    /// Of a step on a level whose gradients follow its work; of micro-batches in turn, one's for all of them.
+    [[nodiscard]] double price(step_cost const& s, std::size_t level, int micro_batches = 1) const;
 };
 
 } // namespace heddle
@@ -123,11 +123,16 @@ HEDDLE_INLINE side_weights gradient_turns::of_part(std::size_t part) const {
     return {below + (part % 2 == 1 ? turns_[part / 2].second : 0), 1 - below, below};
 }
 
-HEDDLE_INLINE double relaxation_weights::price(step_cost const& s, std::size_t level) const {
+HEDDLE_INLINE double relaxation_weights::price(step_cost const& s, std::size_t level, int micro_batches) const {
     auto const side = at(level);
-    double sum = s.forward_transfer + s.refresh + s.backward_transfer + side.gradients * s.deferred;
+    double const times = s.once ? 1 : micro_batches;
+    bool const stays = s.once && s.transient == 0; // a parameter's: it may come earlier, or is gathered again
+    double sum = (stays ? forward.patient : forward.network) * times * s.forward_transfer + s.refresh +
+                 (stays ? again() : backward.network) * times * s.backward_transfer +
+                 backward.patient * side.gradients * s.deferred;
     for (std::size_t k = 0; k < clock.size(); ++k)
-        sum += clock[k] * (s.forward[k] + s.update[k] + side.backward * s.backward[k]);
+        sum += clock[k] *
+               (times * (forward.work * s.forward[k] + backward.work * side.backward * s.backward[k]) + s.update[k]);
     return sum;
 }
 

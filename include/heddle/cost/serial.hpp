@@ -5,8 +5,7 @@
 
 #include <heddle/base/algorithm.hpp>
 #include <heddle/base/definitions.hpp>
-#include <heddle/cost/cost_model.hpp>
-#include <heddle/cost/relaxation_weights.hpp>
+#include <heddle/cost/time_accumulator.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -20,6 +19,9 @@ namespace heddle {
 /// is no barrier. Total: closed + max(forward + backward) + deferred + max(update).
 class serial {
 public:
+    static constexpr char const* name = "serial";
+    static constexpr auto relaxation = relaxation_kind::clocks;
+
     struct label {
         /// Deferred: the gradients' collectives and those after the update.
         double closed = 0, deferred = 0;
@@ -27,7 +29,7 @@ public:
         per_class forward, backward, update;
     };
 
-    explicit serial(std::size_t class_count) : class_count_(class_count) {}
+    explicit serial(std::size_t class_count, training_options const& = {}) : class_count_(class_count) {}
 
     [[nodiscard]] label initial() const;
 
@@ -41,15 +43,14 @@ public:
 
     /// Whatever the clocks' weights, the time is no less than the weighted mean of the clocks, whatever the order of
     /// steps.
-    static constexpr bool overlaps_gradients = false;
     [[nodiscard]] static double relaxed(label const& l, relaxation_weights const& w, std::size_t);
 
 private:
     void close(double& closed, per_class& open, double transfer) const;
-    [[nodiscard]] double most(per_class const& a, per_class const& b) const;
 
     std::size_t class_count_;
 };
+static_assert(time_accumulator<serial>);
 
 } // namespace heddle
 
@@ -80,8 +81,8 @@ HEDDLE_INLINE double serial::total(label const& l) const {
 }
 
 HEDDLE_INLINE bool serial::dominates(label const& a, label const& b) const {
-    return a.closed + most(a.forward, b.forward) + most(a.backward, b.backward) + (a.deferred - b.deferred) +
-               most(a.update, b.update) <=
+    return a.closed + most_above(a.forward, b.forward) + most_above(a.backward, b.backward) +
+               (a.deferred - b.deferred) + most_above(a.update, b.update) <=
            b.closed;
 }
 
@@ -95,12 +96,6 @@ HEDDLE_INLINE void serial::close(double& closed, per_class& open, double transfe
     if (transfer == 0) return;
     closed += algorithm::max(open) + transfer;
     algorithm::fill(open, 0.0);
-}
-
-HEDDLE_INLINE double serial::most(per_class const& a, per_class const& b) const {
-    double result = a[0] - b[0];
-    for (std::size_t k = 1; k < class_count_; ++k) result = std::max(result, a[k] - b[k]);
-    return result;
 }
 
 } // namespace heddle

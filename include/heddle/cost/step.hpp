@@ -13,6 +13,7 @@
 #include <optional>
 #include <ranges>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -38,6 +39,20 @@ void for_each_transfer(Step& s, Visit&& visit) {
         for (auto& t : *list) visit(t);
 }
 
+struct step_cost;
+struct training_options;
+
+/// A `time_accumulator` behind one type.
+struct named_accumulator {
+    /// None: that of the other options of training.
+    std::string name{};
+    /// Seconds of a program's steps, priced by class of devices; stages begin at `stages`. None where the name is all
+    /// that is known.
+    double (*total)(std::size_t class_count, training_options const& training, std::span<step_cost const> steps,
+                    std::span<std::size_t const> stages) = nullptr;
+    friend bool operator==(named_accumulator const& a, named_accumulator const& b) { return a.name == b.name; }
+};
+
 /// What the memory and time of training depend on beside program and cluster.
 struct training_options {
     /// Bytes of optimiser state per parameter element (8: Adam in float32).
@@ -54,6 +69,8 @@ struct training_options {
     int micro_batches = 1;
     /// What it takes to turn from one part to the next.
     seconds turn{};
+    /// Of the user's own.
+    named_accumulator accumulator{};
     [[nodiscard]] bool interleaves() const { return micro_batches > 1; }
     friend bool operator==(training_options const&, training_options const&) = default;
 };

@@ -19,6 +19,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace heddle {
@@ -53,7 +54,7 @@ struct charged_bytes {
 
 namespace detail {
 
-template <class Accumulator>
+template <time_accumulator Accumulator>
 [[nodiscard]] time_terms time_of(Accumulator const& clock, std::span<step_cost const> steps) {
     time_terms time;
     auto label = clock.initial(), without_gradients = label;
@@ -79,6 +80,15 @@ template <class Accumulator>
 /// first.
 [[nodiscard]] time_terms time_of(duplex const& clock, std::span<step_cost const> steps,
                                  std::span<std::size_t const> stages);
+
+/// By an accumulator of the user's own: computation alone, then what each kind of collectives adds to it, then the update.
+[[nodiscard]] time_terms time_of(named_accumulator const& clock, training_options const& training,
+                                 std::size_t class_count, std::span<step_cost const> steps,
+                                 std::span<std::size_t const> stages);
+
+/// By the accumulator that the options of training ask for.
+[[nodiscard]] time_terms time_by(training_options const& training, std::size_t class_count,
+                                 std::span<step_cost const> steps, std::span<std::size_t const> stages);
 
 } // namespace detail
 
@@ -106,9 +116,16 @@ private:
 };
 
 /// Prices a plan, on the cluster it was made for or on another one with as many devices.
-/// Throws `input_error` if the numbers of devices differ, or the cluster has device groups and the plan is not made for
-/// any.
+/// Throws `input_error` if the numbers of devices differ, the cluster has device groups and the plan is not made for
+/// any, or the plan is timed by an accumulator of which there is only the name.
 [[nodiscard]] plan_cost evaluate(plan const& p, cluster const& c);
+
+/// The same by an accumulator of the user's own.
+template <time_accumulator Accumulator>
+[[nodiscard]] plan_cost evaluate(plan p, cluster const& c) {
+    p.provenance.training.accumulator = accumulator_of<Accumulator>();
+    return evaluate(p, c);
+}
 
 /// The events of one iteration of a plan.
 [[nodiscard]] timeline run_serial(plan const& p, cluster const& c);
@@ -206,6 +223,46 @@ HEDDLE_INLINE time_terms time_of(duplex const& clock, std::span<step_cost const>
     return time;
 }
 
+HEDDLE_INLINE time_terms time_by(training_options const& training, std::size_t class_count,
+                                 std::span<step_cost const> steps, std::span<std::size_t const> stages) {
+    auto const& own = training.accumulator;
+    if (own.total) return time_of(own, training, class_count, steps, stages);
+    if (!own.name.empty())
+        throw input_error("plan", "is timed by the accumulator '" + own.name +
+                                      "', which is not one of heddle's, expected it from whoever made the plan");
+    if (training.interleaves()) return time_of(duplex(class_count, training), steps, stages);
+    return training.overlaps_gradients ? time_of(overlapped(class_count), steps) : time_of(serial(class_count), steps);
+}
+
+HEDDLE_INLINE time_terms time_of(named_accumulator const& clock, training_options const& training,
+                                 std::size_t class_count, std::span<step_cost const> steps,
+                                 std::span<std::size_t const> stages) {
+    std::vector<step_cost> some(steps.begin(), steps.end());
+    for (auto& s : some) {
+        s.forward_transfer = s.backward_transfer = s.deferred = s.refresh = 0;
+        algorithm::fill(s.update, 0.0);
+    }
+    double before = 0;
+    auto const added = [&] {
+        double const now = clock.total(class_count, training, some, stages);
+        return now - std::exchange(before, now);
+    };
+    auto const add = [&](auto step_cost::* part) {
+        for (std::size_t n = 0; n < some.size(); ++n) some[n].*part = steps[n].*part;
+    };
+    time_terms time;
+    time.compute = added();
+    add(&step_cost::forward_transfer);
+    time.forward_communication = added();
+    add(&step_cost::backward_transfer);
+    time.backward_communication = added();
+    add(&step_cost::deferred);
+    time.gradient_communication = added();
+    add(&step_cost::update), add(&step_cost::refresh);
+    time.update = added();
+    return time;
+}
+
 } // namespace heddle::detail
 
 namespace heddle {
@@ -279,10 +336,7 @@ HEDDLE_INLINE plan_cost evaluate(plan const& p, cluster const& c) {
     auto const gradients_sent = gradient_collectives(p, model, shares);
     for (std::size_t n = 0; n < prices.size(); ++n)
         if (p.steps[n].step.reduces_gradients()) prices[n].deferred = gradients_sent[n].seconds;
-    if (training.interleaves()) cost.time = detail::time_of(duplex(model.class_count(), training), prices, p.stages);
-    else
-        cost.time = training.overlaps_gradients ? detail::time_of(overlapped(model.class_count()), prices)
-                                                : detail::time_of(serial(model.class_count()), prices);
+    cost.time = detail::time_by(training, model.class_count(), prices, p.stages);
     for (std::size_t k = 0; k < model.class_count(); ++k) {
         of_class[k].communication = momentary.most();
         cost.fits = cost.fits && of_class[k].total() <= model.memory_limit(k);

@@ -119,6 +119,11 @@ private:
     });
 }
 
+/// For its memory alone: an accumulator of the user's own need not be known.
+[[nodiscard]] inline plan untimed(plan p) {
+    p.provenance.training.accumulator = {};
+    return p;
+}
 /// Where more is moved, for memory or for time, shares as the ratios have them do not fit, or were priced too and are
 /// dearer, which takes a cluster to see.
 void check_ratios(plan const& p, cluster const& like);
@@ -226,7 +231,7 @@ HEDDLE_INLINE plan as_rounded(plan rounded) {
 HEDDLE_INLINE void check_ratios(plan const& p, cluster const& like) {
     bool const was_priced = is_in_trajectory(p);
     if (!follow_ratios(p) && !was_priced)
-        require_figure(!evaluate(as_rounded(p), like).fits,
+        require_figure(!evaluate(untimed(as_rounded(p)), like).fits,
                        "the counts of a cut are not what the ratios give, rounded, though that would fit into memory");
     require_figure(p.trajectory.empty() || was_priced, "no point of the trajectory has the plan's ratios and cost");
 }
@@ -295,7 +300,7 @@ HEDDLE_INLINE void check_own_figures(plan const& p) {
     for (std::size_t d = 0; d < p.devices.size(); ++d)
         limits.check(p.devices[d].type, p.devices[d].memory_limit, "device " + std::to_string(d));
     auto const like = stand_in_for(p);
-    check_memory(p, evaluate(p, like).memory, is_decided(p));
+    check_memory(p, evaluate(untimed(p), like).memory, is_decided(p));
     check_ratios(p, like);
 }
 

@@ -146,6 +146,7 @@ HEDDLE_INLINE void plan_report::add_header() {
     field("cluster", from.cluster + (plan_.devices.empty()
                                          ? ""
                                          : (from.cluster.empty() ? "" : ", ") + count(plan_.devices.size(), "device")));
+    field("timed by", from.training.accumulator.name);
     if (from.training.interleaves())
         field("schedule", std::to_string(from.training.micro_batches) +
                               " micro-batches in turn, one's collectives beside another's computation");
@@ -170,7 +171,8 @@ HEDDLE_INLINE void plan_report::add_times() {
     row("compute", plan_.time.compute);
     row("forward communication", plan_.time.forward_communication);
     row("backward communication", plan_.time.backward_communication);
-    row(plan_.provenance.training.overlaps_gradients || plan_.provenance.training.interleaves()
+    auto const& training = plan_.provenance.training;
+    row(training.overlaps_gradients || training.interleaves() || !training.accumulator.name.empty()
             ? "exposed gradient communication"
             : "gradient communication",
         plan_.time.gradient_communication);

@@ -28,7 +28,7 @@ namespace detail {
 
 /// One indexed program, from ratios per device or from the paper's two starts; only then strategies are priced beside
 /// it.
-template <class Accumulator>
+template <time_accumulator Accumulator>
 [[nodiscard]] plan run_hap(indexed_program const& program, cluster const& c, ratio_balancer const& balance,
                            planning_options const& options, std::optional<ratio_table> const& start) {
     stage_run<Accumulator> run(program, c, options);
@@ -70,6 +70,19 @@ template <single_device_program Program, ratio_solver Solver>
 [[nodiscard]] plan plan_hap(Program const& program, cluster const& c, Solver&& solver,
                             hap_options const& options = {}) {
     return detail::plan_hap(indexer_of(program), c, ratio_balancer(solver), options);
+}
+
+/// As above, timed by an accumulator of the user's own. Ratios are those that are best if nothing overlaps; shares are
+/// then moved by the accumulator's time. There are bounds where it relaxes, and where a search comes to its end.
+template <time_accumulator Accumulator, single_device_program Program, ratio_solver Solver>
+[[nodiscard]] plan plan_hap(Program const& program, cluster const& c, Solver&& solver, hap_options options = {}) {
+    options.training.accumulator = accumulator_of<Accumulator>();
+    ratio_balancer const balance(solver);
+    return plan_in_segments(
+        indexer_of(program), c, options, balance,
+        [&](indexed_program const& indexed, planning_options const& asked, std::optional<ratio_table> const& start) {
+            return detail::run_hap<Accumulator>(indexed, c, balance, asked, start);
+        });
 }
 
 /// The one call for the common case.

@@ -40,7 +40,7 @@ struct hidup_options {
 namespace detail {
 
 /// One indexed micro-batch, from ratios per device or from the starts of `plan_hap`; on equal devices those are one.
-template <class Accumulator>
+template <time_accumulator Accumulator>
 [[nodiscard]] plan run_hidup(indexed_program const& part, cluster const& c, ratio_balancer const& balance,
                              planning_options const& options, std::optional<ratio_table> const& start) {
     stage_run<Accumulator> run(part, c, options);

@@ -31,7 +31,7 @@ struct starting_point {
 };
 
 /// Looks for the best pair of a program and ratios of device types.
-template <class Accumulator>
+template <time_accumulator Accumulator>
 class alternation {
 public:
     alternation(stage_run<Accumulator>& run, ratio_balancer const& balance)

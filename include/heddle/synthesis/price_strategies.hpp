@@ -10,6 +10,7 @@
 #include <heddle/synthesis/relaxation_bounds.hpp>
 #include <heddle/synthesis/stage_run.hpp>
 
+#include <concepts>
 #include <optional>
 #include <string>
 #include <type_traits>
@@ -24,7 +25,7 @@ namespace detail {
 
 /// Prices a strategy's best program at some ratios by `cost_of(path)`. There is an entry only if there are such
 /// programs.
-template <class Accumulator, class CostOf>
+template <time_accumulator Accumulator, class CostOf>
 void price_strategy(stage_programs const& programs, baseline const& b, priced_graph const& priced,
                     std::string const& name, strategy_costs& costs, CostOf const& cost_of) {
     auto const bounds = improve_bounds<Accumulator>(priced, 6);
@@ -38,9 +39,10 @@ void price_strategy(stage_programs const& programs, baseline const& b, priced_gr
 
 /// Each strategy at its best, at even and at compute-proportional ratios: under the plan's options and, some of them,
 /// with the other choice of gradient overlap. Those under the plan's options are considered as plans.
-template <class Accumulator>
+template <time_accumulator Accumulator>
 [[nodiscard]] priced_strategies price_strategies(stage_run<Accumulator>& run) {
-    using other_accumulator = std::conditional_t<Accumulator::overlaps_gradients, serial, overlapped>;
+    using other_accumulator = std::conditional_t<std::same_as<Accumulator, overlapped>, serial, overlapped>;
+    constexpr bool is_ours = std::same_as<Accumulator, serial> || std::same_as<Accumulator, overlapped>;
     auto& programs = run.programs;
     auto& record = run.record;
     auto other_training = run.options.training;
@@ -58,7 +60,7 @@ template <class Accumulator>
             detail::price_strategy<Accumulator>(programs, b, priced, name, found.baselines, [&](move_list const& path) {
                 return record.consider(name, path, ratios);
             });
-            if (!b.in_both_overlaps || is_late()) return;
+            if (!b.in_both_overlaps || !is_ours || is_late()) return;
             detail::price_strategy<other_accumulator>(
                 programs, b, priced, name + otherwise, found.other_baselines, [&](move_list const& path) {
                     auto const [p, cost] = programs.realise(path, ratios, other_training);

@@ -19,7 +19,7 @@ namespace heddle {
 namespace detail {
 
 /// A bound for every program at any ratios.
-template <class Accumulator>
+template <time_accumulator Accumulator>
 [[nodiscard]] double bound_at_any_ratios(stage_run<Accumulator> const& run) {
     constexpr int rounds = 4;
     auto const& programs = run.programs;
@@ -37,7 +37,7 @@ template <class Accumulator>
 }
 
 /// The last search, after one of a twentieth of it that paid.
-template <class Accumulator>
+template <time_accumulator Accumulator>
 [[nodiscard]] synthesis_result search_while_it_pays(stage_run<Accumulator>& run, priced_graph const& priced,
                                                     synthesis_options options) {
     auto const& last = run.options.last_search;
@@ -57,7 +57,7 @@ template <class Accumulator>
 
 /// Proves by relaxations, and where those do not say enough by a search that goes on while it pays. A better program
 /// met on the way is taken up, and the bound taken anew. *Precondition:* something was found.
-template <class Accumulator>
+template <time_accumulator Accumulator>
 void prove(stage_run<Accumulator>& run, alternation<Accumulator>& by) {
     constexpr bool searches = stage_run<Accumulator>::search_proves;
     auto& programs = run.programs;
@@ -91,12 +91,13 @@ void prove(stage_run<Accumulator>& run, alternation<Accumulator>& by) {
         if (auto const balanced = by.balance_at(record.path(), record.ratios()))
             record.consider(origin + ", ratios", record.path(), *balanced);
     }
-    if (!programs.is_complete() || !run.weights || run.until.is_over()) return;
+    bool const is_relaxed = Accumulator::relaxation != relaxation_kind::none;
+    if (!is_relaxed || !programs.is_complete() || !run.weights || run.until.is_over()) return;
     record.best().global_lower_bound = std::min(detail::bound_at_any_ratios(run), record.best().lower_bound);
 }
 
 /// The same by a search of all programs at the plan's shares, where weights alone are a loose bound.
-template <class Accumulator>
+template <time_accumulator Accumulator>
 void prove_by_search(stage_run<Accumulator>& run) {
     auto& programs = run.programs;
     auto& record = run.record;

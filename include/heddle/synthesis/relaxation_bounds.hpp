@@ -33,7 +33,7 @@ struct relaxation_bounds {
 
 namespace detail {
 
-template <class Accumulator>
+template <time_accumulator Accumulator>
 class bound_improver {
 public:
     /// `begun`: of programs with these small buckets; a bound above `enough` is not improved.
@@ -42,8 +42,9 @@ public:
         : priced_(priced), clock_(priced.template clock<Accumulator>()), classes_(priced.model().class_count()),
           fullness_(classes_, 1.0 / static_cast<double>(classes_)),
           weights_{{fullness_}, std::vector<double>(classes_, 0.0), begun}, enough_(enough) {
-        if constexpr (Accumulator::overlaps_gradients) weights_.time.turns.emplace();
-        if constexpr (interleaves) weights_.time.forward = weights_.time.backward = {0.5, 0.5, 0.5};
+        if constexpr (kind == relaxation_kind::turns) weights_.time.turns.emplace();
+        if constexpr (kind == relaxation_kind::directions)
+            weights_.time.forward = weights_.time.backward = {0.5, 0.5, 0.5};
         if (!start) return;
         weights_ = *start;
         weights_.begun = begun;
@@ -57,7 +58,7 @@ public:
         for (int round = 0; round < rounds && !is_closed(1e-12) && (round == 0 || !until.is_over()); ++round) {
             auto current = priced_.relax(weights_);
             if (!std::isfinite(current.paths.to_goal())) return std::move(best_);
-            double const bound = current.bound() + clock_.relaxed(clock_.initial(), weights_.time, 0);
+            double const bound = bound_of(current);
             auto path = search::follow(priced_.graph(), current.paths);
             auto const cost = offer(path);
             bool const fits = priced_.fits(cost);
@@ -75,9 +76,8 @@ public:
             if (price_ > 0 || !fits) price_memory(fits, cost.memory, bound);
         }
         if (!is_closed(1e-3) && !until.is_over()) cross();
-        if (interleaves &&
-            !best_.tightest
-                 .empty()) { // and one that counts the slots lost so far instead of what the network may do in them
+        if (kind == relaxation_kind::directions && !best_.tightest.empty()) {
+            // And one that counts the slots lost so far instead of what the network may do in them.
             auto other = best_.tightest.front().weights;
             other.time.forward.patient = other.time.backward.patient = 0;
             best_.tightest.push_back(priced_.relax(std::move(other)));
@@ -86,7 +86,7 @@ public:
     }
 
 private:
-    static constexpr bool interleaves = requires { Accumulator::interleaves; };
+    static constexpr auto kind = Accumulator::relaxation;
     /// A program and the relaxation in which it is the best.
     struct relaxed_program {
         move_list path;
@@ -94,6 +94,10 @@ private:
     };
     static constexpr std::size_t kept = 4;
 
+    [[nodiscard]] double bound_of(relaxation const& r) const {
+        if constexpr (kind == relaxation_kind::none) return 0;
+        else return r.bound() + clock_.relaxed(clock_.initial(), r.weights.time, 0);
+    }
     [[nodiscard]] double limit(std::size_t k) const { return priced_.model().memory_limit(k); }
     /// Of steps. Clocks' weights are soon near their best and come to rest there; with turns they have to go far, which
     /// they can where the sum of steps has no limit.
@@ -122,7 +126,7 @@ private:
     void shift_clocks(priced_graph::path_loads const& loads) {
         auto& time = weights_.time;
         shift_weights(time.clock, loads.clock, rate());
-        if constexpr (interleaves) {
+        if constexpr (kind == relaxation_kind::directions) {
             shift_direction(time.forward, loads.forward);
             shift_direction(time.backward, loads.backward);
         }
@@ -229,13 +233,12 @@ private:
 /// are small, and follow the backward pass, all of this is done for every set of them that a program may have. Once
 /// time is over there are no more rounds; the first there is always.
 /// *Complexity.* Linear in the graph, per round.
-template <class Accumulator = serial>
+template <time_accumulator Accumulator = serial>
 [[nodiscard]] relaxation_bounds improve_bounds(priced_graph const& priced, int rounds,
                                                std::optional<multipliers> const& start = {},
                                                search::deadline const& until = search::deadline()) {
     constexpr double infinite = std::numeric_limits<double>::infinity();
-    constexpr bool interleaves = requires { Accumulator::interleaves; };
-    if (priced.small_bucket_count() == 0 || Accumulator::overlaps_gradients || interleaves)
+    if (priced.small_bucket_count() == 0 || Accumulator::relaxation != relaxation_kind::clocks)
         return detail::bound_improver<Accumulator>(priced, start, {}, infinite).run(rounds, until);
     relaxation_bounds result;
     double lower_bound = infinite;

@@ -142,7 +142,8 @@ HEDDLE_INLINE void stage_programs::take_fastest() {
     auto const gather = options_.training.interleaves()      ? best_gather::before_use
                         : options_.training.copies_gradients ? best_gather::either
                                                              : best_gather::after_update;
-    if (options_.pinned.empty()) graph_ = explore(wanted(fastest_programs(program(), gather)));
+    bool const is_known = options_.training.accumulator.name.empty(); // which programs are never the fastest
+    if (options_.pinned.empty() && is_known) graph_ = explore(wanted(fastest_programs(program(), gather)));
     else take_all();
 }
 

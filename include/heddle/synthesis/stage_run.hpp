@@ -19,12 +19,13 @@
 namespace heddle {
 
 /// The programs at hand, what was found, and what is left of the limits. Not copied: its parts refer to each other.
-template <class Accumulator>
+template <time_accumulator Accumulator>
 class stage_run {
 public:
     /// Relaxations hold for instructions in any order, but where gradients overlap: there a search of the plan's own
     /// shares proves more than they do, and programs at other ratios are those that relaxations meet.
-    static constexpr bool search_proves = Accumulator::overlaps_gradients;
+    static constexpr bool search_proves =
+        Accumulator::relaxation == relaxation_kind::turns || Accumulator::relaxation == relaxation_kind::none;
 
     stage_run(indexed_program const& program, cluster const& c, planning_options const& o)
         : options(o), until(o.time_limit_seconds, o.stop), programs(program, c, o, until),

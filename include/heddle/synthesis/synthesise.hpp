@@ -61,10 +61,11 @@ struct synthesis_options {
 /// beside each other), `feasible` if the search ended with a bound below the cost, `limit` if a limit ended it,
 /// `infeasible` if no program fits.
 /// *Thread safety.* Const calls only.
-template <class Accumulator = serial>
+template <time_accumulator Accumulator = serial>
 [[nodiscard]] synthesis_result synthesise(priced_graph const& priced, synthesis_options const& options) {
-    bool search_bounds = Accumulator::overlaps_gradients;
-    if constexpr (requires { Accumulator::interleaves; }) search_bounds = priced.has_all_orders();
+    constexpr auto kind = Accumulator::relaxation;
+    bool const search_bounds =
+        kind == relaxation_kind::directions ? priced.has_all_orders() : kind != relaxation_kind::clocks;
     synthesis_result result;
     search::deadline const until(options.search.time_limit_seconds, options.search.stop);
     auto bounds = improve_bounds<Accumulator>(priced, options.relaxation_rounds, options.weights, until);

@@ -105,6 +105,7 @@ private:
         auto const overlaps = from.find("overlaps_gradients"), copies = from.find("copies_gradients");
         plan_.provenance.training.overlaps_gradients = overlaps && overlaps->boolean();
         plan_.provenance.training.copies_gradients = copies && copies->boolean();
+        if (auto const own = from.find("accumulator")) plan_.provenance.training.accumulator.name = own->text();
         plan_.provenance.training.bucket = bytes(optional_number(from, "bucket_bytes"));
         if (auto const schedule = root_.find("schedule")) {
             if (auto const kind = schedule->at("kind"); kind.text() != "duplex") kind.expected("'duplex'");

@@ -64,6 +64,7 @@ public:
         auto& origin = result["provenance"] = provenance_to_json(from);
         origin["optimizer_bytes_per_element"] = number(from.training.optimizer_bytes_per_element);
         origin["overlaps_gradients"] = from.training.overlaps_gradients;
+        if (auto const& own = from.training.accumulator.name; !own.empty()) origin["accumulator"] = own;
         if (from.training.copies_gradients) origin["copies_gradients"] = true;
         if (from.training.bucket > bytes(0)) origin["bucket_bytes"] = number(from.training.bucket.value);
         result["time"] = {{"compute", number(plan_.time.compute)},

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief What makes of priced steps the time of a program, as a concept.
+#pragma once
+
+#include <heddle/cost/cost_model.hpp>
+#include <heddle/cost/relaxation_weights.hpp>
+
+#include <algorithm>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+namespace heddle {
+
+/// Which weights of a relaxation bound an accumulator's time.
+enum class relaxation_kind : std::uint8_t {
+    /// None: relaxations propose programs, and what bounds a program is the time of its first steps.
+    none,
+    /// Of clocks, which sum to one; everything else counts in full.
+    clocks,
+    /// Of clocks, and of gradients by `gradient_turns`.
+    turns,
+    /// Of clocks, and in either direction of work and network, which sum to one.
+    directions
+};
+
+/// Adds up the time of a program, a step after the other in the order of the forward pass.
+///
+/// A label is what the steps so far leave: `initial()` of none, `extend(label, step)` of one more, `total(label)` its
+/// seconds if no more follow. Made of the number of device classes and the options of training.
+///
+/// *Axioms.* No step makes a total less, and a step that costs nothing leaves all as it is. Where `dominates(a, b)`, the
+/// total after `a` and any steps is at most that after `b` and these steps. Unless `relaxation` is `none`,
+/// `relaxed(label, weights, level)` and the prices (`relaxation_weights::price`) of all steps from that level on are
+/// together at most the total of all, under any weights of that kind. `broken_axioms` tries them.
+/// *Thread safety.* Const calls only.
+template <class Accumulator>
+concept time_accumulator =
+    std::copy_constructible<Accumulator> &&
+    std::constructible_from<Accumulator, std::size_t, training_options const&> &&
+    std::copyable<typename Accumulator::label> &&
+    requires(Accumulator const& clock, typename Accumulator::label& label, typename Accumulator::label const& other,
+             step_cost const& step) {
+        { Accumulator::name } -> std::convertible_to<std::string_view>;
+        requires std::same_as<std::remove_cv_t<decltype(Accumulator::relaxation)>, relaxation_kind>;
+        { clock.initial() } -> std::same_as<typename Accumulator::label>;
+        clock.extend(label, step);
+        { clock.total(other) } -> std::convertible_to<double>;
+        { clock.dominates(other, other) } -> std::convertible_to<bool>;
+    } &&
+    (Accumulator::relaxation == relaxation_kind::none ||
+     requires(Accumulator const& clock, typename Accumulator::label const& label, relaxation_weights const& weights) {
+         { clock.relaxed(label, weights, std::size_t{}) } -> std::convertible_to<double>;
+     });
+
+/// One whose programs are divided into stages, which may begin at any step: `close(label)` ends one.
+template <class Accumulator>
+concept staged_accumulator =
+    time_accumulator<Accumulator> &&
+    requires(Accumulator const& clock, typename Accumulator::label& label) { clock.close(label); };
+
+/// By how much a class of the first is above the same class of the second at most. *Precondition:* there is a class.
+[[nodiscard]] inline double most_above(per_class const& a, per_class const& b) {
+    double result = a[0] - b[0];
+    for (std::size_t k = 1; k < a.size(); ++k) result = std::max(result, a[k] - b[k]);
+    return result;
+}
+
+/// Seconds of steps, of which those at `stages` begin a stage.
+template <time_accumulator Accumulator>
+[[nodiscard]] double total_time(std::size_t class_count, training_options const& training,
+                                std::span<step_cost const> steps, std::span<std::size_t const> stages = {}) {
+    Accumulator const clock(class_count, training);
+    auto label = clock.initial();
+    auto stage = stages.begin();
+    for (std::size_t n = 0; n < steps.size(); ++n) {
+        if (stage != stages.end() && *stage == n) {
+            if constexpr (staged_accumulator<Accumulator>) clock.close(label);
+            ++stage;
+        }
+        clock.extend(label, steps[n]);
+    }
+    return clock.total(label);
+}
+
+/// For `training_options`: programs are timed by this accumulator.
+template <time_accumulator Accumulator>
+[[nodiscard]] named_accumulator accumulator_of() {
+    return {std::string(std::string_view(Accumulator::name)), &total_time<Accumulator>};
+}
+
+} // namespace heddle
