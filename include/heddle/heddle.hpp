@@ -65,6 +65,7 @@
 #include <heddle/theory/theory.hpp>
 #include <heddle/theory/view_conversions.hpp>
 
+#include <heddle/cost/accumulator_axioms.hpp>
 #include <heddle/cost/alike_devices.hpp>
 #include <heddle/cost/atoms.hpp>
 #include <heddle/cost/buckets.hpp>
@@ -72,11 +73,15 @@
 #include <heddle/cost/duplex.hpp>
 #include <heddle/cost/overlapped.hpp>
 #include <heddle/cost/priced_graph.hpp>
+#include <heddle/cost/priced_graph_problem.hpp>
+#include <heddle/cost/program_cost.hpp>
+#include <heddle/cost/relaxation.hpp>
 #include <heddle/cost/relaxation_weights.hpp>
 #include <heddle/cost/saturated_work.hpp>
 #include <heddle/cost/serial.hpp>
 #include <heddle/cost/serial_actions.hpp>
 #include <heddle/cost/step.hpp>
+#include <heddle/cost/time_accumulator.hpp>
 #include <heddle/cost/timeline.hpp>
 #include <heddle/cost/work.hpp>
 

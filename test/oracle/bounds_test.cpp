@@ -50,7 +50,7 @@ double least_seconds(priced_graph const& priced) {
     move_list path;
     std::function<void(std::size_t)> const walk = [&](std::size_t node) {
         if (priced.graph().is_last(node)) {
-            auto const cost = priced.evaluate<Accumulator>(path);
+            auto const cost = program_clock<Accumulator>(priced).evaluate(path);
             if (priced.fits(cost)) best = std::min(best, cost.seconds);
             return;
         }
@@ -223,8 +223,8 @@ TEST_CASE("nor where gradients are reduced in buckets, which a graph prices as p
             training.overlaps_gradients = overlaps;
             auto const [p, cost] = realise(*found.path, x.space, steps, x.devices, {ratios}, training);
             priced_graph const at_its_shares(x.space, x.graph, steps, model, integral_shares(x.p, p.ratios, p.cuts));
-            auto const price = overlaps ? at_its_shares.evaluate<overlapped>(*found.path)
-                                        : at_its_shares.evaluate<serial>(*found.path);
+            auto const price = overlaps ? program_clock<overlapped>(at_its_shares).evaluate(*found.path)
+                                        : program_clock<serial>(at_its_shares).evaluate(*found.path);
             CHECK(price.seconds == doctest::Approx(cost.time.total()).epsilon(1e-9));
             CHECK(price.added <= price.seconds * (1 + 1e-9));
             with_buckets +=

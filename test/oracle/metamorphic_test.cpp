@@ -369,7 +369,7 @@ TEST_CASE("a plan's bound holds for every program at its integral shares") {
         move_list path;
         auto const walk = [&](auto& self, std::size_t node) -> void {
             if (graph.is_last(node)) {
-                auto const cost = priced.evaluate(path);
+                auto const cost = program_clock<serial>(priced).evaluate(path);
                 if (priced.fits(cost)) best = std::min(best, cost.seconds);
                 return;
             }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief The graph of cuts with prices: evaluation of a path, relaxations by added costs, and the
-/// label search between them.
+/// @brief What moves through the cuts of a program cost at given shares.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>
@@ -9,8 +8,6 @@
 #include <heddle/cost/buckets.hpp>
 #include <heddle/cost/cost_model.hpp>
 #include <heddle/cost/relaxation_weights.hpp>
-#include <heddle/cost/serial.hpp>
-#include <heddle/search/best_first.hpp>
 #include <heddle/search/numbering.hpp>
 #include <heddle/search/state_graph.hpp>
 #include <heddle/theory/cut_space.hpp>
@@ -39,39 +36,6 @@ struct path_cost {
 
 /// Kinds of small buckets (see `priced_graph`), as bits.
 using bucket_kinds = std::uint32_t;
-
-/// What the first moves of a program cost.
-template <time_accumulator Accumulator>
-struct cost_label {
-    typename Accumulator::label time;
-    /// Bytes per class that stay, and the most that come and go.
-    per_class memory;
-    double buffer = 0;
-    /// Small buckets whose latency is in the time.
-    bucket_kinds begun = 0;
-};
-
-/// Weights that turn the costs of a move into one number.
-struct multipliers {
-    relaxation_weights time;
-    /// Seconds per byte of memory above the limit.
-    std::vector<double> memory;
-    /// Programs with small buckets of just these kinds, whose latencies count; none: of any, without latencies.
-    std::optional<bucket_kinds> begun{};
-};
-
-/// A relaxation: shortest paths under added costs.
-///
-/// Under the weights of an accumulator costs add up to no more than its total, and memory within the limit earns no
-/// more than nothing; so a shortest path under `weights.time.price + sum_j l_j memory_j`, less `sum_j l_j limit_j`,
-/// bounds every program of the theory: whatever the order of its instructions, but with turns for the given order of
-/// operators.
-struct relaxation {
-    multipliers weights;
-    search::shortest_paths paths;
-    double credit = 0;
-    [[nodiscard]] double bound() const { return paths.to_goal() - credit; }
-};
 
 /// Seconds of a move's transfers: in either direction, those of parameters kept, which may come earlier, and of those
 /// gathered again; of gradients; and after the update.
@@ -126,37 +90,11 @@ public:
     }
 
     [[nodiscard]] cut_graph const& graph() const { return graph_; }
+    [[nodiscard]] cut_space const& space() const { return space_; }
     [[nodiscard]] cost_model const& model() const { return model_; }
+    [[nodiscard]] training_options const& training() const { return training_; }
     /// Whether operators may run in every order in which they can; see `operator_cuts`.
     [[nodiscard]] bool has_all_orders() const { return space_.cuts().is_complete(); }
-    /// Time for programs of this graph.
-    template <time_accumulator Accumulator>
-    [[nodiscard]] Accumulator clock() const {
-        return Accumulator(model_.class_count(), training_);
-    }
-    /// Adds a move to what the moves before it cost.
-    template <time_accumulator Accumulator>
-    void extend(Accumulator const& clock, cost_label<Accumulator>& label, std::size_t level,
-                cut_space::action a) const {
-        auto const op = space_.operator_of(level, a);
-        begin_stage(clock, label.time, a);
-        bucket_kinds const begins = prices_[place(level, a)].small_buckets & ~label.begun;
-        for (auto i : instructions_of(a)) {
-            auto const* const gradient = begins ? gradient_of(op, i) : nullptr;
-            bucket_kinds const kind = gradient ? gradient->small & ~label.begun : 0;
-            if (!kind) {
-                clock.extend(label.time, instruction(op, i));
-                continue;
-            }
-            auto first = instruction(op, i);
-            first.deferred += latency(kind);
-            clock.extend(label.time, first);
-            label.begun |= kind;
-        }
-        label.buffer = std::max(label.buffer, buffer(level, a));
-        auto const stays = memory(level, a);
-        for (std::size_t k = 0; k < label.memory.size(); ++k) label.memory[k] += stays[k];
-    }
     [[nodiscard]] std::span<std::uint32_t const> instructions_of(cut_space::action a) const;
     /// An instruction before an operator, or of it.
     [[nodiscard]] step_cost const& instruction(std::size_t op, std::uint32_t i) const {
@@ -166,93 +104,49 @@ public:
         return {memory_.data() + place(level, a) * model_.class_count(), model_.class_count()};
     }
     [[nodiscard]] std::size_t small_bucket_count() const { return small_latencies_.size(); }
+    /// Small buckets that a move's gradients are in, and that of one instruction's.
+    [[nodiscard]] bucket_kinds small_buckets(std::size_t level, cut_space::action a) const {
+        return prices_[place(level, a)].small_buckets;
+    }
+    [[nodiscard]] bucket_kinds small_bucket(std::size_t op, std::uint32_t i) const {
+        auto const* const gradient = gradient_of(op, i);
+        return gradient ? gradient->small : 0;
+    }
     /// Seconds of the latencies of small buckets.
     [[nodiscard]] double latency(bucket_kinds kinds) const;
+    /// By instruction of a program, the seconds of the bucket that is sent after it, of gradients in buckets; none of
+    /// other instructions.
+    [[nodiscard]] std::vector<std::optional<double>> sent_after(move_list const& path) const;
+    [[nodiscard]] bool has_buckets() const { return !gradients_.empty(); }
     /// The most bytes that come and go within a move.
     [[nodiscard]] double buffer(std::size_t level, cut_space::action a) const {
         return prices_[place(level, a)].buffer;
     }
 
-    /// Seconds of work, a mean of the classes, and of collectives.
-    struct direction_loads {
-        double work = 0, network = 0;
-    };
-    /// Seconds of a path's work per class, as `weights` count them, its directions, and, where there are turns, the
-    /// ends of its backward pass (see `gradient_turns`) beside its own collectives: of its work alone, by level, and
-    /// which is last.
-    struct path_loads {
-        std::vector<double> clock;
-        direction_loads forward, backward;
-        double backward_alone = 0;
-        std::vector<double> ends;
-        std::optional<std::size_t> last_turn;
-        [[nodiscard]] double end(std::optional<std::size_t> level) const {
-            return level ? ends[*level] : backward_alone;
-        }
-    };
-    [[nodiscard]] path_loads loads(move_list const& path, relaxation_weights const& weights) const;
-
-    /// What no moves cost.
-    template <time_accumulator Accumulator>
-    [[nodiscard]] cost_label<Accumulator> start(Accumulator const& clock) const {
-        return {clock.initial(), per_class(model_.class_count(), 0.0), 0};
-    }
-    /// The cost of a program of which the moves of so many levels are made, and the rest given, as its steps add up.
-    template <time_accumulator Accumulator>
-    [[nodiscard]] path_cost evaluate(cost_label<Accumulator> made, std::size_t level,
-                                     std::span<cut_space::action const> rest) const {
-        auto const clock = this->clock<Accumulator>();
-        for (auto a : rest) extend(clock, made, level++, a);
-        double const total = clock.total(made.time);
-        path_cost result{total, {made.memory.begin(), made.memory.end()}, total};
-        for (auto& memory : result.memory) memory += made.buffer;
-        return result;
-    }
-    /// The same of a whole program, with the time of its buckets.
-    template <time_accumulator Accumulator = serial>
-    [[nodiscard]] path_cost evaluate(move_list const& path) const {
-        auto const clock = this->clock<Accumulator>();
-        auto result = evaluate(start(clock), 0, path);
-        if (gradients_.empty()) return result;
-        auto const sent = sent_after(path);
-        auto time = clock.initial();
-        std::size_t n = 0;
-        for (std::size_t level = 0; level < path.size(); ++level) {
-            begin_stage(clock, time, path[level]);
-            for (auto i : instructions_of(path[level])) {
-                auto cost = instruction(space_.operator_of(level, path[level]), i);
-                if (sent[n]) cost.deferred = *sent[n];
-                clock.extend(time, cost);
-                ++n;
-            }
-        }
-        result.seconds = clock.total(time);
-        return result;
-    }
-
     [[nodiscard]] bool fits(path_cost const& cost) const;
+
+    /// What a move costs on a level.
+    [[nodiscard]] move_price price(std::size_t level, cut_space::action a) const { return price_at(place(level, a)); }
 
     /// Shortest paths under a number for the price of each move.
     template <std::invocable<move_price const&> Number>
     [[nodiscard]] search::shortest_paths shortest_under(Number const& number) const {
         auto const everywhere = [&](move_price const& move, std::size_t) { return number(move); };
-        return search::paths_to_goal(graph_,
-                                     move_costs(*this, everywhere, 1, [](std::size_t) { return std::size_t{0}; }));
+        return shortest_under(everywhere, 1, [](std::size_t) { return std::size_t{0}; });
     }
-
-    /// Solves the relaxation with these weights.
-    [[nodiscard]] relaxation relax(multipliers weights) const;
-
-    /// What a move costs in a relaxation.
-    [[nodiscard]] double weighted(multipliers const& weights, std::size_t level, cut_space::action a) const {
-        return weighted(price_at(place(level, a)), weights, weights.time.at(level));
+    /// The same of a number that depends on the part of the program that a level is in: `part_of(level)`, less than
+    /// `parts`.
+    template <std::invocable<move_price const&, std::size_t> Number, std::invocable<std::size_t> PartOf>
+    [[nodiscard]] search::shortest_paths shortest_under(Number const& number, std::size_t parts,
+                                                        PartOf const& part_of) const {
+        return search::paths_to_goal(graph_, move_costs(*this, number, parts, part_of));
     }
 
     /// Least memory of class `k` from every node to the end.
     [[nodiscard]] search::shortest_paths least_memory(std::size_t k) const;
 
 private:
-    struct price {
+    struct stored_price {
         move_transfers transfers;
         double buffer = 0;
         bool gradients_wait = true;
@@ -340,15 +234,6 @@ private:
 
     /// An instruction's gradient, or none that is put into a bucket.
     [[nodiscard]] bucketed_gradient const* gradient_of(std::size_t op, std::uint32_t i) const;
-    /// By instruction of a program, the seconds of the bucket that is sent after it, of gradients in buckets; none of
-    /// other instructions.
-    [[nodiscard]] std::vector<std::optional<double>> sent_after(move_list const& path) const;
-    template <time_accumulator Accumulator>
-    void begin_stage(Accumulator const& clock, typename Accumulator::label& time, cut_space::action a) const {
-        if constexpr (staged_accumulator<Accumulator>)
-            if (space_.moves()[a].begins_stage) clock.close(time);
-    }
-
     /// Takes the latencies of small buckets out of the prices.
     void find_small_buckets(std::vector<std::vector<cut_space::action>> const& moves);
 
@@ -416,7 +301,6 @@ private:
         }
     }
 
-    [[nodiscard]] static double weighted(move_price const& move, multipliers const& weights, side_weights const& side);
     [[nodiscard]] move_price price_at(std::size_t place) const;
     [[nodiscard]] std::size_t place(std::size_t level, cut_space::action a) const {
         return variants_[variant_of_operator_[space_.operator_of(level, a)]].first_price + move_in_kind_[a];
@@ -439,125 +323,8 @@ private:
     /// By variant and kind, the most bytes of gradients of a move.
     std::vector<std::vector<double>> most_bytes_;
     std::vector<double> small_latencies_;
-    std::vector<price> prices_;
+    std::vector<stored_price> prices_;
     std::vector<double> work_, backward_work_, update_, memory_;
-};
-
-/// The label search on a priced graph: time as an accumulator has it, memory within limits, bounded by relaxations.
-template <time_accumulator Accumulator = serial>
-class priced_graph_problem {
-public:
-    using state = search::graph_node;
-    using action = cut_space::action;
-    using label = cost_label<Accumulator>;
-
-    /// `memory_matters`: whether two labels are also compared by memory. Without it the search is exact as
-    /// long as it finds nothing above `least_without_memory()`; else it may miss a program that fits.
-    priced_graph_problem(priced_graph const& priced, std::span<relaxation const> relaxations, bool memory_matters)
-        : priced_(priced), relaxations_(relaxations), clock_(priced.clock<Accumulator>()),
-          memory_matters_(memory_matters) {
-        for (std::size_t k = 0; k < priced.model().class_count(); ++k) least_memory_.push_back(priced.least_memory(k));
-        for (auto* work : {&latencies_.forward, &latencies_.backward, &latencies_.update})
-            work->assign(priced.model().class_count(), 0.0);
-    }
-
-    [[nodiscard]] std::pair<state, label> initial() const { return {{}, priced_.start(clock_)}; }
-    [[nodiscard]] std::size_t level(state s) const { return s.level; }
-    [[nodiscard]] bool is_goal(state s) const { return s.level + 1 == priced_.graph().level_count(); }
-    [[nodiscard]] double total(label const& l) const { return clock_.total(l.time); }
-
-    [[nodiscard]] double bound(state s, label const& l) const {
-        double const time = bound_of_time(s, l);
-        for (std::size_t k = 0; k < l.memory.size(); ++k)
-            if (l.memory[k] + least_memory_[k].to_goal(s) + l.buffer > priced_.model().memory_limit(k)) {
-                least_without_memory_ = std::min(least_without_memory_, time);
-                return std::numeric_limits<double>::infinity();
-            }
-        return time;
-    }
-
-    /// The least bound of a label that was dropped because nothing that follows it fits.
-    [[nodiscard]] double least_without_memory() const { return least_without_memory_; }
-
-    /// A label that lacks small buckets of the other may have to begin them later.
-    [[nodiscard]] bool dominates(label const& a, label const& b) const {
-        if (!clock_.dominates(a.time, b.time)) return false;
-        if (auto const lacks = b.begun & ~a.begun) {
-            auto later = a.time;
-            latencies_.deferred = priced_.latency(lacks);
-            clock_.extend(later, latencies_);
-            if (!clock_.dominates(later, b.time)) return false;
-        }
-        if (!memory_matters_) return true;
-        for (std::size_t k = 0; k < a.memory.size(); ++k)
-            if (a.memory[k] > b.memory[k]) return false;
-        return a.buffer <= b.buffer;
-    }
-
-    template <class Visit>
-    void for_each_successor(state s, label const& l, Visit&& visit) const {
-        for_each_successor(s, l, visit, [](double) { return true; });
-    }
-    /// A label and the relaxed costs from there over a link, or by one of its moves, are a bound already: most
-    /// successors are dropped by that.
-    template <class Visit, class IsWanted>
-    void for_each_successor(state s, label const& l, Visit&& visit, IsWanted&& is_wanted) const {
-        auto const& graph = priced_.graph();
-        auto const& segment = graph.from_level(s.level);
-        relaxed_.clear();
-        if constexpr (is_relaxed)
-            for (auto const& r : relaxations_) relaxed_.push_back(relaxed(r, l, s.level));
-        auto const bound_over = [&](auto const& rest) {
-            if constexpr (!is_relaxed) return total(l);
-            double best = 0;
-            for (std::size_t n = 0; n < relaxations_.size(); ++n)
-                best = std::max(best, relaxed_[n] + rest(relaxations_[n]));
-            return best;
-        };
-        for (auto number = segment.first_link[s.position]; number < segment.first_link[s.position + 1]; ++number) {
-            auto const [to, bundle] = segment.links[number];
-            if (!is_wanted(bound_over([&](relaxation const& r) { return r.paths.through(s.level, number, to); })))
-                continue;
-            state const there{s.level + 1, to};
-            for (action const a : graph.bundle(bundle)) {
-                if (!is_wanted(bound_over([&](relaxation const& r) {
-                        return priced_.weighted(r.weights, s.level, a) + r.paths.to_goal(there);
-                    })))
-                    continue;
-                label next = l;
-                priced_.extend(clock_, next, s.level, a);
-                visit(a, there, std::move(next));
-            }
-        }
-    }
-
-private:
-    static constexpr bool is_relaxed = Accumulator::relaxation != relaxation_kind::none;
-
-    /// What a label is worth in a relaxation; with the costs from its level on a bound.
-    [[nodiscard]] double relaxed(relaxation const& r, label const& l, std::size_t level) const {
-        double value = clock_.relaxed(l.time, r.weights.time, level) - r.credit;
-        for (std::size_t k = 0; k < l.memory.size(); ++k) value += r.weights.memory[k] * l.memory[k];
-        return value;
-    }
-    [[nodiscard]] double bound_of_time(state s, label const& l) const {
-        if (is_goal(s) || !is_relaxed) return total(l);
-        double best = 0;
-        if constexpr (is_relaxed)
-            for (auto const& r : relaxations_) best = std::max(best, relaxed(r, l, s.level) + r.paths.to_goal(s));
-        return best;
-    }
-
-    priced_graph const& priced_;
-    std::span<relaxation const> relaxations_;
-    Accumulator clock_;
-    bool memory_matters_;
-    /// By relaxation, of the label whose successors are made.
-    mutable std::vector<double> relaxed_;
-    mutable double least_without_memory_ = std::numeric_limits<double>::infinity();
-    /// A step of latencies alone.
-    mutable step_cost latencies_;
-    std::vector<search::shortest_paths> least_memory_;
 };
 
 } // namespace heddle
@@ -577,55 +344,10 @@ HEDDLE_INLINE double priced_graph::latency(bucket_kinds kinds) const {
     return sum;
 }
 
-HEDDLE_INLINE priced_graph::path_loads priced_graph::loads(move_list const& path,
-                                                           relaxation_weights const& weights) const {
-    path_loads sum{std::vector<double>(model_.class_count()), {}, {}, 0, {}, {}};
-    std::vector<double> backward; // by level; blocking transfers are of every end
-    for (std::size_t level = 0; level < path.size(); ++level) {
-        auto const move = price_at(place(level, path[level]));
-        auto const side = weights.at(level);
-        sum.forward.network += move.transfers.forward + move.transfers.early;
-        sum.backward.network += move.transfers.backward + move.transfers.again + move.transfers.gradients;
-        double mine = 0;
-        for (std::size_t k = 0; k < sum.clock.size(); ++k) {
-            sum.clock[k] += weights.forward.work * move.work[k] + move.update[k] +
-                            weights.backward.work * move.backward_weight(side) * move.backward_work[k];
-            sum.forward.work += weights.clock[k] * move.work[k];
-            mine += weights.clock[k] * move.backward_work[k];
-        }
-        backward.push_back(mine);
-        sum.backward_alone += mine;
-    }
-    sum.backward.work = sum.backward_alone;
-    if (!weights.turns) return sum;
-    double from_here = sum.backward_alone, collectives = 0;
-    for (std::size_t level = 0; level < path.size(); ++level) {
-        double const gradients = prices_[place(level, path[level])].transfers.gradients;
-        collectives += gradients;
-        sum.ends.push_back(from_here + collectives);
-        from_here -= backward[level];
-        if (gradients > 0 && sum.ends[level] > sum.end(sum.last_turn)) sum.last_turn = level;
-    }
-    return sum;
-}
-
 HEDDLE_INLINE bool priced_graph::fits(path_cost const& cost) const {
     for (std::size_t k = 0; k < cost.memory.size(); ++k)
         if (cost.memory[k] > model_.memory_limit(k)) return false;
     return true;
-}
-
-HEDDLE_INLINE relaxation priced_graph::relax(multipliers weights) const {
-    auto const& w = weights.time;
-    std::vector<side_weights> sides;
-    for (std::size_t part = 0; part < w.part_count(); ++part) sides.push_back(w.of_part(part));
-    auto const number = [&](move_price const& move, std::size_t part) { return weighted(move, weights, sides[part]); };
-    auto paths = search::paths_to_goal(
-        graph_, move_costs(*this, number, sides.size(), [&](std::size_t level) { return w.part_of(level); }));
-    double credit = 0;
-    for (std::size_t k = 0; k < model_.class_count(); ++k) credit += weights.memory[k] * model_.memory_limit(k);
-    if (weights.begun) credit -= latency(*weights.begun);
-    return {std::move(weights), std::move(paths), credit};
 }
 
 HEDDLE_INLINE void priced_graph::number_levels() {
@@ -725,20 +447,6 @@ HEDDLE_INLINE void priced_graph::find_small_buckets(std::vector<std::vector<cut_
     for (std::size_t n = 0; n < instructions_.size(); ++n)
         if (auto const g = gradient_of_instruction_[n]; g != no_gradient && gradients_[g].small)
             instructions_[n].deferred = std::max(0.0, instructions_[n].deferred - latency_of(gradients_[g]));
-}
-
-HEDDLE_INLINE double priced_graph::weighted(move_price const& move, multipliers const& weights,
-                                            side_weights const& side) {
-    auto const& w = weights.time;
-    auto const& t = move.transfers;
-    if (weights.begun && (move.small_buckets & ~*weights.begun)) return std::numeric_limits<double>::infinity();
-    double const backward = w.backward.work * move.backward_weight(side);
-    double sum = w.forward.network * t.forward + w.forward.patient * t.early + w.backward.network * t.backward +
-                 w.again() * t.again + w.backward.patient * side.gradients * t.gradients + t.refresh;
-    for (std::size_t k = 0; k < move.work.size(); ++k)
-        sum += w.clock[k] * (w.forward.work * move.work[k] + move.update[k] + backward * move.backward_work[k]) +
-               weights.memory[k] * move.memory[k];
-    return sum;
 }
 
 HEDDLE_INLINE move_price priced_graph::price_at(std::size_t place) const {

@@ -5,7 +5,7 @@
 
 #include <heddle/base/algorithm.hpp>
 #include <heddle/base/definitions.hpp>
-#include <heddle/cost/priced_graph.hpp>
+#include <heddle/cost/relaxation.hpp>
 
 #include <algorithm>
 #include <cmath>

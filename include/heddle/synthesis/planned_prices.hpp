@@ -8,6 +8,7 @@
 #include <heddle/cost/alike_devices.hpp>
 #include <heddle/cost/cost_model.hpp>
 #include <heddle/cost/priced_graph.hpp>
+#include <heddle/cost/relaxation.hpp>
 #include <heddle/plan/evaluate.hpp>
 #include <heddle/plan/plan.hpp>
 #include <heddle/synthesis/stage_programs.hpp>

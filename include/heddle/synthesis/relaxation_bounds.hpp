@@ -5,7 +5,8 @@
 
 #include <heddle/cost/duplex.hpp>
 #include <heddle/cost/overlapped.hpp>
-#include <heddle/cost/priced_graph.hpp>
+#include <heddle/cost/program_cost.hpp>
+#include <heddle/cost/relaxation.hpp>
 #include <heddle/cost/serial.hpp>
 #include <heddle/search/deadline.hpp>
 
@@ -39,7 +40,7 @@ public:
     /// `begun`: of programs with these small buckets; a bound above `enough` is not improved.
     bound_improver(priced_graph const& priced, std::optional<multipliers> const& start,
                    std::optional<bucket_kinds> begun, double enough)
-        : priced_(priced), clock_(priced.template clock<Accumulator>()), classes_(priced.model().class_count()),
+        : priced_(priced), clock_(priced), classes_(priced.model().class_count()),
           fullness_(classes_, 1.0 / static_cast<double>(classes_)),
           weights_{{fullness_}, std::vector<double>(classes_, 0.0), begun}, enough_(enough) {
         if constexpr (kind == relaxation_kind::turns) weights_.time.turns.emplace();
@@ -56,14 +57,14 @@ public:
 
     relaxation_bounds run(int rounds, search::deadline const& until) && {
         for (int round = 0; round < rounds && !is_closed(1e-12) && (round == 0 || !until.is_over()); ++round) {
-            auto current = priced_.relax(weights_);
+            auto current = relax(priced_, weights_);
             if (!std::isfinite(current.paths.to_goal())) return std::move(best_);
             double const bound = bound_of(current);
             auto path = search::follow(priced_.graph(), current.paths);
             auto const cost = offer(path);
             bool const fits = priced_.fits(cost);
             best_.memory_binds |= !fits;
-            auto const loads = priced_.loads(path, weights_.time);
+            auto const loads = loads_of(priced_, path, weights_.time);
             if (bound > best_.lower_bound) {
                 best_.lower_bound = bound;
                 best_.tightest.assign(1, current);
@@ -80,7 +81,7 @@ public:
             // And one that counts the slots lost so far instead of what the network may do in them.
             auto other = best_.tightest.front().weights;
             other.time.forward.patient = other.time.backward.patient = 0;
-            best_.tightest.push_back(priced_.relax(std::move(other)));
+            best_.tightest.push_back(relax(priced_, std::move(other)));
         }
         return std::move(best_);
     }
@@ -96,7 +97,7 @@ private:
 
     [[nodiscard]] double bound_of(relaxation const& r) const {
         if constexpr (kind == relaxation_kind::none) return 0;
-        else return r.bound() + clock_.relaxed(clock_.initial(), r.weights.time, 0);
+        else return r.bound() + clock_.time().relaxed(clock_.time().initial(), r.weights.time, 0);
     }
     [[nodiscard]] double limit(std::size_t k) const { return priced_.model().memory_limit(k); }
     /// Of steps. Clocks' weights are soon near their best and come to rest there; with turns they have to go far, which
@@ -109,7 +110,7 @@ private:
     }
 
     path_cost offer(move_list const& path) {
-        auto cost = priced_.template evaluate<Accumulator>(path);
+        auto cost = clock_.evaluate(path);
         if (priced_.fits(cost)) best_.least_added = std::min(best_.least_added, cost.added);
         if (is_best(cost)) take(path, cost);
         return cost;
@@ -123,7 +124,7 @@ private:
     }
 
     /// Where micro-batches take turns, the network is one more clock of each direction.
-    void shift_clocks(priced_graph::path_loads const& loads) {
+    void shift_clocks(path_loads const& loads) {
         auto& time = weights_.time;
         shift_weights(time.clock, loads.clock, rate());
         if constexpr (kind == relaxation_kind::directions) {
@@ -131,12 +132,12 @@ private:
             shift_direction(time.backward, loads.backward);
         }
     }
-    void shift_direction(direction_weights& weights, priced_graph::direction_loads const& loads) const {
+    void shift_direction(direction_weights& weights, direction_loads const& loads) const {
         std::vector<double> shares{weights.work, weights.network};
         shift_weights(shares, {loads.work, loads.network}, rate());
         weights = {shares[0], shares[1], shares[1]};
     }
-    void move_turns(gradient_turns& turns, priced_graph::path_loads const& loads) const {
+    void move_turns(gradient_turns& turns, path_loads const& loads) const {
         if (!turns.contains(loads.last_turn)) turns.move(1.0 / static_cast<double>(turns.count() + 2), loads.last_turn);
         double const last = loads.end(loads.last_turn);
         if (last > 0)
@@ -178,11 +179,11 @@ private:
         std::vector<cost_label<Accumulator>> costs;
         traced_program(priced_graph const& priced, move_list p)
             : path(std::move(p)), states(search::states_along(priced.graph(), path)) {
-            auto const clock = priced.template clock<Accumulator>();
+            program_clock<Accumulator> const clock(priced);
             costs.reserve(path.size() + 1);
-            costs.push_back(priced.start(clock));
+            costs.push_back(clock.start());
             for (std::size_t level = 0; level < path.size(); ++level)
-                priced.extend(clock, costs.emplace_back(costs.back()), level, path[level]);
+                clock.extend(costs.emplace_back(costs.back()), level, path[level]);
         }
     };
     /// Tries levels evenly far apart, then those around the best of them.
@@ -191,7 +192,7 @@ private:
         std::size_t best = 0, stride = std::max<std::size_t>(1, first.path.size() / 16);
         auto const attempt = [&](std::size_t level) {
             auto const moves = search::follow(priced_.graph(), rest, first.states[level]);
-            auto const cost = priced_.evaluate(first.costs[level], level, moves);
+            auto const cost = clock_.evaluate(first.costs[level], level, moves);
             if (!priced_.fits(cost) || cost.seconds >= least) return;
             least = cost.seconds;
             best = level;
@@ -209,7 +210,7 @@ private:
     }
 
     priced_graph const& priced_;
-    Accumulator clock_;
+    program_clock<Accumulator> clock_;
     std::size_t classes_;
     /// Of memory: its price is spread over the classes as they are full.
     std::vector<double> fullness_;
@@ -258,7 +259,7 @@ template <time_accumulator Accumulator = serial>
     if (!weights) return result;
     result.lower_bound = lower_bound;
     weights->begun.reset();
-    result.tightest.push_back(priced.relax(std::move(*weights)));
+    result.tightest.push_back(relax(priced, std::move(*weights)));
     return result;
 }
 

@@ -6,6 +6,8 @@
 
 #include <heddle/cost/duplex.hpp>
 #include <heddle/cost/overlapped.hpp>
+#include <heddle/cost/priced_graph_problem.hpp>
+#include <heddle/cost/program_cost.hpp>
 #include <heddle/cost/serial.hpp>
 #include <heddle/search/best_first.hpp>
 #include <heddle/search/outcome.hpp>
@@ -67,12 +69,13 @@ template <time_accumulator Accumulator = serial>
     bool const search_bounds =
         kind == relaxation_kind::directions ? priced.has_all_orders() : kind != relaxation_kind::clocks;
     synthesis_result result;
+    program_clock<Accumulator> const clock(priced);
     search::deadline const until(options.search.time_limit_seconds, options.search.stop);
     auto bounds = improve_bounds<Accumulator>(priced, options.relaxation_rounds, options.weights, until);
     result.lower_bound = std::max(0.0, bounds.lower_bound);
     result.memory_binds = bounds.memory_binds;
     if (options.start)
-        if (auto cost = priced.evaluate<Accumulator>(*options.start); priced.fits(cost)) {
+        if (auto cost = clock.evaluate(*options.start); priced.fits(cost)) {
             bounds.least_added = std::min(bounds.least_added, cost.added);
             if (cost.seconds < bounds.cost.seconds) {
                 bounds.cost = std::move(cost);
@@ -103,7 +106,7 @@ template <time_accumulator Accumulator = serial>
         result.which_limit = has_ended ? search::limit_kind::none : found.which_limit;
         stopped = found.status == search::status::limit && !has_ended;
         if (found.cost) {
-            auto cost = priced.evaluate<Accumulator>(found.actions);
+            auto cost = clock.evaluate(found.actions);
             bounds.least_added = std::min(bounds.least_added, cost.added);
             if (cost.seconds < bounds.cost.seconds) {
                 bounds.cost = std::move(cost);

@@ -67,17 +67,17 @@ struct searched {
 };
 
 /// The least time over all paths, one after the other.
-void least_of_all(searched const& s, duplex const& clock, search::graph_node at, cost_label<duplex> const& label,
-                  double& least, std::size_t& paths) {
+void least_of_all(searched const& s, program_clock<duplex> const& clock, search::graph_node at,
+                  cost_label<duplex> const& label, double& least, std::size_t& paths) {
     if (paths > 300'000) return;
     if (at.level + 1 == s.graph.level_count()) {
         ++paths;
-        least = std::min(least, clock.total(label.time));
+        least = std::min(least, clock.time().total(label.time));
         return;
     }
     for (auto const& edge : s.graph.out(at)) {
         auto next = label;
-        s.priced->extend(clock, next, at.level, edge.action);
+        clock.extend(next, at.level, edge.action);
         least_of_all(s, clock, {at.level + 1, edge.to}, next, least, paths);
     }
 }
@@ -172,10 +172,10 @@ TEST_CASE("both engines find the fastest of all programs and stages") {
         auto const p = test::random_program(random, {.least_operators = 2, .most_operators = 3});
         auto const c = test::random_cluster(random, {.most_types = 2, .most_devices = 3});
         searched const s(index_program(p), c);
-        auto const clock = s.priced->clock<duplex>();
+        program_clock<duplex> const clock(*s.priced);
         double least = std::numeric_limits<double>::infinity();
         std::size_t paths = 0;
-        least_of_all(s, clock, {}, s.priced->start(clock), least, paths);
+        least_of_all(s, clock, {}, clock.start(), least, paths);
         if (paths > 300'000) continue;
         ++compared;
         CAPTURE(seed);
