@@ -127,9 +127,10 @@ private:
         if constexpr (Accumulator::relaxation != relaxation_kind::none) check_relaxation(clock, steps);
     }
 
-    [[nodiscard]] label label_of(Accumulator const& clock, std::span<step_cost const> steps, label from) const {
-        for (auto const& s : steps) clock.extend(from, s);
-        return from;
+    [[nodiscard]] label label_of(Accumulator const& clock, std::span<step_cost const> steps, label const& from) const {
+        label result = from;
+        for (auto const& s : steps) clock.extend(result, s);
+        return result;
     }
 
     void check_totals(Accumulator const& clock, std::vector<step_cost> const& steps) {
