@@ -95,7 +95,6 @@ boost_graph graph_of(setting const& s) {
 struct resources {
     cost_label<serial> label;
     double total = 0;
-    friend bool operator==(resources const& a, resources const& b) { return a.total == b.total; }
     friend bool operator<(resources const& a, resources const& b) { return a.total < b.total; }
 };
 

@@ -19,7 +19,7 @@
 namespace heddle::bench {
 
 /// Gradients are reduced after the backward pass (HAP section 3.2).
-inline constexpr training_options hap_training{.overlaps_gradients = false};
+inline training_options const hap_training{.overlaps_gradients = false};
 
 /// 10.4 Gbit/s between machines (HAP section 7.1), PCIe inside; both latencies and the latter's bandwidth are guesses.
 inline constexpr network_link ethernet{bytes_per_second(1.3e9), seconds(50e-6)},
