@@ -56,6 +56,7 @@ struct plan_arguments {
     std::optional<double> time_limit, memory_limit;
     std::optional<std::size_t> label_limit;
     double optimizer_bytes = 8;
+    bool master_weights = true;
     std::optional<std::int64_t> batch;
     std::string element_type;
     bool json = false, times = true;

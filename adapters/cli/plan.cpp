@@ -89,7 +89,7 @@ int run_plan(plan_arguments const& arguments) {
         if (!file.empty()) json::require_writable(file);
 
     hap_options options;
-    options.training.optimizer_bytes_per_element = arguments.optimizer_bytes;
+    options.training = training_of(arguments);
     options.training.overlaps_gradients = asked.overlap;
     options.training.bucket = bytes(asked.bucket);
     options.segments = segments_of(model.program, asked.segments);

@@ -35,8 +35,7 @@ amp_options amp_options_of(plan_arguments const& arguments, attended_run& attend
 pipeline_plan plan_by_amp(plan_arguments const& arguments, plan_input const& input, attended_run& attended) {
     attended.show("amp, layers");
     return plan_amp(input.model.program, layers_of(arguments, input), input.cluster,
-                    amp_options_of(arguments, attended),
-                    {.training = {.optimizer_bytes_per_element = arguments.optimizer_bytes}});
+                    amp_options_of(arguments, attended), {.training = training_of(arguments)});
 }
 
 int run_plan_amp(plan_arguments const& arguments) {

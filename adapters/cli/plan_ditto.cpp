@@ -48,7 +48,7 @@ pipeline_plan plan_with(plan_arguments const& arguments, plan_input const& input
     ditto_program_options options;
     options.micro_batch_size = asked.micro_batch;
     if (!asked.split.empty()) options.split = json::value_of(json::machine_splits, asked.split).value();
-    options.profile.training.optimizer_bytes_per_element = arguments.optimizer_bytes;
+    options.profile.training = training_of(arguments);
     std::vector<std::string> types;
     for (auto const t : detail::types_in_use(input.cluster)) types.push_back(input.cluster.types[t].name);
     options.planner = options_of(arguments, types, attended);

@@ -78,6 +78,10 @@ program_layers layers_of(plan_arguments const& arguments, plan_input const& inpu
                            text.size() > 9 ? 1'000'000'000 : std::stoul(text));
 }
 
+training_options training_of(plan_arguments const& arguments) {
+    return {.optimizer_bytes_per_element = arguments.optimizer_bytes, .keeps_master_weights = arguments.master_weights};
+}
+
 void add_origin(provenance& from, plan_input const& input) {
     from.model = input.from.model;
     from.model_digest = input.from.model_digest;

@@ -37,6 +37,9 @@ cluster read_planned_cluster(std::string const& path, provenance const& from, st
 /// The model with batch and element type, and the cluster with memory, that the arguments ask for.
 plan_input read_input(plan_arguments const& arguments);
 
+/// The optimizer that the arguments ask for.
+training_options training_of(plan_arguments const& arguments);
+
 /// What a plan of the input comes from.
 void add_origin(provenance& from, plan_input const& input);
 

@@ -33,6 +33,8 @@ void add_plan_options(CLI::App& command, plan_arguments& plan) {
             "Optimizer, for the bytes of its state in float32")
         ->check(CLI::IsMember({"sgd", "momentum", "adam"}))
         ->excludes("--optimizer-bytes");
+    command.add_flag("!--no-master-weights", plan.master_weights,
+                     "The optimizer holds no float32 copy of parameters in half precision");
     command.add_option("--batch", plan.batch, "Another size of the batch")
         ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
     command.add_option("--dtype", plan.element_type, "Another type of the floating-point tensors")
@@ -181,7 +183,8 @@ void add_plan_options(CLI::App& command, plan_arguments& plan) {
             return refuse({"--most-machines"}, "needs a profile");
         }
         if (plan.planner == "hap" || plan.planner == "hidup") refuse({"--profile"}, "is no option of this planner");
-        refuse({"--model", "--cluster", "--layers", "--micro-batch", "--dtype", "--optimizer-bytes", "--optimizer"},
+        refuse({"--model", "--cluster", "--layers", "--micro-batch", "--dtype", "--optimizer-bytes", "--optimizer",
+                "--no-master-weights"},
                "is not for a profile");
         if (plan.planner == "ditto") refuse({"--batch"}, "is not for a profile");
     });

@@ -87,7 +87,10 @@ class Plan(CommandLine):
     def test_plans_of_a_changed_model(self):
         out, summary = self.planned("--cluster", CLUSTER, "--batch", 64, "--optimizer", "sgd", "--gradient-overlap")
         self.assertEqual(json.loads(out.read_text())["provenance"]["batch"], 64)
-        self.planned("--cluster", "examples/clusters/v100x4_nvlink.json", "--dtype", "float16", "--optimizer-bytes", "12")
+        self.planned("--cluster", "examples/clusters/v100x4_nvlink.json", "--dtype", "float16")
+        kept, bare = (self.planned("--cluster", "examples/clusters/h100x16_nvlink.json", "--dtype", "bfloat16", *option)[0] for option in ((), ("--no-master-weights",)))
+        kept, bare = (json.loads(out.read_text()) for out in (kept, bare))
+        self.assertEqual((kept["provenance"].get("master_weights"), bare["provenance"]["master_weights"]), (None, False))
         for option, value in (("--optimizer-bytes", "nan"), ("--turn", "nan")):
             self.assertEqual(run("plan", "--model", MODEL, "--cluster", CLUSTER, "--planner", "hidup", option, value).returncode, 2)
         for option in (("--segments", "2"), ("--gradient-overlap",), ("--group-machines",)):

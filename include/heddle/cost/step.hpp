@@ -55,8 +55,10 @@ struct named_accumulator {
 
 /// What the memory and time of training depend on beside program and cluster.
 struct training_options {
-    /// Bytes of optimiser state per parameter element (8: Adam in float32).
+    /// Bytes of optimiser state per parameter element (8: Adam in float32), beside master weights.
     double optimizer_bytes_per_element = 8;
+    /// The optimiser holds parameters of less than 4 bytes per element in float32 too, and updates these.
+    bool keeps_master_weights = true;
     /// Gradients are reduced while the backward pass goes on, as data-parallel trainers do; else after it (HAP).
     bool overlaps_gradients = false;
     /// Gradients are copied into the buffers of their collectives, scaled there, and copied back before the update, as
@@ -72,6 +74,10 @@ struct training_options {
     /// Of the user's own.
     named_accumulator accumulator{};
     [[nodiscard]] bool interleaves() const { return micro_batches > 1; }
+    /// Bytes of what the optimiser holds per parameter element of this type.
+    [[nodiscard]] double state_bytes_per_element(element_type type) const {
+        return optimizer_bytes_per_element + (keeps_master_weights && element_size(type) < 4 ? 4 : 0);
+    }
     friend bool operator==(training_options const&, training_options const&) = default;
 };
 
@@ -151,7 +157,7 @@ HEDDLE_INLINE step read_step(indexed_program const& p, tensor_id t, form updated
     holding const value = held_bytes(tensor, to), state = held_bytes(tensor, updated);
     s.stored = value;
     if (!tensor.has_cotangent) return s;
-    double const per_byte = options.optimizer_bytes_per_element / element_size(tensor.info.type);
+    double const per_byte = options.state_bytes_per_element(tensor.info.type) / element_size(tensor.info.type);
     s.stored = {value.whole * 2 + state.whole * per_byte, value.split * 2 + state.split * per_byte};
     // Reads value, gradient and state; writes value and state.
     s.update = {state.whole * (3 + 2 * per_byte), state.split * (3 + 2 * per_byte)};

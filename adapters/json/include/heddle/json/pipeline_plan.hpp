@@ -194,7 +194,7 @@ private:
     void read_provenance() {
         element const from = root_.at("provenance");
         allow_only(from, {"planner", "model", "model_digest", "cluster", "cluster_digest", "heddle", "batch", "dtype",
-                          "optimizer_bytes_per_element"});
+                          "optimizer_bytes_per_element", "master_weights"});
         plan_.provenance = provenance_from_json(from);
     }
 

@@ -15,7 +15,7 @@
 
 namespace heddle::json::detail {
 
-/// All but how it was trained, which plans of either kind add.
+/// All but how it was trained, master weights apart; plans of either kind add that.
 [[nodiscard]] inline nlohmann::ordered_json provenance_to_json(provenance const& from) {
     nlohmann::ordered_json out{{"planner", from.planner},
                                {"model", from.model},
@@ -25,6 +25,7 @@ namespace heddle::json::detail {
                                {"heddle", from.version}};
     if (from.batch) out["batch"] = *from.batch;
     if (from.type) out["dtype"] = name_of(element_types, *from.type);
+    if (!from.training.keeps_master_weights) out["master_weights"] = false;
     return out;
 }
 
@@ -42,6 +43,7 @@ namespace heddle::json::detail {
                    text("heddle"),
                    {}};
     out.training.optimizer_bytes_per_element = e.at("optimizer_bytes_per_element").non_negative();
+    if (auto const masters = e.find("master_weights")) out.training.keeps_master_weights = masters->boolean();
     if (auto const batch = e.find("batch")) out.batch = batch->integer(1, std::int64_t{1} << 40);
     if (auto const type = e.find("dtype")) out.type = type->choice(element_types);
     return out;
