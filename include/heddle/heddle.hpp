@@ -20,6 +20,8 @@
 #include <heddle/search/numbering.hpp>
 #include <heddle/search/outcome.hpp>
 #include <heddle/search/pareto_dp.hpp>
+#include <heddle/search/partition/branch_on_largest.hpp>
+#include <heddle/search/partition/end_window.hpp>
 #include <heddle/search/partition/partition.hpp>
 #include <heddle/search/partition/partition_problem.hpp>
 #include <heddle/search/partition/partition_with_tail.hpp>
