@@ -43,7 +43,8 @@ class template_search {
 
 public:
     template_search(template_problem const& p, Schedule const& schedule, template_options const& o)
-        : problem_(p), schedule_(schedule), options_(o), budget_(o), layers_(p.layer_count()), walk_(p), kinds_(p) {
+        : problem_(p), schedule_(schedule), options_(o), budget_(o.limits),
+          bytes_(o.limits.bytes.value_or(std::size_t{2} << 30)), layers_(p.layer_count()), walk_(p), kinds_(p) {
         for (auto const& t : p.types)
             is_limited_ |= t.device_count() > 0 && t.memory_limit.value < std::numeric_limits<double>::infinity();
         auto const most_stages = std::min(p.device_count(), layers_);
@@ -143,13 +144,12 @@ private:
 
     /// Lays out the tables; false where they would be too large, or stopped.
     bool prepare() {
-        if (!subsets_.number(walk_, kinds_, layers_, options_.memory_limit_bytes / 64, [&] { return is_stopped(); }))
-            return false;
+        if (!subsets_.number(walk_, kinds_, layers_, bytes_ / 64, [&] { return is_stopped(); })) return false;
         std::size_t cells = 0;
         for (std::size_t n = 0; n < subsets_.size(); ++n) {
             offset_.push_back(cells);
             cells += rows(n) * (layers_ + 1);
-            if (cells > options_.memory_limit_bytes / (2 * sizeof(ticks))) return false;
+            if (cells > bytes_ / (2 * sizeof(ticks))) return false;
         }
         for (auto* table : {&head_, &tail_}) {
             table->reserve(cells);
@@ -349,6 +349,8 @@ private:
     Schedule const& schedule_;
     template_options const& options_;
     search::budget budget_;
+    /// That the tables may take.
+    std::size_t bytes_;
     std::size_t layers_;
     device_walk walk_;
     stage_kinds kinds_;

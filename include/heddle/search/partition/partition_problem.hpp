@@ -5,6 +5,7 @@
 
 #include <heddle/base/definitions.hpp>
 #include <heddle/search/budget.hpp>
+#include <heddle/search/limits.hpp>
 #include <heddle/search/outcome.hpp>
 #include <heddle/search/partition/end_window.hpp>
 
@@ -14,7 +15,6 @@
 #include <cstdint>
 #include <limits>
 #include <optional>
-#include <stop_token>
 #include <utility>
 #include <vector>
 
@@ -41,12 +41,10 @@ struct partition_problem {
 };
 
 struct partition_options {
-    /// Stops after so many cells; deterministic.
-    std::size_t label_limit = std::numeric_limits<std::size_t>::max();
-    std::optional<double> time_limit_seconds{};
+    /// Labels are cells.
+    search::limits limits{};
     /// Only partitions cheaper than this are sought.
     double cutoff = std::numeric_limits<double>::infinity();
-    std::stop_token stop{};
 };
 
 struct partition_statistics {
@@ -114,7 +112,7 @@ protected:
     std::vector<std::size_t> cuts_;
     ticks best_ = infinite, proven_ = 0;
     partition_result result_;
-    budget budget_{options_};
+    budget budget_{options_.limits};
 
 private:
     /// Exact but for the rounding: the factor is a power of two.
