@@ -127,8 +127,9 @@ TEST_CASE("tensor groups that AMP plans compute what the program does, in stages
         CHECK(found.ranks == 4);
         CHECK(verify_figures(p, plan, c).problem == "");
     }
-    auto const copies = plan_amp(p, layers, machines_of_two(4),
-                                 {.tensor_degrees = {2}, .pipeline = 2, .data = 2}); // replicas x tensor groups x 1F1B
+    auto const copies =
+        plan_amp(p, layers, machines_of_two(4),
+                 {.shapes = {.tensor_degrees = {2}, .pipeline = 2, .data = 2}}); // replicas x tensor groups x 1F1B
     REQUIRE(copies.exists());
     auto const found = prove(p, copies, test::kernels());
     CHECK_MESSAGE(found, found.problem);
