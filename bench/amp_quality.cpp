@@ -165,7 +165,7 @@ void print_strategy(char const* name, strategy const& s, strategy_cost const& c,
     std::printf("\n");
 }
 
-void plan(setting const& s, strategy_problem const& calibrated) {
+void plan_setting(setting const& s, strategy_problem const& calibrated) {
     std::printf("  planned, all predictions:\n");
     auto const found = plan_amp(calibrated);
     for (std::size_t i = 0; i < std::min<std::size_t>(3, found.record.size()); ++i)
@@ -198,7 +198,8 @@ void plan(setting const& s, strategy_problem const& calibrated) {
 
 /// What was fitted elsewhere on the types of device that are here too: launch times, scales, speeds of their machines'
 /// links.
-strategy_problem transfer(strategy_problem to, std::vector<std::pair<setting, strategy_problem>> const& fitted) {
+strategy_problem calibrated_elsewhere(strategy_problem to,
+                                      std::vector<std::pair<setting, strategy_problem>> const& fitted) {
     for (auto const& [original, from] : fitted)
         for (std::size_t t = 0; t < to.types.size(); ++t) {
             auto& type = to.types[t];
@@ -301,12 +302,12 @@ int main() {
         auto const s = read(path);
         auto const finished = std::ranges::count_if(s.trials, [](auto const& t) { return t.measured.has_value(); });
         std::printf("%s: %zu strategies, %lld finished\n", name, s.trials.size(), static_cast<long long>(finished));
-        auto const calibrated = finished > 0 ? compare_times(s) : transfer(s.problem, fitted);
+        auto const calibrated = finished > 0 ? compare_times(s) : calibrated_elsewhere(s.problem, fitted);
         if (finished > 0) compare_repeats(s, fs::path(data) / "amp" / "amp_paper_tables_6_11.json");
         if (finished > 0) fitted.emplace_back(s, calibrated);
         else compare_mixed(s, calibrated);
         compare_memory(s);
-        plan(s, calibrated);
+        plan_setting(s, calibrated);
         vary_heterogeneity(s, calibrated);
         std::puts("");
     }

@@ -58,7 +58,7 @@ strategy_problem make(instance const& i) {
     return p;
 }
 
-void plan(benchmark::State& state, instance const& i) {
+void plan_instance(benchmark::State& state, instance const& i) {
     auto const p = make(i);
     amp_result found;
     for (auto _ : state) found = plan_amp(p);
@@ -85,7 +85,7 @@ int main(int argc, char** argv) {
               {128, 8, 96, 1024}}) {
             instance const i{machines, devices, blocks, batch, types};
             benchmark::RegisterBenchmark(i.name().c_str(), [i](benchmark::State& state) {
-                plan(state, i);
+                plan_instance(state, i);
             })->Unit(benchmark::kMillisecond);
         }
     benchmark::Initialize(&argc, argv);

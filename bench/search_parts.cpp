@@ -66,7 +66,7 @@ struct instance {
 void add(std::string const& name, json::bare_theory theory) {
     auto const whole = std::make_shared<instance const>(std::move(theory));
     bench::register_search(name, std::shared_ptr<decltype(whole->space) const>(whole, &whole->space),
-                           {.label_limit = 100'000});
+                           {.limits = {.labels = 100'000}});
     bench::register_bound(name, whole->space, std::shared_ptr<decltype(whole->bound) const>(whole, &whole->bound));
 }
 

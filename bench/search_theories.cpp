@@ -31,7 +31,7 @@ void run(benchmark::State& state, std::filesystem::path const& path) {
         search::additive_cost const costs(task.costs);
         search::landmark_bound bound(problem, costs, task.groups);
         search::property_space const space(problem, costs, std::move(bound));
-        result = search::best_first(space, {.label_limit = 1'000'000});
+        result = search::best_first(space, {.limits = {.labels = 1'000'000}});
     }
     if (result.status != search::status::optimal) state.SkipWithError("not proven optimal within the label limit");
     else if (*result.cost > known.get<double>() * (1 + 1e-9)) state.SkipWithError("dearer than the reference");

@@ -11,7 +11,7 @@
 #include <heddle/json/plan.hpp>
 #include <heddle/plan/evaluate.hpp>
 #include <heddle/plan/figures.hpp>
-#include <heddle/planner/price_pipeline.hpp>
+#include <heddle/synthesis/price_pipeline.hpp>
 
 #include <nlohmann/json.hpp>
 

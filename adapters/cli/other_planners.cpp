@@ -30,7 +30,7 @@ void take(other_plan& into, Plan const& found) {
 std::vector<other_plan> ask_others(plan_arguments const& arguments, plan_input const& input, hap_options const& common,
                                    double time) {
     attended_run attended;
-    search::deadline const until(time, attended.stop());
+    search::deadline const until({.seconds = time, .stop = attended.stop()});
     std::vector<other_plan> others;
     // Those that take least come first, each with its part of the time left.
     auto const ask = [&](std::string const& planner, std::string const& leaves_out, std::size_t still_to_come,
@@ -71,8 +71,8 @@ std::vector<other_plan> ask_others(plan_arguments const& arguments, plan_input c
         auto options = common;
         options.training.overlaps_gradients = false;
         options.segments.clear();
-        options.time_limit_seconds = left;
-        options.stop = attended.stop();
+        options.limits.seconds = left;
+        options.limits.stop = attended.stop();
         options.progress = shown_by(attended, "hidup");
         auto asked = arguments.hidup;
         asked.compares = false;

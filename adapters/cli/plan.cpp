@@ -95,14 +95,14 @@ int run_plan(plan_arguments const& arguments) {
     options.segments = segments_of(model.program, asked.segments);
     for (auto const& pin : asked.pins) options.pinned.push_back(pin_of(model.program, pin));
     auto const labels = arguments.label_limit.value_or(10'000);
-    options.synthesis.search.label_limit = labels;
-    options.last_search.label_limit = 20 * labels;
-    options.time_limit_seconds = arguments.time_limit;
+    options.synthesis.search.limits.labels = labels;
+    options.last_search.limits.labels = 20 * labels;
+    options.limits.seconds = arguments.time_limit;
     chosen_ratio_solver const solver(asked.solver);
     search::deadline const clock;
     std::optional<attended_run> attended(std::in_place);
     attended->show(arguments.planner);
-    options.stop = attended->stop();
+    options.limits.stop = attended->stop();
     options.progress = shown_by(*attended, arguments.planner);
     plan result = arguments.planner == "hidup" ? plan_interleaved(model.program, c, options, arguments.hidup, solver)
                                                : plan_whole(model.program, c, options, solver);

@@ -4,7 +4,7 @@
 
 #include <heddle/json/file.hpp>
 #include <heddle/json/layer_profile.hpp>
-#include <heddle/planner/program_pipelines.hpp>
+#include <heddle/planner/amp.hpp>
 
 #include <algorithm>
 #include <utility>
@@ -17,15 +17,14 @@ amp_options amp_options_of(plan_arguments const& arguments, attended_run& attend
     auto const& asked = arguments.amp;
     amp_options options;
     options.record = asked.record;
-    options.tensor_degrees = asked.tensor_degrees;
-    options.pipeline = asked.pipeline;
-    options.data = asked.data;
-    options.spread_unevenly = !asked.even;
+    options.shapes.tensor_degrees = asked.tensor_degrees;
+    options.shapes.pipeline = asked.pipeline;
+    options.shapes.data = asked.data;
+    options.shapes.spread_unevenly = !asked.even;
     options.all_placements = asked.placements;
     options.machine_orders = asked.machine_orders;
     options.annealing.steps = asked.annealing_steps;
-    options.time_limit_seconds = arguments.time_limit;
-    options.stop = attended.stop();
+    options.limits = {.seconds = arguments.time_limit, .stop = attended.stop()};
     options.progress = shown_by(attended, "amp");
     return options;
 }

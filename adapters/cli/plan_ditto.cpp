@@ -4,7 +4,7 @@
 
 #include <heddle/json/file.hpp>
 #include <heddle/json/templates.hpp>
-#include <heddle/planner/program_pipelines.hpp>
+#include <heddle/planner/ditto.hpp>
 
 #include <algorithm>
 #include <string>
@@ -33,10 +33,8 @@ ditto_options options_of(plan_arguments const& arguments, std::vector<std::strin
     options.recovery.beam = asked.beam;
     options.recovery.slack = asked.slack;
     options.recovery.exchanges = asked.exchanges;
-    options.exact.time_limit_seconds = options.recovery.limits.time_limit_seconds = arguments.time_limit;
-    options.exact.stop = options.recovery.limits.stop = attended.stop();
+    options.limits = {.seconds = arguments.time_limit, .labels = arguments.label_limit, .stop = attended.stop()};
     options.progress = shown_by(attended, "ditto");
-    if (arguments.label_limit) options.exact.label_limit = options.recovery.limits.label_limit = *arguments.label_limit;
     return options;
 }
 

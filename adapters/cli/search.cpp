@@ -41,11 +41,11 @@ int run_search(search_arguments const& arguments) {
     double const preparation = clock.elapsed();
     auto const result = search::best_first(
         space,
-        {.label_limit = arguments.label_limit,
-         .memory_limit_bytes = static_cast<std::size_t>(std::min(arguments.memory_limit.value_or(1e18), 1e18)),
-         .time_limit_seconds = arguments.time_limit,
-         .solution_count = arguments.solutions,
-         .stop = attended->stop()},
+        {.limits = {.seconds = arguments.time_limit,
+                    .labels = arguments.label_limit,
+                    .bytes = static_cast<std::size_t>(std::min(arguments.memory_limit.value_or(1e18), 1e18)),
+                    .stop = attended->stop()},
+         .solution_count = arguments.solutions},
         watcher{*attended});
     attended.reset();
 

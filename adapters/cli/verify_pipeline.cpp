@@ -9,7 +9,7 @@
 #include <heddle/execute/shrink_pipeline.hpp>
 #include <heddle/json/model.hpp>
 #include <heddle/json/pipeline_plan.hpp>
-#include <heddle/planner/price_pipeline.hpp>
+#include <heddle/synthesis/price_pipeline.hpp>
 
 #include <nlohmann/json.hpp>
 

@@ -16,10 +16,13 @@
 #include <heddle/search/block_vector.hpp>
 #include <heddle/search/budget.hpp>
 #include <heddle/search/deadline.hpp>
+#include <heddle/search/limits.hpp>
 #include <heddle/search/mix_bits.hpp>
 #include <heddle/search/numbering.hpp>
 #include <heddle/search/outcome.hpp>
 #include <heddle/search/pareto_dp.hpp>
+#include <heddle/search/partition/branch_on_largest.hpp>
+#include <heddle/search/partition/end_window.hpp>
 #include <heddle/search/partition/partition.hpp>
 #include <heddle/search/partition/partition_problem.hpp>
 #include <heddle/search/partition/partition_with_tail.hpp>
@@ -113,6 +116,8 @@
 #include <heddle/pipeline/layer_assignment.hpp>
 #include <heddle/pipeline/layer_assignment_problem.hpp>
 #include <heddle/pipeline/layers.hpp>
+#include <heddle/pipeline/micro_batch_sizes.hpp>
+#include <heddle/pipeline/pipeline_figures.hpp>
 #include <heddle/pipeline/placement.hpp>
 #include <heddle/pipeline/program_summary.hpp>
 #include <heddle/pipeline/recovery.hpp>
@@ -123,9 +128,14 @@
 #include <heddle/pipeline/strategy.hpp>
 #include <heddle/pipeline/strategy_baselines.hpp>
 #include <heddle/pipeline/strategy_bound.hpp>
+#include <heddle/pipeline/strategy_layout.hpp>
 #include <heddle/pipeline/strategy_problem.hpp>
+#include <heddle/pipeline/strategy_record.hpp>
+#include <heddle/pipeline/strategy_shapes.hpp>
 #include <heddle/pipeline/strategy_walk.hpp>
 #include <heddle/pipeline/template.hpp>
+#include <heddle/pipeline/template_copies.hpp>
+#include <heddle/pipeline/template_layout.hpp>
 #include <heddle/pipeline/template_library.hpp>
 #include <heddle/pipeline/template_plan.hpp>
 #include <heddle/pipeline/template_problem.hpp>
@@ -146,7 +156,9 @@
 #include <heddle/synthesis/planned_prices.hpp>
 #include <heddle/synthesis/planning_options.hpp>
 #include <heddle/synthesis/planning_progress.hpp>
+#include <heddle/synthesis/price_pipeline.hpp>
 #include <heddle/synthesis/price_strategies.hpp>
+#include <heddle/synthesis/program_pipeline.hpp>
 #include <heddle/synthesis/program_profile.hpp>
 #include <heddle/synthesis/proof.hpp>
 #include <heddle/synthesis/realise.hpp>
@@ -161,9 +173,6 @@
 #include <heddle/planner/ditto.hpp>
 #include <heddle/planner/hap.hpp>
 #include <heddle/planner/hidup.hpp>
-#include <heddle/planner/pipeline_plans.hpp>
-#include <heddle/planner/price_pipeline.hpp>
-#include <heddle/planner/program_pipelines.hpp>
 
 #include <heddle/execute/communicator.hpp>
 #include <heddle/execute/in_process.hpp>

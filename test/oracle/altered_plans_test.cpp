@@ -255,7 +255,7 @@ TEST_CASE("a pipeline plan with a value changed is refused, but where the value 
     auto const layers = repeated_layers(index_program(p));
     auto const apart = two_and_two(1), pairs = two_and_two(2);
     check(p, plan_amp(p, layers, apart), apart, 1);
-    check(p, plan_amp(p, layers, pairs, {.tensor_degrees = {2}, .pipeline = 2}), pairs, 0.02);
+    check(p, plan_amp(p, layers, pairs, {.shapes = {.tensor_degrees = {2}, .pipeline = 2}}), pairs, 0.02);
     check(p, plan_ditto(p, layers, apart), apart, 1);
     check(p, plan_ditto(p, layers, apart, {.micro_batch_size = 1}, oobleck_estimate{}), apart, 1);
     check(p, plan_ditto(p, layers, pairs, {.micro_batch_size = 2}), pairs, 0.02);

@@ -398,8 +398,8 @@ TEST_CASE("a limit on labels stops the search with a bound that holds") {
     int stopped = 0;
     for_random_tasks(4001, 400, [&](auto& random, task const& t, auto const& to_goal, double optimum) {
         search::options options;
-        options.label_limit = random.below(12);
-        CAPTURE(options.label_limit);
+        options.limits.labels = random.below(12);
+        CAPTURE(*options.limits.labels);
         auto const check = [&](auto const& space) {
             auto const r = search::best_first(space, options);
             // A bound holds whatever the status.
@@ -496,7 +496,7 @@ TEST_CASE("a visitor and a stop token end a search") {
         std::stop_source source;
         source.request_stop();
         search::options options;
-        options.stop = source.get_token();
+        options.limits.stop = source.get_token();
         auto const r = search::best_first(blind(t), options);
         CHECK(r.status == search::status::limit);
         CHECK(r.which_limit == search::limit_kind::stopped);
@@ -504,7 +504,7 @@ TEST_CASE("a visitor and a stop token end a search") {
     }
     SUBCASE("memory") {
         search::options options;
-        options.memory_limit_bytes = 300;
+        options.limits.bytes = 300;
         auto const r = search::best_first(blind(t), options);
         CHECK(r.status == search::status::limit);
         CHECK(r.which_limit == search::limit_kind::memory);
@@ -525,7 +525,7 @@ TEST_CASE("a visitor and a stop token end a search") {
     }
     SUBCASE("time") {
         search::options options;
-        options.time_limit_seconds = 0;
+        options.limits.seconds = 0;
         auto const r = search::best_first(blind(t), options);
         CHECK(r.status == search::status::limit);
         CHECK(r.which_limit == search::limit_kind::time);

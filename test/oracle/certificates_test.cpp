@@ -41,7 +41,7 @@ plan plan_by(planner which, program const& p, cluster const& c, std::vector<pinn
     if (few) {
         options.width = 5;
         options.rounds = 1;
-        options.synthesis = {.relaxation_rounds = 3, .search = {.label_limit = 0}};
+        options.synthesis = {.relaxation_rounds = 3, .search = {.limits = {.labels = 0}}};
     }
     return plan_hap(p, c, solver, options);
 }
@@ -159,7 +159,7 @@ TEST_CASE("bounds hold for plans of fewer choices, and what is cheaper among the
             ++tried;
         };
         for (std::uint64_t seed : {3u, 18u, 145u, 663u, 888u}) try_one(seed); // were dearer once, or undercut
-        search::deadline const until(12.0);
+        search::deadline const until({.seconds = 12});
         for (std::uint64_t seed = 1; tried < 500 && (tried < 30 || !until.is_over()); ++seed) try_one(seed);
         CHECK(dearer <= 5 + tried / 50);
         CHECK(3 * at_equal_shares > plans);

@@ -321,7 +321,7 @@ TEST_CASE("under added costs best_first over the theory agrees with the cuts") {
         search::property_task const indexed(task.properties, task.actions, task.initial, task.goal);
         search::property_space<search::additive_cost, unmet_bound> const whole(
             indexed, search::additive_cost(task.costs), unmet_bound(p, table, prices));
-        auto const found = search::best_first(whole, {.label_limit = 20000});
+        auto const found = search::best_first(whole, {.limits = {.labels = 20000}});
         CAPTURE(seed);
         INFO(test::describe(made));
         double const shortest = shortest_path(space, graph, prices);
@@ -534,7 +534,7 @@ TEST_CASE("under serial costs the theory searched in any order is never dearer t
         }
         search::property_task const task(all.property_count, actions, all.initial, all.goal);
         serial_actions const clocks(x.model.class_count(), std::move(costs));
-        search::options const options{.label_limit = 20'000, .cutoff = best * (1 + 1e-9)};
+        search::options const options{.limits = {.labels = 20'000}, .cutoff = best * (1 + 1e-9)};
         CAPTURE(seed);
         INFO(x.text());
         auto const found = search::best_first(
@@ -638,7 +638,7 @@ TEST_CASE("a limit on labels leaves bound and incumbent valid") {
     for_random_instances(9001, 60, {.most_types = 3, .most_devices = 4}, [&](auto& random, priced_instance const& x) {
         synthesis_options options;
         options.relaxation_rounds = random.between(1, 2);
-        options.search.label_limit = random.below(20);
+        options.search.limits.labels = random.below(20);
         auto const r = synthesise(x.priced, options);
         check_synthesis(x, r, enumerate(x).best);
         stopped += r.status == search::status::limit;
@@ -670,7 +670,7 @@ TEST_CASE("synthesise is never above a baseline, nor below its bound") {
             synthesis_options options;
             options.relaxation_rounds = 1;
             options.start = baseline.path;
-            options.search.label_limit = 1;
+            options.search.limits.labels = 1;
             CHECK(synthesise(x.priced, options).cost.seconds <= baseline.cost.seconds * (1 + 1e-9));
         }
     }

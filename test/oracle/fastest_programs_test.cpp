@@ -27,7 +27,7 @@ double least_seconds(indexed_program const& p, instruction_filter allowed, cost_
     std::vector<step> steps;
     for (auto const& i : space.instructions()) steps.push_back(make_step(p, i, training));
     synthesis_options options;
-    options.search.label_limit = 20'000;
+    options.search.limits.labels = 20'000;
     if (training.interleaves()) options.engine = search_engine::pareto_dp;
     return synthesise<Accumulator>(priced_graph(space, graph, steps, model, shares, training), options).cost.seconds;
 }

@@ -399,7 +399,7 @@ TEST_CASE("layer assignment: scaled, lengthened and loosened problems") {
 
         auto const below = found.cost ? solve(schedule, p, {.cutoff = found.cost->total * (1 - 1e-9)}) : found;
         CHECK(below.status == search::status::infeasible);
-        auto const stopped = solve(schedule, p, {.label_limit = 1});
+        auto const stopped = solve(schedule, p, {.limits = {.labels = 1}});
         if (found.cost && stopped.status == search::status::limit) {
             CHECK(stopped.lower_bound.value <= found.cost->total.value * (1 + 1e-12));
             CHECK(stopped.cost->total.value >= found.cost->total.value * (1 - 1e-12));

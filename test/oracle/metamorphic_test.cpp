@@ -50,7 +50,7 @@ public:
         auto const model = per_device_model(c, element_type::float32);
         priced_graph const priced(space_, graph_, steps_, model, integral_shares(p_, ratios));
         synthesis_options options;
-        options.search.label_limit = 5000;
+        options.search.limits.labels = 5000;
         return synthesise(priced, options);
     }
     [[nodiscard]] std::string text() const { return test::describe(made_); }
@@ -203,7 +203,7 @@ namespace {
 
 hap_options quick() {
     hap_options options;
-    options.synthesis.search.label_limit = 3000;
+    options.synthesis.search.limits.labels = 3000;
     options.synthesis.relaxation_rounds = 10;
     options.rounds = 4;
     return options;
@@ -355,7 +355,7 @@ TEST_CASE("a plan's bound holds for every program at its integral shares") {
         if (random.chance(0.7)) { // a plan that leaves something to be found
             options.rounds = 1;
             options.synthesis.relaxation_rounds = 1;
-            options.synthesis.search.label_limit = 1;
+            options.synthesis.search.limits.labels = 1;
         }
         auto const p = plan_hap(made, c, solver, options);
         auto const model = per_device_model(c, element_type::float32, options.training.bucket);

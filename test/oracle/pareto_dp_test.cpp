@@ -172,7 +172,7 @@ TEST_CASE("pareto_dp costs what the cheapest of all paths costs, as best_first d
         CHECK(widest.cost == best);
         CHECK(widest.status == (best ? search::status::optimal : search::status::infeasible));
         search::pareto_options few;
-        few.label_limit = static_cast<std::size_t>(random.between(1, 12));
+        few.limits.labels = static_cast<std::size_t>(random.between(1, 12));
         auto const stopped = search::pareto_dp(g, few);
         if (best) CHECK(stopped.lower_bound <= *best);
         if (stopped.status == search::status::optimal) CHECK(stopped.cost == best);

@@ -54,7 +54,7 @@ std::optional<outcome> solve(indexed_program const& p, theory<sequence> const& t
     search::property_task const task(t.property_count, actions, t.initial, t.goal);
     search::property_space const space(task, search::additive_cost(costs), search::blind_bound{},
                                        {.fill_unused = fill_unused, .one_order = false});
-    auto const result = search::best_first(space, {.label_limit = label_limit});
+    auto const result = search::best_first(space, {.limits = {.labels = label_limit}});
     if (result.status != search::status::optimal) return std::nullopt;
     return outcome{*result.cost, result.statistics.expanded};
 }

@@ -244,7 +244,7 @@ TEST_CASE("templates: scaled, loosened, renamed and stopped problems") {
         CHECK(reversed.cost->total.value == doctest::Approx(found.cost->total.value).epsilon(1e-12));
 
         CHECK(solve(schedule, p, {.cutoff = found.cost->total * (1 - 1e-9)}).status == search::status::infeasible);
-        auto const stopped = solve(schedule, p, {.label_limit = 1});
+        auto const stopped = solve(schedule, p, {.limits = {.labels = 1}});
         CHECK(stopped.lower_bound.value <= found.cost->total.value * (1 + 1e-12));
         if (stopped.cost) CHECK(stopped.cost->total.value >= found.cost->total.value * (1 - 1e-12));
         CHECK(solve(schedule, p).stages == found.stages);

@@ -196,7 +196,7 @@ TEST_CASE("converting before views leaves a fastest program of micro-batches in 
         INFO(s.describe());
         priced_space const all(p, fastest_programs(p), s.model, s.shares, training),
             fewer(p, converting_before_views(p, fastest_programs(p)), s.model, s.shares, training);
-        synthesis_options const options{.engine = search_engine::pareto_dp, .search = {.label_limit = 100'000}};
+        synthesis_options const options{.engine = search_engine::pareto_dp, .search = {.limits = {.labels = 100'000}}};
         auto const best = synthesise<duplex>(all.priced, options), found = synthesise<duplex>(fewer.priced, options);
         if (best.status != search::status::optimal || found.status != search::status::optimal) continue;
         ++checked;

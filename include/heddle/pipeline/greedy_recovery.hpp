@@ -38,7 +38,7 @@ template <pipeline_schedule Schedule = one_f_one_b>
 [[nodiscard]] pipeline_template recover_greedily(template_problem const& p, folding const& f,
                                                  template_options const& o = {}, Schedule const& schedule = {}) {
     detail::check(p, schedule);
-    search::deadline const until(o.time_limit_seconds, o.stop);
+    search::deadline const until(o.limits);
     pipeline_template const folded = plan_template(folded_problem(p, f), o, schedule);
     pipeline_template out;
     out.statistics = folded.statistics;

@@ -8,6 +8,7 @@
 #include <heddle/pipeline/layer_assignment_problem.hpp>
 #include <heddle/pipeline/schedule.hpp>
 #include <heddle/pipeline/stage_memory.hpp>
+#include <heddle/search/limits.hpp>
 #include <heddle/search/outcome.hpp>
 #include <heddle/search/partition/partition.hpp>
 #include <heddle/search/partition/partition_with_tail.hpp>
@@ -19,7 +20,6 @@
 #include <limits>
 #include <optional>
 #include <span>
-#include <stop_token>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,12 +27,10 @@
 namespace heddle {
 
 struct layer_assignment_options {
-    /// Stops after so many pairs of a stage and a layer; deterministic.
-    std::size_t label_limit = std::numeric_limits<std::size_t>::max();
-    std::optional<double> time_limit_seconds{};
+    /// Labels are pairs of a stage and a layer.
+    search::limits limits{};
     /// Only assignments faster than this are sought.
     seconds cutoff{std::numeric_limits<double>::infinity()};
-    std::stop_token stop{};
 };
 
 /// An iteration's time by term, and the memory of every stage.
@@ -83,7 +81,7 @@ public:
     }
 
     layer_assignment run(layer_assignment_options const& o) {
-        search::partition_options const options{o.label_limit, o.time_limit_seconds, o.cutoff.value, o.stop};
+        search::partition_options const options{o.limits, o.cutoff.value};
         auto found = Schedule::counts_tail ? search::partition_with_tail(partition_, options)
                                            : search::partition(partition_, options);
         layer_assignment out{{found.status, found.which_limit, seconds(found.lower_bound)},
@@ -238,12 +236,11 @@ template <pipeline_schedule Schedule = one_f_one_b>
         if (!schedule.can_run(p.shape()) || !is_possible) continue;
         auto found = assign_layers(p, o, schedule);
         best.statistics += found.statistics;
-        o.label_limit -= std::min(o.label_limit, found.statistics.cells);
-        if (o.time_limit_seconds) *o.time_limit_seconds -= found.statistics.seconds;
+        if (auto& labels = o.limits.labels) *labels -= std::min(*labels, found.statistics.cells);
+        if (o.limits.seconds) *o.limits.seconds -= found.statistics.seconds;
         best.lower_bound = std::min(best.lower_bound, found.lower_bound);
         if (found.cost && found.cost->total < o.cutoff) {
             o.cutoff = found.cost->total;
-            best.status = search::status::optimal;
             best.cuts = std::move(found.cuts);
             best.cost = std::move(found.cost);
             best.reason.clear();
@@ -252,11 +249,10 @@ template <pipeline_schedule Schedule = one_f_one_b>
             best.reason = std::move(found.reason);
             best.shortage = found.shortage;
         }
-        if (found.status != search::status::limit) continue;
-        best.status = found.status;
         best.which_limit = found.which_limit;
-        break;
+        if (found.status == search::status::limit) break;
     }
+    search::conclude(best, best.cost ? std::optional(best.cost->total) : std::nullopt, best.lower_bound, o.cutoff);
     return best;
 }
 

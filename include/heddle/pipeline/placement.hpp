@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <numeric>
 #include <optional>
+#include <set>
 #include <span>
 #include <utility>
 #include <vector>
@@ -39,6 +40,11 @@ public:
 
     /// All placements but for exchanges of like machines, or nothing if there are more than `limit`.
     [[nodiscard]] std::optional<std::vector<device_placement>> all(parallel_degrees degrees, std::size_t limit) const;
+
+    /// All placements if there are no more than `most`; else those in so many orders of machines, with copies next to
+    /// each other and with stages next to each other, each once.
+    [[nodiscard]] std::vector<device_placement> some(parallel_degrees degrees, std::size_t most,
+                                                     std::size_t orders) const;
 
     /// Algorithm 2's tiling, generalised: machines are the columns of a mesh whose cells are units, and each stage in
     /// turn covers a block of as many cells as there are copies, in the first free column from its first free cell on,
@@ -126,6 +132,18 @@ HEDDLE_INLINE std::optional<std::vector<device_placement>> placement_space::all(
     for (std::size_t m = 0; m < kind_.size(); ++m) left.push_back(unit_count(m));
     bool const complete = extend(degrees, units, 0, left, limit, found);
     return complete ? std::optional(std::move(found)) : std::nullopt;
+}
+
+HEDDLE_INLINE std::vector<device_placement> placement_space::some(parallel_degrees degrees, std::size_t most,
+                                                                  std::size_t orders) const {
+    if (auto every = all(degrees, most)) return *std::move(every);
+    std::vector<device_placement> found;
+    std::set<std::vector<std::size_t>> seen;
+    for (auto const& machines : machine_orders(orders))
+        for (auto const order : {placement_order::copies_first, placement_order::stages_first})
+            if (auto p = in_order(degrees, machines, order); seen.insert(p.devices).second)
+                found.push_back(std::move(p));
+    return found;
 }
 
 HEDDLE_INLINE std::optional<device_placement> placement_space::tile(parallel_degrees degrees,

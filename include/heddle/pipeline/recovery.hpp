@@ -28,8 +28,8 @@ struct recovery_options {
     std::size_t slack = 0;
     /// Afterwards so many exchanges of two machines are tried at the most, as long as one helps.
     std::size_t exchanges = 40;
-    /// Of all of it together. The cutoff and the memory limit are not used.
-    template_options limits{};
+    /// Of all of it together; the labels, at most 4'000'000, of each dynamic programme.
+    search::limits limits{};
 };
 
 namespace detail {
@@ -40,10 +40,7 @@ void cut(std::vector<template_stage>& stages, layer_assignment const& found);
 template <pipeline_schedule Schedule>
 void accept(template_problem const& p, std::vector<template_stage> stages, search::deadline const& until,
             Schedule const& schedule, pipeline_template& out) {
-    if (auto const best =
-            assign_layers(p, stages, {.time_limit_seconds = until.left(), .stop = until.stop()}, schedule);
-        best.cost)
-        cut(stages, best);
+    if (auto const best = assign_layers(p, stages, {.limits = until.rest()}, schedule); best.cost) cut(stages, best);
     out.cost = cost_of(p, stages, schedule);
     out.stages = std::move(stages);
 }
@@ -78,10 +75,8 @@ void exchange_machines(template_problem const& p, std::size_t most, search::dead
             std::swap(blocks[i], blocks[j]);
             std::vector<template_stage> stages;
             for (auto const& b : blocks) stages.insert(stages.end(), b.begin(), b.end());
-            auto const found = assign_layers(
-                fixed_devices(p, stages),
-                {.time_limit_seconds = until.left(), .cutoff = t.cost->total * (1 - 1e-9), .stop = until.stop()},
-                schedule);
+            auto const found = assign_layers(fixed_devices(p, stages),
+                                             {.limits = until.rest(), .cutoff = t.cost->total * (1 - 1e-9)}, schedule);
             if (found.cost) {
                 cut(stages, found);
                 t.cost = found.cost;
@@ -114,7 +109,7 @@ template <pipeline_schedule Schedule = one_f_one_b>
 [[nodiscard]] pipeline_template recover(template_problem const& p, folding const& f, recovery_options const& o = {},
                                         Schedule const& schedule = {}) {
     detail::check(p, schedule);
-    search::deadline const until(o.limits.time_limit_seconds, o.limits.stop);
+    search::deadline const until(o.limits);
     stage_kinds const kinds(p);
     device_walk const walk(p);
     pipeline_template out;
@@ -131,9 +126,8 @@ template <pipeline_schedule Schedule = one_f_one_b>
         template_space const space(p, kinds, walk, cuts, schedule);
         search::pareto_options options;
         options.beam = o.beam;
-        options.label_limit = std::min(options.label_limit, o.limits.label_limit);
-        options.time_limit_seconds = until.left();
-        options.stop = o.limits.stop;
+        options.limits = until.rest();
+        if (o.limits.labels) options.limits.labels = std::min(*o.limits.labels, *options.all_limits().labels);
         auto const found = search::pareto_dp(space, options);
         out.statistics.states += found.statistics.expanded;
         out.statistics.cells += found.statistics.kept;

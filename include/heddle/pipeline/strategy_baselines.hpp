@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -40,6 +41,11 @@ enum class layer_balance : unsigned char { count, parameters };
 /// A shape, an order of machines, an order of axes and cuts, each drawn evenly; fitting memory or not.
 /// *Throws* `input_error`.
 [[nodiscard]] strategy random_strategy(strategy_problem const& p, search::random_stream& random);
+
+/// The least seconds of what people do without a planner, by name: data parallelism alone, and Megatron's heuristics.
+/// None of them where time is over before all are known. *Throws* `input_error`.
+[[nodiscard]] std::map<std::string, std::optional<double>> baselines_of(
+    strategy_problem const& p, search::deadline const& until = search::deadline());
 
 } // namespace heddle
 
@@ -109,6 +115,31 @@ HEDDLE_INLINE strategy random_strategy(strategy_problem const& p, search::random
     algorithm::sort(cuts);
     return {placement_space(p, grid.degrees.tensor).in_order(grid.degrees, machines, order), grid.micro_batch_size,
             grid.micro_batches, std::move(cuts)};
+}
+
+HEDDLE_INLINE std::map<std::string, std::optional<double>> baselines_of(strategy_problem const& p,
+                                                                        search::deadline const& until) {
+    strategy_model const model(p);
+    std::map<std::string, std::optional<double>> best;
+    auto const keep = [&](std::string const& name, strategy const& s) {
+        auto const cost = model.cost(s);
+        auto& least = best[name];
+        if (cost.fits()) least = std::min(least.value_or(cost.total.value), cost.total.value);
+    };
+    for (auto const& grid : spread_shapes(p.device_count(), p.global_batch))
+        if (auto const& d = grid.degrees;
+            d.pipeline == 1 && d.tensor == 1 && algorithm::count(p.usable_degrees(), d.tensor) > 0)
+            if (keep("data parallel",
+                     {megatron_placement(d), grid.micro_batch_size, grid.micro_batches, {0, p.layer_count()}});
+                until.is_over())
+                return {};
+    for (auto const& [name, balance] : {std::pair{"Megatron, equal layers", layer_balance::count},
+                                        {"Megatron, equal parameters", layer_balance::parameters}}) {
+        best[name] = std::nullopt;
+        for (auto const& s : megatron_strategies(p, balance, until)) keep(name, s);
+    }
+    if (until.is_over()) best.clear();
+    return best;
 }
 
 } // namespace heddle

@@ -69,6 +69,16 @@ private:
 
 static_assert(search::annealing_problem<strategy_walk>);
 
+struct annealed_strategy {
+    /// The best met; nothing where none fits.
+    std::optional<strategy> best;
+    search::annealing_statistics statistics;
+};
+
+/// Anneals from the shape of a strategy on. *Precondition:* the shape is one of those given.
+[[nodiscard]] annealed_strategy anneal_strategies(strategy_model const& model, std::span<parallel_shape const> shapes,
+                                                  strategy const& from, search::annealing_options const& o);
+
 } // namespace heddle
 
 #if HEDDLE_DEFINITIONS
@@ -114,6 +124,17 @@ HEDDLE_INLINE std::optional<strategy> strategy_walk::decode(state const& s) cons
     auto placement = spaces_.at(grid.degrees.tensor).tile(grid.degrees, s.machines, s.heights);
     if (!placement) return {};
     return assign_strategy(model_, grid, *std::move(placement));
+}
+
+HEDDLE_INLINE annealed_strategy anneal_strategies(strategy_model const& model, std::span<parallel_shape const> shapes,
+                                                  strategy const& from, search::annealing_options const& o) {
+    auto const first = algorithm::find_if(shapes, [&](parallel_shape const& s) {
+        return s.degrees == from.degrees() && s.micro_batch_size == from.micro_batch_size;
+    });
+    strategy_walk const walk(model, shapes, static_cast<std::size_t>(first - shapes.begin()));
+    auto const found = search::anneal(walk, o);
+    bool const is_solution = found.state && found.cost;
+    return {is_solution ? walk.decode(*found.state) : std::nullopt, found.statistics};
 }
 
 HEDDLE_INLINE void strategy_walk::change_shape(state& s, search::random_stream& random) const {

@@ -10,6 +10,7 @@
 #include <heddle/pipeline/schedule.hpp>
 #include <heddle/pipeline/stage_kinds.hpp>
 #include <heddle/pipeline/template_problem.hpp>
+#include <heddle/search/limits.hpp>
 #include <heddle/search/outcome.hpp>
 
 #include <algorithm>
@@ -19,21 +20,17 @@
 #include <limits>
 #include <optional>
 #include <span>
-#include <stop_token>
 #include <string>
 #include <vector>
 
 namespace heddle {
 
 struct template_options {
-    /// Stops after so many pairs of a subset of the devices and a layer; deterministic.
-    std::size_t label_limit = std::numeric_limits<std::size_t>::max();
-    /// The tables of an exact search take no more, or it does not start.
-    std::size_t memory_limit_bytes = std::size_t{2} << 30;
-    std::optional<double> time_limit_seconds{};
+    /// Labels are pairs of a subset of the devices and a layer. Where the tables of an exact search take more bytes, it
+    /// does not start: 2^31, unless they say otherwise.
+    search::limits limits{};
     /// Only templates faster than this are sought.
     seconds cutoff{std::numeric_limits<double>::infinity()};
-    std::stop_token stop{};
 };
 
 struct template_statistics {

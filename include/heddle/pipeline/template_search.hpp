@@ -12,6 +12,8 @@
 #include <heddle/pipeline/template_problem.hpp>
 #include <heddle/pipeline/template_subsets.hpp>
 #include <heddle/search/budget.hpp>
+#include <heddle/search/partition/branch_on_largest.hpp>
+#include <heddle/search/partition/end_window.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -19,19 +21,14 @@
 #include <cstdint>
 #include <limits>
 #include <numeric>
-#include <queue>
 #include <utility>
 #include <vector>
 
 namespace heddle::detail {
 
-/// Branches on the interval in which the slowest stage's time lies.
-///
-/// Relaxed, some chosen stage's time lies in the interval and is charged as if it were the slowest, and none is above
-/// the interval: a shortest path over (devices taken from the end, layers held by them, whether the chosen stage is
-/// among them), and the number of stages where that matters. It never charges too much, for the same template is
-/// charged its time with its slowest stage chosen. Where the chosen stage of the cheapest is not the slowest, splitting
-/// between the two rules that template out on both sides. The interval with the least relaxed time goes first.
+/// Branches on the interval in which the slowest stage's time lies, as `search::detail::branch_on_largest` does.
+/// Relaxed it is a shortest path over (devices taken from the end, layers held by them, whether the chosen stage is
+/// among them), and the number of stages where that matters.
 ///
 /// For an interval, what devices can reach from either end with no stage above it bounds the layers that have to be
 /// looked at for a subset of devices: near the optimum that is a few.
@@ -40,13 +37,14 @@ namespace heddle::detail {
 /// small that no template takes 2^60 of them: stages of equal work are equal wherever they are.
 template <pipeline_schedule Schedule>
 class template_search {
-    using ticks = std::int64_t;
-    static constexpr ticks infinite = std::numeric_limits<ticks>::max();
+    using ticks = search::detail::ticks;
+    static constexpr ticks infinite = search::detail::infinite;
     static constexpr ticks tail_factor = Schedule::counts_tail ? 2 : 1;
 
 public:
     template_search(template_problem const& p, Schedule const& schedule, template_options const& o)
-        : problem_(p), schedule_(schedule), options_(o), budget_(o), layers_(p.layer_count()), walk_(p), kinds_(p) {
+        : problem_(p), schedule_(schedule), options_(o), budget_(o.limits),
+          bytes_(o.limits.bytes.value_or(std::size_t{2} << 30)), layers_(p.layer_count()), walk_(p), kinds_(p) {
         for (auto const& t : p.types)
             is_limited_ |= t.device_count() > 0 && t.memory_limit.value < std::numeric_limits<double>::infinity();
         auto const most_stages = std::min(p.device_count(), layers_);
@@ -120,15 +118,8 @@ public:
 
 private:
     using step = template_subsets::step;
-    /// Templates whose slowest stage lies in (above, upto], relaxed.
-    struct node {
-        ticks cost, above, upto;
-        /// In the cheapest of them: of the chosen stage, and of the slowest.
-        ticks chosen, slowest;
-        friend bool operator<(node const& a, node const& b) {
-            return a.cost != b.cost ? a.cost > b.cost : a.upto > b.upto;
-        }
-    };
+    /// Templates whose slowest stage lies in an interval, relaxed.
+    using node = search::detail::largest_interval;
 
     [[nodiscard]] double time(std::size_t kind, std::size_t layer) const {
         auto const& k = kinds_.all()[kind];
@@ -153,13 +144,12 @@ private:
 
     /// Lays out the tables; false where they would be too large, or stopped.
     bool prepare() {
-        if (!subsets_.number(walk_, kinds_, layers_, options_.memory_limit_bytes / 64, [&] { return is_stopped(); }))
-            return false;
+        if (!subsets_.number(walk_, kinds_, layers_, bytes_ / 64, [&] { return is_stopped(); })) return false;
         std::size_t cells = 0;
         for (std::size_t n = 0; n < subsets_.size(); ++n) {
             offset_.push_back(cells);
             cells += rows(n) * (layers_ + 1);
-            if (cells > options_.memory_limit_bytes / (2 * sizeof(ticks))) return false;
+            if (cells > bytes_ / (2 * sizeof(ticks))) return false;
         }
         for (auto* table : {&head_, &tail_}) {
             table->reserve(cells);
@@ -168,7 +158,7 @@ private:
                 table->resize(std::min(cells, table->size() + (std::size_t{1} << 20)), infinite);
             }
         }
-        window_.resize(layers_ + 1);
+        ends_ = search::detail::end_window(layers_ + 1);
         earliest_.resize(subsets_.size());
         latest_.resize(subsets_.size());
         statistics_.states = subsets_.size();
@@ -176,12 +166,6 @@ private:
     }
 
     void branch() {
-        std::priority_queue<node> open;
-        auto const explore = [&](ticks above, ticks upto) {
-            if (node n{0, above, upto, 0, 0}; above < upto && !is_stopped() && evaluate(n) && n.cost < best_)
-                open.push(n);
-        };
-        proven_ = 0;
         // The least time that all stages may keep to, memory aside.
         ticks least = -1, most = longest_stage();
         if (!bound_layers(most)) return;
@@ -193,24 +177,9 @@ private:
         }
         // First what is likely to have the optimum.
         ticks const likely = most + most / 16;
-        explore(least, likely);
-        explore(likely, infinite / 4);
-        while (!open.empty()) {
-            if (is_stopped()) return;
-            auto const n = open.top();
-            proven_ = n.cost;
-            if (n.cost >= best_) return;
-            open.pop();
-            if (n.chosen < n.slowest) {
-                ticks const middle = n.chosen + (n.slowest - n.chosen) / 2;
-                explore(n.above, middle);
-                explore(middle, n.upto);
-            } else { // a later stage is as slow
-                explore(n.above, n.slowest - 1);
-                explore(n.slowest - 1, n.slowest);
-                explore(n.slowest, n.upto);
-            }
-        }
+        search::detail::branch_on_largest(
+            {{least, likely}, {likely, infinite / 4}}, budget_, best_, proven_, [this] { return is_stopped(); },
+            [this](node& n) { return evaluate(n); });
     }
     [[nodiscard]] ticks longest_stage() const {
         ticks most = 0;
@@ -254,32 +223,22 @@ private:
     void relax(std::size_t subset, step e, std::size_t behind, ticks const* from, ticks factor, ticks above, ticks upto,
                ticks* to) {
         auto const& before = before_[e.kind];
-        std::size_t const lowest = earliest_[e.from], highest = latest_[e.from];
-        std::size_t front = 0, back = 0, pushed = highest + 1, last = highest;
+        std::size_t const highest = latest_[e.from];
+        auto const through = [&](std::size_t end) {
+            return from[end] == infinite ? infinite : from[end] + factor * before[end];
+        };
+        ends_.reset(earliest_[e.from], highest);
         for (std::size_t first = std::min(latest_[subset], highest == 0 ? 0 : highest - 1) + 1;
              first-- > earliest_[subset];) {
-            if (is_limited_) last = std::min(last, reach_[e.kind][behind][first]);
-            while (last > first && before[last] - before[first] > upto) --last;
-            if (last <= first || last < lowest) {
-                if (last < lowest) return;
-                front = back;
-                continue;
-            }
-            for (std::size_t const stop = std::max(first + 1, lowest);
-                 pushed > stop && before[pushed - 1] - before[first] > above;) {
-                --pushed;
-                if (pushed > last || from[pushed] == infinite) continue;
-                ticks const cost = from[pushed] + factor * before[pushed];
-                while (back > front && window_[back - 1].first >= cost) --back;
-                window_[back++] = {cost, pushed};
-            }
-            while (front < back && window_[front].second > last) ++front;
-            if (front < back) to[first] = std::min(to[first], window_[front].first - factor * before[first]);
+            std::size_t const end_limit = is_limited_ ? reach_[e.kind][behind][first] : highest;
+            if (!ends_.move_to(first, end_limit, before, above, upto, through)) return;
+            if (!ends_.empty()) to[first] = std::min(to[first], ends_.best().through - factor * before[first]);
         }
     }
 
     /// Finds the cheapest of the relaxed templates, and takes it as a template.
     bool evaluate(node& n) {
+        if (is_stopped()) return false;
         ++statistics_.intervals;
         if (!bound_layers(n.upto)) return false;
         // Of equally slow stages the last counts: where only one time is left for it, those behind it are faster.
@@ -362,17 +321,17 @@ private:
         }
         ticks all = 0, tail = 0;
         std::size_t slowest = 0;
-        n.slowest = 0;
+        n.largest = 0;
         for (std::size_t s = 0; s < times.size(); ++s) {
-            if (times[s] >= n.slowest) {
-                n.slowest = times[s];
+            if (times[s] >= n.largest) {
+                n.largest = times[s];
                 slowest = s;
                 tail = 0;
             }
             tail += times[s];
             all += times[s];
         }
-        ticks const cost = all + slots(times.size() - 1 - slowest) * n.slowest + (Schedule::counts_tail ? tail : 0);
+        ticks const cost = all + slots(times.size() - 1 - slowest) * n.largest + (Schedule::counts_tail ? tail : 0);
         if (cost >= best_) return;
         best_ = cost;
         stages_ = std::move(found);
@@ -390,6 +349,8 @@ private:
     Schedule const& schedule_;
     template_options const& options_;
     search::budget budget_;
+    /// That the tables may take.
+    std::size_t bytes_;
     std::size_t layers_;
     device_walk walk_;
     stage_kinds kinds_;
@@ -406,7 +367,7 @@ private:
     /// Least cost by subset, stages and first layer: with the chosen stage among them, or still to come in front.
     std::vector<ticks> head_, tail_;
     std::vector<std::size_t> earliest_, latest_;
-    std::vector<std::pair<ticks, std::size_t>> window_;
+    search::detail::end_window ends_;
 
     ticks best_ = infinite, proven_ = 0;
     std::vector<template_stage> stages_;

@@ -92,6 +92,9 @@ struct pipeline_plan : search::outcome<> {
     /// Relative distance between cost and bound.
     [[nodiscard]] double gap() const { return cost() > 0 ? 1 - lower_bound / cost() : 0; }
     [[nodiscard]] std::size_t operator_count() const;
+    /// Whether stages are all that takes time, as templates have it: one copy of the model, and nothing for what stages
+    /// send each other, for gradients and for the optimiser, which strategies count.
+    [[nodiscard]] bool counts_stages_alone() const;
 };
 
 /// *Throws* `input_error` naming the first thing that no plan has: stages that do not hold each layer once and in
@@ -109,6 +112,11 @@ HEDDLE_INLINE std::size_t pipeline_plan::operator_count() const {
     std::size_t count = 0;
     for (auto const& l : layers) count += l.operators;
     return count;
+}
+
+HEDDLE_INLINE bool pipeline_plan::counts_stages_alone() const {
+    return copies() <= 1 && time.synchronisation.value == 0 && time.update.value == 0 &&
+           std::all_of(stages.begin(), stages.end(), [](auto const& s) { return s.boundary.value == 0; });
 }
 
 HEDDLE_INLINE void validate(pipeline_plan const& p) {

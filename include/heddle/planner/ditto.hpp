@@ -7,21 +7,25 @@
 #include <heddle/base/definitions.hpp>
 #include <heddle/base/quantity.hpp>
 #include <heddle/pipeline/folding.hpp>
+#include <heddle/pipeline/layers.hpp>
+#include <heddle/pipeline/micro_batch_sizes.hpp>
 #include <heddle/pipeline/recovery.hpp>
 #include <heddle/pipeline/schedule.hpp>
 #include <heddle/pipeline/template.hpp>
-#include <heddle/pipeline/template_plan.hpp>
-#include <heddle/pipeline/template_problem.hpp>
+#include <heddle/pipeline/template_copies.hpp>
+#include <heddle/pipeline/template_layout.hpp>
 #include <heddle/search/deadline.hpp>
+#include <heddle/search/limits.hpp>
 #include <heddle/synthesis/planning_progress.hpp>
+#include <heddle/synthesis/program_pipeline.hpp>
+#include <heddle/synthesis/program_profile.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <optional>
+#include <string>
 #include <utility>
-#include <vector>
 
 namespace heddle {
 
@@ -35,14 +39,10 @@ struct ditto_options {
     template_method method = template_method::both;
     folding_options folding{};
     recovery_options recovery{};
-    /// Of the exact search; where there is a recovery before, its time counts too.
     template_options exact{};
+    /// Time is of all together; labels and bytes are of each search that has no limits of its own.
+    search::limits limits{};
     progress_function progress{};
-
-    /// When all of it ends.
-    [[nodiscard]] search::deadline until() const;
-    /// The same in no more time. Nothing: in any.
-    [[nodiscard]] ditto_options within(std::optional<double> time_limit) const;
 };
 
 struct ditto_plan {
@@ -62,22 +62,28 @@ struct ditto_plan {
 template <pipeline_schedule Schedule = one_f_one_b>
 [[nodiscard]] ditto_plan plan_ditto(template_problem const& p, ditto_options const& o = {},
                                     Schedule const& schedule = {}) {
-    if (o.method == template_method::exact) return {plan_template(p, o.exact, schedule)};
-    auto const until = o.until();
+    search::deadline const until(o.limits);
+    auto const exactly = [&](seconds cutoff) {
+        auto exact = o.exact;
+        exact.limits = until.rest(exact.limits.or_else(o.limits));
+        exact.cutoff = std::min(exact.cutoff, cutoff);
+        return plan_template(p, exact, schedule);
+    };
+    if (o.method == template_method::exact) return {exactly(o.exact.cutoff)};
     auto const tell = [&](char const* phase, std::optional<double> cost, std::optional<double> bound) {
         if (o.progress) o.progress({phase, cost, bound});
     };
     tell("recovery", {}, {});
+    auto recovery = o.recovery;
+    recovery.limits = until.rest(recovery.limits.or_else(o.limits));
     auto const folded = fold(p, o.folding);
-    ditto_plan out{recover(p, folded, o.recovery, schedule), folded};
+    ditto_plan out{recover(p, folded, recovery, schedule), folded};
     if (out.best.cost) out.recovered = out.best.cost->total;
     if (o.method == template_method::recover || out.best.status == search::status::optimal) return out;
 
-    auto limits = o.within(until.left()).exact;
-    if (out.recovered) limits.cutoff = std::min(limits.cutoff, *out.recovered);
     tell("exact search", out.recovered ? std::optional(out.recovered->value) : std::nullopt,
          out.best.lower_bound.value);
-    auto better = plan_template(p, limits, schedule);
+    auto better = exactly(out.recovered.value_or(o.exact.cutoff));
     better.statistics += out.best.statistics;
     if (better.cost || !out.recovered) {
         better.lower_bound = std::max(better.lower_bound, out.best.lower_bound);
@@ -93,66 +99,75 @@ template <pipeline_schedule Schedule = one_f_one_b>
 struct replication_options {
     /// A copy has no more machines than that.
     std::size_t most_machines = 32;
+    /// Time is of all copies tried together.
     ditto_options plan{.method = template_method::recover};
 };
 
-/// Copies of one template side by side, which share the micro-batches evenly.
-struct replicated_template {
-    std::size_t copies = 0;
-    /// Machines of each type for a copy, which may leave some out, and those for none.
-    std::vector<std::size_t> machines, idle;
-    /// What one copy does, with its part of the micro-batches rounded up.
-    pipeline_template each;
-    /// Nothing that these machines can do with all micro-batches takes less, pipelines or not.
-    seconds lower_bound{0};
-};
-
-/// Divides a cluster into equal copies of a smaller one and plans that: every set of machines that is small enough, in
-/// as many copies as there can be, whichever is the fastest. Time limits are of all together. What the copies have to
-/// tell each other is not counted.
-///
-/// The status is that of `each`; without copies, `each` says why. *Throws* `input_error`.
-/// *Complexity.* A `plan_ditto` per set of machines tried, at most `most_machines` of them.
+/// `best_copies` of Ditto's templates.
 template <pipeline_schedule Schedule = one_f_one_b>
 [[nodiscard]] replicated_template plan_copies(template_problem const& p, replication_options const& o = {},
                                               Schedule const& schedule = {}) {
-    detail::check(p);
-    auto const count = [&](std::size_t copies) {
-        std::size_t sum = 0;
-        for (auto const& t : p.types) sum += t.device_count() > 0 ? t.machines / copies : 0;
-        return sum;
-    };
-    replicated_template best;
-    auto const until = o.plan.until();
-    std::size_t copies = 1;
-    while (count(copies) > o.most_machines && count(copies + 1) > 0) ++copies;
-    auto cut_short = search::limit_kind::none;
-    for (; count(copies) > 0; ++copies) {
-        if (best.copies != 0 && (cut_short = until.reached()) != search::limit_kind::none) break;
-        auto most = std::numeric_limits<std::size_t>::max(); // with the same machines in each
-        for (auto const& t : p.types)
-            if (t.device_count() > 0 && t.machines >= copies) most = std::min(most, t.machines / (t.machines / copies));
-        copies = most;
-        replicated_template r{copies, {}, {}, {}, {}};
-        auto q = p;
-        for (auto& t : q.types) {
-            r.idle.push_back(t.machines % copies);
-            r.machines.push_back(t.machines /= copies);
-        }
-        q.micro_batches = (p.micro_batches + static_cast<std::int64_t>(copies) - 1) / static_cast<std::int64_t>(copies);
-        if (!schedule.can_run({std::min(q.device_count(), q.layer_count()), q.micro_batches})) continue;
-        r.each = plan_ditto(q, o.plan.within(until.left()), schedule).best;
-        bool const is_better = r.each.cost && (!best.each.cost || r.each.cost->total < best.each.cost->total);
-        if (is_better || best.copies == 0) best = std::move(r);
-    }
-    if (best.copies == 0) best.each.reason = "the schedule can run on no number of copies";
-    if (cut_short != search::limit_kind::none) {
-        best.each.status = search::status::limit;
-        best.each.which_limit = cut_short;
-    }
-    if (!best.each.cost) best.copies = 0;
-    best.lower_bound = static_cast<double>(p.micro_batches) * least_time_per_micro_batch(p);
-    return best;
+    search::deadline const until(o.plan.limits);
+    return best_copies(p, o.most_machines, until, schedule, [&](template_problem const& part) {
+        auto plan = o.plan;
+        plan.limits = until.rest(plan.limits);
+        return plan_ditto(part, plan, schedule).best;
+    });
+}
+
+/// Ditto's result as a plan: its template, with status and bound; without one, why there is none. Baselines are what
+/// folding recovers, and equal numbers of layers for the devices of the plan's stages. *Precondition:* the result is
+/// `plan_ditto`'s for the problem. *Throws* `input_error`.
+template <pipeline_schedule Schedule = one_f_one_b>
+[[nodiscard]] pipeline_plan make_pipeline_plan(template_problem const& p, ditto_plan const& d,
+                                               machine_numbers const& numbers, Schedule const& schedule = {}) {
+    auto plan = make_pipeline_plan(p, d.best, numbers, schedule);
+    plan.provenance.planner = "ditto";
+    if (d.recovered) plan.baselines["folded and recovered"] = d.recovered->value;
+    return plan;
+}
+[[nodiscard]] pipeline_plan make_pipeline_plan(template_problem const& p, ditto_plan const& d);
+/// Ditto's copies as a plan. *Precondition:* the result is `plan_copies`'s for the problem.
+[[nodiscard]] pipeline_plan make_pipeline_plan(template_problem const& p, replicated_template const& r);
+
+struct ditto_program_options {
+    /// Samples of a micro-batch; none: each number that divides the batch is tried.
+    std::optional<std::int64_t> micro_batch_size{};
+    machine_split split = machine_split::halves;
+    profile_options profile{};
+    /// Time is of all sizes of micro-batch together, pricing included, in equal parts of what is left; other limits are
+    /// of each.
+    ditto_options planner{};
+};
+
+/// The best template for a program in these layers, of all sizes of micro-batch that the schedule can run. The bound is
+/// over all of them.
+/// *Throws* `input_error` as `make_template_problem` and `plan_ditto`, and if the size does not divide the batch.
+template <single_device_program Program, pipeline_schedule Schedule = one_f_one_b>
+[[nodiscard]] pipeline_plan plan_ditto(Program const& program, program_layers const& layers, cluster const& c,
+                                       ditto_program_options const& options = {}, Schedule const& schedule = {}) {
+    auto const& profile = options.profile;
+    auto const samples = profile.global_batch.value_or(batch_size_of(index_program(program)));
+    auto const asked = micro_batch_sizes(samples, options.micro_batch_size);
+    detail::check_for_pipelines(c);
+    auto const sizes = sizes_that_run(asked, samples, std::min(c.devices().size(), layers.size()), schedule);
+    search::deadline const until(options.planner.limits);
+    auto plan = best_of_sizes(sizes, until, [&](std::int64_t size, search::limits const& part, auto const& best_cost) {
+        auto const problem = make_template_problem_within(until, program, layers, c, size, samples / size,
+                                                          options.split, profile.training);
+        if (!problem) return unpriced_plan(program, layers, c, profile, until);
+        auto planner = options.planner;
+        planner.limits.seconds = part.seconds;
+        planner.progress =
+            told_of_part(options.planner.progress, "micro-batches of " + std::to_string(size), best_cost);
+        return make_pipeline_plan(*problem, plan_ditto(*problem, planner, schedule), numbered_in_cluster(c), schedule);
+    });
+    plan.provenance.planner = "ditto";
+    plan.provenance.cluster = c.name;
+    plan.global_batch = samples;
+    describe(plan, program, layers, c, profile.training);
+    if (plan.stages.size() > 1) plan.warnings.push_back("what stages send each other is not counted");
+    return plan;
 }
 
 } // namespace heddle
@@ -161,16 +176,14 @@ template <pipeline_schedule Schedule = one_f_one_b>
 
 namespace heddle {
 
-HEDDLE_INLINE search::deadline ditto_options::until() const {
-    auto const& last = method == template_method::recover ? recovery.limits : exact;
-    return search::deadline(last.time_limit_seconds, last.stop);
+HEDDLE_INLINE pipeline_plan make_pipeline_plan(template_problem const& p, ditto_plan const& d) {
+    return make_pipeline_plan(p, d, numbered_by_type(p));
 }
 
-HEDDLE_INLINE ditto_options ditto_options::within(std::optional<double> time_limit) const {
-    auto o = *this;
-    for (auto* limit : {&o.recovery.limits.time_limit_seconds, &o.exact.time_limit_seconds})
-        if (time_limit) limit->emplace(std::min(limit->value_or(*time_limit), *time_limit));
-    return o;
+HEDDLE_INLINE pipeline_plan make_pipeline_plan(template_problem const& p, replicated_template const& r) {
+    auto plan = lay_out(p, r, numbered_by_type(p));
+    plan.provenance.planner = "ditto";
+    return plan;
 }
 
 } // namespace heddle

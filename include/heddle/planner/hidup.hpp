@@ -118,8 +118,8 @@ HEDDLE_INLINE plan plan_hidup(program_indexer const& index, program const& whole
                                   "' are those of each micro-batch");
     if (!options.compares) return result;
     double const took = result.statistics.seconds;
-    bool const is_late = planning.time_limit_seconds && (*planning.time_limit_seconds -= took) <= 0.1 * took;
-    if (is_late || planning.stop.stop_requested()) {
+    bool const is_late = planning.limits.seconds && (*planning.limits.seconds -= took) <= 0.1 * took;
+    if (is_late || planning.limits.stop.stop_requested()) {
         result.warnings.push_back("no time was left to plan the whole batch at once");
         return result;
     }

@@ -5,6 +5,7 @@
 
 #include <heddle/base/definitions.hpp>
 #include <heddle/search/budget.hpp>
+#include <heddle/search/limits.hpp>
 #include <heddle/search/mix_bits.hpp>
 #include <heddle/search/outcome.hpp>
 
@@ -13,7 +14,6 @@
 #include <cstdint>
 #include <limits>
 #include <optional>
-#include <stop_token>
 #include <utility>
 
 namespace heddle::search {
@@ -55,8 +55,8 @@ struct annealing_options {
     std::optional<double> cooling{};
     /// A state that costs no more than this ends the search, and is optimal.
     double lower_bound = 0;
-    std::optional<double> time_limit_seconds{};
-    std::stop_token stop{};
+    /// Labels are steps.
+    search::limits limits{};
 };
 
 struct annealing_statistics {
@@ -107,7 +107,7 @@ template <annealing_problem Problem, class Visitor = no_annealing_visitor>
 [[nodiscard]] annealing_result<typename Problem::state> anneal(Problem const& p, annealing_options const& o = {},
                                                                Visitor&& visitor = {}) {
     using state_type = typename Problem::state;
-    budget left(o);
+    budget left(o.limits);
     annealing_result<state_type> out;
     random_stream random(o.seed);
     double least = std::numeric_limits<double>::infinity();

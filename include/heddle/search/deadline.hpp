@@ -4,27 +4,29 @@
 #pragma once
 
 #include <heddle/base/definitions.hpp>
+#include <heddle/search/limits.hpp>
 #include <heddle/search/outcome.hpp>
 
 #include <algorithm>
 #include <chrono>
 #include <optional>
 #include <stop_token>
-#include <utility>
 
 namespace heddle::search {
 
-/// Runs from its construction on. Parts of the work get what is `left`.
+/// Runs from its construction on. Parts of the work get what is `left`, as `rest` has it.
 class deadline {
 public:
-    explicit deadline(std::optional<double> time_limit = {}, std::stop_token stop = {})
-        : time_limit_(time_limit), stop_(std::move(stop)) {}
+    /// Of limits, the time and the token.
+    explicit deadline(limits const& l = {}) : time_limit_(l.seconds), stop_(l.stop) {}
 
     [[nodiscard]] double elapsed() const { return std::chrono::duration<double>(clock::now() - start_).count(); }
     /// Not below zero; nothing where there is no end.
     [[nodiscard]] std::optional<double> left() const {
         return time_limit_ ? std::optional(std::max(0.0, *time_limit_ - elapsed())) : std::nullopt;
     }
+    /// Limits of a part, in no more time than is left.
+    [[nodiscard]] limits rest(limits part = {}) const;
     /// `stopped`, `time`, or none as long as there is time.
     [[nodiscard]] limit_kind reached() const;
     [[nodiscard]] bool is_over() const { return reached() != limit_kind::none; }
@@ -43,6 +45,12 @@ private:
 #if HEDDLE_DEFINITIONS
 
 namespace heddle::search {
+
+HEDDLE_INLINE limits deadline::rest(limits part) const {
+    if (auto const time = left()) part.seconds = std::min(*time, part.seconds.value_or(*time));
+    if (!part.stop.stop_possible()) part.stop = stop_;
+    return part;
+}
 
 HEDDLE_INLINE limit_kind deadline::reached() const {
     if (stop_.stop_requested()) return limit_kind::stopped;

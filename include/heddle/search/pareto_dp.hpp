@@ -213,14 +213,14 @@ template <levelled_problem Problem, class Visitor = no_visitor>
 template <levelled_problem Problem, class Visitor = no_visitor>
 [[nodiscard]] result<typename Problem::action> widening_beam(Problem const& p, widening_options const& o = {},
                                                              Visitor&& visitor = {}) {
-    deadline const until(o.time_limit_seconds, o.stop);
+    deadline const until(o.limits);
     result<typename Problem::action> best;
     double bound = std::numeric_limits<double>::lowest();
     std::size_t in_vain = 0;
     pareto_options options = o;
     for (options.beam = std::min(std::max<std::size_t>(1, o.narrowest), o.beam);;
          options.beam = options.beam > o.beam / 4 ? o.beam : 4 * options.beam) {
-        options.time_limit_seconds = until.left();
+        options.limits = until.rest(o.limits);
         auto found = pareto_dp(p, options, visitor);
         found.statistics += best.statistics;
         bound = std::max(bound, found.lower_bound);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <heddle/base/definitions.hpp>
+#include <heddle/search/limits.hpp>
 #include <heddle/search/outcome.hpp>
 
 #include <algorithm>
@@ -11,20 +12,14 @@
 #include <cstddef>
 #include <limits>
 #include <optional>
-#include <stop_token>
 #include <vector>
 
 namespace heddle::search {
 
 struct options {
-    /// Nothing more is expanded once so many labels are kept, or so many pairs of labels compared.
-    /// Deterministic, unlike the time limit.
-    std::size_t label_limit = 4'000'000;
-    std::size_t comparison_limit = 10'000'000'000;
-    /// The same once the labels and states kept take so many bytes, as the problem counts them.
-    std::size_t memory_limit_bytes = std::numeric_limits<std::size_t>::max();
-    /// Looked at before every expansion.
-    std::optional<double> time_limit_seconds{};
+    /// Nothing more is expanded once one of them is reached: unless they say otherwise, 4'000'000 labels kept or
+    /// 10'000'000'000 pairs of them compared.
+    search::limits limits{};
     /// Only solutions cheaper than this are sought.
     double cutoff = std::numeric_limits<double>::infinity();
     /// Stop when cost <= bound + relative_gap * |bound|; with a cutoff, also when no solution costs less than it by
@@ -33,7 +28,11 @@ struct options {
     /// How many of the cheapest solutions are sought, those that differ in their order alone counted once
     /// where actions can be hashed.
     std::size_t solution_count = 1;
-    std::stop_token stop{};
+
+    /// The limits and what holds where they say nothing.
+    [[nodiscard]] search::limits all_limits() const {
+        return limits.or_else({.labels = 4'000'000, .comparisons = 10'000'000'000});
+    }
 };
 
 struct statistics {

@@ -64,7 +64,7 @@ private:
         for (int round = 0; round < options_.rounds && !run_.out_of_time() && !was_searched(ratios); ++round) {
             searched_.push_back(ratios);
             auto options = options_.synthesis;
-            if (run_.search_proves) options.search.label_limit = 0;
+            if (run_.search_proves) options.search.limits.labels = 0;
             options.patience = 2; // wider beams prove more, but that is for later
             std::string const origin = start + ", round " + std::to_string(round + 1);
             record_.tell(origin);

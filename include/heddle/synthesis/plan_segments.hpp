@@ -95,7 +95,7 @@ HEDDLE_INLINE plan refine_by_segments(program_indexer const& index, planning_opt
             search::conclude(best, best.cost(), best.lower_bound);
             return best;
         }
-        options.time_limit_seconds = until.left();
+        options.limits = until.rest(options.limits);
         auto found = plan_from(indexed, options, ratio_table(count, start));
         if (!found.exists()) return best;
         best.statistics += found.statistics;
@@ -133,7 +133,7 @@ HEDDLE_INLINE plan plan_in_segments(program_indexer const& index, cluster const&
     }
     if (has_groups(c)) split_inside(indexed);
     find_cuts(indexed, options.pinned);
-    search::deadline const until(options.time_limit_seconds, options.stop);
+    search::deadline const until(options.limits);
     plan one = plan_from(indexed, options, std::nullopt);
     return options.segments.empty() || !one.exists()
                ? one

@@ -5,14 +5,13 @@
 
 #include <heddle/cost/step.hpp>
 #include <heddle/program/indexed_program.hpp>
+#include <heddle/search/limits.hpp>
 #include <heddle/search/result.hpp>
 #include <heddle/synthesis/pins.hpp>
 #include <heddle/synthesis/planning_progress.hpp>
 #include <heddle/synthesis/synthesise.hpp>
 
 #include <cstddef>
-#include <optional>
-#include <stop_token>
 #include <vector>
 
 namespace heddle {
@@ -22,7 +21,7 @@ struct planning_options {
     synthesis_options synthesis{};
     /// Limits of one last search at the best ratios, run where one before it was cut short; where memory binds and
     /// something fits, or gradients overlap, only if one paid, see `synthesis_result::search_pays`.
-    search::options last_search{.label_limit = 200'000, .comparison_limit = 50'000'000};
+    search::options last_search{.limits = {.labels = 200'000, .comparisons = 50'000'000}};
     /// Pairs of program and ratios tried from each start.
     int rounds = 6;
     /// States kept per cut; where that leaves any out, no bound is proven.
@@ -35,9 +34,8 @@ struct planning_options {
     std::vector<segment_number> segments{};
     /// Tensors that are read or computed in these forms alone; baselines that do otherwise are priced all the same.
     std::vector<pinned_tensor> pinned{};
-    std::optional<double> time_limit_seconds{};
-    /// Once stop is requested, planning ends soon with the best found, as when time is over.
-    std::stop_token stop{};
+    /// Of the plan as a whole: time, and the token.
+    search::limits limits{};
     progress_function progress{};
 };
 

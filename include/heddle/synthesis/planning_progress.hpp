@@ -3,11 +3,13 @@
 /// @brief How far a planner has come, for whoever waits for it.
 #pragma once
 
-#include <heddle/base/requirements.hpp>
+#include <heddle/base/definitions.hpp>
 
+#include <algorithm>
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 
 namespace heddle {
 
@@ -22,4 +24,25 @@ struct planning_progress {
 /// Called whenever a phase begins or finds something; none: nobody waits.
 using progress_function = std::function<void(planning_progress const&)>;
 
+/// For a part of the work, of which there is more: told is which part it is and the best cost of all, but no bound.
+[[nodiscard]] progress_function told_of_part(progress_function whole, std::string part, std::optional<double> best);
+
 } // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle {
+
+HEDDLE_INLINE progress_function told_of_part(progress_function whole, std::string part, std::optional<double> best) {
+    if (!whole) return {};
+    return [whole = std::move(whole), part = std::move(part), best](planning_progress now) {
+        now.phase = part + ", " + now.phase;
+        now.lower_bound.reset();
+        if (best) now.cost = std::min(*best, now.cost.value_or(*best));
+        whole(now);
+    };
+}
+
+} // namespace heddle
+
+#endif

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Profiles of a program's layers on a cluster: the problems that AMP and Ditto solve.
+/// @brief Profiles of a program's layers on a cluster: the problems of strategies and of templates.
 #pragma once
 
 #include <heddle/base/algorithm.hpp>

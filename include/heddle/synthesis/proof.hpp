@@ -42,8 +42,10 @@ template <time_accumulator Accumulator>
                                                     synthesis_options options) {
     auto const& last = run.options.last_search;
     options.search = last;
-    options.search.label_limit /= 20;
-    options.search.comparison_limit /= 20;
+    auto& limits = options.search.limits;
+    limits = options.search.all_limits();
+    *limits.labels /= 20;
+    *limits.comparisons /= 20;
     auto first = run.synthesise(priced, options);
     if (first.which_limit == search::limit_kind::none || !first.search_pays) return first;
     options.search = last;
@@ -65,7 +67,7 @@ void prove(stage_run<Accumulator>& run, alternation<Accumulator>& by) {
     record.tell("proof");
     auto options = run.options.synthesis;
     options.relaxation_rounds *= searches ? 4 : 2;
-    if (!searches) options.search.label_limit = 0;
+    if (!searches) options.search.limits.labels = 0;
     for (int left = 4;; --left) {
         if (run.memory_binds) programs.take_all(); // a bound that prices memory is for programs of the graph alone
         planned_prices const at(programs, record.best());

@@ -28,12 +28,11 @@ public:
         Accumulator::relaxation == relaxation_kind::turns || Accumulator::relaxation == relaxation_kind::none;
 
     stage_run(indexed_program const& program, cluster const& c, planning_options const& o)
-        : options(o), until(o.time_limit_seconds, o.stop), programs(program, c, o, until),
-          record(programs, o.progress) {}
+        : options(o), until(o.limits), programs(program, c, o, until), record(programs, o.progress) {}
     stage_run(stage_run const&) = delete;
     stage_run& operator=(stage_run const&) = delete;
 
-    [[nodiscard]] bool is_stopped() const { return options.stop.stop_requested(); }
+    [[nodiscard]] bool is_stopped() const { return options.limits.stop.stop_requested(); }
     [[nodiscard]] bool out_of_time() {
         auto const reached = until.reached();
         if (reached != search::limit_kind::none) which_limit = reached;
@@ -42,8 +41,7 @@ public:
 
     /// The best program at given prices, within the time that is left.
     synthesis_result synthesise(priced_graph const& priced, synthesis_options asked) {
-        if (auto const left = until.left()) asked.search.time_limit_seconds = left;
-        asked.search.stop = options.stop;
+        asked.search.limits = until.rest(asked.search.limits);
         if (is_stopped()) asked.relaxation_rounds = 1;
         auto found = heddle::synthesise<Accumulator>(priced, asked);
         statistics += found.statistics;

@@ -51,7 +51,7 @@ struct synthesis_options {
     std::size_t narrowest = 1, patience = std::numeric_limits<std::size_t>::max();
     /// Time is of relaxations and searches together. With fewer labels than cuts, a search could not reach its end:
     /// there is none.
-    search::options search{.label_limit = 10'000, .comparison_limit = 10'000'000};
+    search::options search{.limits = {.labels = 10'000, .comparisons = 10'000'000}};
     /// A program known already, as a first incumbent.
     std::optional<move_list> start{};
     /// Weights to start relaxations from, such as those found at ratios nearby.
@@ -70,7 +70,7 @@ template <time_accumulator Accumulator = serial>
         kind == relaxation_kind::directions ? priced.has_all_orders() : kind != relaxation_kind::clocks;
     synthesis_result result;
     program_clock<Accumulator> const clock(priced);
-    search::deadline const until(options.search.time_limit_seconds, options.search.stop);
+    search::deadline const until(options.search.limits);
     auto bounds = improve_bounds<Accumulator>(priced, options.relaxation_rounds, options.weights, until);
     result.lower_bound = std::max(0.0, bounds.lower_bound);
     result.memory_binds = bounds.memory_binds;
@@ -88,14 +88,14 @@ template <time_accumulator Accumulator = serial>
     double const relaxed_bound = result.lower_bound;
     // Labels add up what gradients add to their buckets at least: no search tells more of programs than that.
     bool const is_open = bounds.lower_bound < bounds.least_added * (1 - 1e-9);
-    bool stopped = is_open && options.search.label_limit < priced.graph().level_count();
+    bool stopped = is_open && *options.search.all_limits().labels < priced.graph().level_count();
     if (stopped) result.which_limit = search::limit_kind::labels;
     // First as if memory were no criterion; again with it if that turns out to matter.
     for (bool memory_matters = bounds.memory_binds; is_open && !stopped; memory_matters = true) {
         priced_graph_problem<Accumulator> const problem(priced, bounds.tightest, memory_matters);
         auto search_options = options.search;
         search_options.cutoff = bounds.least_added;
-        search_options.time_limit_seconds = until.left();
+        search_options.limits.seconds = until.left();
         auto found =
             options.engine == search_engine::best_first
                 ? search::best_first(problem, search_options)

@@ -6,8 +6,10 @@
 #include <heddle/clp/all.hpp>
 #include <heddle/execute/prove_pipeline.hpp>
 #include <heddle/plan/verify.hpp>
+#include <heddle/planner/amp.hpp>
+#include <heddle/planner/ditto.hpp>
 #include <heddle/planner/hidup.hpp>
-#include <heddle/planner/price_pipeline.hpp>
+#include <heddle/synthesis/price_pipeline.hpp>
 
 #include <doctest/doctest.h>
 

@@ -5,7 +5,9 @@
 
 #include <heddle/execute/prove_pipeline.hpp>
 #include <heddle/execute/shrink_pipeline.hpp>
-#include <heddle/planner/price_pipeline.hpp>
+#include <heddle/planner/amp.hpp>
+#include <heddle/planner/ditto.hpp>
+#include <heddle/synthesis/price_pipeline.hpp>
 
 #include <doctest/doctest.h>
 
@@ -71,7 +73,7 @@ TEST_CASE("AMP plans a program in stages, and they compute what the program does
     CHECK_MESSAGE(found, found.problem);
     CHECK(found.ranks == 3);
 
-    auto const copies = plan_amp(p, layers, three_machines(1e9), {.pipeline = 1});
+    auto const copies = plan_amp(p, layers, three_machines(1e9), {.shapes = {.pipeline = 1}});
     REQUIRE(copies.exists());
     CHECK(copies.copies() == 3); // 3 + 3 + 2 samples
     auto const spread = prove(p, copies, test::kernels());
@@ -112,7 +114,8 @@ TEST_CASE("tensor groups that AMP plans compute what the program does, in stages
     auto const layers = repeated_layers(index_program(p));
     auto const c = two_machines();
     for (auto const& [pipeline, data] : {std::pair<std::size_t, std::size_t>{2, 1}, {1, 2}}) {
-        auto const plan = plan_amp(p, layers, c, {.tensor_degrees = {2}, .pipeline = pipeline, .data = data});
+        auto const plan =
+            plan_amp(p, layers, c, {.shapes = {.tensor_degrees = {2}, .pipeline = pipeline, .data = data}});
         REQUIRE(plan.exists());
         REQUIRE(plan.groups.contains(2));
         CHECK(is_split(plan.groups.at(2)));
@@ -124,8 +127,9 @@ TEST_CASE("tensor groups that AMP plans compute what the program does, in stages
         CHECK(found.ranks == 4);
         CHECK(verify_figures(p, plan, c).problem == "");
     }
-    auto const copies = plan_amp(p, layers, machines_of_two(4),
-                                 {.tensor_degrees = {2}, .pipeline = 2, .data = 2}); // replicas x tensor groups x 1F1B
+    auto const copies =
+        plan_amp(p, layers, machines_of_two(4),
+                 {.shapes = {.tensor_degrees = {2}, .pipeline = 2, .data = 2}}); // replicas x tensor groups x 1F1B
     REQUIRE(copies.exists());
     auto const found = prove(p, copies, test::kernels());
     CHECK_MESSAGE(found, found.problem);
@@ -150,7 +154,8 @@ TEST_CASE("a plan shrunk keeps its stages, copies and groups, and is proved") {
     auto const p = test::residual_blocks(64, 24, 4, true);
     auto const layers = repeated_layers(index_program(p));
     for (std::size_t pipeline : {1u, 2u}) {
-        auto const plan = plan_amp(p, layers, two_machines(), {.tensor_degrees = {2}, .pipeline = pipeline});
+        auto const plan =
+            plan_amp(p, layers, two_machines(), {.shapes = {.tensor_degrees = {2}, .pipeline = pipeline}});
         REQUIRE(plan.exists());
         auto const small = shrink(p, plan);
         CHECK(small.plan.stages.size() == plan.stages.size());
@@ -167,7 +172,7 @@ TEST_CASE("a plan that says other costs than its cluster's is told from one that
     auto const p = test::residual_blocks(8, 6, 6, true);
     auto const layers = repeated_layers(index_program(p));
     auto const c = two_machines();
-    auto const plan = plan_amp(p, layers, c, {.tensor_degrees = {2}, .pipeline = 2});
+    auto const plan = plan_amp(p, layers, c, {.shapes = {.tensor_degrees = {2}, .pipeline = 2}});
     auto const again = priced(p, plan, c);
     auto const said = [&](auto&& change) {
         auto other = plan;

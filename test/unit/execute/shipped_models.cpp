@@ -38,8 +38,8 @@ cluster small_cluster() {
 
 TEST_CASE("plans of shipped models, shrunk, compute what the models do") {
     hap_options options;
-    options.synthesis.search.label_limit = 500;
-    options.last_search.label_limit = 500;
+    options.synthesis.search.limits.labels = 500;
+    options.last_search.limits.labels = 500;
     std::set<std::filesystem::path> files;
     for (auto const& entry : std::filesystem::directory_iterator("examples/models"))
         if (entry.path().extension() == ".gz") files.insert(entry.path());

@@ -164,15 +164,15 @@ TEST_CASE("Oobleck's estimate: slots are counted from the stages behind, and too
 TEST_CASE("limits: stopped, too large, and below a cutoff") {
     auto const p = two_types(40, 3, 3, 2, 50);
     auto const best = plan_template(p);
-    auto const small = plan_template(p, {.memory_limit_bytes = 1000});
+    auto const small = plan_template(p, {.limits = {.bytes = 1000}});
     CHECK(small.status == search::status::limit);
     CHECK(small.which_limit == search::limit_kind::memory);
     CHECK(small.lower_bound <= best.cost->total);
     CHECK(small.lower_bound > 0.5 * best.cost->total);
     std::stop_source source;
     source.request_stop();
-    CHECK(plan_template(p, {.stop = source.get_token()}).which_limit == search::limit_kind::stopped);
-    CHECK(plan_template(p, {.time_limit_seconds = 0.0}).which_limit == search::limit_kind::time);
+    CHECK(plan_template(p, {.limits = {.stop = source.get_token()}}).which_limit == search::limit_kind::stopped);
+    CHECK(plan_template(p, {.limits = {.seconds = 0.0}}).which_limit == search::limit_kind::time);
     CHECK(plan_template(p, {.cutoff = best.cost->total}).status == search::status::infeasible);
 }
 

@@ -101,7 +101,7 @@ TEST_CASE("trials: the fastest of those run is best; what fails is not") {
 
 TEST_CASE("a slow machine holds a stage of its own with fewer layers, wherever it is numbered") {
     auto p = transformer();
-    amp_options const o{.pipeline = 4, .data = 4};
+    amp_options const o{.shapes = {.pipeline = 4, .data = 4}};
     for (std::size_t slow : {0u, 1u, 3u}) {
         for (std::size_t m = 0; m < 4; ++m) p.machines[m].type = m == slow ? 1 : 0;
         auto const found = plan_amp(p, o);
@@ -133,7 +133,7 @@ TEST_CASE("numbers of devices and batches that do not divide") {
         uneven |= 10 % static_cast<std::int64_t>(r.plan.degrees().data) != 0;
     }
     CHECK(uneven);
-    for (auto const& r : plan_amp(p, {.spread_unevenly = false}).record)
+    for (auto const& r : plan_amp(p, {.shapes = {.spread_unevenly = false}}).record)
         CHECK(10 % static_cast<std::int64_t>(r.plan.degrees().data) == 0);
 }
 
@@ -166,31 +166,31 @@ TEST_CASE("limits") {
     auto const p = transformer();
     std::stop_source stop;
     stop.request_stop();
-    auto const found = plan_amp(p, {.stop = stop.get_token()});
+    auto const found = plan_amp(p, {.limits = {.stop = stop.get_token()}});
     CHECK(found.status == search::status::limit);
     CHECK(found.which_limit == search::limit_kind::stopped);
     CHECK(found.record.empty());
     CHECK(found.lower_bound.value > 0);
-    CHECK(plan_amp(p, {.time_limit_seconds = 0}).which_limit == search::limit_kind::time);
+    CHECK(plan_amp(p, {.limits = {.seconds = 0}}).which_limit == search::limit_kind::time);
 }
 
 TEST_CASE("more stages than layers is infeasible, not an error") {
-    auto const found = plan_amp(transformer(1), {.pipeline = 8});
+    auto const found = plan_amp(transformer(1), {.shapes = {.pipeline = 8}});
     CHECK(found.status == search::status::infeasible);
     CHECK(found.reason == "more stages than the 3 layers: every stage needs one");
 }
 
 TEST_CASE("degrees that do not multiply or are not profiled are refused by name") {
     auto p = transformer();
-    CHECK(error_of([&] { (void)plan_amp(p, {.pipeline = 3}); }) ==
+    CHECK(error_of([&] { (void)plan_amp(p, {.shapes = {.pipeline = 3}}); }) ==
           "degrees: none of those asked for multiply to 16 devices with a batch of 32 samples");
-    CHECK(error_of([&] { (void)plan_amp(p, {.tensor_degrees = {8}}); }) ==
+    CHECK(error_of([&] { (void)plan_amp(p, {.shapes = {.tensor_degrees = {8}}}); }) ==
           "tensor degree 8: does not divide the 4 devices of machine 0");
     p.types[0].profiles.erase(2);
     CHECK(plan_amp(p).unprofiled_degrees == list{2});
-    CHECK(error_of([&] { (void)plan_amp(p, {.tensor_degrees = {1, 2}}); }) ==
+    CHECK(error_of([&] { (void)plan_amp(p, {.shapes = {.tensor_degrees = {1, 2}}}); }) ==
           "tensor degree 2: no profile on device type 'fast'");
-    CHECK(error_of([&] { (void)plan_amp(interpolate_degrees(p, {2}), {.tensor_degrees = {1, 2}}); }) == "");
+    CHECK(error_of([&] { (void)plan_amp(interpolate_degrees(p, {2}), {.shapes = {.tensor_degrees = {1, 2}}}); }) == "");
     p.types[0].profiles.clear();
     CHECK(error_of([&] { (void)plan_amp(p); }) ==
           "tensor degrees: none divides every machine and is profiled on every type");

@@ -29,7 +29,7 @@ TEST_CASE("recovered, exact, and both within limits: bounds and gaps hold") {
         CHECK(both.best.cost->total.value == doctest::Approx(exact.cost->total.value).epsilon(1e-12));
         CHECK(*both.best.gap() == 0);
         CHECK(quick.best.lower_bound.value <= exact.cost->total.value * (1 + 1e-12));
-        auto const stopped = plan_ditto(p, {.exact = {.label_limit = 1}}).best;
+        auto const stopped = plan_ditto(p, {.exact = {.limits = {.labels = 1}}}).best;
         CHECK(stopped.lower_bound.value <= exact.cost->total.value * (1 + 1e-12));
         if (!quick.best.cost) continue;
         ++recovered;

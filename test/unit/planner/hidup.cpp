@@ -276,7 +276,7 @@ TEST_CASE("turning is in the bound, and devices of a type with unequal shares ha
 
 TEST_CASE("a time limit is for all of a plan, and no reason to speak of memory") {
     hidup_options options;
-    options.planning.time_limit_seconds = 1e-9;
+    options.planning.limits.seconds = 1e-9;
     auto const made = plan_hidup(perceptron(), two(1e6), clp::ratio_solver{}, options);
     CHECK_FALSE(made.exists());
     CHECK(made.which_limit == search::limit_kind::time);

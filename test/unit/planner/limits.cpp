@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 // Limits of the pipeline planners: they are of all the work together, and what is over is over at once.
-#include <heddle/planner/price_pipeline.hpp>
+#include <heddle/planner/amp.hpp>
+#include <heddle/planner/ditto.hpp>
+#include <heddle/synthesis/price_pipeline.hpp>
 
 #include <support/block_programs.hpp>
 
@@ -67,13 +69,19 @@ TEST_CASE("a deadline is of time, of a request, or never") {
     search::deadline const never;
     CHECK_FALSE(never.is_over());
     CHECK_FALSE(never.left());
-    search::deadline const now(0.0);
+    search::deadline const now({.seconds = 0});
     CHECK(now.reached() == search::limit_kind::time);
     CHECK(*now.left() == 0);
-    search::deadline const later(1e6);
+    search::deadline const later({.seconds = 1e6});
     CHECK(later.reached() == search::limit_kind::none);
     CHECK(*later.left() <= 1e6);
-    CHECK(search::deadline({}, requested_before()).reached() == search::limit_kind::stopped);
+    CHECK(search::deadline({.stop = requested_before()}).reached() == search::limit_kind::stopped);
+    CHECK(*now.rest().seconds == 0);
+    CHECK(*later.rest({.seconds = 2, .labels = 3}).seconds == 2);
+    CHECK(later.rest({.labels = 3}).labels == 3);
+    CHECK_FALSE(never.rest().seconds);
+    CHECK(never.rest({.stop = requested_before()}).stop.stop_requested());
+    CHECK(search::deadline({.stop = requested_before()}).rest().stop.stop_requested());
 }
 
 TEST_CASE("planners of pipelines do next to nothing once time is over or a stop is requested") {
@@ -90,33 +98,31 @@ TEST_CASE("planners of pipelines do next to nothing once time is over or a stop 
             CHECK(plan.lower_bound == 0);
             CHECK(plan.devices.size() == 8);
         };
-        check(plan_amp(p, layers, c, {.time_limit_seconds = time, .stop = stop}));
-        template_options const limits{.time_limit_seconds = time, .stop = stop};
-        check(plan_ditto(p, layers, c, {.planner = {.recovery = {.limits = limits}, .exact = limits}}));
+        search::limits const limits{.seconds = time, .stop = stop};
+        check(plan_amp(p, layers, c, {.limits = limits}));
+        check(plan_ditto(p, layers, c, {.planner = {.limits = limits}}));
 
         auto const problem = many_subsets();
-        auto const exact = plan_template(problem, limits);
+        auto const exact = plan_template(problem, {.limits = limits});
         CHECK(exact.which_limit == which);
         CHECK(exact.statistics.cells == 0);
         auto const recovered = recover(problem, fold(problem), {.limits = limits});
         CHECK(recovered.which_limit == which);
         CHECK(recovered.statistics.states == 0);
-        auto const strategies =
-            plan_amp(make_strategy_problem(p, layers, c), {.time_limit_seconds = time, .stop = stop});
+        auto const strategies = plan_amp(make_strategy_problem(p, layers, c), {.limits = limits});
         CHECK(strategies.which_limit == which);
         CHECK(strategies.statistics.assignment.cells == 0);
         CHECK(strategies.lower_bound > seconds(0));
         CHECK(strategies.lower_bound <= plan_amp(make_strategy_problem(p, layers, c)).lower_bound);
-        CHECK(baselines_of(make_strategy_problem(p, layers, c), search::deadline(time, stop)).empty());
+        CHECK(baselines_of(make_strategy_problem(p, layers, c), search::deadline(limits)).empty());
     }
 }
 
 TEST_CASE("a time limit is of recovery and the exact search together, with all that they lay out") {
     auto const problem = many_subsets();
     double const limit = 0.3;
-    template_options const limits{.time_limit_seconds = limit};
     search::deadline const clock;
-    auto const found = plan_ditto(problem, {.recovery = {.limits = limits}, .exact = limits});
+    auto const found = plan_ditto(problem, {.limits = {.seconds = limit}});
     CHECK(clock.elapsed() < 5 * limit); // alone the tables take longer
     CHECK(found.best.status == search::status::limit);
     CHECK(found.best.which_limit == search::limit_kind::time);
@@ -129,12 +135,11 @@ TEST_CASE("a time limit is of all sizes of micro-batch together") {
     auto const layers = repeated_layers(index_program(p));
     auto const c = unlike_machines(4, 6, 2);
     double const limit = 0.4;
-    template_options const limits{.time_limit_seconds = limit};
     search::deadline const clock;
     (void)make_template_problem(p, layers, c, 8, 8, machine_split::free);
     double const one_size = clock.elapsed();
-    auto const found = plan_ditto(
-        p, layers, c, {.split = machine_split::free, .planner = {.recovery = {.limits = limits}, .exact = limits}});
+    auto const found =
+        plan_ditto(p, layers, c, {.split = machine_split::free, .planner = {.limits = {.seconds = limit}}});
     CHECK(found.seconds < 3 * limit + 2 * one_size); // seven sizes divide the batch
     CHECK(found.status == search::status::limit);
 }

@@ -2,8 +2,9 @@
 // Ten thousand devices in one machine: what is alike is planned as one.
 #include <heddle/clp/all.hpp>
 #include <heddle/plan/verify.hpp>
+#include <heddle/planner/amp.hpp>
+#include <heddle/planner/ditto.hpp>
 #include <heddle/planner/hidup.hpp>
-#include <heddle/planner/program_pipelines.hpp>
 
 #include <support/block_programs.hpp>
 

@@ -2,8 +2,9 @@
 // Whoever waits for a planner hears how far it is, and may stop it: it then gives what it has.
 #include <heddle/clp/all.hpp>
 #include <heddle/plan/verify.hpp>
+#include <heddle/planner/amp.hpp>
+#include <heddle/planner/ditto.hpp>
 #include <heddle/planner/hidup.hpp>
-#include <heddle/planner/program_pipelines.hpp>
 
 #include <doctest/doctest.h>
 
@@ -84,7 +85,7 @@ TEST_CASE("hap and hidup stop with a valid plan, and say that they were stopped"
                 hidup_options options;
                 if (!turns) options.planning = {};
                 options.planning.training.overlaps_gradients = overlaps && !turns;
-                options.planning.stop = waiting.source.get_token();
+                options.planning.limits.stop = waiting.source.get_token();
                 options.planning.progress = waiting.listener();
                 auto const made = turns ? plan_hidup(model, four_devices(), clp::ratio_solver{}, options)
                                         : plan_hap(model, four_devices(), clp::ratio_solver{}, options.planning);
@@ -101,7 +102,7 @@ TEST_CASE("stopped before it begins, a planner returns at once") {
     impatience waiting;
     waiting.source.request_stop();
     hap_options options;
-    options.stop = waiting.source.get_token();
+    options.limits.stop = waiting.source.get_token();
     auto const made = plan_hap(six_blocks(), four_devices(), clp::ratio_solver{}, options);
     CHECK(made.status != search::status::infeasible);
     CHECK(made.which_limit == search::limit_kind::stopped);
@@ -116,7 +117,7 @@ TEST_CASE("amp and ditto stop with a valid plan, and say that they were stopped"
         amp_options amp;
         amp.record = 100;
         ditto_program_options ditto;
-        amp.stop = ditto.planner.exact.stop = ditto.planner.recovery.limits.stop = waiting.source.get_token();
+        amp.limits.stop = ditto.planner.limits.stop = waiting.source.get_token();
         amp.progress = ditto.planner.progress = waiting.listener();
         auto const made =
             by_amp ? plan_amp(model, layers, four_devices(), amp) : plan_ditto(model, layers, four_devices(), ditto);

@@ -167,12 +167,12 @@ TEST_CASE("anneal crosses states that are no solutions") {
 TEST_CASE("anneal stops when told") {
     std::stop_source stop;
     stop.request_stop();
-    auto const stopped = search::anneal(tour{}, {.stop = stop.get_token()});
+    auto const stopped = search::anneal(tour{}, {.limits = {.stop = stop.get_token()}});
     CHECK(stopped.status == search::status::limit);
     CHECK(stopped.which_limit == search::limit_kind::stopped);
     CHECK(stopped.state == tour{}.initial());
     CHECK(stopped.statistics.steps == 0);
-    auto const late = search::anneal(tour{}, {.time_limit_seconds = 0});
+    auto const late = search::anneal(tour{}, {.limits = {.seconds = 0}});
     CHECK(late.which_limit == search::limit_kind::time);
     struct impatient {
         int left = 5;

@@ -115,7 +115,7 @@ TEST_CASE("best_first: a limit on labels ends it before a label too many is expa
     for (int n = 0; n < 6; ++n) p.edges.push_back({n, n + 1, 1, 'a'});
     for (std::size_t limit = 0; limit <= 8; ++limit) {
         CAPTURE(limit);
-        auto const r = search::best_first(p, {.label_limit = limit});
+        auto const r = search::best_first(p, {.limits = {.labels = limit}});
         // Seven labels, that of the start included, reach the goal.
         CHECK(r.status == (limit < 7 ? search::status::limit : search::status::optimal));
         CHECK(r.which_limit == (limit < 7 ? search::limit_kind::labels : search::limit_kind::none));
@@ -263,7 +263,7 @@ TEST_CASE("best_first: of k best ways, each ends at the first goal it meets") {
 }
 
 TEST_CASE("best_first: slow steps do not overrun the time limit") {
-    auto const r = search::best_first(slow_steps{{{}, 1000}}, {.time_limit_seconds = 0.02});
+    auto const r = search::best_first(slow_steps{{{}, 1000}}, {.limits = {.seconds = 0.02}});
     CHECK(r.status == search::status::limit);
     CHECK(r.which_limit == search::limit_kind::time);
     CHECK(r.statistics.expanded <= 4); // each takes 5 ms or more

@@ -66,10 +66,7 @@ TEST_CASE("costs may be quantities") {
 }
 
 TEST_CASE("a budget ends with the first limit that is reached, and stays so") {
-    search::options o;
-    o.label_limit = 10;
-    o.comparison_limit = 20;
-    o.memory_limit_bytes = 30;
+    search::limits const o{.labels = 10, .comparisons = 20, .bytes = 30};
     search::budget left(o);
     CHECK_FALSE(left.is_spent(9, 19, 29));
     CHECK(left.reached() == limit_kind::none);
@@ -83,9 +80,9 @@ TEST_CASE("a budget ends with the first limit that is reached, and stays so") {
 }
 
 TEST_CASE("a budget ends with time, a request or the visitor's word") {
-    search::annealing_options o; // which has no limit on labels
+    search::limits o;
     CHECK_FALSE(search::budget(o).is_spent(std::numeric_limits<std::size_t>::max() - 1));
-    o.time_limit_seconds = 0;
+    o.seconds = 0;
     search::budget late(o);
     CHECK(late.is_spent(0));
     CHECK(late.reached() == limit_kind::time);
@@ -95,7 +92,7 @@ TEST_CASE("a budget ends with time, a request or the visitor's word") {
     search::budget asked(o);
     CHECK(asked.is_spent(0));
     CHECK(asked.reached() == limit_kind::stopped);
-    search::budget told{search::options{}};
+    search::budget told{search::limits{}};
     told.stop();
     CHECK(told.is_spent(0));
     CHECK(told.reached() == limit_kind::stopped);

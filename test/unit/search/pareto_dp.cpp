@@ -98,7 +98,7 @@ TEST_CASE("no path, a cutoff, and limits are told apart") {
     CHECK(search::pareto_dp(errands{}, o).status == search::status::optimal);
 
     search::pareto_options few;
-    few.label_limit = 5;
+    few.limits.labels = 5;
     auto const stopped = search::pareto_dp(errands{}, few);
     CHECK(stopped.status == search::status::limit);
     CHECK(stopped.which_limit == search::limit_kind::labels);
@@ -107,13 +107,13 @@ TEST_CASE("no path, a cutoff, and limits are told apart") {
     std::stop_source source;
     source.request_stop();
     search::pareto_options stop;
-    stop.stop = source.get_token();
+    stop.limits.stop = source.get_token();
     CHECK(search::pareto_dp(errands{}, stop).which_limit == search::limit_kind::stopped);
-    stop.stop = {};
-    stop.time_limit_seconds = 0.0;
+    stop.limits.stop = {};
+    stop.limits.seconds = 0.0;
     CHECK(search::pareto_dp(errands{}, stop).which_limit == search::limit_kind::time);
-    stop.time_limit_seconds.reset();
-    stop.memory_limit_bytes = 1;
+    stop.limits.seconds.reset();
+    stop.limits.bytes = 1;
     CHECK(search::pareto_dp(errands{}, stop).which_limit == search::limit_kind::memory);
 }
 
@@ -182,7 +182,7 @@ TEST_CASE("a beam that widens keeps what narrower ones find") {
     CHECK(early.status == search::status::feasible);
     std::stop_source stop;
     stop.request_stop();
-    o.stop = stop.get_token();
+    o.limits.stop = stop.get_token();
     auto const stopped = search::widening_beam(detours{}, o);
     CHECK(stopped.which_limit == search::limit_kind::stopped);
     CHECK_FALSE(stopped.cost);

@@ -91,7 +91,7 @@ TEST_CASE("partition_with_tail counts the parts from the largest on twice") {
     CHECK(r.cost == 30); // 6 and 6, the last of equals: 12 + 2 * 6 + 6
     CHECK(r.cuts == cuts{0, 3, 6});
     CHECK(search::partition_with_tail(p, {.cutoff = 30}).status == search::status::infeasible);
-    CHECK(search::partition_with_tail(p, {.label_limit = 1}).lower_bound <= 30);
+    CHECK(search::partition_with_tail(p, {.limits = {.labels = 1}}).lower_bound <= 30);
     p.kinds = std::vector<std::size_t>(7);
     CHECK(search::partition_with_tail(p).status == search::status::infeasible);
 }
@@ -101,7 +101,7 @@ TEST_CASE("partition stops at limits with what it has, and keeps to a cutoff") {
         .sizes = {{}}, .kinds = std::vector<std::size_t>(10), .cut_costs = {}, .reach = {}, .largest_weight = 5};
     for (int i = 0; i < 100; ++i) p.sizes[0].push_back(i * 37 % 101);
     auto const best = search::partition(p);
-    auto const cut_short = search::partition(p, {.label_limit = 1});
+    auto const cut_short = search::partition(p, {.limits = {.labels = 1}});
     CHECK(cut_short.status == search::status::limit);
     CHECK(cut_short.which_limit == search::limit_kind::labels);
     CHECK(cut_short.statistics.thresholds == 1);
@@ -110,8 +110,8 @@ TEST_CASE("partition stops at limits with what it has, and keeps to a cutoff") {
     CHECK(cut_short.lower_bound >= 99 * 50); // all items
     std::stop_source stop;
     stop.request_stop();
-    CHECK(search::partition(p, {.stop = stop.get_token()}).which_limit == search::limit_kind::stopped);
-    CHECK(search::partition(p, {.time_limit_seconds = 0}).which_limit == search::limit_kind::time);
+    CHECK(search::partition(p, {.limits = {.stop = stop.get_token()}}).which_limit == search::limit_kind::stopped);
+    CHECK(search::partition(p, {.limits = {.seconds = 0}}).which_limit == search::limit_kind::time);
     auto const none = search::partition(p, {.cutoff = *best.cost});
     CHECK(none.status == search::status::infeasible);
     CHECK(none.lower_bound == *best.cost);

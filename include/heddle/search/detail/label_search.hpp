@@ -41,7 +41,8 @@ protected:
         action_type action;
     };
 
-    label_search(Problem const& p, Options const& o) : problem_(p), options_(o), budget_(o), wanted_(o.cutoff) {}
+    label_search(Problem const& p, Options const& o)
+        : problem_(p), options_(o), budget_(o.all_limits()), wanted_(o.cutoff) {}
 
     [[nodiscard]] double cost_of(std::uint32_t goal) const { return problem_.total(nodes_[goal].label); }
 

@@ -5,7 +5,9 @@
 
 #include <heddle/base/definitions.hpp>
 #include <heddle/search/budget.hpp>
+#include <heddle/search/limits.hpp>
 #include <heddle/search/outcome.hpp>
+#include <heddle/search/partition/end_window.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -13,7 +15,6 @@
 #include <cstdint>
 #include <limits>
 #include <optional>
-#include <stop_token>
 #include <utility>
 #include <vector>
 
@@ -40,12 +41,10 @@ struct partition_problem {
 };
 
 struct partition_options {
-    /// Stops after so many cells; deterministic.
-    std::size_t label_limit = std::numeric_limits<std::size_t>::max();
-    std::optional<double> time_limit_seconds{};
+    /// Labels are cells.
+    search::limits limits{};
     /// Only partitions cheaper than this are sought.
     double cutoff = std::numeric_limits<double>::infinity();
-    std::stop_token stop{};
 };
 
 struct partition_statistics {
@@ -69,54 +68,8 @@ namespace detail {
 /// exact, so that ties are ties in whatever order one adds.
 class partition_in_ticks {
 protected:
-    using ticks = std::int64_t;
-    static constexpr ticks infinite = std::numeric_limits<ticks>::max();
-
     /// No part's size counts more than `most_weight` times.
     partition_in_ticks(partition_problem const& p, partition_options const& o, std::int64_t most_weight);
-
-    /// The possible ends of one part that begins at a falling start. The sizes they give lie in (above, upto], so that
-    /// both ends of the window fall too. Its front is the cheapest end, of equals the first.
-    class end_window {
-    public:
-        struct candidate {
-            ticks through;
-            std::size_t end;
-        };
-        explicit end_window(std::size_t size = 0) : open_(size) {}
-
-        /// For a new part, which ends in [first, last].
-        void reset(std::size_t first, std::size_t last);
-        /// `through(end)` is the cost of an end but for what depends on the start; infinite: no end. False where this
-        /// and every smaller start is too far from the first end.
-        template <class Through>
-        bool move_to(std::size_t start, std::size_t latest, std::vector<ticks> const& before, ticks above, ticks upto,
-                     Through const& through) {
-            last_ = std::min(last_, latest);
-            while (before[last_] - before[start] > upto && last_ > start) --last_;
-            if (last_ < first_) {
-                front_ = back_;
-                return false;
-            }
-            for (std::size_t const stop = std::max(start + 1, first_);
-                 pushed_ > stop && before[pushed_ - 1] - before[start] > above;) {
-                --pushed_;
-                if (pushed_ > last_) continue;
-                ticks const cost = through(pushed_);
-                if (cost == infinite) continue;
-                while (back_ > front_ && open_[back_ - 1].through >= cost) --back_;
-                open_[back_++] = {cost, pushed_};
-            }
-            while (front_ < back_ && open_[front_].end > last_) ++front_;
-            return true;
-        }
-        [[nodiscard]] bool empty() const { return front_ == back_; }
-        [[nodiscard]] candidate best() const { return open_[front_]; }
-
-    private:
-        std::vector<candidate> open_;
-        std::size_t front_ = 0, back_ = 0, first_ = 0, last_ = 0, pushed_ = 0;
-    };
 
     [[nodiscard]] double in_units(ticks x) const { return static_cast<double>(x) / ticks_per_unit_; }
     [[nodiscard]] std::vector<ticks> const& before(std::size_t part) const { return before_[problem_.kinds[part]]; }
@@ -159,6 +112,7 @@ protected:
     std::vector<std::size_t> cuts_;
     ticks best_ = infinite, proven_ = 0;
     partition_result result_;
+    budget budget_{options_.limits};
 
 private:
     /// Exact but for the rounding: the factor is a power of two.
@@ -167,7 +121,6 @@ private:
     }
 
     double ticks_per_unit_ = 1;
-    budget budget_{options_};
 };
 
 } // namespace detail
@@ -215,13 +168,6 @@ HEDDLE_INLINE partition_in_ticks::partition_in_ticks(partition_problem const& p,
         for (double x : row) costs.push_back(in_ticks(x));
     }
     if (o.cutoff * ticks_per_unit_ < 0x1p61) best_ = in_ticks(o.cutoff);
-}
-
-HEDDLE_INLINE void partition_in_ticks::end_window::reset(std::size_t first, std::size_t last) {
-    front_ = back_ = 0;
-    first_ = first;
-    pushed_ = last + 1;
-    last_ = last;
 }
 
 HEDDLE_INLINE bool partition_in_ticks::bound_starts(ticks threshold) {

@@ -5,12 +5,13 @@
 
 #include <heddle/base/algorithm.hpp>
 #include <heddle/base/definitions.hpp>
+#include <heddle/search/partition/branch_on_largest.hpp>
+#include <heddle/search/partition/end_window.hpp>
 #include <heddle/search/partition/partition_problem.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <queue>
 #include <utility>
 #include <vector>
 
@@ -23,25 +24,20 @@ public:
     tailed_partition_run(partition_problem const& p, partition_options const& o);
 
     partition_result run() {
-        return partition_in_ticks::run([this] { branch(); });
+        return partition_in_ticks::run([this] {
+            proven_ = -infinite;
+            branch_on_largest(
+                {{-1, infinite / 4}}, budget_, best_, proven_, [this] { return is_stopped(); },
+                [this](node& n) { return evaluate(n); });
+        });
     }
 
 private:
-    /// Partitions whose largest part lies in (above, upto], relaxed: a chosen part lies there and none is above `upto`.
-    struct node {
-        ticks cost, above, upto;
-        /// In the cheapest of them: of the chosen part, and of the largest.
-        ticks chosen, largest;
-        friend bool operator<(node const& a, node const& b) {
-            return a.cost != b.cost ? a.cost > b.cost : a.upto > b.upto;
-        }
-    };
+    using node = largest_interval;
     struct choice {
         std::size_t head_end, tail_end;
         bool is_largest;
     };
-    void branch();
-
     /// Finds the cheapest of the relaxed partitions, and takes it as a partition.
     bool evaluate(node& n);
 
@@ -58,11 +54,8 @@ private:
 /// Minimises `sum of all parts + (largest_weight + k) * (part k) + sum of the parts from k on + costs of all cuts`,
 /// part k being the largest, of equals the last.
 ///
-/// Branches on the interval of the largest part's size. Relaxed, some chosen part lies in the interval and is charged
-/// as if it were the largest, and none is above the interval: a shortest path over cuts and whether the chosen part has
-/// passed, O(parts * items) with windows as in `partition`. That never charges too much, for the same partition is
-/// charged the same with its largest part chosen. Where the largest part of the solution is not the chosen one,
-/// splitting between the two rules the solution out on both sides; the interval with the least relaxed cost goes first.
+/// Branches on the interval of the largest part's size, see `branch_on_largest`. Relaxed it is a shortest path over cuts
+/// and whether the chosen part has passed, O(parts * items) with windows as in `partition`.
 /// *Returns* as `partition`; of equally cheap partitions the first met, the same every time.
 /// *Complexity.* O(parts * items) an interval; as many intervals as sizes in the worst case, tens as a rule.
 [[nodiscard]] inline partition_result partition_with_tail(partition_problem const& p, partition_options const& o = {}) {
@@ -80,30 +73,6 @@ HEDDLE_INLINE tailed_partition_run::tailed_partition_run(partition_problem const
       choices_(parts_ * (items_ + 1)) {
     for (auto* row : {&head_, &tail_, &head_before_, &tail_before_}) row->resize(items_ + 1);
     for (auto* w : {&head_ends_, &largest_ends_, &tail_ends_}) *w = end_window(items_ + 1);
-}
-
-HEDDLE_INLINE void tailed_partition_run::branch() {
-    std::priority_queue<node> open;
-    auto const explore = [&](ticks above, ticks upto) {
-        if (node n{0, above, upto, 0, 0}; above < upto && evaluate(n) && n.cost < best_) open.push(n);
-    };
-    proven_ = -infinite;
-    explore(-1, infinite / 4);
-    while (!open.empty()) {
-        auto const n = open.top();
-        open.pop();
-        proven_ = n.cost;
-        if (n.cost >= best_ || is_stopped()) return;
-        if (n.chosen < n.largest) {
-            ticks const middle = n.chosen + (n.largest - n.chosen) / 2;
-            explore(n.above, middle);
-            explore(middle, n.upto);
-        } else { // a later part is as large
-            explore(n.above, n.largest - 1);
-            explore(n.largest - 1, n.largest);
-            explore(n.largest, n.upto);
-        }
-    }
 }
 
 HEDDLE_INLINE bool tailed_partition_run::evaluate(node& n) {

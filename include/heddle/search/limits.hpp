@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief What a search may spend.
+#pragma once
+
+#include <heddle/base/requirements.hpp>
+
+#include <cstddef>
+#include <optional>
+#include <stop_token>
+
+namespace heddle::search {
+
+/// Of a whole search or of all the work of a planner together. What is not set is up to the search, which says how much
+/// it takes.
+struct limits {
+    /// Looked at before every step, as is the token. All others are deterministic.
+    std::optional<double> seconds{};
+    /// What a search keeps, or, where it fills tables, looks at.
+    std::optional<std::size_t> labels{};
+    /// Pairs of labels that are compared.
+    std::optional<std::size_t> comparisons{};
+    /// Of what is kept, as the problem counts them.
+    std::optional<std::size_t> bytes{};
+    /// Once stop is requested, work ends soon with the best found, as when time is over.
+    std::stop_token stop{};
+
+    /// These, and where they say nothing, others.
+    [[nodiscard]] limits or_else(limits const& others) const {
+        return {seconds ? seconds : others.seconds, labels ? labels : others.labels,
+                comparisons ? comparisons : others.comparisons, bytes ? bytes : others.bytes,
+                stop.stop_possible() ? stop : others.stop};
+    }
+};
+
+} // namespace heddle::search

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief What a pipeline plan costs, priced anew from the program and a cluster, and whether it says so.
+#pragma once
+
+#include <heddle/base/algorithm.hpp>
+#include <heddle/base/definitions.hpp>
+#include <heddle/pipeline/layers.hpp>
+#include <heddle/pipeline/pipeline_figures.hpp>
+#include <heddle/pipeline/strategy_layout.hpp>
+#include <heddle/pipeline/template_layout.hpp>
+#include <heddle/synthesis/program_pipeline.hpp>
+#include <heddle/synthesis/program_profile.hpp>
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace heddle {
+
+namespace detail {
+
+/// The plan's layers as a program's. *Throws* `input_error`.
+[[nodiscard]] program_layers layers_of(indexed_program const& p, pipeline_plan const& plan);
+
+/// *Throws* `input_error` unless the plan's devices are those of the cluster, in its order.
+void require_devices_of(cluster const& c, pipeline_plan const& plan);
+
+[[nodiscard]] pipeline_plan priced_strategy(strategy_problem const& p, pipeline_plan const& what);
+[[nodiscard]] pipeline_plan priced_template(template_problem const& p, pipeline_plan const& what,
+                                            machine_numbers const& numbers);
+
+} // namespace detail
+
+/// A pipeline plan of a program as the cluster would price it: times, what devices hold, and their limits; nothing of
+/// how it was found.
+///
+/// A plan that counts its stages alone is priced as a template under its schedule, in memory as if stages might be of as
+/// many devices as `split` allows; any other as a strategy, under 1F1B.
+/// *Preconditions.* The plan's layers are of the program, `validate` has passed. *Throws* `input_error` as
+/// `make_strategy_problem` and `make_template_problem`, for devices that are not the cluster's, a schedule that is not
+/// known, and a plan that is no strategy or template on it.
+template <single_device_program Program>
+[[nodiscard]] pipeline_plan priced(Program const& program, pipeline_plan const& what, cluster const& c,
+                                   machine_split split = machine_split::free) {
+    detail::check_for_pipelines(c);
+    auto const layers = detail::layers_of(index_program(program), what);
+    auto const& training = what.provenance.training;
+    detail::require_devices_of(c, what);
+    pipeline_plan made;
+    if (what.counts_stages_alone()) {
+        auto const problem =
+            make_template_problem(program, layers, c, what.micro_batch_size, what.micro_batches, split, training);
+        made = detail::priced_template(problem, what, numbered_in_cluster(c));
+    } else {
+        made = detail::priced_strategy(make_strategy_problem(program, layers, c, {what.global_batch, training}), what);
+    }
+    made.layers = what.layers;
+    made.provenance = what.provenance;
+    made.groups = what.groups;
+    made.schedule = what.schedule;
+    made.more_slots = what.more_slots;
+    made.micro_batch_size = what.micro_batch_size;
+    made.global_batch = what.global_batch;
+    return made;
+}
+
+/// The same, and whether stages hold what the model says, where it does so alone. *Precondition.* `verify` has passed
+/// the plan.
+template <single_device_program Program>
+[[nodiscard]] verification verify_figures(Program const& program, pipeline_plan const& p) {
+    if (auto own = verify_figures(p); !own || !has_plain_memory(p)) return own;
+    return detail::verified([&] {
+        auto alone = p; // each device on a machine of its own, all as fast as each other
+        cluster c;
+        c.name = "the plan's devices";
+        for (std::size_t d = 0; d < p.devices.size(); ++d) {
+            auto const known = algorithm::find(c.types, p.devices[d].type, &device_type::name);
+            c.machines.push_back({.type = static_cast<std::size_t>(known - c.types.begin())});
+            alone.devices[d].machine = d;
+            if (known == c.types.end())
+                c.types.push_back({p.devices[d].type,
+                                   bytes(1e30),
+                                   bytes_per_second(1),
+                                   seconds(0),
+                                   {{main_type(index_program(program)), {flops_per_second(1)}}}});
+        }
+        c.inter = network_link{bytes_per_second(1), seconds(0)};
+        auto const again = priced(program, alone, c);
+        for (std::size_t d = 0; d < p.devices.size(); ++d)
+            detail::require_near(p.devices[d].memory.value, again.devices[d].memory.value, 0,
+                                 "device " + std::to_string(d) + ": its memory", " bytes");
+    });
+}
+
+/// The same, and whether all times and bytes are those of the plan `priced` from program and cluster, those of the
+/// groups' plans too.
+/// *Precondition.* `verify` has passed the plan.
+template <single_device_program Program>
+[[nodiscard]] verification verify_figures(Program const& program, pipeline_plan const& p, cluster const& c) {
+    if (auto own = verify_figures(p); !own) return own;
+    auto const compared = [&](machine_split split) {
+        return detail::verified([&] {
+            if (auto const problem = difference(p, priced(program, p, c, split)); !problem.empty())
+                throw detail::wrong_figure{problem};
+        });
+    };
+    auto found = compared(machine_split::free);
+    // How machines were divided is in no plan, and a template's memory depends on what may be.
+    if (!found && p.counts_stages_alone() && compared(machine_split::halves)) found = {};
+    if (!found) return found;
+    for (auto const& [size, group] : p.groups) {
+        auto const stage = algorithm::find_if(p.stages, [&, n = size](auto const& s) { return s.degree() == n; });
+        if (stage == p.stages.end()) return {false, "groups of " + std::to_string(size) + ": no stage has one"};
+        auto const type = algorithm::find(c.types, p.devices[stage->devices.front().front()].type, &device_type::name) -
+                          c.types.begin();
+        if (auto const checked = verify_figures(group, tensor_group_of(c, static_cast<std::size_t>(type), size));
+            !checked)
+            return {false, "groups of " + std::to_string(size) + ": " + checked.problem};
+    }
+    return {};
+}
+
+} // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle::detail {
+
+HEDDLE_INLINE program_layers layers_of(indexed_program const& p, pipeline_plan const& plan) {
+    std::vector<operator_id> cuts{0};
+    for (auto const& l : plan.layers) cuts.push_back(cuts.back() + static_cast<operator_id>(l.operators));
+    auto layers = layers_at(p, std::move(cuts));
+    for (std::size_t l = 0; l < layers.size(); ++l) layers.names[l] = plan.layers[l].name;
+    return layers;
+}
+
+HEDDLE_INLINE void require_devices_of(cluster const& c, pipeline_plan const& plan) {
+    auto const fail = [](std::string const& problem) { throw input_error("pipeline plan, devices", problem); };
+    auto const expected = placed_devices(c);
+    if (plan.devices.size() != expected.size())
+        fail(std::to_string(plan.devices.size()) + ", the cluster has " + std::to_string(expected.size()) +
+             ", expected as many");
+    for (std::size_t d = 0; d < expected.size(); ++d) {
+        auto const &said = plan.devices[d], &found = expected[d];
+        std::string const device = "device " + std::to_string(d);
+        if (said.type != found.type)
+            fail(device + " is of type '" + said.type + "', the cluster's of '" + found.type + "'");
+        if (said.machine != found.machine)
+            fail(device + " is on machine " + std::to_string(said.machine) + ", in the cluster on " +
+                 std::to_string(found.machine));
+    }
+}
+
+HEDDLE_INLINE pipeline_plan priced_strategy(strategy_problem const& p, pipeline_plan const& what) {
+    if (what.schedule != one_f_one_b::name)
+        throw input_error("pipeline plan, schedule",
+                          "is '" + what.schedule + "', expected '" + one_f_one_b::name + "' of a strategy");
+    return make_pipeline_plan(p, strategy_of(what));
+}
+
+HEDDLE_INLINE pipeline_plan priced_template(template_problem const& p, pipeline_plan const& what,
+                                            machine_numbers const& numbers) {
+    pipeline_template t;
+    t.stages = template_of(p, what, numbers);
+    with_schedule(
+        what, [&](auto const& schedule) { t.cost = cost_of(p, std::span<template_stage const>(t.stages), schedule); });
+    return lay_out(p, t, numbers);
+}
+
+} // namespace heddle::detail
+
+#endif
