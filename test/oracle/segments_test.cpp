@@ -199,6 +199,18 @@ TEST_CASE("a plan with segments is never dearer than without, and is verified") 
     MESSAGE(cheaper << " of 60 are cheaper with segments");
 }
 
+TEST_CASE("segments are refused where the solver takes one only") {
+    struct {
+        ratio_solution solve(ratio_problem const& p) { return {true, p.preferred, p.objective(p.preferred)}; }
+    } solver;
+    random_source random(1);
+    auto const p = test::random_program(random);
+    hap_options options;
+    for (operator_id o = 0; o < p.operator_count(); ++o) options.segments.push_back(o > 0);
+    CHECK_THROWS_WITH_AS((void)find_plan(p, specialists(), solver, options), doctest::Contains("does not take so many"),
+                         input_error);
+}
+
 TEST_CASE("devices with other strengths take other shares of other layers") {
     program_builder b;
     auto h = b.input("x", {16384, 1024});

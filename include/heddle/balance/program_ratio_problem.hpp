@@ -382,6 +382,10 @@ HEDDLE_INLINE void serial_stages::finish(ratio_problem& into) {
     for (std::size_t n = 0; n < forward_.size(); ++n) forward_[n] += backward_[n];
     close(forward_);
     close(update_);
+    // Segment by segment, then what moves between them.
+    auto const place = [&](transfer_work const& t) { return t.from == t.to ? t.from : into.segments; };
+    std::stable_sort(into.transfers.begin(), into.transfers.end(),
+                     [&](auto const& a, auto const& b) { return place(a) < place(b); });
     if (!follows_curves_) {
         for (auto const& s : closed_) into.stages.push_back(in_lines(s));
         return;

@@ -160,13 +160,15 @@ HEDDLE_INLINE bool ratio_problem::is_convex() const {
 
 HEDDLE_INLINE double ratio_problem::objective(std::span<double const> ratios) const {
     auto const types = type_count();
-    double sum = constant;
-    for (auto const& t : transfers) {
+    auto const time_of = [&](transfer_work const& t) {
         auto const largest_of = [&](std::size_t segment) {
             return algorithm::max(ratios.subspan(segment * types, types));
         };
-        sum += largest_at(t.pieces, std::max(largest_of(t.from), largest_of(t.to)));
-    }
+        return largest_at(t.pieces, std::max(largest_of(t.from), largest_of(t.to)));
+    };
+    double sum = constant;
+    for (auto const& t : transfers)
+        if (t.from == t.to) sum += time_of(t);
     for (auto const& stage : stages) {
         double last = 0;
         for (std::size_t t = 0; t < types; ++t) {
@@ -176,6 +178,8 @@ HEDDLE_INLINE double ratio_problem::objective(std::span<double const> ratios) co
         }
         sum += last;
     }
+    for (auto const& t : transfers)
+        if (t.from != t.to) sum += time_of(t);
     return sum;
 }
 

@@ -48,16 +48,16 @@ public:
     /// The best ratios, by segment and type, of a program whose shards move in the way that is best at `ratios` (HAP,
     /// section 3.3).
     ///
-    /// Efficiencies are lines below their curves, or with `follows_curves`, where the solver takes the problem, as they
-    /// are. None if no ratios fit, or if the solver cannot do with so many segments.
+    /// Efficiencies are lines below their curves, or with `follows_curves` as they are. None if no ratios fit, or if
+    /// the solver does not take the problem.
     [[nodiscard]] std::optional<ratio_table> operator()(move_list const& path, ratio_table const& ratios,
                                                         balance_setting const& by, bool follows_curves) const;
 
 private:
     [[nodiscard]] static program_steps steps_at(move_list const& path, ratio_table const& ratios,
                                                 balance_setting const& by);
-    [[nodiscard]] ratio_problem make_problem(move_list const& path, ratio_table const& ratios,
-                                             balance_setting const& by, bool follows_curves) const;
+    [[nodiscard]] static ratio_problem make_problem(move_list const& path, ratio_table const& ratios,
+                                                    balance_setting const& by, bool follows_curves);
 
     std::function<bool(ratio_problem const&)> takes_;
     /// From the ratios that there are, if the solver can start from any.
@@ -92,22 +92,15 @@ HEDDLE_INLINE std::optional<ratio_table> ratio_balancer::operator()(move_list co
 }
 
 HEDDLE_INLINE ratio_problem ratio_balancer::make_problem(move_list const& path, ratio_table const& ratios,
-                                                         balance_setting const& by, bool follows_curves) const {
+                                                         balance_setting const& by, bool follows_curves) {
     auto const program = steps_at(path, ratios, by);
     if (by.training.interleaves() && ratios.size() == 1)
         return make_interleaved_ratio_problem(program, by.model, by.preferred, by.training, ratios.front());
-    program_ratio_options options{.segments = ratios.size(), .segment_of = [&](share_ref ref) -> std::size_t {
-                                      auto const& factors = by.space.program().tensors[ref.tensor].factors;
-                                      return factors[static_cast<std::size_t>(ref.factor)].segment;
-                                  }};
-    if (follows_curves) {
-        options.follows_curves = true;
-        if (auto problem = make_ratio_problem(program, by.model, by.preferred, options);
-            problem.has_curves() && takes_(problem))
-            return problem;
-        options.follows_curves = false;
-    }
-    return make_ratio_problem(program, by.model, by.preferred, options);
+    auto const segment_of = [&](share_ref ref) -> std::size_t {
+        return by.space.program().tensors[ref.tensor].factors[static_cast<std::size_t>(ref.factor)].segment;
+    };
+    return make_ratio_problem(program, by.model, by.preferred,
+                              {.segments = ratios.size(), .segment_of = segment_of, .follows_curves = follows_curves});
 }
 
 HEDDLE_INLINE program_steps ratio_balancer::steps_at(move_list const& path, ratio_table const& ratios,
