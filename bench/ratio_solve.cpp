@@ -48,22 +48,18 @@ cluster unequal_cluster(int size) {
     return c;
 }
 
-ratio_problem problem_of(std::vector<step> const& steps, std::vector<holding> const& saved, int devices) {
+ratio_problem problem_of(program_steps const& program, int devices) {
     auto const c = unequal_cluster(devices);
     std::vector<device_class> classes;
     for (std::size_t t = 0; t < c.types.size(); ++t) classes.push_back({t, 1});
     cost_model const model(c, classes);
-    return make_ratio_problem(steps, saved, model, compute_proportional(model, element_type::float32));
+    return make_ratio_problem(program, model, compute_proportional(model, element_type::float32));
 }
 
 /// How a program is cut: as is fastest, or along anything but the batch, which makes many stages.
 enum class cut { freely, not_along_batch };
 
 /// The steps of a program of a model, made once.
-struct program_steps {
-    std::vector<step> steps;
-    std::vector<holding> saved;
-};
 program_steps const& steps_of(fs::path const& file, fs::path const& on, cut how) {
     static std::map<std::pair<fs::path, cut>, program_steps> known;
     auto const [at, is_new] = known.try_emplace({file, how});
@@ -88,7 +84,7 @@ program_steps const& steps_of(fs::path const& file, fs::path const& on, cut how)
     if (!found.path) return made;
     for (auto const& s : heddle::steps_of(*found.path, space, steps)) {
         made.steps.push_back(costs.decided(s.step, shares));
-        for (auto const& [t, f] : s.saved) made.saved.push_back(held_bytes(p.tensors[t], f));
+        for (auto const& [t, f] : s.saved) made.saved.push_back({held_bytes(p.tensors[t], f)});
     }
     return made;
 }
@@ -107,10 +103,9 @@ ratio_problem random_problem(int stages, int types) {
         double const size = std::pow(100, unit());
         for (int t = 0; t < types; ++t)
             stage.push_back(
-                {{0.01 * size * unit(), size * (0.5 + unit()) / (p.preferred[static_cast<std::size_t>(t)] * types)},
-                 {}});
+                {{0.01 * size * unit(), size * (0.5 + unit()) / (p.preferred[static_cast<std::size_t>(t)] * types)}});
     }
-    for (int s = 0; s < stages; ++s) p.transfers.push_back({{0.1, 10 * unit()}});
+    for (int s = 0; s < stages; ++s) p.transfers.push_back({{{0.1, 10 * unit()}}});
     return p;
 }
 
@@ -161,11 +156,11 @@ int main(int argc, char** argv) {
     };
     for (auto const& file : models)
         for (auto const how : {cut::freely, cut::not_along_batch})
-            add_benchmarks(
-                file.filename().string() + (how == cut::freely ? "/free" : "/batch_whole"), [=](int devices) {
-                    auto const& made = steps_of(file, on, how);
-                    return made.steps.empty() ? ratio_problem{} : problem_of(made.steps, made.saved, devices);
-                });
+            add_benchmarks(file.filename().string() + (how == cut::freely ? "/free" : "/batch_whole"),
+                           [=](int devices) {
+                               auto const& made = steps_of(file, on, how);
+                               return made.steps.empty() ? ratio_problem{} : problem_of(made, devices);
+                           });
     for (int const stages : {30, 100, 300})
         add_benchmarks("random/" + std::to_string(stages),
                        [=](int devices) { return random_problem(stages, devices); });

@@ -26,27 +26,17 @@ public:
 #endif
     }
 
+    [[nodiscard]] bool solves(ratio_problem const& p) const { return uses_ipopt(p) || clp_.solves(p); }
     [[nodiscard]] ratio_solution solve(ratio_problem const& p) const { return solve(p, p.preferred); }
     [[nodiscard]] ratio_solution solve(ratio_problem const& p, std::vector<double> const& start) const {
-        return solve_any<ratio_solution>(p, start);
-    }
-    [[nodiscard]] curved_ratio_solution solve(curved_ratio_problem const& p) const {
-        return solve(p, p.linear.preferred);
-    }
-    [[nodiscard]] curved_ratio_solution solve(curved_ratio_problem const& p, std::vector<double> const& start) const {
-        return solve_any<curved_ratio_solution>(p, start);
-    }
-    [[nodiscard]] segmented_ratio_solution solve(segmented_ratio_problem const& p) const { return clp_.solve(p); }
-    [[nodiscard]] bool solves(curved_ratio_problem const& p) const { return is_ipopt_ || clp_.solves(p); }
-
-private:
-    template <class Solution, class Problem>
-    [[nodiscard]] Solution solve_any(Problem const& p, std::vector<double> const& start) const {
 #ifdef HEDDLE_HAS_IPOPT
-        if (is_ipopt_) return ipopt_.solve(p, start);
+        if (uses_ipopt(p)) return ipopt_.solve(p, start);
 #endif
         return clp_.solve(p, start);
     }
+
+private:
+    [[nodiscard]] bool uses_ipopt(ratio_problem const& p) const { return is_ipopt_ && p.segments == 1; }
 
     bool is_ipopt_ = false;
     clp::ratio_solver clp_;

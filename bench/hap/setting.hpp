@@ -141,13 +141,12 @@ public:
             auto const path = program_at(ratios);
             if (!path) break;
             take(realised(*path, ratios));
-            std::vector<step> steps;
-            std::vector<holding> saved;
+            program_steps program;
             for (auto const& s : steps_of(*path, space_, steps_)) {
-                steps.push_back(model_.decided(s.step, uniform_shares(ratios)));
-                for (auto const& [t, f] : s.saved) saved.push_back(held_bytes(indexed_.tensors[t], f));
+                program.steps.push_back(model_.decided(s.step, uniform_shares(ratios)));
+                for (auto const& [t, f] : s.saved) program.saved.push_back({held_bytes(indexed_.tensors[t], f)});
             }
-            auto const balanced = clp::ratio_solver{}.solve(make_ratio_problem(steps, saved, model_, proportional()));
+            auto const balanced = clp::ratio_solver{}.solve(make_ratio_problem(program, model_, proportional()));
             if (!balanced.feasible) break;
             take(realised(*path, balanced.ratios));
             if (std::exchange(ratios, balanced.ratios) == balanced.ratios) break;

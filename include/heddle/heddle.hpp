@@ -100,12 +100,10 @@
 #include <heddle/plan/verify.hpp>
 
 #include <heddle/balance/convex_curve.hpp>
-#include <heddle/balance/curved_ratio_problem.hpp>
 #include <heddle/balance/interleaved_ratio_problem.hpp>
 #include <heddle/balance/program_ratio_problem.hpp>
 #include <heddle/balance/ratio_problem.hpp>
 #include <heddle/balance/reduced_ratio_problem.hpp>
-#include <heddle/balance/segmented_ratio_problem.hpp>
 #include <heddle/balance/smooth_curve.hpp>
 #include <heddle/balance/ties.hpp>
 

@@ -25,7 +25,7 @@ struct turned_program {
     indexed_program program;
     training_options training;
     cost_model model;
-    std::vector<step_in_turn> steps;
+    program_steps steps;
     bool gathers_again = false;
 
     turned_program(test::random_source& random, cluster const& c)
@@ -47,26 +47,25 @@ struct turned_program {
         for (auto const& i : space.instructions()) all.push_back(make_step(program, i, training));
         uniform_shares const shares(even(model));
         for (std::size_t level = 0; level < path.size(); ++level) {
-            auto const first = steps.size();
+            if (space.moves()[path[level]].begins_stage) steps.stage_starts.push_back(steps.steps.size());
             for (auto i : space.moves()[path[level]].instructions) {
-                steps.push_back({model.decided(all[i], shares)});
+                steps.steps.push_back(model.decided(all[i], shares));
                 gathers_again = gathers_again || space.instructions()[i].what == instruction::kind::reshard;
             }
-            if (space.moves()[path[level]].begins_stage) steps[first].begins_stage = true;
         }
     }
 
     [[nodiscard]] double seconds_at(std::vector<double> const& ratios) const {
         duplex const clock(model.class_count(), training);
         auto label = clock.initial();
-        for (auto const& s : steps) {
-            if (s.begins_stage) clock.close(label);
-            clock.extend(label, model.price(s.step, uniform_shares(ratios)));
+        for (std::size_t n = 0; n < steps.steps.size(); ++n) {
+            if (std::ranges::binary_search(steps.stage_starts, n)) clock.close(label);
+            clock.extend(label, model.price(steps.steps[n], uniform_shares(ratios)));
         }
         return clock.total(label);
     }
     [[nodiscard]] ratio_problem problem_near(std::vector<double> const& ratios) const {
-        return make_interleaved_ratio_problem(steps, {}, model, even(model), training, ratios);
+        return make_interleaved_ratio_problem(steps, model, even(model), training, ratios);
     }
     /// Ratios of which the first type's devices have `part` of all.
     [[nodiscard]] std::vector<double> split_at(double part) const {

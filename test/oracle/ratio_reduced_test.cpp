@@ -36,7 +36,7 @@ public:
         row(sum, 1, 1);
         int const largest = column(0, 0);
         for (int t = 0; t < types(); ++t) row({{largest, 1}, {t, -1}}, 0, unlimited);
-        for (auto const& pieces : p.transfers) maximum(pieces, largest, column(1, 0));
+        for (auto const& t : p.transfers) maximum(t.pieces, largest, column(1, 0));
         for (auto const& stage : p.stages) {
             int const time = column(1, 0);
             for (int t = 0; t < types(); ++t) {

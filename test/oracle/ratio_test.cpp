@@ -45,7 +45,7 @@ double objective(ratio_problem const& p, std::vector<double> const& ratios) {
         }
         sum += most;
     }
-    for (auto const& pieces : p.transfers) sum += value(pieces, largest);
+    for (auto const& t : p.transfers) sum += value(t.pieces, largest);
     return sum;
 }
 
@@ -102,7 +102,7 @@ double cell_error(ratio_problem const& p, int steps) {
         }
         slope += most;
     }
-    for (auto const& pieces : p.transfers) slope += steepest(pieces);
+    for (auto const& t : p.transfers) slope += steepest(t.pieces);
     return slope * static_cast<double>(p.type_count()) / steps;
 }
 
@@ -131,9 +131,9 @@ std::string text(ratio_problem const& p) {
             out << " ]";
         }
     }
-    for (auto const& pieces : p.transfers) {
+    for (auto const& t : p.transfers) {
         out << "\n  transfer";
-        for (auto a : pieces) line(a);
+        for (auto a : t.pieces) line(a);
     }
     return out.str();
 }
@@ -157,7 +157,7 @@ ratio_problem random_problem(random_source& random, memory_rows memory) {
     for (int n = random.between(0, 4); n-- > 0;) {
         auto& stage = p.stages.emplace_back();
         for (int t = 0; t < types; ++t) {
-            stage_work work{rising(10), {}};
+            stage_work work{rising(10)};
             for (int b = random.between(0, 2); b-- > 0;) {
                 auto& pieces = work.bent.emplace_back();
                 for (int m = random.between(1, 3); m-- > 0;) pieces.push_back(rising(8));
@@ -166,7 +166,7 @@ ratio_problem random_problem(random_source& random, memory_rows memory) {
         }
     }
     for (int n = random.between(0, 3); n-- > 0;) {
-        auto& pieces = p.transfers.emplace_back();
+        auto& pieces = p.transfers.emplace_back().pieces;
         for (int m = random.between(1, 3); m-- > 0;) pieces.push_back(rising(5));
     }
     if (memory == memory_rows::none) return p;
@@ -255,7 +255,7 @@ TEST_CASE("one type has no choice") {
     ratio_problem p;
     p.counts = {4};
     p.preferred = {0.25};
-    p.stages = {{{{1, 8}, {}}}};
+    p.stages = {{{{1, 8}}}};
     auto const solution = clp::ratio_solver().solve(p);
     REQUIRE(solution.feasible);
     CHECK(solution.ratios[0] == doctest::Approx(0.25));
@@ -274,8 +274,7 @@ struct made_problem {
     indexed_program p;
     cluster on;
     cost_model model;
-    std::vector<step> steps;
-    std::vector<holding> saved;
+    program_steps in_steps;
     ratio_problem problem;
 
     explicit made_problem(random_source& random, test::memory_kind memory)
@@ -300,14 +299,15 @@ struct made_problem {
             node = e.to;
         }
         for (auto const& s : steps_of(path, space, all)) {
-            steps.push_back(s.step);
-            for_each_transfer(steps.back(), [&](transfer& t) { // a grouped one is a constant where its model is a line
-                bool const may_group = model.model(collective::broadcast).pieces.size() == 1 && random.chance(0.5);
-                if (has_grouped_kind(t.kind)) t.how = may_group ? uneven::grouped : uneven::padded;
-            });
-            for (auto const& [t, f] : s.saved) saved.push_back(held_bytes(p.tensors[t], f));
+            in_steps.steps.push_back(s.step);
+            for_each_transfer(
+                in_steps.steps.back(), [&](transfer& t) { // a grouped one is a constant where its model is a line
+                    bool const may_group = model.model(collective::broadcast).pieces.size() == 1 && random.chance(0.5);
+                    if (has_grouped_kind(t.kind)) t.how = may_group ? uneven::grouped : uneven::padded;
+                });
+            for (auto const& [t, f] : s.saved) in_steps.saved.push_back({held_bytes(p.tensors[t], f)});
         }
-        problem = make_ratio_problem(steps, saved, model, compute_proportional(model, element_type::float32));
+        problem = make_ratio_problem(in_steps, model, compute_proportional(model, element_type::float32));
     }
 
     /// One class per type.
@@ -321,16 +321,16 @@ struct made_problem {
         return classes;
     }
     [[nodiscard]] double seconds(std::vector<double> const& ratios) const {
-        return run_serial(steps, model, uniform_shares(ratios)).total;
+        return run_serial(in_steps.steps, model, uniform_shares(ratios)).total;
     }
     [[nodiscard]] double bytes(double ratio) const {
         double sum = 0;
-        for (auto const& s : steps)
+        for (auto const& s : in_steps.steps)
             sum += s.stored.whole.value + s.saved.whole.value + ratio * (s.stored.split.value + s.saved.split.value);
-        for (auto const& h : saved) sum += h.whole.value + ratio * h.split.value;
+        for (auto const& [held, share] : in_steps.saved) sum += held.whole.value + ratio * held.split.value;
         double buffer = 0; // what one direction of a step sends, or unshards with its gradient, whole at any ratio
-        for (auto const& s : steps) buffer = std::max(buffer, 2 * s.transient.value);
-        for (auto const& s : steps)
+        for (auto const& s : in_steps.steps) buffer = std::max(buffer, 2 * s.transient.value);
+        for (auto const& s : in_steps.steps)
             for (auto const* list :
                  {&s.forward_transfers, &s.backward_transfers, &s.deferred_transfers, &s.update_transfers}) {
                 double together = 0;

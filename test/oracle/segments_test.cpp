@@ -12,6 +12,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -26,44 +27,38 @@ convex_pieces random_pieces(random_source& random) {
     return pieces;
 }
 
-segmented_ratio_problem random_problem(random_source& random, std::size_t segments) {
-    segmented_ratio_problem p;
-    auto const types = static_cast<std::size_t>(random.between(1, 3));
-    int const stages = random.between(1, 4);
-    ratio_problem shape;
+ratio_problem random_problem(random_source& random, std::size_t segments) {
+    ratio_problem p;
+    auto const types = static_cast<std::size_t>(random.between(1, 3)), ratios = segments * types;
     double devices = 0;
-    for (std::size_t t = 0; t < types; ++t) devices += shape.counts.emplace_back(random.between(1, 3));
-    shape.preferred.assign(types, 1 / devices);
-    shape.memory_limits.assign(types, random.between(4.0, 40.0));
-    for (std::size_t g = 0; g < segments; ++g) {
-        auto& mine = p.segments.emplace_back(shape);
-        mine.constant = random.between(0.0, 3.0);
-        for (std::size_t t = 0; t < types; ++t)
-            mine.memory.push_back({random.between(0.0, 1.0), random.between(0.0, 20.0)});
-        for (int s = 0; s < stages; ++s) {
-            auto& stage = mine.stages.emplace_back(types);
-            for (auto& work : stage) {
-                work.straight = {random.between(0.0, 2.0), random.between(0.0, 9.0)};
-                if (random.chance(0.4)) work.bent.push_back(random_pieces(random));
-            }
+    for (std::size_t t = 0; t < types; ++t) devices += p.counts.emplace_back(random.between(1, 3));
+    p.preferred.assign(ratios, 1 / devices);
+    p.segments = segments;
+    p.constant = random.between(0.0, 3.0);
+    for (int n = random.between(1, 4); n-- > 0;)
+        for (auto& work : p.stages.emplace_back(ratios)) {
+            work.straight = {random.between(0.0, 2.0), random.between(0.0, 9.0)};
+            if (random.chance(0.4)) work.bent.push_back(random_pieces(random));
         }
-        if (random.chance(0.5)) mine.transfers.push_back(random_pieces(random));
+    for (std::size_t g = 0; g < segments; ++g) {
+        if (random.chance(0.5)) p.transfers.push_back({random_pieces(random), g, g});
+        if (g > 0 && random.chance(0.7)) p.transfers.push_back({random_pieces(random), g - 1, g});
     }
-    for (std::size_t g = 1; g < segments; ++g)
-        if (random.chance(0.7)) p.exchanges.push_back({g - 1, g, random_pieces(random)});
+    for (std::size_t n = 0; n < ratios; ++n) p.memory.push_back({random.between(0.0, 1.0), random.between(0.0, 20.0)});
+    p.memory_limits.assign(types, random.between(4.0, 40.0));
     return p;
 }
 
-ratio_table random_table(random_source& random, segmented_ratio_problem const& p) {
-    ratio_table table;
-    for (auto const& segment : p.segments) {
-        auto& row = table.emplace_back();
+/// Ratios of every segment and type.
+std::vector<double> random_segment_ratios(random_source& random, ratio_problem const& p) {
+    std::vector<double> ratios;
+    for (std::size_t g = 0; g < p.segments; ++g) {
         double sum = 0;
-        for (int count : segment.counts)
-            sum += count * row.emplace_back(random.chance(0.2) ? 0.01 : random.between(0.01, 1.0));
-        for (auto& r : row) r /= sum;
+        for (int count : p.counts)
+            sum += count * ratios.emplace_back(random.chance(0.2) ? 0.01 : random.between(0.01, 1.0));
+        for (auto& r : std::span(ratios).last(p.type_count())) r /= sum;
     }
-    return table;
+    return ratios;
 }
 
 /// The two ends of one type's strength: products on one, traffic on the other; a network that hardly counts.
@@ -99,27 +94,31 @@ TEST_CASE("no ratios of segments are better than those of the joint linear progr
             ++feasible;
         } else ++infeasible;
         for (int n = 0; n < 300; ++n) {
-            auto table = random_table(random, p);
+            auto ratios = random_segment_ratios(random, p);
             if (solution.feasible && n % 2 == 0) // near the solution
-                for (std::size_t g = 0; g < table.size(); ++g)
-                    for (std::size_t t = 0; t < table[g].size(); ++t)
-                        table[g][t] = 0.98 * solution.ratios[g][t] + 0.02 * table[g][t];
-            if (!p.fits(table, 0)) continue;
+                for (std::size_t k = 0; k < ratios.size(); ++k)
+                    ratios[k] = 0.98 * solution.ratios[k] + 0.02 * ratios[k];
+            if (!p.fits(ratios, 0)) continue;
             REQUIRE(solution.feasible);
-            CHECK(solution.objective <= p.objective(table) * (1 + 1e-6));
+            CHECK(solution.objective <= p.objective(ratios) * (1 + 1e-6));
         }
     }
     CHECK(feasible > 200);
     CHECK(infeasible > 5);
 }
 
-TEST_CASE("one segment is solved alike by both") {
+TEST_CASE("one segment and an idle one are solved as one is") {
     for (std::uint64_t seed = 1; seed <= 300; ++seed) {
         random_source random(seed + 5000);
         auto const p = random_problem(random, 1);
         CAPTURE(seed);
-        auto const joint = clp::ratio_solver().solve(p);
-        auto const one = clp::ratio_solver().solve(p.segments.front());
+        auto two = p;
+        two.segments = 2;
+        auto const ratios = 2 * p.type_count();
+        two.preferred.resize(ratios, p.preferred.front());
+        two.memory.resize(ratios);
+        for (auto& stage : two.stages) stage.resize(ratios);
+        auto const one = clp::ratio_solver().solve(p), joint = clp::ratio_solver().solve(two);
         REQUIRE(joint.feasible == one.feasible);
         if (one.feasible) CHECK(joint.objective == doctest::Approx(one.objective).epsilon(1e-6));
     }
@@ -155,20 +154,23 @@ TEST_CASE("the objective of a program's segments is its time") {
             for (auto const& k : types.classes) sum += k.count * row.emplace_back(random.between(0.05, 1.0));
             for (auto& r : row) r /= sum;
         }
-        std::vector<step> steps;
+        program_steps program;
         for (auto const& s : steps_of(*bounds.path, space, all))
-            steps.push_back(model.decided(s.step, segment_shares(p, ratios)));
+            program.steps.push_back(model.decided(s.step, segment_shares(p, ratios)));
         bool const is_bounded =
-            std::ranges::any_of(steps, [&](step const& s) { // grouped: a constant where its model is one line
+            std::ranges::any_of(program.steps, [&](step const& s) { // grouped: a constant where its model is one line
                 bool grouped = false;
                 for_each_transfer(s, [&](transfer const& t) { grouped = grouped || t.how == uneven::grouped; });
                 return grouped;
             });
         if (is_bounded) continue;
-        auto const problem = make_ratio_problem(steps, {}, model, even(model), segment_count(p), segment_of);
+        auto const problem =
+            make_ratio_problem(program, model, even(model), {.segments = segment_count(p), .segment_of = segment_of});
         CAPTURE(seed);
-        CHECK(problem.objective(ratios) ==
-              doctest::Approx(run_serial(steps, model, segment_shares(p, ratios)).total).epsilon(1e-9));
+        std::vector<double> all_ratios;
+        for (auto const& row : ratios) all_ratios.insert(all_ratios.end(), row.begin(), row.end());
+        CHECK(problem.objective(all_ratios) ==
+              doctest::Approx(run_serial(program.steps, model, segment_shares(p, ratios)).total).epsilon(1e-9));
     }
 }
 
@@ -195,6 +197,18 @@ TEST_CASE("a plan with segments is never dearer than without, and is verified") 
         CHECK(several.cost() == doctest::Approx(evaluate(several, c).time.total()));
     }
     MESSAGE(cheaper << " of 60 are cheaper with segments");
+}
+
+TEST_CASE("segments are refused where the solver takes one only") {
+    struct {
+        ratio_solution solve(ratio_problem const& p) { return {true, p.preferred, p.objective(p.preferred)}; }
+    } solver;
+    random_source random(1);
+    auto const p = test::random_program(random);
+    hap_options options;
+    for (operator_id o = 0; o < p.operator_count(); ++o) options.segments.push_back(o > 0);
+    CHECK_THROWS_WITH_AS((void)find_plan(p, specialists(), solver, options), doctest::Contains("does not take so many"),
+                         input_error);
 }
 
 TEST_CASE("devices with other strengths take other shares of other layers") {

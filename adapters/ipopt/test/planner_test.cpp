@@ -25,14 +25,10 @@ struct any_solver {
         return what == kind::of_all ? by_ipopt.solve(p, start) : by_clp.solve(p, start);
     }
     [[nodiscard]] ratio_solution solve(ratio_problem const& p) const { return solve(p, p.preferred); }
-    [[nodiscard]] curved_ratio_solution solve(curved_ratio_problem const& p, std::vector<double> const& start) const {
-        return what == kind::of_all ? by_ipopt.solve(p, start) : by_clp.solve(p, start);
-    }
-    [[nodiscard]] curved_ratio_solution solve(curved_ratio_problem const& p) const {
-        return solve(p, p.linear.preferred);
-    }
-    [[nodiscard]] bool solves(curved_ratio_problem const& p) const {
-        return what == kind::of_all || (what == kind::of_convex && by_clp.solves(p));
+    [[nodiscard]] bool solves(ratio_problem const& p) const {
+        return what == kind::of_all      ? by_ipopt.solves(p)
+               : what == kind::of_convex ? by_clp.solves(p)
+                                         : by_clp.solves(p) && !p.has_curves();
     }
 
     clp::ratio_solver by_clp{};
@@ -80,14 +76,13 @@ double least_cost(plan const& p, bool by_curves) {
     return result;
 }
 
-/// The problem of a plan's program at one class per type.
-std::pair<curved_ratio_problem, ratio_problem> problems_of(plan const& p, cost_model const& model) {
-    std::vector<step> steps;
-    for (auto const& s : p.steps) steps.push_back(s.step);
-    std::vector<holding> const saved;
+/// The problem of a plan's program at one class per type, with curves and with lines.
+std::pair<ratio_problem, ratio_problem> problems_of(plan const& p, cost_model const& model) {
+    program_steps program;
+    for (auto const& s : p.steps) program.steps.push_back(s.step);
     auto const preferred = compute_proportional(model, element_type::float32);
-    return {make_curved_ratio_problem(steps, saved, model, preferred),
-            make_ratio_problem(steps, saved, model, preferred)};
+    return {make_ratio_problem(program, model, preferred, {.follows_curves = true}),
+            make_ratio_problem(program, model, preferred)};
 }
 
 } // namespace

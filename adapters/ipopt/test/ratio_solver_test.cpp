@@ -23,10 +23,10 @@ namespace {
 using namespace heddle;
 
 /// The least objective of two types, on a grid.
-double grid_optimum(curved_ratio_problem const& p) {
+double grid_optimum(ratio_problem const& p) {
     double best = std::numeric_limits<double>::infinity();
     for (int n = 0; n <= 20000; ++n) {
-        std::vector<double> const ratios{n / 20000.0 / p.linear.counts[0], (1 - n / 20000.0) / p.linear.counts[1]};
+        std::vector<double> const ratios{n / 20000.0 / p.counts[0], (1 - n / 20000.0) / p.counts[1]};
         if (p.fits(ratios)) best = std::min(best, p.objective(ratios));
     }
     return best;
@@ -85,12 +85,12 @@ TEST_CASE("threads find what one thread does") {
 }
 
 TEST_CASE("the derivatives of the smooth program are its own") {
-    curved_ratio_problem p;
-    p.linear.counts = {1, 2};
-    p.linear.preferred = {0.4, 0.3};
-    p.linear.transfers = {{{1, 2}, {0, 4}}};
-    p.stages = {{{0, {{1, 2}, {}}, {saturating_work(seconds(2), 0.3)}},
-                 {1, {}, {exchanged_volume(seconds(1), seconds(3)), saturating_work(seconds(1), 0.1)}}}};
+    ratio_problem p;
+    p.counts = {1, 2};
+    p.preferred = {0.4, 0.3};
+    p.stages = {{{.straight = {1, 2}, .curves = {saturating_work(seconds(2), 0.3)}},
+                 {.curves = {exchanged_volume(seconds(1), seconds(3)), saturating_work(seconds(1), 0.1)}}}};
+    p.transfers = {{{{1, 2}, {0, 4}}}};
     auto const reduced = reduce(p);
     for (bool const with_budget : {false, true}) {
         ipopt::detail::epigraph program(reduced, {0.5, 0.25}, with_budget ? std::optional(3.0) : std::nullopt);
@@ -160,17 +160,15 @@ TEST_CASE("the derivatives of the smooth program are its own") {
 TEST_CASE("the true volume of an all-to-all: the best of local optima is that of a grid") {
     for (std::uint64_t seed = 1; seed <= 60; ++seed) {
         test::random_source random(seed);
-        curved_ratio_problem p;
-        p.linear.counts = {random.between(1, 3), random.between(1, 3)};
-        p.linear.preferred.assign(2, 1.0 / (p.linear.counts[0] + p.linear.counts[1]));
-        p.linear.stages = {
-            {{{random.unit(), random.between(0.5, 4.0)}, {}}, {{random.unit(), random.between(0.5, 4.0)}, {}}}};
+        ratio_problem p;
+        p.counts = {random.between(1, 3), random.between(1, 3)};
+        p.preferred.assign(2, 1.0 / (p.counts[0] + p.counts[1]));
+        p.stages = {{{{random.unit(), random.between(0.5, 4.0)}}, {{random.unit(), random.between(0.5, 4.0)}}}};
         auto const volume = exchanged_volume(seconds(random.unit()), seconds(random.between(0.5, 8.0)));
-        p.stages = {{{0, {}, {volume}}, {1, {}, {volume}}}};
+        p.stages.push_back({{.curves = {volume}}, {.curves = {volume}}});
         CAPTURE(seed);
         auto const found = ipopt::ratio_solver().solve(p);
         REQUIRE(found.feasible);
-        CHECK_FALSE(found.is_global);
         CHECK(found.objective == p.objective(found.ratios));
         CHECK(found.objective <= grid_optimum(p) * (1 + 1e-6));
     }
@@ -180,7 +178,7 @@ TEST_CASE("one type has no choice, and little memory none at all") {
     ratio_problem p;
     p.counts = {4};
     p.preferred = {0.25};
-    p.stages = {{{{1, 8}, {}}}};
+    p.stages = {{{{1, 8}}}};
     auto const found = ipopt::ratio_solver().solve(p);
     REQUIRE(found.feasible);
     CHECK(found.objective == doctest::Approx(3));
@@ -189,6 +187,13 @@ TEST_CASE("one type has no choice, and little memory none at all") {
     CHECK_FALSE(ipopt::ratio_solver().solve(p).feasible);
     p.memory_limits.clear();
     CHECK_THROWS_AS((void)ipopt::ratio_solver().solve(p), input_error);
+}
+
+TEST_CASE("several segments are refused") {
+    ratio_problem const p{.counts = {1}, .preferred = {1, 1}, .segments = 2};
+    ipopt::ratio_solver const solver;
+    CHECK_FALSE(solves(solver, p));
+    CHECK_THROWS_WITH_AS((void)solver.solve(p), doctest::Contains("there are several"), input_error);
 }
 
 #if __has_include(<heddle/clp/ratio_solver.hpp>)
@@ -212,19 +217,15 @@ TEST_CASE("both solvers agree on linear problems, and choose the same ratios amo
 TEST_CASE("both solvers agree on convex curved problems") {
     for (std::uint64_t seed = 1; seed <= 100; ++seed) {
         test::random_source random(seed);
-        curved_ratio_problem p;
-        p.linear = test::random_ratio_problem(random, {.most_stages = 3});
-        double const scale = 1 + p.linear.objective(std::vector<double>(p.linear.type_count(), 0.5));
-        for (std::size_t t = 0; t < p.linear.type_count(); ++t) {
-            if (t == 0) p.stages.emplace_back();
-            p.stages[0].push_back(
-                {t, {}, {saturating_work(seconds(scale * random.between(0.5, 3.0)), random.log_between(0.02, 1))}});
-        }
+        auto p = test::random_ratio_problem(random, {.most_stages = 3});
+        double const scale = 1 + p.objective(std::vector<double>(p.type_count(), 0.5));
+        auto& stage = p.stages.emplace_back(p.type_count());
+        for (auto& work : stage)
+            work.curves = {saturating_work(seconds(scale * random.between(0.5, 3.0)), random.log_between(0.02, 1))};
         CAPTURE(seed);
         auto const tangents = clp::ratio_solver().solve(p);
         auto const found = ipopt::ratio_solver().solve(p);
         REQUIRE(found.feasible == tangents.feasible);
-        CHECK(found.is_global);
         if (found.feasible) CHECK(found.objective == doctest::Approx(tangents.objective).epsilon(1e-7));
     }
 }

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Convex piecewise-linear functions of one variable, as the lines that are ever the largest.
+/// @brief Convex piecewise-linear functions of one variable.
 #pragma once
 
-#include <heddle/balance/ratio_problem.hpp>
 #include <heddle/base/algorithm.hpp>
 #include <heddle/base/definitions.hpp>
 
@@ -15,8 +14,26 @@
 
 namespace heddle {
 
-/// A convex piecewise-linear function on an interval. Every line is its tangent somewhere there, so each is a lower
-/// bound everywhere.
+/// constant + slope * x.
+struct affine {
+    double constant = 0, slope = 0;
+    [[nodiscard]] double at(double x) const { return constant + slope * x; }
+    affine& operator+=(affine other) {
+        constant += other.constant;
+        slope += other.slope;
+        return *this;
+    }
+    friend bool operator==(affine, affine) = default;
+};
+
+/// Maximum of affine functions.
+using convex_pieces = std::vector<affine>;
+
+/// *Precondition:* there is a piece.
+[[nodiscard]] double largest_at(convex_pieces const& pieces, double x);
+
+/// A convex piecewise-linear function on an interval, as the lines that are somewhere the largest. Every line is its
+/// tangent somewhere there, so each is a lower bound everywhere.
 class convex_curve {
 public:
     convex_curve() = default;
@@ -53,6 +70,10 @@ private:
 #if HEDDLE_DEFINITIONS
 
 namespace heddle {
+
+HEDDLE_INLINE double largest_at(convex_pieces const& pieces, double x) {
+    return algorithm::max(pieces, {}, [x](affine a) { return a.at(x); }).at(x);
+}
 
 HEDDLE_INLINE convex_curve::convex_curve(affine straight, std::span<convex_pieces const> bent, double low, double high)
     : low_(low), high_(std::max(low, high)) {

@@ -2,25 +2,57 @@
 /// @file
 /// @brief The ratio problem of a program: its steps in order, as functions of the ratios.
 ///
-/// HAP section 5.1.
+/// HAP, sections 5.1 and 5.2.
 #pragma once
 
-#include <heddle/balance/curved_ratio_problem.hpp>
+#include <heddle/balance/ratio_problem.hpp>
 #include <heddle/base/algorithm.hpp>
 #include <heddle/base/definitions.hpp>
+#include <heddle/cost/work.hpp>
 
 #include <algorithm>
 #include <cstddef>
-#include <ranges>
-#include <span>
+#include <cstdint>
+#include <functional>
 #include <utility>
 #include <vector>
 
 namespace heddle {
 
+/// Bytes that a device saves beside the steps of a program, and the share whose ratio they follow, if any.
+struct saved_tensor {
+    holding held;
+    share_ref share{};
+};
+
+/// A program as steps in order, and what it saves beside them.
+struct program_steps {
+    std::vector<step> steps{};
+    std::vector<saved_tensor> saved{};
+    /// In order, the steps with which a stage begins, where micro-batches take turns.
+    std::vector<std::size_t> stage_starts{};
+};
+
+struct program_ratio_options {
+    std::size_t segments = 1;
+    /// The segment whose ratios a share follows; not asked where there is one segment.
+    std::function<std::size_t(share_ref)> segment_of{};
+    /// Whether efficiencies that depend on the size are smooth curves, or lines below these (see `saturated_work`).
+    bool follows_curves = false;
+};
+
+/// The ratio problem of a program. `model` has one class per device type, and `preferred` one ratio for each, in all
+/// segments. An all-to-all is charged on its largest shard; so without curves everything is convex in the ratios.
+///
+/// With curves stages that are alike, as those of layers are, become one that takes as long as all of them.
+[[nodiscard]] ratio_problem make_ratio_problem(program_steps const& program, cost_model const& model,
+                                               std::vector<double> const& preferred,
+                                               program_ratio_options const& options = {});
+
 namespace detail {
 
 inline affine times(double factor, affine a) { return {factor * a.constant, factor * a.slope}; }
+/// *Precondition:* no curves.
 stage_work times(double factor, stage_work w);
 
 /// A kernel whose efficiency depends on its size: the larger of arithmetic and memory traffic.
@@ -51,12 +83,15 @@ std::vector<std::pair<Item, int>> counted(std::vector<Item> const& list) {
 
 /// Time of one type in one stage of a program.
 struct program_work {
-    stage_work linear;
-    std::vector<saturated_kernel> curved;
+    affine straight{};
+    std::vector<convex_pieces> bent{};
+    std::vector<saturated_kernel> saturated{};
 
     program_work& operator+=(program_work const& other);
     /// With lines in place of curves.
     [[nodiscard]] stage_work in_lines() const;
+    /// Of so many stages.
+    [[nodiscard]] stage_work in_curves(int count) const;
     friend bool operator==(program_work const&, program_work const&) = default;
 };
 
@@ -66,140 +101,123 @@ program_work kernel_work(cost_model const& model, kernel const& all, step const&
 affine inside_line(cost_model const& model, inside_list const& list, std::size_t t);
 /// A collective's time as a function of the largest ratio, a gradient's with its part of its bucket's latency.
 /// *Precondition:* there is more than one rank.
-convex_pieces transfer_curve(cost_model const& model, transfer const& t, bool is_gradient = false);
+convex_pieces transfer_curve(cost_model const& model, transfer const& t, bool is_gradient);
 /// The bytes of its buffer that are there at all ratios.
 inline double least_buffer(cost_model const& model, transfer const& t) {
     return payload(t, model.ranks(), t.from.is_split() ? 0 : 1, t.to.is_split() ? 0 : 1).value;
 }
 
-/// Builds the problems of all segments side by side: stage by stage, each with the work of its own ratios.
-class ratio_problem_builder {
-public:
-    ratio_problem_builder(cost_model const& model, std::vector<double> const& preferred, std::size_t segments);
+/// Where a step's time counts; work on what deferred transfers bring counts as that of the update.
+enum class step_part : std::uint8_t { forward, backward, deferred, update };
 
-    /// `segment_of(share_ref)` is the segment whose ratios a share follows.
-    template <class SegmentOf>
-    void add(step const& s, SegmentOf const& segment_of) {
-        add_transfers(s.forward_transfers, &forward_, segment_of);
-        add_transfers(s.backward_transfers, &backward_, segment_of);
-        add_transfers(s.deferred_transfers, nullptr, segment_of, s.reduces_gradients());
-        add_transfers(s.update_transfers, nullptr, segment_of);
+/// The walk over a program's steps that makes its ratio problem, with memory and buffers. What makes a stage is up to
+/// `Stages`:
+///
+/// - `take(s, part, transfers, problem)` the times of a step's transfers of one part, of which there are some,
+/// - `take(s, part, n, work)` the work of one segment and type.
+class program_walk {
+public:
+    program_walk(cost_model const& model, std::vector<double> const& preferred, program_ratio_options const& options);
+
+    template <class Stages>
+    void add(step const& s, Stages& stages) {
+        add_transfers(s, step_part::forward, s.forward_transfers, stages);
+        add_transfers(s, step_part::backward, s.backward_transfers, stages);
+        add_transfers(s, step_part::deferred, s.deferred_transfers, stages);
+        add_transfers(s, step_part::update, s.update_transfers, stages);
         buffer_ = std::max(buffer_, 2 * s.transient.value);
         bool const split = s.share.is_split();
-        std::size_t const g = split ? segment_of(s.share) : 0;
-        for (std::size_t t = 0; t < model_.class_count(); ++t) {
-            forward_[g][t] += kernel_work(model_, s.forward, s, t, split);
-            backward_[g][t] += kernel_work(model_, s.backward, s, t, split);
-            update_[g][t] += kernel_work(model_, s.deferred, s, t, false);
-            update_[g][t].linear.straight +=
-                {s.update.whole.value / model_.bandwidth(t), s.update.split.value / model_.bandwidth(t)};
-            forward_[g][t].linear.straight += inside_line(model_, s.inside_forward, t);
-            backward_[g][t].linear.straight += inside_line(model_, s.inside_backward, t);
-            update_[g][t].linear.straight += inside_line(model_, s.inside_update, t);
+        std::size_t const segment = segment_of(s.share), types = model_.class_count();
+        for (std::size_t t = 0, n = segment * types; t < types; ++t, ++n) {
+            stages.take(s, step_part::forward, n, kernel_work(model_, s.forward, s, t, split));
+            stages.take(s, step_part::backward, n, kernel_work(model_, s.backward, s, t, split));
+            stages.take(s, step_part::update, n, kernel_work(model_, s.deferred, s, t, false));
+            stages.take(s, step_part::update, n,
+                        {{s.update.whole.value / model_.bandwidth(t), s.update.split.value / model_.bandwidth(t)}});
+            stages.take(s, step_part::forward, n, {inside_line(model_, s.inside_forward, t)});
+            stages.take(s, step_part::backward, n, {inside_line(model_, s.inside_backward, t)});
+            stages.take(s, step_part::update, n, {inside_line(model_, s.inside_update, t)});
         }
-        add_memory(s.stored, g);
-        add_memory(s.saved, g);
+        add_memory(s.stored, segment);
+        add_memory(s.saved, segment);
     }
-    void add_memory(holding const& h, std::size_t segment);
+    void add(saved_tensor const& s) { add_memory(s.held, segment_of(s.share)); }
 
-    /// With lines in place of curves.
-    [[nodiscard]] std::vector<ratio_problem> finish();
-    /// Stages that are alike, as those of layers are, become one that takes as long as all of them. *Precondition:*
-    /// there is one segment.
-    [[nodiscard]] curved_ratio_problem finish_curved();
-
-    /// What moves between the cuts of two segments, as functions of the larger of their largest ratios.
-    struct exchange {
-        std::size_t from = 0, to = 0;
-        convex_pieces pieces;
-    };
-    std::vector<exchange> exchanges;
+    /// `stages.finish(problem)` adds the stages.
+    template <class Stages>
+    [[nodiscard]] ratio_problem finish(Stages& stages) {
+        stages.finish(problem_);
+        for (std::size_t t = 0; t < model_.class_count(); ++t) problem_.memory[t].constant += buffer_;
+        return std::move(problem_);
+    }
 
 private:
-    /// By segment and type.
-    using stage = std::vector<std::vector<program_work>>;
-    [[nodiscard]] stage empty_stage() const {
-        return stage(problems_.size(), std::vector<program_work>(model_.class_count()));
-    }
-
-    void close(stage& open) { stages_.push_back(std::exchange(open, empty_stage())); }
-    void close_last();
-    static std::vector<stage_work> in_lines(std::vector<program_work> const& types);
-
-    /// Transfers that close a stage, if they do.
-    template <class SegmentOf>
-    void add_transfers(transfer_list const& transfers, stage* open, SegmentOf const& segment_of,
-                       bool are_gradients = false) {
-        for (auto const& t : transfers) {
-            add_inside_groups(t.before, t.size, t.from, segment_of);
-            add_inside_groups(t.after, t.size, t.to, segment_of);
-        }
-        if (model_.ranks() == 1 || transfers.empty()) return;
-        if (open) close(*open);
-        double buffer = 0;
-        for (auto const& t : transfers) buffer += add_transfer(t, segment_of, are_gradients);
-        buffer_ = std::max(buffer_, buffer);
-    }
-
-    /// Gives the size of its buffer where that is the same at all ratios.
-    template <class SegmentOf>
-    double add_transfer(transfer const& t, SegmentOf const& segment_of, bool is_gradient) {
-        auto pieces = transfer_curve(model_, t, is_gradient);
-        auto const segment = [&](share_ref ref, share_ref other) -> std::size_t {
-            return ref.is_split() ? segment_of(ref) : other.is_split() ? segment_of(other) : 0;
-        };
-        if (pieces.size() == 1 && pieces[0].slope == 0) problems_[0].constant += pieces[0].constant;
-        else if (auto const from = segment(t.from, t.to), to = segment(t.to, t.from); from == to)
-            problems_[from].transfers.push_back(std::move(pieces));
-        else exchanges.push_back({from, to, std::move(pieces)});
-        return least_buffer(model_, t);
-    }
-
+    [[nodiscard]] std::size_t segment_of(share_ref ref, share_ref other = {}) const;
+    void add_memory(holding const& h, std::size_t segment);
     /// A step of all groups, bounded by what it would be if all had the largest share.
-    template <class SegmentOf>
-    void add_inside_groups(inside_step kind, bytes size, share_ref cut, SegmentOf const& segment_of) {
-        convex_pieces pieces;
-        bool const split = cut.is_split();
-        for (std::size_t t = 0; t < model_.class_count(); ++t) {
-            auto const& line = model_.inside(kind, t);
-            double const all = line.slope.value * size.value;
-            if (line.latency.value + all > 0)
-                pieces.push_back(split ? affine{line.latency.value, all} : affine{line.latency.value + all, 0});
+    void add_inside_groups(inside_step kind, bytes size, share_ref cut);
+    [[nodiscard]] std::vector<transfer_work> times_of(transfer_list const& transfers, bool are_gradients);
+
+    template <class Stages>
+    void add_transfers(step const& s, step_part part, transfer_list const& transfers, Stages& stages) {
+        for (auto const& t : transfers) {
+            add_inside_groups(t.before, t.size, t.from);
+            add_inside_groups(t.after, t.size, t.to);
         }
-        if (!pieces.empty()) problems_[split ? segment_of(cut) : 0].transfers.push_back(std::move(pieces));
+        auto times = times_of(transfers, part == step_part::deferred && s.reduces_gradients());
+        if (!times.empty()) stages.take(s, part, std::move(times), problem_);
     }
+
     cost_model const& model_;
-    std::vector<ratio_problem> problems_;
-    std::vector<stage> stages_;
-    stage forward_, backward_, update_;
+    program_ratio_options const& options_;
+    ratio_problem problem_;
     double buffer_ = 0;
 };
 
+/// Stages that collectives of the forward and the backward pass end.
+class serial_stages {
+public:
+    serial_stages(std::size_t ratios, bool follows_curves);
+
+    void take(step const& s, step_part part, std::vector<transfer_work> transfers, ratio_problem& into);
+    void take(step const&, step_part part, std::size_t n, program_work const& work) { open(part)[n] += work; }
+    void finish(ratio_problem& into);
+
+private:
+    /// Per segment and type.
+    using stage = std::vector<program_work>;
+    stage& open(step_part part) {
+        return part == step_part::forward ? forward_ : part == step_part::backward ? backward_ : update_;
+    }
+    void close(stage& open) { closed_.push_back(std::exchange(open, stage(open.size()))); }
+    static std::vector<stage_work> in_lines(stage const& s);
+
+    bool follows_curves_;
+    stage forward_, backward_, update_;
+    std::vector<stage> closed_;
+};
+
 } // namespace detail
-
-/// The ratio problem of a program: its steps in order, and what it saves beside them. `model` has one class per device
-/// type. An all-to-all is charged on its largest shard, and efficiencies that depend on the size are lines below (see
-/// `saturated_work`), so everything is convex in the ratios.
-[[nodiscard]] ratio_problem make_ratio_problem(std::span<step const> steps, std::span<holding const> saved,
-                                               cost_model const& model, std::vector<double> const& preferred);
-
-/// The same with efficiencies as they are.
-template <std::ranges::input_range Holdings>
-[[nodiscard]] curved_ratio_problem make_curved_ratio_problem(std::span<step const> steps, Holdings&& saved,
-                                                             cost_model const& model,
-                                                             std::vector<double> const& preferred) {
-    detail::ratio_problem_builder builder(model, preferred, 1);
-    for (auto const& s : steps) builder.add(s, [](share_ref) { return std::size_t{0}; });
-    for (holding const& h : saved) builder.add_memory(h, 0);
-    return builder.finish_curved();
-}
 
 } // namespace heddle
 
 #if HEDDLE_DEFINITIONS
 
-namespace heddle::detail {
+namespace heddle {
 
+HEDDLE_INLINE ratio_problem make_ratio_problem(program_steps const& program, cost_model const& model,
+                                               std::vector<double> const& preferred,
+                                               program_ratio_options const& options) {
+    detail::program_walk walk(model, preferred, options);
+    detail::serial_stages stages(options.segments * model.class_count(), options.follows_curves);
+    for (auto const& s : program.steps) walk.add(s, stages);
+    for (auto const& s : program.saved) walk.add(s);
+    return walk.finish(stages);
+}
+
+} // namespace heddle
+
+namespace heddle::detail {
 HEDDLE_INLINE stage_work times(double factor, stage_work w) {
     w.straight = times(factor, w.straight);
     for (auto& pieces : w.bent)
@@ -227,21 +245,29 @@ HEDDLE_INLINE saturated_kernel times(double factor, saturated_kernel k) {
 }
 
 HEDDLE_INLINE program_work& program_work::operator+=(program_work const& other) {
-    linear += other.linear;
-    curved.insert(curved.end(), other.curved.begin(), other.curved.end());
+    straight += other.straight;
+    bent.insert(bent.end(), other.bent.begin(), other.bent.end());
+    saturated.insert(saturated.end(), other.saturated.begin(), other.saturated.end());
     return *this;
 }
 
 HEDDLE_INLINE stage_work program_work::in_lines() const {
-    auto result = linear;
-    for (auto const& kernel : curved) result.bent.push_back(kernel.lines_below());
+    stage_work result{straight, bent};
+    for (auto const& kernel : saturated) result.bent.push_back(kernel.lines_below());
+    return result;
+}
+
+HEDDLE_INLINE stage_work program_work::in_curves(int count) const {
+    auto result = times(count, stage_work{straight, bent});
+    for (auto [kernel, of_stage] : counted(saturated))
+        result.curves.push_back(times(count * of_stage, std::move(kernel)).curve());
     return result;
 }
 
 HEDDLE_INLINE program_work kernel_work(cost_model const& model, kernel const& all, step const& s, std::size_t t,
                                        bool split) {
     program_work result;
-    auto& straight = result.linear.straight;
+    auto& straight = result.straight;
     if (all.kernels_beside > 0) {
         auto const beside = model.beside(all, t, s.type);
         straight += {beside.constant, beside.slope};
@@ -252,7 +278,7 @@ HEDDLE_INLINE program_work kernel_work(cost_model const& model, kernel const& al
     affine const traffic{work.whole.value / speed.bandwidth, work.split.value / speed.bandwidth};
     straight.constant += speed.overhead;
     if (split && speed.efficiency && work.operations > flops(0)) {
-        result.curved.push_back({speed.arithmetic_curve(work.operations), traffic});
+        result.saturated.push_back({speed.arithmetic_curve(work.operations), traffic});
         return result;
     }
     double const operations = speed.arithmetic(work.operations, 1);
@@ -260,7 +286,7 @@ HEDDLE_INLINE program_work kernel_work(cost_model const& model, kernel const& al
     bool const low = compute.at(0) >= traffic.at(0), high = compute.at(1) >= traffic.at(1);
     if (low && high) straight += compute;
     else if (compute.at(0) <= traffic.at(0) && compute.at(1) <= traffic.at(1)) straight += traffic;
-    else result.linear.bent.push_back({compute, traffic});
+    else result.bent.push_back({compute, traffic});
     return result;
 }
 
@@ -287,81 +313,99 @@ HEDDLE_INLINE convex_pieces transfer_curve(cost_model const& model, transfer con
     return pieces;
 }
 
-HEDDLE_INLINE ratio_problem_builder::ratio_problem_builder(cost_model const& model,
-                                                           std::vector<double> const& preferred, std::size_t segments)
-    : model_(model), problems_(segments) {
-    for (auto& p : problems_) {
-        for (std::size_t t = 0; t < model.class_count(); ++t) {
-            p.counts.push_back(model.classes()[t].count);
-            p.memory_limits.push_back(model.memory_limit(t));
-        }
-        p.preferred = preferred;
-        p.memory.resize(model.class_count());
+HEDDLE_INLINE program_walk::program_walk(cost_model const& model, std::vector<double> const& preferred,
+                                         program_ratio_options const& options)
+    : model_(model), options_(options) {
+    problem_.segments = options.segments;
+    for (std::size_t t = 0; t < model.class_count(); ++t) {
+        problem_.counts.push_back(model.classes()[t].count);
+        problem_.memory_limits.push_back(model.memory_limit(t));
     }
-    for (auto* open : {&forward_, &backward_, &update_}) *open = empty_stage();
+    for (std::size_t g = 0; g < options.segments; ++g)
+        problem_.preferred.insert(problem_.preferred.end(), preferred.begin(), preferred.end());
+    problem_.memory.resize(problem_.preferred.size());
 }
 
-HEDDLE_INLINE void ratio_problem_builder::add_memory(holding const& h, std::size_t segment) {
-    auto& memory = problems_[segment].memory;
-    for (std::size_t t = 0; t < memory.size(); ++t) {
+HEDDLE_INLINE std::size_t program_walk::segment_of(share_ref ref, share_ref other) const {
+    if (!ref.is_split()) ref = other;
+    return options_.segments > 1 && ref.is_split() ? options_.segment_of(ref) : 0;
+}
+
+HEDDLE_INLINE void program_walk::add_memory(holding const& h, std::size_t segment) {
+    auto const types = model_.class_count();
+    for (std::size_t t = 0; t < types; ++t) {
         holding const mine = model_.on_member(h, t);
-        memory[t] += {mine.whole.value, mine.split.value};
+        problem_.memory[segment * types + t] += {mine.whole.value, mine.split.value};
     }
 }
 
-HEDDLE_INLINE std::vector<ratio_problem> ratio_problem_builder::finish() {
-    close_last();
-    for (auto const& closed : stages_)
-        for (std::size_t g = 0; g < problems_.size(); ++g) problems_[g].stages.push_back(in_lines(closed[g]));
-    return std::move(problems_);
+HEDDLE_INLINE void program_walk::add_inside_groups(inside_step kind, bytes size, share_ref cut) {
+    convex_pieces pieces;
+    bool const split = cut.is_split();
+    for (std::size_t t = 0; t < model_.class_count(); ++t) {
+        auto const& line = model_.inside(kind, t);
+        double const all = line.slope.value * size.value;
+        if (line.latency.value + all > 0)
+            pieces.push_back(split ? affine{line.latency.value, all} : affine{line.latency.value + all, 0});
+    }
+    if (pieces.empty()) return;
+    auto const segment = segment_of(cut);
+    problem_.transfers.push_back({std::move(pieces), segment, segment});
 }
 
-HEDDLE_INLINE curved_ratio_problem ratio_problem_builder::finish_curved() {
-    close_last();
-    curved_ratio_problem result{std::move(problems_.front()), {}};
-    for (auto const& [closed, count] : counted(stages_)) {
-        auto const& types = closed.front();
-        if (algorithm::all_of(types, [](auto const& work) { return work.curved.empty(); })) {
-            result.linear.stages.insert(result.linear.stages.end(), static_cast<std::size_t>(count), in_lines(types));
-            continue;
-        }
-        auto& curved = result.stages.emplace_back();
-        for (std::size_t t = 0; t < types.size(); ++t) {
-            curved.push_back({t, times(count, types[t].linear), {}});
-            for (auto [kernel, of_stage] : counted(types[t].curved))
-                curved.back().curves.push_back(times(count * of_stage, std::move(kernel)).curve());
-        }
+HEDDLE_INLINE std::vector<transfer_work> program_walk::times_of(transfer_list const& transfers, bool are_gradients) {
+    std::vector<transfer_work> result;
+    if (model_.ranks() == 1) return result;
+    double buffer = 0;
+    for (auto const& t : transfers) {
+        auto const from = segment_of(t.from, t.to), to = segment_of(t.to, t.from);
+        if (t.redistributes && from == to) continue; // what is cut alike stays where it is
+        result.push_back({transfer_curve(model_, t, are_gradients), from, to});
+        buffer += least_buffer(model_, t);
     }
+    buffer_ = std::max(buffer_, buffer);
     return result;
 }
 
-HEDDLE_INLINE void ratio_problem_builder::close_last() {
-    for (std::size_t g = 0; g < problems_.size(); ++g)
-        for (std::size_t t = 0; t < model_.class_count(); ++t) forward_[g][t] += backward_[g][t];
-    close(forward_);
-    close(update_);
-    for (auto& row : problems_[0].memory) row.constant += buffer_;
+HEDDLE_INLINE serial_stages::serial_stages(std::size_t ratios, bool follows_curves)
+    : follows_curves_(follows_curves), forward_(ratios), backward_(ratios), update_(ratios) {}
+
+HEDDLE_INLINE void serial_stages::take(step const&, step_part part, std::vector<transfer_work> transfers,
+                                       ratio_problem& into) {
+    if (part == step_part::forward || part == step_part::backward) close(open(part));
+    for (auto& t : transfers)
+        if (t.pieces.size() == 1 && t.pieces[0].slope == 0) into.constant += t.pieces[0].constant;
+        else into.transfers.push_back(std::move(t));
 }
 
-HEDDLE_INLINE std::vector<stage_work> ratio_problem_builder::in_lines(std::vector<program_work> const& types) {
+HEDDLE_INLINE void serial_stages::finish(ratio_problem& into) {
+    for (std::size_t n = 0; n < forward_.size(); ++n) forward_[n] += backward_[n];
+    close(forward_);
+    close(update_);
+    // Segment by segment, then what moves between them.
+    auto const place = [&](transfer_work const& t) { return t.from == t.to ? t.from : into.segments; };
+    std::stable_sort(into.transfers.begin(), into.transfers.end(),
+                     [&](auto const& a, auto const& b) { return place(a) < place(b); });
+    if (!follows_curves_) {
+        for (auto const& s : closed_) into.stages.push_back(in_lines(s));
+        return;
+    }
+    for (auto const& [s, count] : counted(closed_)) {
+        if (algorithm::all_of(s, [](auto const& work) { return work.saturated.empty(); })) {
+            into.stages.insert(into.stages.end(), static_cast<std::size_t>(count), in_lines(s));
+            continue;
+        }
+        auto& stage = into.stages.emplace_back();
+        for (auto const& work : s) stage.push_back(work.in_curves(count));
+    }
+}
+
+HEDDLE_INLINE std::vector<stage_work> serial_stages::in_lines(stage const& s) {
     std::vector<stage_work> result;
-    for (auto const& work : types) result.push_back(work.in_lines());
+    for (auto const& work : s) result.push_back(work.in_lines());
     return result;
 }
 
 } // namespace heddle::detail
-
-namespace heddle {
-
-HEDDLE_INLINE ratio_problem make_ratio_problem(std::span<step const> steps, std::span<holding const> saved,
-                                               cost_model const& model, std::vector<double> const& preferred) {
-    detail::ratio_problem_builder builder(model, preferred, 1);
-    auto const segment_of = [](share_ref) { return std::size_t{0}; };
-    for (auto const& s : steps) builder.add(s, segment_of);
-    for (auto const& h : saved) builder.add_memory(h, 0);
-    return std::move(builder.finish().front());
-}
-
-} // namespace heddle
 
 #endif

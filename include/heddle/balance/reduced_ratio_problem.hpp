@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief A ratio problem without what repeats and what cannot matter: the form to solve.
+/// @brief A ratio problem of one segment without what repeats and what cannot matter: what solvers work on.
 #pragma once
 
 #include <heddle/balance/convex_curve.hpp>
+#include <heddle/balance/ratio_problem.hpp>
 #include <heddle/balance/smooth_curve.hpp>
 #include <heddle/base/algorithm.hpp>
 #include <heddle/base/definitions.hpp>
@@ -38,7 +39,7 @@ struct reduced_ratio_problem {
     /// Costs `weight * max(floor, max over types of their times)`.
     struct stage {
         double weight = 1, floor = 0;
-        /// Only of types that can be above the floor; in a curved stage a type may be there more than once.
+        /// Only of types that can be above the floor; all of them in a stage with curves.
         std::vector<type_curve> types;
 
         [[nodiscard]] double at(std::span<double const> ratios) const;
@@ -63,17 +64,19 @@ struct reduced_ratio_problem {
 
 namespace detail {
 
+/// Of stages without curves.
 std::size_t hash_of(std::vector<stage_work> const& stage);
+bool is_same(std::vector<stage_work> const& a, std::vector<stage_work> const& b);
 
 /// Bounds of the ratios that fit into memory, with the tolerance of `ratio_problem::fits`.
 void bound_by_memory(ratio_problem const& p, reduced_ratio_problem& into);
 
 } // namespace detail
 
-/// Reduces a ratio problem: equal stages become one with a weight, a type's work in a stage one curve without lines
-/// that are nowhere the largest, types that are never last in a stage go, and so do stages that take the same time at
-/// all ratios; memory becomes bounds.
-/// *Throws* what `validate` does.
+/// Reduces a ratio problem of one segment: equal stages become one with a weight, a type's lines in a stage one curve
+/// without those that are nowhere the largest, types that are never last in a stage go, and so do stages that take the
+/// same time at all ratios; memory becomes bounds. Stages with smooth curves come after all others, each as it is.
+/// *Throws* what `validate` does, and `input_error` if there are several segments.
 /// *Complexity.* n log n in the size of the problem.
 [[nodiscard]] reduced_ratio_problem reduce(ratio_problem const& p);
 
@@ -161,6 +164,11 @@ HEDDLE_INLINE std::size_t hash_of(std::vector<stage_work> const& stage) {
     return seed;
 }
 
+HEDDLE_INLINE bool is_same(std::vector<stage_work> const& a, std::vector<stage_work> const& b) {
+    return algorithm::equal(a, b,
+                            [](auto const& x, auto const& y) { return x.straight == y.straight && x.bent == y.bent; });
+}
+
 HEDDLE_INLINE void bound_by_memory(ratio_problem const& p, reduced_ratio_problem& into) {
     for (std::size_t t = 0; t < p.type_count(); ++t) {
         into.lower.push_back(0);
@@ -180,6 +188,7 @@ namespace heddle {
 
 HEDDLE_INLINE reduced_ratio_problem reduce(ratio_problem const& p) {
     validate(p);
+    if (p.segments > 1) throw input_error("ratio problem, segments", "there are several, expected one");
     reduced_ratio_problem result;
     result.counts = p.counts;
     result.preferred = p.preferred;
@@ -189,11 +198,17 @@ HEDDLE_INLINE reduced_ratio_problem reduce(ratio_problem const& p) {
 
     std::vector<std::pair<std::size_t, double>> distinct;    // stage, weight
     std::unordered_multimap<std::size_t, std::size_t> known; // hash, position in `distinct`
+    std::vector<std::size_t> curved;
     for (std::size_t s = 0; s < p.stages.size(); ++s) {
+        if (detail::has_curves(p.stages[s])) {
+            curved.push_back(s);
+            continue;
+        }
         auto const hash = detail::hash_of(p.stages[s]);
         auto const [first, last] = known.equal_range(hash);
-        auto const same =
-            std::find_if(first, last, [&](auto const& k) { return p.stages[distinct[k.second].first] == p.stages[s]; });
+        auto const same = std::find_if(first, last, [&](auto const& k) {
+            return detail::is_same(p.stages[distinct[k.second].first], p.stages[s]);
+        });
         if (same != last) {
             distinct[same->second].second += 1;
             continue;
@@ -201,21 +216,28 @@ HEDDLE_INLINE reduced_ratio_problem reduce(ratio_problem const& p) {
         known.emplace(hash, distinct.size());
         distinct.push_back({s, 1.0});
     }
-    for (auto const& [s, weight] : distinct) {
-        reduced_ratio_problem::stage stage{weight, 0, {}};
+    auto const types_of = [&](std::size_t s) {
+        std::vector<reduced_ratio_problem::type_curve> types;
         for (std::size_t t = 0; t < p.type_count(); ++t) {
             auto const& work = p.stages[s][t];
-            stage.types.push_back({t, {work.straight, work.bent, result.lower[t], result.upper[t]}});
-            stage.floor = std::max(stage.floor, stage.types.back().linear.smallest());
+            types.push_back({t, {work.straight, work.bent, result.lower[t], result.upper[t]}, work.curves});
         }
+        return types;
+    };
+    for (auto const& [s, weight] : distinct) {
+        reduced_ratio_problem::stage stage{weight, 0, types_of(s)};
+        for (auto const& t : stage.types) stage.floor = std::max(stage.floor, t.linear.smallest());
         std::erase_if(stage.types, [&](auto const& t) { return t.linear.largest() <= stage.floor; });
         if (stage.types.empty()) result.constant += weight * stage.floor;
         else result.stages.push_back(std::move(stage));
     }
+    for (auto s : curved) result.stages.push_back({1, 0, types_of(s)});
     if (!p.transfers.empty()) {
         double devices = 0;
         for (int count : p.counts) devices += count;
-        convex_curve transfers({}, p.transfers, std::max(1 / devices, algorithm::max(result.lower)),
+        std::vector<convex_pieces> bent;
+        for (auto const& t : p.transfers) bent.push_back(t.pieces);
+        convex_curve transfers({}, bent, std::max(1 / devices, algorithm::max(result.lower)),
                                algorithm::max(result.upper));
         if (transfers.lines().size() == 1 && transfers.lines()[0].slope == 0)
             result.constant += transfers.lines()[0].constant;

@@ -3,10 +3,11 @@
 /// @brief Smooth functions of a ratio: what is measured to be curved, where lines do not do.
 #pragma once
 
-#include <heddle/balance/ratio_problem.hpp>
+#include <heddle/balance/convex_curve.hpp>
 #include <heddle/base/curve_point.hpp>
 #include <heddle/base/definitions.hpp>
 #include <heddle/base/quantity.hpp>
+#include <heddle/cost/saturated_work.hpp>
 
 #include <cmath>
 #include <functional>

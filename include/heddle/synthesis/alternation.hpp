@@ -138,8 +138,8 @@ private:
 
     /// Whether ratios can be balanced by other than lines.
     [[nodiscard]] bool has_curves() const {
-        return balance_.can_follow_curves() && !options_.training.interleaves() && programs_.model().has_curves() &&
-               segment_count(programs_.program()) == 1;
+        return !options_.training.interleaves() && programs_.model().has_curves() &&
+               balance_.takes(segment_count(programs_.program()), true);
     }
     /// Once more, with efficiencies as they are instead of lines below them.
     void follow_curves(std::vector<starting_point> const& starts) {

@@ -129,7 +129,8 @@ HEDDLE_INLINE plan plan_in_segments(program_indexer const& index, cluster const&
             throw input_error("segments",
                               "there are " + std::to_string(options.segments.size()) + ", expected one per operator");
         if (has_groups(c)) throw input_error("segments", "device groups are planned in one segment only");
-        if (!balance.can_take_segments()) throw input_error("segments", "the ratio solver solves for one segment only");
+        std::size_t const count = algorithm::max(numbered_in_order(options.segments)) + std::size_t{1};
+        if (!balance.takes(count, false)) throw input_error("segments", "the ratio solver does not take so many");
     }
     if (has_groups(c)) split_inside(indexed);
     find_cuts(indexed, options.pinned);

@@ -5,7 +5,9 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <vector>
 
 namespace {
@@ -44,23 +46,24 @@ TEST_CASE("the curved problem of a program is its time, the linear one nowhere a
         cost_model const model(saturating(least), {{0, 1}, {1, 2}});
         CHECK(model.has_curves());
         for (auto const& s : {product(100, 0, 0), product(100, 20, 10), product(10, 100, 30), product(100, 25, 0)}) {
-            std::vector<step> const steps{s, product(60, 1, 2), s};
-            std::vector<holding> const saved{{bytes(1), bytes(2)}};
-            auto const curved = make_curved_ratio_problem(steps, saved, model, {0.4, 0.3});
-            auto const linear = make_ratio_problem(steps, saved, model, {0.4, 0.3});
+            program_steps const program{{s, product(60, 1, 2), s}, {{{bytes(1), bytes(2)}}}};
+            auto const curved = make_ratio_problem(program, model, {0.4, 0.3}, {.follows_curves = true});
+            auto const linear = make_ratio_problem(program, model, {0.4, 0.3});
+            CHECK(curved.has_curves());
+            CHECK_FALSE(linear.has_curves());
             validate(curved);
             CHECK(curved.is_convex() == (least == 0));
             for (double a = 0; a <= 1; a += 1.0 / 64) {
                 std::vector<double> const ratios{a, (1 - a) / 2};
-                double const time = run_serial(steps, model, uniform_shares(ratios)).total;
+                double const time = run_serial(program.steps, model, uniform_shares(ratios)).total;
                 CAPTURE(a);
                 CHECK(curved.objective(ratios) == doctest::Approx(time).epsilon(2e-3));
                 CHECK(curved.objective(ratios) >= time * (1 - 1e-12));
                 CHECK(linear.objective(ratios) <= time * (1 + 1e-12));
                 if (least == 0) CHECK(linear.objective(ratios) >= 0.97 * time);
             }
-            CHECK(linear.memory == curved.linear.memory);
-            CHECK(linear.transfers == curved.linear.transfers);
+            CHECK(linear.memory == curved.memory);
+            CHECK(linear.transfers == curved.transfers);
         }
     }
 }
@@ -71,11 +74,12 @@ TEST_CASE("stages that are alike become one, and straight ones stay") {
     plain.category = operator_class::elementwise;
     std::vector<step> steps(5, product(100, 10, 20));
     steps.insert(steps.end(), 3, plain);
-    auto const p = make_curved_ratio_problem(steps, std::vector<holding>{}, model, {0.4, 0.3});
-    CHECK(p.stages.size() <= 3); // the products' forward ones, and what is open at the end
-    CHECK(p.linear.stages.size() >= 3);
+    auto const p = make_ratio_problem({steps}, model, {0.4, 0.3}, {.follows_curves = true});
+    auto const curved = std::ranges::count_if(p.stages, detail::has_curves);
+    CHECK(curved <= 3); // the products' forward ones, and what is open at the end
+    CHECK(std::ssize(p.stages) - curved >= 3);
     std::vector<double> const ratios{0.3, 0.35};
     CHECK(p.objective(ratios) == doctest::Approx(run_serial(steps, model, uniform_shares(ratios)).total).epsilon(2e-3));
-    auto const without = make_curved_ratio_problem(std::vector(2, plain), std::vector<holding>{}, model, {0.4, 0.3});
-    CHECK(without.stages.empty());
+    auto const without = make_ratio_problem({std::vector(2, plain)}, model, {0.4, 0.3}, {.follows_curves = true});
+    CHECK_FALSE(without.has_curves());
 }

@@ -47,13 +47,13 @@ inline ratio_problem random_ratio_problem(random_source& random, ratio_problem_l
             random.chance(0.3) ? scale * random.between(0.0, 20.0) : 0; // on one type, which may hide the others
         auto const floored = random.below(p.type_count());
         for (std::size_t t = 0; t < p.type_count(); ++t) {
-            stage_work work{line(10), {}};
+            stage_work work{line(10)};
             for (int b = random.between(0, limits.most_bent); b-- > 0;) work.bent.push_back(pieces(8));
             if (t == floored) work.straight.constant += floor;
             stage.push_back(std::move(work));
         }
     }
-    for (int n = random.between(0, 3); n-- > 0;) p.transfers.push_back(pieces(5));
+    for (int n = random.between(0, 3); n-- > 0;) p.transfers.push_back({pieces(5)});
     if (!limits.memory || random.chance(0.5)) return p;
     for (int t = 0; t < types; ++t) {
         double const size = random.log_between(1e3, 1e10);

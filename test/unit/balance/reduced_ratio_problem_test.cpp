@@ -7,7 +7,6 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
-#include <limits>
 
 namespace {
 
@@ -68,8 +67,7 @@ TEST_CASE("a curve is the sum of its maxima at every point") {
 TEST_CASE("equal stages become one, what is never last goes, memory becomes bounds") {
     auto p = two_type_problem();
     p.constant = 1;
-    std::vector<stage_work> const often{{{0, 6}, {}}, {{1, 2}, {}}}, never{{{8, 0}, {}}, {{0, 8}, {}}},
-        seldom{{{5, 0}, {}}, {{4, 4}, {}}};
+    std::vector<stage_work> const often{{{0, 6}}, {{1, 2}}}, never{{{8, 0}}, {{0, 8}}}, seldom{{{5, 0}}, {{4, 4}}};
     p.stages = {often, never, often, seldom, often};
     p.memory = {{10, 100}, {10, 100}};
     p.memory_limits = {90, 1000};
@@ -122,7 +120,7 @@ TEST_CASE("a reduced problem has the objective of the whole one, where that fits
 
 TEST_CASE("ties are broken where there are any") {
     auto p = two_type_problem();
-    p.stages = {{{{4, 0}, {}}, {{0, 8}, {}}}}; // equal for all r_1 <= 1/2
+    p.stages = {{{{4, 0}}, {{0, 8}}}}; // equal for all r_1 <= 1/2
     auto const reduced = reduce(p);
     bool asked = false;
     auto const none = [&](double) {
@@ -132,7 +130,7 @@ TEST_CASE("ties are broken where there are any") {
     CHECK(break_ties(reduced, {1, 0}, none) == p.preferred);
     CHECK_FALSE(asked);
 
-    p.stages = {{{{1, 4}, {}}, {{0, 0}, {}}}}; // only r_0 = 0 is optimal
+    p.stages = {{{{1, 4}}, {{0, 0}}}}; // only r_0 = 0 is optimal
     auto const other = reduce(p);
     CHECK(break_ties(other, {0, 0.5}, none) == std::vector{0, 0.5});
     CHECK(asked);
@@ -191,38 +189,4 @@ TEST_CASE("a distance that several types could bear is spread over their devices
     CHECK(near[0] == doctest::Approx(0.1));
     CHECK(near[1] == doctest::Approx(0.4));
     CHECK(near[2] == doctest::Approx(0.25));
-}
-
-TEST_CASE("a ratio problem that cannot be is refused by name") {
-    double const nan = std::numeric_limits<double>::quiet_NaN();
-    auto const refuses = [](ratio_problem const& p, char const* expected) {
-        CHECK_THROWS_WITH_AS((void)reduce(p), doctest::Contains(expected), input_error);
-    };
-    refuses({}, "ratio problem, counts");
-    auto p = two_type_problem();
-    CHECK_NOTHROW((void)reduce(p));
-    p.preferred = {1};
-    refuses(p, "one ratio per type");
-    p = two_type_problem();
-    p.counts[1] = 0;
-    refuses(p, "type 1: expected at least one device");
-    p = two_type_problem();
-    p.stages = {{{{0, 1}, {}}}};
-    refuses(p, "stage 0: expected the work of every type");
-    p.stages = {{{{0, nan}, {}}, {}}};
-    refuses(p, "stage 0: expected finite numbers");
-    p = two_type_problem();
-    p.transfers = {{}};
-    refuses(p, "transfer 0: a maximum of no functions");
-    p = two_type_problem();
-    p.memory = {{0, 1}, {0, 1}};
-    refuses(p, "one limit per type");
-    p.memory_limits = {1, nan};
-    refuses(p, "memory of type 1");
-    p = two_type_problem();
-    p.preferred[0] = -1;
-    refuses(p, "preferred ratio");
-    p = two_type_problem();
-    p.constant = nan;
-    refuses(p, "constant");
 }

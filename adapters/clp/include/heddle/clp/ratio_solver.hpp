@@ -3,7 +3,7 @@
 /// @brief Ratio problems as linear programs, solved by CLP.
 #pragma once
 
-#include <heddle/balance/curved_ratio_problem.hpp>
+#include <heddle/balance/reduced_ratio_problem.hpp>
 #include <heddle/balance/ties.hpp>
 #include <heddle/base/algorithm.hpp>
 #include <heddle/clp/segmented_program.hpp>
@@ -273,60 +273,49 @@ private:
 
 } // namespace detail
 
-/// Solves ratio problems by their epigraph form, reduced and row by row as needed: exactly if piecewise linear, and if
-/// curved and convex, within 1e-8 of the objective, by tangents. Of the optimal ratios it returns those of the least
-/// `tie_cost`.
-/// *Throws* what `validate` does, before it starts; `input_error` for curves that are not convex; `error` if CLP fails,
-/// which would be a matter of numbers.
+/// Solves ratio problems in epigraph form as linear programs: of one segment reduced and row by row as needed, exactly
+/// without curves and within 1e-8 of the objective with convex ones, by tangents; of several segments without curves
+/// with all rows. Of the optimal ratios of one segment it returns those of the least `tie_cost`; with several, ties go
+/// to ratios near the preferred ones, by a price too small to matter otherwise.
+/// *Throws* what `validate` does, before it starts; `input_error` for problems that it does not take; `error` if CLP
+/// fails, which would be a matter of numbers.
 /// *Thread safety.* One solver may be used by one thread at a time; several solvers at once are safe.
 class ratio_solver {
 public:
-    [[nodiscard]] ratio_solution solve(ratio_problem const& p) const { return solve(p, p.preferred); }
-    /// Starts at ratios supposed to be good, one per type, such as the solution of a problem alike.
-    [[nodiscard]] ratio_solution solve(ratio_problem const& p, std::vector<double> const& start) const {
-        return solve_any(p, p.type_count(), start);
+    [[nodiscard]] static bool solves(ratio_problem const& p) {
+        return p.segments == 1 ? p.is_convex() : !p.has_curves();
     }
 
-    /// All segments in one linear program. Ties go to ratios near the preferred ones, by a price too small to matter
-    /// otherwise.
-    [[nodiscard]] segmented_ratio_solution solve(segmented_ratio_problem const& p) const {
-        validate(p);
-        detail::segmented_program program(p);
-        auto ratios = program.minimise();
+    [[nodiscard]] ratio_solution solve(ratio_problem const& p) const { return solve(p, p.preferred); }
+    /// Starts at ratios supposed to be good, such as the solution of a problem alike; with several segments that makes
+    /// no difference.
+    [[nodiscard]] ratio_solution solve(ratio_problem const& p, std::vector<double> const& start) const {
+        if (!solves(p))
+            throw input_error("ratio problem, stages",
+                              p.segments == 1 ? "a curve is not convex, expected convex ones for a linear program"
+                                              : "there are curves, expected none where there are segments");
+        auto const ratios = p.segments == 1 ? solve_reduced(reduce(p), start) : solve_segments(p);
         if (!ratios) return {};
         return {true, *ratios, p.objective(*ratios)};
     }
 
-    /// Those that are convex.
-    [[nodiscard]] static bool solves(curved_ratio_problem const& p) { return p.is_convex(); }
-    [[nodiscard]] curved_ratio_solution solve(curved_ratio_problem const& p) const {
-        return solve(p, p.linear.preferred);
-    }
-    [[nodiscard]] curved_ratio_solution solve(curved_ratio_problem const& p, std::vector<double> const& start) const {
-        if (!solves(p))
-            throw input_error("ratio problem, curved stages",
-                              "a curve is not convex, expected convex ones for a linear program");
-        return {solve_any(p, p.linear.type_count(), start), true};
-    }
-
 private:
-    template <class Problem>
-    static ratio_solution solve_any(Problem const& p, std::size_t types, std::vector<double> const& start) {
-        auto const reduced = reduce(p);
-        if (start.size() != types) throw input_error("ratio problem, start", "expected one ratio per type");
-        if (!reduced.is_feasible()) return {};
-        detail::linear_program program(reduced, reduced.clamped(start));
+    static std::optional<std::vector<double>> solve_reduced(reduced_ratio_problem const& p,
+                                                            std::vector<double> const& start) {
+        if (start.size() != p.type_count()) throw input_error("ratio problem, start", "expected one ratio per type");
+        if (!p.is_feasible()) return std::nullopt;
+        detail::linear_program program(p, p.clamped(start));
         auto optimal = program.minimise();
         if (!optimal) throw error("ratio problem: CLP finds no optimum, though one exists");
-        if (!program.is_unique())
-            optimal =
-                break_ties(reduced, std::move(*optimal), [&](double most) { return program.nearest_within(most); });
-        return {true, *optimal, p.objective(*optimal)};
+        if (program.is_unique()) return optimal;
+        return break_ties(p, std::move(*optimal), [&](double most) { return program.nearest_within(most); });
+    }
+    static std::optional<std::vector<double>> solve_segments(ratio_problem const& p) {
+        validate(p);
+        return detail::segmented_program(p).minimise();
     }
 };
 
 static_assert(heddle::ratio_solver<ratio_solver>);
-static_assert(heddle::segmented_ratio_solver<ratio_solver>);
-static_assert(heddle::curved_ratio_solver<ratio_solver>);
 
 } // namespace heddle::clp

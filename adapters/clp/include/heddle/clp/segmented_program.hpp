@@ -3,14 +3,16 @@
 /// @brief The ratios of several segments as one linear program.
 #pragma once
 
-#include <heddle/balance/segmented_ratio_problem.hpp>
+#include <heddle/balance/ratio_problem.hpp>
 
 #include <ClpSimplex.hpp>
 
 #include <algorithm>
 #include <initializer_list>
+#include <iterator>
 #include <limits>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,28 +24,28 @@ namespace heddle::clp::detail {
 /// CLP's tolerances are absolute.
 class segmented_program {
 public:
-    explicit segmented_program(segmented_ratio_problem const& p) : p_(p) {
-        auto const& first = p.segments.front();
-        for (int count : first.counts) even_ += count;
+    explicit segmented_program(ratio_problem const& p) : p_(p) {
+        for (int count : p.counts) even_ += count;
         even_ = 1 / even_;
-        std::size_t const segments = p.segments.size(), types = p.type_count();
-        double const start = p.objective(ratio_table(segments, first.preferred));
+        std::size_t const types = p.type_count();
+        double const start = p.objective(p.preferred);
         unit_ = start > 0 ? start : 1;
         constexpr double tie_price = 1e-7;
-        for (std::size_t g = 0; g < segments; ++g) {
-            auto& mine = ratio_.emplace_back();
+        for (std::size_t g = 0; g < p.segments; ++g) {
             for (std::size_t t = 0; t < types; ++t) {
-                mine.push_back(add_column(0));
-                add(mine[t], first.counts[t] * even_);
+                ratio_.push_back(add_column(0));
+                add(ratio_.back(), p.counts[t] * even_);
             }
             close(1, 1);
+            std::span const mine(ratio_.end() - std::ssize(p.counts), ratio_.end());
             for (std::size_t t = 0; t < types; ++t) {
-                double const price = tie_price * first.counts[t] * even_ / static_cast<double>(segments);
+                double const price = tie_price * p.counts[t] * even_ / static_cast<double>(p.segments);
                 int const above = add_column(price), below = add_column(price);
                 add(mine[t], 1);
                 add(above, -1);
                 add(below, 1);
-                close(first.preferred[t] / even_, first.preferred[t] / even_);
+                double const wanted = p.preferred[g * types + t] / even_;
+                close(wanted, wanted);
             }
             largest_.push_back(add_column(0));
             for (int column : mine) {
@@ -51,30 +53,32 @@ public:
                 add(column, -1);
                 close(0, infinite);
             }
-            for (auto const& pieces : p.segments[g].transfers) above_all(add_column(1), pieces, {largest_[g]});
+            for (auto const& t : p.transfers)
+                if (t.from == g && t.to == g) above_all(add_column(1), t.pieces, {largest_[g]});
         }
-        for (auto const& e : p.exchanges) above_all(add_column(1), e.pieces, {largest_[e.from], largest_[e.to]});
-        for (std::size_t s = 0; s < first.stages.size(); ++s) add_stage(s);
-        for (std::size_t t = 0; t < types; ++t) add_memory(t);
+        for (auto const& t : p.transfers)
+            if (t.from != t.to) above_all(add_column(1), t.pieces, {largest_[t.from], largest_[t.to]});
+        for (auto const& stage : p.stages) add_stage(stage);
+        for (std::size_t t = 0; t < p.memory_limits.size(); ++t) add_memory(t);
         load();
     }
 
-    /// By segment and type, or none where nothing fits.
-    std::optional<ratio_table> minimise() {
+    /// Ratios of the least objective, or none where nothing fits.
+    std::optional<std::vector<double>> minimise() {
         model_.dual();
         if (!model_.isProvenOptimal()) model_.primal();
         if (model_.isProvenPrimalInfeasible()) return std::nullopt;
         if (!model_.isProvenOptimal())
-            throw error("ratio problem: CLP finds no optimum of " + std::to_string(p_.segments.size()) + " segments");
-        ratio_table result;
-        for (auto const& columns : ratio_) {
-            auto& row = result.emplace_back();
+            throw error("ratio problem: CLP finds no optimum of " + std::to_string(p_.segments) + " segments");
+        std::vector<double> result;
+        std::size_t const types = p_.type_count();
+        for (std::size_t g = 0; g < p_.segments; ++g) {
             double sum = 0;
-            for (std::size_t t = 0; t < columns.size(); ++t) {
-                row.push_back(std::max(0.0, model_.getColSolution()[columns[t]] * even_));
-                sum += row.back() * p_.segments.front().counts[t];
+            for (std::size_t t = 0; t < types; ++t) {
+                result.push_back(std::max(0.0, model_.getColSolution()[ratio_[g * types + t]] * even_));
+                sum += result.back() * p_.counts[t];
             }
-            for (auto& r : row) r /= sum; // CLP keeps rows within a tolerance
+            for (auto& r : std::span(result).last(types)) r /= sum; // CLP keeps rows within a tolerance
         }
         return result;
     }
@@ -105,18 +109,18 @@ private:
                 close(line.constant / unit_, infinite);
             }
     }
-    void add_stage(std::size_t s) {
+    void add_stage(std::vector<stage_work> const& stage) {
         int const last = add_column(1);
         for (std::size_t t = 0; t < p_.type_count(); ++t) {
             double constant = 0;
             std::vector<std::pair<int, double>> terms;
-            for (std::size_t g = 0; g < p_.segments.size(); ++g) {
-                auto const& work = p_.segments[g].stages[s][t];
+            for (std::size_t n = t; n < stage.size(); n += p_.type_count()) {
+                auto const& work = stage[n];
                 constant += work.straight.constant;
-                if (work.straight.slope != 0) terms.push_back({ratio_[g][t], work.straight.slope * even_ / unit_});
+                if (work.straight.slope != 0) terms.push_back({ratio_[n], work.straight.slope * even_ / unit_});
                 for (auto const& pieces : work.bent) {
                     int const kernel = add_column(0);
-                    above_all(kernel, pieces, {ratio_[g][t]});
+                    above_all(kernel, pieces, {ratio_[n]});
                     terms.push_back({kernel, 1});
                 }
             }
@@ -127,12 +131,12 @@ private:
         }
     }
     void add_memory(std::size_t t) {
-        double const limit = p_.segments.front().memory_limits[t];
+        double const limit = p_.memory_limits[t];
         double room = limit;
-        for (std::size_t g = 0; g < p_.segments.size(); ++g) {
-            affine const used = p_.segments[g].memory[t];
+        for (std::size_t n = t; n < p_.memory.size(); n += p_.type_count()) {
+            affine const used = p_.memory[n];
             room -= used.constant;
-            add(ratio_[g][t], used.slope * even_ / limit);
+            add(ratio_[n], used.slope * even_ / limit);
         }
         close(-infinite, room / limit);
     }
@@ -149,12 +153,13 @@ private:
                        values_.data());
     }
 
-    segmented_ratio_problem const& p_;
+    ratio_problem const& p_;
     double even_ = 0, unit_ = 1;
     std::vector<double> costs_, lower_, upper_, values_;
     std::vector<CoinBigIndex> starts_{0};
     std::vector<int> columns_;
-    std::vector<std::vector<int>> ratio_;
+    /// Per segment and type.
+    std::vector<int> ratio_;
     std::vector<int> largest_;
     ClpSimplex model_;
 };

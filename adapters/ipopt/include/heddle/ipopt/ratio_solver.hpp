@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSL-1.0
 /// @file
-/// @brief Ratio problems, curved ones among them, as smooth programs solved by Ipopt.
+/// @brief Ratio problems of one segment, whatever their curves, as smooth programs solved by Ipopt.
 #pragma once
 
-#include <heddle/balance/curved_ratio_problem.hpp>
+#include <heddle/balance/reduced_ratio_problem.hpp>
 #include <heddle/balance/ties.hpp>
 #include <heddle/ipopt/epigraph.hpp>
 
@@ -23,37 +23,26 @@ struct options {
     int most_starts = 8;
 };
 
-/// Solves ratio problems by their epigraph form with an interior-point method: globally if convex, else to the best of
-/// several local optima. Of the optimal ratios it returns those of the least `tie_cost`.
-/// *Throws* what `validate` does, before it starts, and `error` if Ipopt fails from every start, which would be a
-/// matter of numbers.
+/// Solves ratio problems of one segment by their epigraph form with an interior-point method: globally if convex, else
+/// to the best of several local optima. Of the optimal ratios it returns those of the least `tie_cost`.
+/// *Throws* what `validate` does, before it starts, `input_error` for problems of several segments, and `error` if
+/// Ipopt fails from every start, which would be a matter of numbers.
 /// *Thread safety.* Any: calls wait for each other, in the whole process, because Ipopt's linear solver is not
 /// thread-safe.
 class ratio_solver {
 public:
     explicit ratio_solver(ipopt::options const& o = {}) : options_(o) {}
 
+    [[nodiscard]] static bool solves(ratio_problem const& p) { return p.segments == 1; }
+
     [[nodiscard]] ratio_solution solve(ratio_problem const& p) const { return solve(p, p.preferred); }
+    /// Starts at ratios supposed to be good, such as the solution of a problem alike.
     [[nodiscard]] ratio_solution solve(ratio_problem const& p, std::vector<double> const& start) const {
-        return solve_any(p, p.type_count(), start, kind::linear);
-    }
-    [[nodiscard]] curved_ratio_solution solve(curved_ratio_problem const& p) const {
-        return solve(p, p.linear.preferred);
-    }
-    [[nodiscard]] curved_ratio_solution solve(curved_ratio_problem const& p, std::vector<double> const& start) const {
-        bool const convex = p.is_convex();
-        return {solve_any(p, p.linear.type_count(), start, convex ? kind::convex : kind::other), convex};
-    }
-
-private:
-    enum class kind { linear, convex, other };
-
-    template <class Problem>
-    ratio_solution solve_any(Problem const& p, std::size_t types, std::vector<double> const& start, kind what) const {
+        auto const what = !p.has_curves() ? kind::linear : p.is_convex() ? kind::convex : kind::other;
         auto const reduced = reduce(p);
-        if (start.size() != types) throw input_error("ratio problem, start", "expected one ratio per type");
+        if (start.size() != p.type_count()) throw input_error("ratio problem, start", "expected one ratio per type");
         if (!reduced.is_feasible()) return {};
-        if (types == 1) { // no choice, and nothing inside its bounds to start from
+        if (p.type_count() == 1) { // no choice, and nothing inside its bounds to start from
             auto const only = reduced.clamped(start);
             return {true, only, p.objective(only)};
         }
@@ -69,6 +58,9 @@ private:
         auto const optimal = break_ties(reduced, *best, [&](double most) { return run(reduced, *best, what, most); });
         return {true, optimal, p.objective(optimal)};
     }
+
+private:
+    enum class kind { linear, convex, other };
 
     /// The given start; for what is not convex also even ratios, and as much as fits on one type after the other.
     [[nodiscard]] std::vector<std::vector<double>> starts(reduced_ratio_problem const& p,
@@ -109,6 +101,5 @@ private:
 };
 
 static_assert(heddle::ratio_solver<ratio_solver>);
-static_assert(heddle::curved_ratio_solver<ratio_solver>);
 
 } // namespace heddle::ipopt

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <heddle/balance/curved_ratio_problem.hpp>
+#include <heddle/balance/smooth_curve.hpp>
 
 #include <doctest/doctest.h>
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
-#include <vector>
 
 namespace {
 
@@ -25,13 +23,6 @@ void check_derivatives(smooth_curve const& curve, double x, double scale) {
 
 /// Efficiency (r + a) / (1 + a): rises from a part of the rate to all of it.
 curve_point rising(double r) { return {(r + 0.5) / 1.5, 1 / 1.5, 0}; }
-
-curved_ratio_problem two_types() {
-    curved_ratio_problem p;
-    p.linear.counts = {1, 1};
-    p.linear.preferred = {0.5, 0.5};
-    return p;
-}
 
 } // namespace
 
@@ -84,40 +75,4 @@ TEST_CASE("saturating work takes its scale at first and its share in the end, an
     CHECK(below.value == doctest::Approx(above.value).epsilon(1e-13));
     CHECK(below.slope == doctest::Approx(above.slope).epsilon(1e-10));
     CHECK(below.curvature == doctest::Approx(above.curvature).epsilon(1e-8));
-}
-
-TEST_CASE("the objective of a curved problem: its linear part and the last work of every curved stage") {
-    auto p = two_types();
-    p.linear.stages = {{{{0, 4}, {}}, {{0, 2}, {}}}};
-    p.stages = {{{0, {{1, 0}, {}}, {exchanged_volume(seconds(0), seconds(4))}},
-                 {1, {}, {exchanged_volume(seconds(0), seconds(4))}},
-                 {1, {{0, 20}, {}}, {}}}};
-    std::vector<double> const ratios{0.75, 0.25};
-    CHECK(p.objective(ratios) == doctest::Approx(3 + 5));
-    CHECK(reduce(p).objective(ratios) == doctest::Approx(3 + 5));
-    CHECK_FALSE(p.is_convex());
-    p.stages = {{{0, {}, {saturating_work(seconds(2), 0.1)}}}};
-    CHECK(p.is_convex());
-}
-
-TEST_CASE("a curved problem that cannot be is refused by name") {
-    auto const refuses = [](curved_ratio_problem const& p, char const* expected) {
-        CHECK_THROWS_WITH_AS((void)reduce(p), doctest::Contains(expected), input_error);
-    };
-    auto p = two_types();
-    p.stages = {{}, {{2, {}, {}}}};
-    refuses(p, "curved stage 1: names an unknown type");
-    p.stages = {{{0, {}, {smooth_curve{}}}}};
-    refuses(p, "curved stage 0: a curve without a function");
-    p.stages = {{{0, {}, {{[](double r) { return curve_point{std::sqrt(r), 0.5 / std::sqrt(r), 0}; }, false}}}}};
-    refuses(p, "a curve is not finite at 0");
-    auto concave = exchanged_volume(seconds(0), seconds(1));
-    concave.is_convex = true;
-    p.stages = {{{0, {}, {concave}}}};
-    refuses(p, "said to be convex is not");
-    p.stages = {{{0, {{std::numeric_limits<double>::infinity(), 0}, {}}, {}}}};
-    refuses(p, "curved stage 0: expected finite numbers");
-    p.stages.clear();
-    p.linear.counts.clear();
-    refuses(p, "counts");
 }
