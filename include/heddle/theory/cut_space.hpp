@@ -166,7 +166,7 @@ private:
 
     /// Tries every way to hold the needs from number `at` on, then computes.
     template <class Visit>
-    void fulfil(std::size_t at, operator_id op, state const& s, instruction const& computation, Visit& visit) {
+    void fulfil(std::size_t at, operator_id op, state const& s, instruction::compute const& computation, Visit& visit) {
         if (ways_ == most_ways) {
             is_complete_ = false;
             return;
@@ -180,10 +180,11 @@ private:
             auto const gained_size = gained_.size();
             if (!algorithm::all_of(steps, std::cref(allowed_))) return;
             for (auto const& i : steps) {
-                if (holds(s, t, i.to)) continue; // a whole copy on the way may be there for another operand
+                form const to = i.change()->to;
+                if (holds(s, t, to)) continue; // a whole copy on the way may be there for another operand
                 path_.push_back(i);
                 path_numbers_.push_back(number(i));
-                gained_.push_back({t, i.to});
+                gained_.push_back({t, to});
             }
             fulfil(at + 1, op, s, computation, visit);
             path_.resize(path_size);
@@ -219,7 +220,7 @@ private:
         if (!is_used_once(program_, t) || (gathers_factors(computation) && f == form::mirrored())) return;
         with({instruction::read(t, stored), instruction::unshard(t, stored, f, false)});
         if (!is_read_again(program_, t)) return; // nothing stays of it
-        auto const unshard = instruction::unshard(t, stored, f, true);
+        instruction const unshard = instruction::unshard(t, stored, f, true);
         if (!allowed_(unshard)) return;
         resharded_.push_back(instruction::reshard(t, f, stored));
         with({instruction::read(t, stored), unshard});
@@ -227,7 +228,7 @@ private:
     }
 
     template <class Visit>
-    void compute(operator_id op, state const& s, instruction const& computation, Visit& visit) {
+    void compute(operator_id op, state const& s, instruction::compute const& computation, Visit& visit) {
         ++ways_;
         auto& move = move_;
         move.kind = kinds_[op];
@@ -248,18 +249,18 @@ private:
         }
         for (auto const& [t, f] : gained_) keep(t, f, false);
         // The forms a parameter is stored in count as saved from the start.
-        for (auto const& read : path_)
-            if (read.what == instruction::kind::read && program_.tensors[read.tensor].is_parameter())
-                for (form f : {read.to, form::replicated(), form::mirrored()})
-                    if (is_stored(read.to, f)) keep(read.tensor, f, true);
+        for (auto const& i : path_)
+            if (auto const* read = i.as<instruction::read>(); read && program_.tensors[read->tensor].is_parameter())
+                for (form f : {read->to, form::replicated(), form::mirrored()})
+                    if (is_stored(read->to, f)) keep(read->tensor, f, true);
         for (std::size_t k = 0; k < computation.results.size(); ++k)
             keep(program_.operators[op].results[k], computation.results[k], false);
         for_each_saved(program_, computation, [&](tensor_id t, form f) {
-            if (algorithm::find(resharded_, t, &instruction::tensor) != resharded_.end()) return;
-            bool const stored = algorithm::any_of(path_, [&](auto const& read) {
-                return program_.tensors[t].is_parameter() && read.what == instruction::kind::read && read.tensor == t &&
-                       is_stored(read.to, f);
-            });
+            if (algorithm::any_of(resharded_, [&](auto const& i) { return i.change()->tensor == t; })) return;
+            bool const stored = program_.tensors[t].is_parameter() && algorithm::any_of(path_, [&](auto const& i) {
+                                    auto const* const read = i.template as<instruction::read>();
+                                    return read && read->tensor == t && is_stored(read->to, f);
+                                });
             auto const here = place_in(*from_, t);
             if (stored || (here && algorithm::binary_search(s.held, code(*here, f, true)))) return;
             std::pair const pair{in_place_of(t, op, kinds_[op]), f};
@@ -268,12 +269,13 @@ private:
         });
         algorithm::sort(next);
         next.erase(std::unique(next.begin(), next.end()), next.end());
-        bool const unshards =
-            has_stages_ && algorithm::any_of(path_, [](auto const& i) { return i.what == instruction::kind::unshard; });
+        bool const unshards = has_stages_ && algorithm::any_of(path_, [](auto const& i) {
+                                  return i.template is<instruction::unshard>();
+                              });
         move.begins_stage = unshards;
         visit(number(move), left_);
         move.begins_stage = has_stages_ && !unshards && algorithm::any_of(path_, [&](auto const& i) {
-                                return program_.tensors[i.tensor].is_parameter();
+                                return program_.tensors[i.change()->tensor].is_parameter();
                             });
         if (move.begins_stage) visit(number(move), left_);
     }
@@ -333,7 +335,7 @@ private:
     /// By operator, and one for the end.
     std::vector<operator_id> kinds_;
     /// Of the first of each kind.
-    std::vector<std::vector<instruction>> computations_;
+    std::vector<std::vector<instruction::compute>> computations_;
     operator_cuts cuts_;
     /// By level: a number for what is alike. And by operator that can be next, of all its cuts.
     std::vector<std::uint64_t> alike_;
@@ -432,9 +434,10 @@ HEDDLE_INLINE void cut_space::list_ways(operator_id op, std::vector<way>& ways) 
         bundles_[ways[slot->second].bundle].push_back(move);
     };
     if (op == program_.operators.size()) return finish(own_, add);
-    for (auto computation : computations_[kinds_[op]]) {
-        computation.op = op;
-        if (!allowed_(computation)) continue;
+    for (auto const& of_kind : computations_[kinds_[op]]) {
+        instruction const at_op = at(op, of_kind);
+        if (!allowed_(at_op)) continue;
+        auto const& computation = *at_op.as<instruction::compute>();
         needs_.clear();
         for (std::size_t k = 0; k < computation.operands.size(); ++k) {
             std::pair const wanted{program_.operators[op].operands[k], computation.operands[k]};
@@ -443,7 +446,7 @@ HEDDLE_INLINE void cut_space::list_ways(operator_id op, std::vector<way>& ways) 
         gained_.clear();
         path_.clear();
         path_numbers_.clear();
-        computation_number_ = number(computation);
+        computation_number_ = number(at_op);
         ways_ = 0;
         fulfil(0, op, own_, computation, add);
     }
@@ -483,20 +486,22 @@ HEDDLE_INLINE void cut_space::describe(std::size_t level, operator_cuts::cut con
 
 HEDDLE_INLINE instruction cut_space::moved(instruction i, operator_id from, operator_id to) const {
     if (from == to) return i;
-    if (i.what == instruction::kind::compute) i.op = to;
-    else i.tensor = in_place_of(i.tensor, from, to);
+    if (auto* compute = i.as<instruction::compute>()) compute->op = to;
+    if (auto* change = i.change()) change->tensor = in_place_of(change->tensor, from, to);
     return i;
 }
 
 HEDDLE_INLINE std::uint32_t cut_space::number(instruction const& there) {
     operator_id const kind = kinds_[op_];
     instruction i = moved(there, op_, kind);
-    key_.assign({static_cast<std::uint32_t>(i.what) | (std::uint32_t{i.is_resharded} << 8), kind});
-    if (i.what != instruction::kind::compute)
-        for (std::uint32_t v : {i.tensor, std::uint32_t{i.from.code()}, std::uint32_t{i.to.code()}}) key_.push_back(v);
+    auto const* const unshard = i.as<instruction::unshard>();
+    key_.assign({static_cast<std::uint32_t>(i.type()) | (std::uint32_t{unshard && unshard->is_resharded} << 8), kind});
+    if (auto const* change = i.change())
+        for (std::uint32_t v : {change->tensor, std::uint32_t{change->from.code()}, std::uint32_t{change->to.code()}})
+            key_.push_back(v);
     else
-        key_.push_back(
-            static_cast<std::uint32_t>(algorithm::find(computations_[kind], i) - computations_[kind].begin()));
+        key_.push_back(static_cast<std::uint32_t>(algorithm::find(computations_[kind], *i.as<instruction::compute>()) -
+                                                  computations_[kind].begin()));
     auto const [slot, is_new] = instruction_number_.try_emplace(key_, static_cast<std::uint32_t>(instructions_.size()));
     if (is_new) instructions_.push_back(std::move(i));
     return slot->second;
