@@ -169,7 +169,7 @@ private:
             using enum conversion_half::work;
             if (half.local == none) continue;
             kernel(operator_class::elementwise, program_.tensors[t].info.type, d, 0,
-                   half.local == heddle::conversion_half::work::cut ? 2 * part
+                   half.local == heddle::conversion_half::work::slice ? 2 * part
                    : half.local == pad                              ? mine + part
                                                                     : 2 * mine);
         }

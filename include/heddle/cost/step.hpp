@@ -125,7 +125,7 @@ HEDDLE_INLINE heddle::kernel local_kernel(conversion_half::work work, bytes size
     heddle::kernel result;
     switch (work) {
     case none: break;
-    case cut: result = {flops(0), bytes(0), 2 * size, true}; break;
+    case slice: result = {flops(0), bytes(0), 2 * size, true}; break;
     case pad: result = {flops(0), size, size, true}; break;
     case scale: result = {flops(0), 2 * size, bytes(0), true}; break;
     }

@@ -23,9 +23,6 @@
 
 namespace heddle {
 
-/// A tensor in a form.
-using formed_tensor = std::pair<tensor_id, form>;
-
 /// The operators [first, end) of a distributed program on one group of devices. Values pass stages mirrored, as in
 /// Megatron-LM: whole on every device, and so are their cotangents. A group therefore need not know the forms, nor the
 /// size, of the one before.

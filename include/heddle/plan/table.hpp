@@ -370,7 +370,7 @@ HEDDLE_INLINE std::string plan_report::conversion_name(instruction const& i) {
     if (!how) return "convert";
     if (how->forward.collective) return name(*how->forward.collective);
     if (how->backward.collective) return std::string("backward ") + name(*how->backward.collective);
-    return how->forward.local == conversion_half::work::cut     ? "slice"
+    return how->forward.local == conversion_half::work::slice     ? "slice"
            : how->forward.local == conversion_half::work::scale ? "mask"
                                                                 : "mirror";
 }

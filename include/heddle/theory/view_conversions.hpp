@@ -47,7 +47,7 @@ private:
     /// Whether the operand of a view is used elsewhere too, and the result once, with no work between.
     [[nodiscard]] bool is_one_use_of_several(operator_id o) const;
     /// Whether conversions between such forms cost the same before and after the view.
-    [[nodiscard]] bool is_same_cut(instruction::compute const& i) const;
+    [[nodiscard]] bool is_split_alike(instruction::compute const& i) const;
 
     indexed_program const& program_;
     /// By tensor; none for all but results of free views.
@@ -100,7 +100,7 @@ HEDDLE_INLINE seen_through_views::seen_through_views(indexed_program const& p, i
         auto const user = p.tensors[t].consumers[0];
         std::vector<form> same, taken;
         for_each_computation(o, [&](instruction::compute const& i) {
-            if (is_same_cut(i)) same.push_back(i.results[0]);
+            if (is_split_alike(i)) same.push_back(i.results[0]);
         });
         for_each_computation(user, [&](instruction::compute const& i) {
             taken.push_back(i.operands[position_of(p.operators[user], t)]);
@@ -158,7 +158,7 @@ HEDDLE_INLINE bool seen_through_views::is_one_use_of_several(operator_id o) cons
     return true;
 }
 
-HEDDLE_INLINE bool seen_through_views::is_same_cut(instruction::compute const& i) const {
+HEDDLE_INLINE bool seen_through_views::is_split_alike(instruction::compute const& i) const {
     form const before = i.operands[0], after = i.results[0];
     if (!before.is_shard() || !after.is_shard()) return before == after;
     auto const& op = program_.operators[i.op];

@@ -26,7 +26,7 @@ std::string text(conversion_half const& half) {
     if (half.collective) return name(*half.collective);
     switch (half.local) {
     case conversion_half::work::none: return "none";
-    case conversion_half::work::cut: return "cut";
+    case conversion_half::work::slice: return "slice";
     case conversion_half::work::pad: return "pad";
     case conversion_half::work::scale: return "scale";
     }
@@ -69,13 +69,13 @@ TEST_CASE("conversions and their adjoints are those of the table of the design")
     CHECK(text(S0, R) == "all_gather / reduce_scatter");
     CHECK(text(P, S0) == "reduce_scatter / all_gather");
     CHECK(text(S0, S1) == "all_to_all / all_to_all");
-    CHECK(text(R, S0) == "cut / pad");
+    CHECK(text(R, S0) == "slice / pad");
     CHECK(text(R, P) == "scale / scale");
     CHECK(text(P, M) == "all_reduce / none");
     CHECK(text(M, R) == "none / all_reduce");
     CHECK(text(R, M) == "none / scale");
-    CHECK(text(M, S0) == "cut / all_gather");
-    CHECK(text(S0, M) == "all_gather / cut");
+    CHECK(text(M, S0) == "slice / all_gather");
+    CHECK(text(S0, M) == "all_gather / slice");
     CHECK(text(M, P) == "scale / none");
     CHECK(text(S0, P) == "-");
     for (form f : {R, P, M, S0}) CHECK(text(f, f) == "-");
