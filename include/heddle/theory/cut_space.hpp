@@ -31,15 +31,13 @@ namespace heddle {
 /// A state is what is held of the tensors still in use, with what of it is saved. Properties of tensors that nobody
 /// uses any more are gone, reads are fused with the first use (HAP section 4.5). Where costs add up, the order of
 /// independent instructions does not matter, so this space has a program as cheap as any of the theory that keeps to
-/// the following. Each operator is computed once. A conversion goes straight to a form its operator uses, or through a
-/// whole copy where nothing leads there straight. A parameter is stored in the form of its first use or, where that is
-/// whole, along its finest factor of those that are allowed; it may be unsharded if one operator uses it. Where a
-/// collective closes a stage, order matters: then the space has the orders that its cuts have (see `operator_cuts`); a
-/// bound from added costs holds for every order.
+/// the following. Each operator is computed once, and its operands are brought as `preparations` has it, so that a
+/// parameter is stored for its first use. Where a collective closes a stage, order matters: then the space has the
+/// orders that its cuts have (see `operator_cuts`); a bound from added costs holds for every order.
 ///
 /// Operators of one kind share instructions and moves, which are those of the first of the kind; `at` gives them to
 /// another. What moves there are depends on what is held of the operator's own tensors alone; so they are made once for
-/// each such holding, and those that leave the same behind are a bundle.
+/// each such holding (see `alike_steps`), and those that leave the same behind are a bundle.
 class cut_space {
 public:
     using state = cut_state;
@@ -124,7 +122,8 @@ private:
         operator_cuts::cut const* to = nullptr;
     };
 
-    /// What is held of the operator's tensors, in `own_`, and of the others, as it is held at the next cut, in `other_`.
+    /// Puts what is held of the operator's tensors in `own_`, and what is held of the others, as it is held at the next
+    /// cut, in `other_`.
     void split_off_own(state const& s, operator_cuts::advance const& over);
 
     /// What can be done with what is held in `own_`, in the order in which it is found.

@@ -41,8 +41,8 @@ public:
     /// False once a computation had more ways than are tried.
     [[nodiscard]] bool is_complete() const { return is_complete_; }
 
-    /// Calls `visit` for every way, in the order in which it is found; what it gets is good until it returns. `held`: by
-    /// tensor, the forms that conversions may start from, in the order in which they are tried.
+    /// Calls `visit` for every way, in the order in which it is found; what it gets is good until it returns. `held`:
+    /// the forms of tensors that conversions may start from, in the order in which they are tried.
     void for_each(instruction::compute const& computation, std::span<formed_tensor const> held,
                   std::function<void(preparation const&)> const& visit);
 
