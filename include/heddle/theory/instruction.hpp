@@ -35,6 +35,7 @@ public:
     /// Bring a source in form `to`; `from` is that or, where only a parameter's optimiser state is in shards, a shard.
     struct read : form_change {
         using form_change::form_change;
+        read() = default;
         read(tensor_id t, form f) : form_change(t, f, f) {}
     };
     struct convert : form_change {
