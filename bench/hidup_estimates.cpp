@@ -35,7 +35,8 @@ std::vector<step> with_noise(bench::strategy_search const& s, double most, std::
     auto steps = s.steps();
     for (std::size_t n = 0; n < steps.size(); ++n) {
         auto const& i = s.instructions()[n];
-        double const by = i.what == instruction::kind::compute ? of_operators[i.op] : of_tensors[i.tensor];
+        auto const* const compute = i.as<instruction::compute>();
+        double const by = compute ? of_operators[compute->op] : of_tensors[i.change()->tensor];
         for (auto* k : {&steps[n].forward, &steps[n].backward, &steps[n].deferred}) scale(*k, by);
         for_each_transfer(steps[n], [&](transfer& t) { t.size *= by; });
     }

@@ -23,12 +23,13 @@ void run(program const& p, cluster const& c, double bandwidth, long batch) {
     auto const whole = strategy_search(p, c, {.overlaps_gradients = true}, bench::fastest).best<overlapped>();
     int replicated = 0, sharded = 0, gates = 0, whole_gates = 0;
     for (auto const& s : turns.what.steps) {
-        auto const& i = s.instruction;
-        if (i.what == instruction::kind::read && turns.what.tensors[i.tensor].role == tensor_role::parameter)
-            (i.from.is_shard() ? sharded : replicated)++;
-        if (i.what != instruction::kind::compute || !p.kind(i.op).ends_with("top_2_gating")) continue;
+        auto const* const read = s.instruction.as<instruction::read>();
+        if (read && turns.what.tensors[read->tensor].role == tensor_role::parameter)
+            (read->from.is_shard() ? sharded : replicated)++;
+        auto const* const compute = s.instruction.as<instruction::compute>();
+        if (!compute || !p.kind(compute->op).ends_with("top_2_gating")) continue;
         ++gates;
-        whole_gates += i.loop < 0;
+        whole_gates += compute->loop < 0;
     }
     std::printf("%8.0f %6ld %12.2f %7.2f %12.2f %7.2f %11d %8d %4d of %d\n", bandwidth, batch, 1e3 * turns.what.cost(),
                 100 * turns.gap, 1e3 * whole.what.cost(), 100 * whole.gap, replicated, sharded, whole_gates, gates);

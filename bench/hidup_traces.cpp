@@ -126,8 +126,9 @@ instruction_filter as_traced(indexed_program const& p) {
     auto const whole = expert_parallel(p, parameter_storage::replicated),
                gathered = expert_parallel(p, parameter_storage::sharded_gradients);
     return {[&p, whole, gathered](instruction const& i) {
-                bool const is_large = i.what != instruction::kind::compute && p.tensors[i.tensor].is_parameter() &&
-                                      p.tensors[i.tensor].info.size() > bytes(1e6);
+                auto const* const change = i.change();
+                bool const is_large = change && p.tensors[change->tensor].is_parameter() &&
+                                      p.tensors[change->tensor].info.size() > bytes(1e6);
                 return is_large ? gathered(i) : whole(i);
             },
             whole.mark};

@@ -94,7 +94,11 @@ inline void figure_15() {
     auto const without_options = [](indexed_program const& p) {
         auto all = fastest_programs(p);
         return instruction_filter(
-            [allows = all.allows](instruction const& i) { return allows(i) && !gathers_factors(i); }, all.mark);
+            [allows = all.allows](instruction const& i) {
+                auto const* const compute = i.as<instruction::compute>();
+                return allows(i) && !(compute && gathers_factors(*compute));
+            },
+            all.mark);
     };
     for (auto const& m : hap_models) {
         auto const p = scaled_model(m, devices);
@@ -150,12 +154,12 @@ inline std::string experts_by_device(indexed_program const& program, plan const&
         return counts;
     }
     auto const holds_experts = [&](plan_step const& step) {
-        auto const& i = step.instruction;
-        return i.what == instruction::kind::read && program.tensors[i.tensor].is_parameter() &&
-               experts.first_of(i.tensor) != no_factor;
+        auto const* const read = step.instruction.as<instruction::read>();
+        return read && program.tensors[read->tensor].is_parameter() && experts.first_of(read->tensor) != no_factor;
     };
     auto const first = std::ranges::find_if(p.steps, holds_experts);
-    return first != p.steps.end() && first->instruction.to.is_shard() ? "a part of each" : "all on every device";
+    return first != p.steps.end() && first->instruction.change()->to.is_shard() ? "a part of each"
+                                                                                : "all on every device";
 }
 
 /// Experts in numbers that devices do not divide: padded to equal numbers, as expert parallelism places them, or in

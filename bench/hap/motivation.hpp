@@ -15,17 +15,17 @@ namespace heddle::bench {
 inline instruction_filter gathered_activations(indexed_program const& p) {
     auto const batch = batch_factors(p);
     auto const allows = [&p, batch](instruction const& i) {
-        if (i.what == instruction::kind::compute) return !is_along(p, i, batch) && !gathers_factors(i);
-        auto const& tensor = p.tensors[i.tensor];
-        auto const is_batch = [&](form f) { return f.is_shard() && batch.contains({i.tensor, f.factor()}); };
+        if (auto const* compute = i.as<instruction::compute>())
+            return !is_along(p, *compute, batch) && !gathers_factors(*compute);
+        auto const [t, from, to] = *i.change();
+        auto const& tensor = p.tensors[t];
+        auto const is_batch = [&batch, t = t](form f) { return f.is_shard() && batch.contains({t, f.factor()}); };
         bool const is_matrix = tensor.is_parameter() && tensor.info.shape.size() > 1;
-        if (i.what == instruction::kind::read)
-            return i.from == i.to && !is_batch(i.to) && (!is_matrix || i.to.is_shard());
-        if (i.what != instruction::kind::convert || tensor.is_parameter() || is_batch(i.from) || is_batch(i.to))
-            return false;
-        auto const how = find_conversion(i.from, i.to);
-        return i.tensor == p.loss || (how && how->forward.collective != collective::all_reduce &&
-                                      how->backward.collective != collective::all_reduce);
+        if (i.is<instruction::read>()) return from == to && !is_batch(to) && (!is_matrix || to.is_shard());
+        if (!i.is<instruction::convert>() || tensor.is_parameter() || is_batch(from) || is_batch(to)) return false;
+        auto const how = find_conversion(from, to);
+        return t == p.loss || (how && how->forward.collective != collective::all_reduce &&
+                               how->backward.collective != collective::all_reduce);
     };
     return {allows, [batch](tensor_id t) { return factor_set::mark({&batch}, t); }};
 }
@@ -101,11 +101,11 @@ inline void sufficient_factors() {
             auto const gathering = [](indexed_program const& i) {
                 return instruction_filter(
                     [&i, dense = data_parallel(i, parameter_storage::replicated)](instruction const& what) {
-                        bool const is_product = what.what == instruction::kind::compute &&
-                                                i.operators[what.op].work.category == operator_class::matmul;
-                        if (is_product) return gathers_factors(what);
-                        if (what.what != instruction::kind::compute && i.tensors[what.tensor].is_parameter())
-                            return what == instruction::read(what.tensor, form::mirrored());
+                        auto const* const compute = what.as<instruction::compute>();
+                        if (compute && i.operators[compute->op].work.category == operator_class::matmul)
+                            return gathers_factors(*compute);
+                        if (!compute && i.tensors[what.change()->tensor].is_parameter())
+                            return what == instruction::read(what.change()->tensor, form::mirrored());
                         return dense(what);
                     });
             };

@@ -53,9 +53,12 @@
 #include <heddle/cluster/sample.hpp>
 #include <heddle/cluster/saturation.hpp>
 
+#include <heddle/theory/alike_steps.hpp>
 #include <heddle/theory/batch.hpp>
 #include <heddle/theory/batch_split.hpp>
+#include <heddle/theory/cut_move.hpp>
 #include <heddle/theory/cut_space.hpp>
+#include <heddle/theory/cut_state.hpp>
 #include <heddle/theory/factor_set.hpp>
 #include <heddle/theory/form.hpp>
 #include <heddle/theory/instruction.hpp>
@@ -63,6 +66,7 @@
 #include <heddle/theory/micro_batch.hpp>
 #include <heddle/theory/operator_cuts.hpp>
 #include <heddle/theory/operator_kinds.hpp>
+#include <heddle/theory/preparations.hpp>
 #include <heddle/theory/reductions.hpp>
 #include <heddle/theory/rescale.hpp>
 #include <heddle/theory/theory.hpp>

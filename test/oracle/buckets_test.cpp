@@ -86,7 +86,7 @@ TEST_CASE("every gradient is in one bucket, of one kind, filled in the order of 
                 auto const& s = p.steps[n].step;
                 CHECK(met.insert(n).second);
                 CHECK(s.deferred_transfers.size() == 1);
-                CHECK(tensors.insert(p.steps[n].instruction.tensor).second);
+                CHECK(tensors.insert(p.steps[n].instruction.change()->tensor).second);
                 CHECK(std::tuple(s.deferred_transfers[0].kind, is_one_by_one(s.deferred_transfers[0]), s.type) == kind);
                 size += s.deferred_transfers[0].size;
             }

@@ -74,15 +74,15 @@ public:
                 prices.push_back(random.chance(0.1) ? 0 : scale * random.between(0.1, 2.0));
         }
     }
-    [[nodiscard]] double of(instruction const& i) const {
-        switch (i.what) {
-        case instruction::kind::read: return read_.at({i.tensor, i.to.code()});
-        case instruction::kind::convert:
-        case instruction::kind::unshard:
-            return i.from == i.to ? 0 : convert_.at({i.tensor, {i.from.code(), i.to.code()}});
-        case instruction::kind::reshard: return 0;
-        case instruction::kind::compute: break;
-        }
+    [[nodiscard]] double of(instruction const& one) const {
+        return one.visit([&](instruction::read const& i) { return read_.at({i.tensor, i.to.code()}); },
+                         [&](instruction::compute const& i) { return of(i); },
+                         [&](instruction::reshard const&) { return 0.0; },
+                         [&](form_change const& i) {
+                             return i.from == i.to ? 0 : convert_.at({i.tensor, {i.from.code(), i.to.code()}});
+                         });
+    }
+    [[nodiscard]] double of(instruction::compute const& i) const {
         auto const n = std::ranges::find(computations_[i.op], i) - computations_[i.op].begin();
         return compute_[i.op].at(static_cast<std::size_t>(n));
     }
@@ -90,7 +90,7 @@ public:
 private:
     std::map<std::pair<tensor_id, std::uint16_t>, double> read_;
     std::map<std::pair<tensor_id, std::pair<std::uint16_t, std::uint16_t>>, double> convert_;
-    std::vector<std::vector<instruction>> computations_;
+    std::vector<std::vector<instruction::compute>> computations_;
     std::vector<std::vector<double>> compute_;
 };
 
@@ -154,9 +154,9 @@ double cheapest_program(indexed_program const& p, random_prices const& prices) {
         for (form f : needed) set |= std::size_t{1} << (std::ranges::find(forms, f) - forms.begin());
         return table[set];
     };
-    std::vector<std::vector<instruction>> ways;
+    std::vector<std::vector<instruction::compute>> ways;
     for (operator_id o = 0; o < p.operators.size(); ++o) ways.push_back(computations(p, o));
-    std::vector<instruction const*> chosen;
+    std::vector<instruction::compute const*> chosen;
     double best = infinite;
     std::function<void()> const choose = [&] {
         if (chosen.size() < ways.size()) {
@@ -296,9 +296,9 @@ planning_task task_of(indexed_program const& p, property_table const& table, ran
     }
     for (auto const& t : all.triples) {
         search::property_action a{t.pre, t.add, t.remove};
-        if (compute_once && t.action.what == instruction::kind::compute) {
-            a.pre.push_back(first_budget + t.action.op);
-            a.remove.push_back(first_budget + t.action.op);
+        if (auto const* compute = t.action.as<instruction::compute>(); compute && compute_once) {
+            a.pre.push_back(first_budget + compute->op);
+            a.remove.push_back(first_budget + compute->op);
         }
         task.actions.push_back(std::move(a));
         task.costs.push_back(prices.of(t.action));
@@ -417,16 +417,17 @@ double most_that_passes(priced_instance const& x, std::vector<std::uint32_t> con
     for (std::size_t n = 0; n < instructions.size(); ++n) {
         auto const& i = x.space.instructions()[instructions[n]];
         std::size_t next = n; // what is converted for an operator stands before it
-        for (; next + 1 < instructions.size() &&
-               x.space.instructions()[instructions[next]].what != instruction::kind::compute;)
+        for (;
+             next + 1 < instructions.size() && !x.space.instructions()[instructions[next]].is<instruction::compute>();)
             ++next;
-        auto const& of = x.space.instructions()[instructions[next]];
-        bool const is_one_operators = i.what == instruction::kind::reshard || i.what == instruction::kind::unshard;
-        auto const op = is_one_operators                        ? x.p.tensors[i.tensor].consumers.at(0)
-                        : of.what == instruction::kind::compute ? of.op
-                                                                : ~operator_id{};
+        auto const* const of = x.space.instructions()[instructions[next]].as<instruction::compute>();
+        bool const is_one_operators = i.is<instruction::reshard>() || i.is<instruction::unshard>();
+        auto const op = is_one_operators ? x.p.tensors[i.change()->tensor].consumers.at(0)
+                        : of             ? of->op
+                                         : ~operator_id{};
         double& copies = unsharded[op];
-        if (i.what == instruction::kind::unshard) copies += x.p.tensors[i.tensor].info.size().value;
+        if (auto const* unshard = i.as<instruction::unshard>())
+            copies += x.p.tensors[unshard->tensor].info.size().value;
         most = std::max({most, copies + x.costs[instructions[n]].buffer, 2 * copies});
     }
     return most;
@@ -465,8 +466,10 @@ path_cost cost_by_definition(priced_instance const& x, std::vector<std::uint32_t
     std::set<std::pair<tensor_id, form>> kept;
     for (auto number : instructions) {
         auto const& i = x.space.instructions()[number];
-        if (i.what == instruction::kind::read && x.p.tensors[i.tensor].is_parameter()) stored[i.tensor] = i.to;
-        if (i.what == instruction::kind::unshard && i.is_resharded) stored[i.tensor] = i.to; // nothing stays of it
+        if (auto const* read = i.as<instruction::read>(); read && x.p.tensors[read->tensor].is_parameter())
+            stored[read->tensor] = read->to;
+        if (auto const* unshard = i.as<instruction::unshard>(); unshard && unshard->is_resharded)
+            stored[unshard->tensor] = unshard->to; // nothing stays of it
         for_each_saved(x.p, i, [&](tensor_id t, form f) {
             if (x.p.tensors[t].is_parameter()) {
                 form const s = stored.at(t);
@@ -529,7 +532,7 @@ TEST_CASE("under serial costs the theory searched in any order is never dearer t
         for (auto const& t : all.triples) {
             actions.push_back({t.pre, t.add, t.remove});
             costs.emplace_back();
-            if (t.action.what != instruction::kind::convert || t.action.from != t.action.to)
+            if (!t.action.is<instruction::convert>() || t.action.change()->from != t.action.change()->to)
                 costs.back().push_back(x.model.price(make_step(x.p, t.action, {}), shares));
         }
         search::property_task const task(all.property_count, actions, all.initial, all.goal);

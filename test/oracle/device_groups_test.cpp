@@ -37,8 +37,8 @@ public:
         for (auto const& s : plan_.steps) run_update(s);
         meet();
         for (auto const& s : plan_.steps)
-            if (auto const& i = s.instruction; i.what == instruction::kind::read && i.from != i.to)
-                across(collective::all_gather, i.tensor, i.from, i.to, way(s.step.update_transfers), false, 'b');
+            if (auto const* i = s.instruction.as<instruction::read>(); i && i->from != i->to)
+                across(collective::all_gather, i->tensor, i->from, i->to, way(s.step.update_transfers), false, 'b');
         return clocks_[0];
     }
 
@@ -169,7 +169,7 @@ private:
             using enum conversion_half::work;
             if (half.local == none) continue;
             kernel(operator_class::elementwise, program_.tensors[t].info.type, d, 0,
-                   half.local == heddle::conversion_half::work::cut ? 2 * part
+                   half.local == heddle::conversion_half::work::slice ? 2 * part
                    : half.local == pad                              ? mine + part
                                                                     : 2 * mine);
         }
@@ -180,69 +180,63 @@ private:
     }
 
     void run_forward(plan_step const& s) {
-        auto const& i = s.instruction;
-        switch (i.what) {
-        case instruction::kind::read:
-            if (i.to == form::partial() && program_.tensors[i.tensor].has_cotangent)
+        s.instruction.visit(
+            [&](instruction::read const& i) {
+                if (i.to != form::partial() || !program_.tensors[i.tensor].has_cotangent) return;
                 for (std::size_t d = 0; d < clocks_.size(); ++d)
                     kernel(operator_class::elementwise, program_.tensors[i.tensor].info.type, d, 0, 2 * size(i.tensor));
-            return;
-        case instruction::kind::convert:
-        case instruction::kind::unshard:
-            return convert(i.tensor, i.from, i.to, find_conversion(i.from, i.to)->forward,
-                           way(s.step.forward_transfers), i.from.is_shard() && !i.to.is_shard() ? i.from : i.to, true);
-        case instruction::kind::reshard: return;
-        case instruction::kind::compute: return compute(i, true);
-        }
+            },
+            [&](instruction::reshard const&) {}, [&](instruction::compute const& i) { compute(i, true); },
+            [&](form_change const& i) {
+                convert(i.tensor, i.from, i.to, find_conversion(i.from, i.to)->forward, way(s.step.forward_transfers),
+                        i.from.is_shard() && !i.to.is_shard() ? i.from : i.to, true);
+            });
     }
     void run_backward(plan_step const& s) {
-        auto const& i = s.instruction;
-        bool const derived = i.what == instruction::kind::compute || program_.tensors[i.tensor].has_cotangent;
-        switch (i.what) {
-        case instruction::kind::read:
-            for (std::size_t d = 0; d < clocks_.size(); ++d)
-                sum_uses(i.tensor, d, held(i.tensor, i.to, d, is_cut(i.tensor)));
-            return;
-        case instruction::kind::convert:
-        case instruction::kind::unshard: {
-            auto const half = find_conversion(i.from, i.to)->backward;
-            if (!derived) return;
-            if (program_.tensors[i.tensor].is_parameter() && half.collective) {
-                if (i.what == instruction::kind::unshard)
-                    across(*half.collective, i.tensor, i.to, i.from, way(s.step.backward_transfers), false, 0);
-                return;
-            }
-            return convert(i.tensor, i.to, i.from, half, way(s.step.backward_transfers),
-                           i.from.is_shard() && !i.to.is_shard() ? i.from : i.to, false);
-        }
-        case instruction::kind::reshard:
-            return across(collective::all_gather, i.tensor, i.to, i.from, way(s.step.backward_transfers), false, 'b');
-        case instruction::kind::compute: return compute(i, false);
-        }
+        auto const transfers = way(s.step.backward_transfers);
+        s.instruction.visit(
+            [&](instruction::read const& i) {
+                for (std::size_t d = 0; d < clocks_.size(); ++d)
+                    sum_uses(i.tensor, d, held(i.tensor, i.to, d, is_cut(i.tensor)));
+            },
+            [&](instruction::reshard const& i) {
+                across(collective::all_gather, i.tensor, i.to, i.from, transfers, false, 'b');
+            },
+            [&](instruction::compute const& i) { compute(i, false); },
+            [&](form_change const& i) {
+                auto const half = find_conversion(i.from, i.to)->backward;
+                if (!program_.tensors[i.tensor].has_cotangent) return;
+                if (program_.tensors[i.tensor].is_parameter() && half.collective) {
+                    if (s.instruction.is<instruction::unshard>())
+                        across(*half.collective, i.tensor, i.to, i.from, transfers, false, 0);
+                    return;
+                }
+                convert(i.tensor, i.to, i.from, half, transfers, i.from.is_shard() && !i.to.is_shard() ? i.from : i.to,
+                        false);
+            });
     }
     void run_deferred(plan_step const& s) {
-        auto const& i = s.instruction;
-        if (i.what == instruction::kind::compute || !program_.tensors[i.tensor].is_parameter() ||
-            !program_.tensors[i.tensor].has_cotangent)
-            return;
-        if (i.what == instruction::kind::read && i.to == form::replicated())
-            across(i.from == i.to ? collective::all_reduce : collective::reduce_scatter, i.tensor, i.to, i.from,
+        if (s.instruction.is<instruction::compute>()) return;
+        auto const& [t, from, to] = *s.instruction.change();
+        if (!program_.tensors[t].is_parameter() || !program_.tensors[t].has_cotangent) return;
+        if (s.instruction.is<instruction::read>() && to == form::replicated())
+            across(from == to ? collective::all_reduce : collective::reduce_scatter, t, to, from,
                    way(s.step.deferred_transfers), false, 0);
-        if (i.what == instruction::kind::convert)
-            if (auto const half = find_conversion(i.from, i.to)->backward; half.collective)
-                across(*half.collective, i.tensor, i.to, i.from, way(s.step.deferred_transfers), false, 0);
+        if (s.instruction.is<instruction::convert>())
+            if (auto const half = find_conversion(from, to)->backward; half.collective)
+                across(*half.collective, t, to, from, way(s.step.deferred_transfers), false, 0);
     }
     void run_update(plan_step const& s) {
-        auto const& i = s.instruction;
-        if (i.what != instruction::kind::read || !program_.tensors[i.tensor].has_cotangent) return;
-        double const state = 8.0 / static_cast<double>(element_size(program_.tensors[i.tensor].info.type));
+        auto const* const i = s.instruction.as<instruction::read>();
+        if (!i || !program_.tensors[i->tensor].has_cotangent) return;
+        double const state = 8.0 / static_cast<double>(element_size(program_.tensors[i->tensor].info.type));
         for (std::size_t d = 0; d < clocks_.size(); ++d)
-            clocks_[d] += size(i.tensor) * share(i.tensor, i.from, d) * (3 + 2 * state) /
+            clocks_[d] += size(i->tensor) * share(i->tensor, i->from, d) * (3 + 2 * state) /
                           cluster_.types[cluster_.devices()[d]].bandwidth.value;
-        inside_all('b', i.tensor, i.from);
+        inside_all('b', i->tensor, i->from);
     }
 
-    void compute(instruction const& i, bool forward) {
+    void compute(instruction::compute const& i, bool forward) {
         auto const& op = program_.operators[i.op];
         auto const* const inner = op.inside_loop < 0 ? nullptr : &op.loops[static_cast<std::size_t>(op.inside_loop)];
         auto const* const outer = i.loop < 0 ? nullptr : &op.loops[static_cast<std::size_t>(i.loop)];
@@ -369,7 +363,8 @@ void reduce_gradients_last(Options& options) {
 
 bool has_factors(plan const& p) {
     return std::ranges::any_of(p.steps, [](auto const& s) {
-        return s.instruction.what == instruction::kind::compute && gathers_factors(s.instruction);
+        auto const* const compute = s.instruction.template as<instruction::compute>();
+        return compute && gathers_factors(*compute);
     });
 }
 

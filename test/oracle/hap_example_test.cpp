@@ -53,14 +53,18 @@ struct example {
             if (t == e3) return f == form::replicated() || f == cut(e3, 0) || f == cut(e3, 1);
             return true;
         };
-        if (i.what == instruction::kind::read && i.from != i.to) return false;
-        if (i.what == instruction::kind::read && i.tensor == e1) return i.to == cut(e1, 0);
-        if (i.what == instruction::kind::convert && i.tensor == e2) return false;
-        if (i.what != instruction::kind::compute) return allowed(i.tensor, i.from) && allowed(i.tensor, i.to);
-        auto const& op = program.operators[i.op];
-        for (std::size_t k = 0; k < i.operands.size(); ++k)
-            if (!allowed(op.operands[k], i.operands[k])) return false;
-        return allowed(op.results[0], i.results[0]);
+        if (auto const* change = i.change()) {
+            auto const& [t, from, to] = *change;
+            if (i.is<instruction::read>() && from != to) return false;
+            if (i.is<instruction::read>() && t == e1) return to == cut(e1, 0);
+            if (i.is<instruction::convert>() && t == e2) return false;
+            return allowed(t, from) && allowed(t, to);
+        }
+        auto const& compute = *i.as<instruction::compute>();
+        auto const& op = program.operators[compute.op];
+        for (std::size_t k = 0; k < op.operands.size(); ++k)
+            if (!allowed(op.operands[k], compute.operands[k])) return false;
+        return allowed(op.results[0], compute.results[0]);
     }
 
     [[nodiscard]] bool has_triple(std::vector<property_id> pre, std::vector<property_id> add) const {
@@ -125,7 +129,8 @@ struct example {
         REQUIRE(found.status == search::status::optimal);
         outcome result{*found.cost, {}};
         for (auto a : found.actions)
-            if (auto const& i = all.triples[a].action; i.what != instruction::kind::convert || i.from != i.to)
+            if (auto const& i = all.triples[a].action;
+                !i.is<instruction::convert>() || i.change()->from != i.change()->to)
                 result.instructions.push_back(i);
         return result;
     }
@@ -160,7 +165,7 @@ instruction compute(example const& e, operator_id op, form_list operands, form r
         return true;
     };
     auto const loop = std::ranges::find_if(loops, is_split) - loops.begin();
-    return {instruction::kind::compute, 0, {}, {}, op, std::move(operands), {result}, static_cast<std::int16_t>(loop)};
+    return instruction::compute{op, std::move(operands), {result}, static_cast<std::int16_t>(loop)};
 }
 
 void check_program(example const& e, std::vector<instruction> const& wanted) {

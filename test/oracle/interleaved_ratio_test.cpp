@@ -50,7 +50,7 @@ struct turned_program {
             if (space.moves()[path[level]].begins_stage) steps.stage_starts.push_back(steps.steps.size());
             for (auto i : space.moves()[path[level]].instructions) {
                 steps.steps.push_back(model.decided(all[i], shares));
-                gathers_again = gathers_again || space.instructions()[i].what == instruction::kind::reshard;
+                gathers_again = gathers_again || space.instructions()[i].is<instruction::reshard>();
             }
         }
     }

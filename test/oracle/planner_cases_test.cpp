@@ -145,12 +145,15 @@ TEST_CASE("parameters are gathered twice where nothing else fits, and not where 
         }
         return made;
     };
-    auto const unshards = [](instruction const& i) { return i.what == instruction::kind::unshard; };
+    auto const unshards = [](instruction const& i) { return i.is<instruction::unshard>(); };
     auto const loose = at(8e9), tight = at(2.6e9);
     CHECK(loose.status == search::status::optimal);
     CHECK(count(loose, unshards) == 0);
     REQUIRE(tight.exists());
-    CHECK(count(tight, [](instruction const& i) { return i.is_resharded; }) == 7);
+    CHECK(count(tight, [](instruction const& i) {
+              auto const* const unshard = i.as<instruction::unshard>();
+              return unshard && unshard->is_resharded;
+          }) == 7);
     CHECK(tight.memory[0].total() <= 2.6e9);
 
     // Without them nothing fits.

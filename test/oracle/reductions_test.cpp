@@ -63,7 +63,8 @@ theory<instruction> converting_once(indexed_program const& p, theory<instruction
     return convert_once(
         whole, p.tensors.size(),
         [](instruction const& i) {
-            return i.what == instruction::kind::convert && i.from != i.to ? std::optional(i.tensor) : std::nullopt;
+            auto const* const convert = i.as<instruction::convert>();
+            return convert && convert->from != convert->to ? std::optional(convert->tensor) : std::nullopt;
         },
         [&](tensor_id t) { return p.tensors[t].is_source(); });
 }

@@ -119,7 +119,7 @@ std::vector<instruction_filter> filters(indexed_program const& p) {
         result.push_back(data_parallel(p, storage));
     // One that says nothing of what it depends on.
     result.push_back([](instruction const& i) {
-        return i.what == instruction::kind::compute || i.tensor % 3 != 0 || i.to != form::shard(1);
+        return !i.change() || i.change()->tensor % 3 != 0 || i.change()->to != form::shard(1);
     });
     return result;
 }

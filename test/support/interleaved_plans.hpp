@@ -19,7 +19,7 @@ namespace heddle::test {
     for (std::size_t n = 0; n < p.steps.size(); ++n) {
         auto& s = p.steps[n];
         s.step = make_step(program, s.instruction, training);
-        if (s.instruction.what == instruction::kind::unshard || random.chance(0.1)) p.stages.push_back(n);
+        if (s.instruction.is<instruction::unshard>() || random.chance(0.1)) p.stages.push_back(n);
     }
     return p;
 }

@@ -26,15 +26,15 @@ template <class Counts>
     std::map<tensor_id, form> stored;
     std::set<std::pair<tensor_id, form>> resharded;
     for (auto const& i : instructions)
-        if (i.what == instruction::kind::read && program.tensors[i.tensor].is_parameter())
-            stored.emplace(i.tensor, i.to);
+        if (auto const* read = i.as<instruction::read>(); read && program.tensors[read->tensor].is_parameter())
+            stored.emplace(read->tensor, read->to);
     for (auto const& i : instructions)
-        if (i.what == instruction::kind::reshard) resharded.insert({i.tensor, i.from});
+        if (auto const* reshard = i.as<instruction::reshard>()) resharded.insert({reshard->tensor, reshard->from});
     std::set<std::pair<tensor_id, form>> saved;
     for (auto const& i : instructions) {
         // Of a loop that is not there, as a mutant may ask for, nothing can be said.
-        bool const has_step =
-            i.what != instruction::kind::compute || i.loop < static_cast<int>(program.operators[i.op].loops.size());
+        auto const* const compute = i.as<instruction::compute>();
+        bool const has_step = !compute || compute->loop < static_cast<int>(program.operators[compute->op].loops.size());
         auto& s = p.steps.emplace_back(plan_step{i, has_step ? make_step(program, i, {}) : step{}, {}});
         for_each_saved(program, i, [&](tensor_id t, form f) {
             auto const home = stored.find(t);
@@ -75,8 +75,8 @@ public:
 
 private:
     /// Split (with partial sums or without), replicated, mirrored or on partial sums: first which, then how.
-    instruction computation(operator_id o) {
-        std::map<int, std::vector<instruction>> ways;
+    instruction::compute computation(operator_id o) {
+        std::map<int, std::vector<instruction::compute>> ways;
         for (auto& i : computations(program_, o)) {
             bool const partial = std::ranges::find(i.operands, form::partial()) != i.operands.end();
             bool const mirrored = std::ranges::find(i.results, form::mirrored()) != i.results.end();
@@ -107,7 +107,7 @@ private:
         held_[t].push_back(to);
     }
     /// Gathers a parameter for its one operator, now and then.
-    bool unshard(tensor_id t, form f, instruction const& computation) {
+    bool unshard(tensor_id t, form f, instruction::compute const& computation) {
         auto const& tensor = program_.tensors[t];
         if (!tensor.is_parameter() || tensor.factors.empty() || !f.is_whole() || !is_used_once(program_, t) ||
             !held_[t].empty())

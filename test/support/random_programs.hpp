@@ -382,27 +382,26 @@ inline void add_efficiencies(random_source& random, cluster& c) {
     auto const list = [&](form_list const& forms) {
         for (auto f : forms) out << ' ' << to_string(f);
     };
-    switch (i.what) {
-    case instruction::kind::read:
-        out << "read " << i.tensor << ' ' << to_string(i.to) << (i.from == i.to ? "" : ", state " + to_string(i.from));
-        break;
-    case instruction::kind::convert:
-        out << "convert " << i.tensor << ' ' << to_string(i.from) << " -> " << to_string(i.to);
-        break;
-    case instruction::kind::unshard:
-        out << "unshard " << i.tensor << ' ' << to_string(i.from) << " -> " << to_string(i.to)
-            << (i.is_resharded ? ", twice" : "");
-        break;
-    case instruction::kind::reshard:
-        out << "reshard " << i.tensor << ' ' << to_string(i.from) << " -> " << to_string(i.to);
-        break;
-    case instruction::kind::compute:
-        out << "compute " << i.op << ':';
-        list(i.operands);
-        out << " ->";
-        list(i.results);
-        break;
-    }
+    auto const change = [&](char const* what, form_change const& c) {
+        out << what << ' ' << c.tensor << ' ' << to_string(c.from) << " -> " << to_string(c.to);
+    };
+    i.visit(
+        [&](instruction::read const& r) {
+            out << "read " << r.tensor << ' ' << to_string(r.to)
+                << (r.from == r.to ? "" : ", state " + to_string(r.from));
+        },
+        [&](instruction::convert const& c) { change("convert", c); },
+        [&](instruction::unshard const& u) {
+            change("unshard", u);
+            out << (u.is_resharded ? ", twice" : "");
+        },
+        [&](instruction::reshard const& r) { change("reshard", r); },
+        [&](instruction::compute const& c) {
+            out << "compute " << c.op << ':';
+            list(c.operands);
+            out << " ->";
+            list(c.results);
+        });
     return out.str();
 }
 

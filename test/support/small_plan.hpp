@@ -43,17 +43,18 @@ public:
     void convert(tensor_id t, form from, form to) { instructions_.push_back(instruction::convert(t, from, to)); }
     void add(instruction i) { instructions_.push_back(std::move(i)); }
     void compute(operator_id op, std::int16_t loop, form_list operands, form_list results) {
-        instructions_.push_back(
-            {instruction::kind::compute, 0, {}, {}, op, std::move(operands), std::move(results), loop});
+        instructions_.push_back(instruction::compute{op, std::move(operands), std::move(results), loop});
     }
 
     plan finish(cluster const& c, std::vector<double> ratios) {
         plan p = blank_plan(program_);
         for (auto type : c.devices()) p.devices.push_back({c.types[type].name, c.types[type].memory});
         std::set<std::pair<tensor_id, form>> saved;
-        for (auto const& i : instructions_)
-            if (i.what == instruction::kind::read || i.is_resharded)
-                saved.insert({i.tensor, i.to}); // nothing more stays of these
+        for (auto const& i : instructions_) { // nothing more stays of these
+            auto const* const unshard = i.as<instruction::unshard>();
+            if (i.is<instruction::read>() || (unshard && unshard->is_resharded))
+                saved.insert({i.change()->tensor, i.change()->to});
+        }
         for (auto const& i : instructions_) {
             auto& s = p.steps.emplace_back(plan_step{i, make_step(program_, i, {}), {}});
             for_each_saved(program_, i, [&](tensor_id t, form f) {

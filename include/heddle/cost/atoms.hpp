@@ -151,12 +151,14 @@ HEDDLE_INLINE std::vector<atom_class> atom_classes(indexed_program const& p,
         return slot->second;
     };
     for (auto const& i : instructions) {
-        if (i.what != instruction::kind::compute) {
-            if (i.from.is_shard()) add(i.tensor, i.from);
-            if (i.to.is_shard()) add(i.tensor, i.to);
+        auto const* const compute = i.as<instruction::compute>();
+        if (!compute) {
+            auto const& [t, from, to] = *i.change();
+            if (from.is_shard()) add(t, from);
+            if (to.is_shard()) add(t, to);
             continue;
         }
-        auto const& op = p.operators[i.op];
+        auto const& op = p.operators[compute->op];
         std::optional<std::size_t> first;
         auto const tie_all = [&](std::vector<tensor_id> const& tensors, form_list const& forms) {
             for (std::size_t k = 0; k < tensors.size(); ++k) {
@@ -167,8 +169,8 @@ HEDDLE_INLINE std::vector<atom_class> atom_classes(indexed_program const& p,
                 first = std::min(m, n);
             }
         };
-        tie_all(op.operands, i.operands);
-        tie_all(op.results, i.results);
+        tie_all(op.operands, compute->operands);
+        tie_all(op.results, compute->results);
     }
     std::vector<atom_class> classes;
     std::map<std::size_t, std::size_t> class_of;

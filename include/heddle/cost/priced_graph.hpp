@@ -283,7 +283,7 @@ private:
                 (stays ? p.transfers.again : p.transfers.backward) += times * cost.backward_transfer;
                 p.transfers.gradients += cost.deferred;
                 p.transfers.refresh += cost.refresh;
-                momentary.add(space_.instructions()[i].what, cost);
+                momentary.add(space_.instructions()[i].type(), cost);
                 for (std::size_t k = 0; k < classes; ++k) {
                     work_[at + k] += times * cost.forward[k];
                     update_[at + k] += cost.update[k];
@@ -396,10 +396,10 @@ HEDDLE_INLINE std::vector<std::optional<double>> priced_graph::sent_after(move_l
     for (std::size_t n = all.size(); n-- > 0;) {
         auto const [op, i] = all[n];
         auto const& what = space_.instructions()[i];
-        if (what.what == instruction::kind::compute || what.what == instruction::kind::reshard) continue;
+        if (what.is<instruction::compute>() || what.is<instruction::reshard>()) continue;
         auto const* const gradient = gradient_of(op, i);
-        auto const t = space_.at(op, what.tensor);
-        if (gradient || what.what != instruction::kind::read || this->instruction(op, i).deferred > 0) filler.pass(t);
+        auto const t = space_.at(op, what.change()->tensor);
+        if (gradient || !what.is<instruction::read>() || this->instruction(op, i).deferred > 0) filler.pass(t);
         if (!gradient) continue;
         sent[n] = 0;
         filler.add(n, t, gradient->what, gradient->type);

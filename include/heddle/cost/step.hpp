@@ -89,14 +89,11 @@ inline inside_transfer inside_of(inside_step kind, bytes size, form f) {
     return f.is_shard() ? inside_transfer{kind, bytes(0), size} : inside_transfer{kind, size, bytes(0)};
 }
 
-/// `updated` is the part of the parameter that a device updates.
-step read_step(indexed_program const& p, tensor_id t, form updated, form to, training_options const& options);
-
-step convert_step(indexed_program const& p, tensor_id t, form from, form to);
-
-step unshard_step(indexed_program const& p, tensor_id t, form from, form to);
-
-step reshard_step(indexed_program const& p, tensor_id t, form to);
+step step_of(indexed_program const& p, instruction::read const& i, training_options const& options);
+step step_of(indexed_program const& p, instruction::convert const& i);
+step step_of(indexed_program const& p, instruction::compute const& i);
+step step_of(indexed_program const& p, instruction::unshard const& i);
+step step_of(indexed_program const& p, instruction::reshard const& i);
 
 /// The part of an operator's backward work that some of its parameters' gradients are: the factors of products cost
 /// alike, and where there is no product all that is differentiated does.
@@ -104,7 +101,7 @@ double part_of_backward(indexed_program const& p, indexed_operator const& op, fo
 
 /// Splits the backward of a computation that gathers factors: what is not of the mirrored parameters stays, their part
 /// waits for the factors and is done in full by every device. Until then the cotangents wait too.
-void defer_factors(indexed_program const& p, instruction const& i, step& s);
+void defer_factors(indexed_program const& p, instruction::compute const& i, step& s);
 
 [[nodiscard]] inline bool has_statistics(split_loop const& loop) {
     return loop.forward_statistics + loop.backward_statistics > 0;
@@ -112,9 +109,7 @@ void defer_factors(indexed_program const& p, instruction const& i, step& s);
 
 /// What the devices of a group exchange for a computation: sums of results and cotangents where it is split inside,
 /// else all that is cut.
-void communicate_inside(indexed_program const& p, instruction const& i, bool differentiated, step& s);
-
-step compute_step(indexed_program const& p, instruction const& i);
+void communicate_inside(indexed_program const& p, instruction::compute const& i, bool differentiated, step& s);
 
 /// Turns the costs of a micro-batch into those of a batch in `count` of them: activations and inputs of all of them, a
 /// gradient that the others are added to, and room for what is unsharded next.
@@ -136,7 +131,7 @@ HEDDLE_INLINE heddle::kernel local_kernel(conversion_half::work work, bytes size
     heddle::kernel result;
     switch (work) {
     case none: break;
-    case cut: result = {flops(0), bytes(0), 2 * size, true}; break;
+    case slice: result = {flops(0), bytes(0), 2 * size, true}; break;
     case pad: result = {flops(0), size, size, true}; break;
     case scale: result = {flops(0), 2 * size, bytes(0), true}; break;
     }
@@ -147,8 +142,8 @@ HEDDLE_INLINE heddle::kernel local_kernel(conversion_half::work work, bytes size
     return result;
 }
 
-HEDDLE_INLINE step read_step(indexed_program const& p, tensor_id t, form updated, form to,
-                             training_options const& options) {
+HEDDLE_INLINE step step_of(indexed_program const& p, instruction::read const& i, training_options const& options) {
+    auto const& [t, updated, to] = i; // a device updates the part of form `updated`
     auto const& tensor = p.tensors[t];
     step s;
     s.type = tensor.info.type;
@@ -183,7 +178,8 @@ HEDDLE_INLINE step read_step(indexed_program const& p, tensor_id t, form updated
     return s;
 }
 
-HEDDLE_INLINE step convert_step(indexed_program const& p, tensor_id t, form from, form to) {
+HEDDLE_INLINE step step_of(indexed_program const& p, instruction::convert const& i) {
+    auto const [t, from, to] = i;
     auto const& tensor = p.tensors[t];
     step s;
     s.type = tensor.info.type;
@@ -233,19 +229,19 @@ HEDDLE_INLINE step convert_step(indexed_program const& p, tensor_id t, form from
     return s;
 }
 
-HEDDLE_INLINE step unshard_step(indexed_program const& p, tensor_id t, form from, form to) {
-    step s = convert_step(p, t, from, to);
+HEDDLE_INLINE step step_of(indexed_program const& p, instruction::unshard const& i) {
+    step s = step_of(p, instruction::convert(i.tensor, i.from, i.to));
     s.backward_transfers = std::exchange(s.deferred_transfers, {});
     s.saved = {};
-    s.transient = p.tensors[t].info.size();
+    s.transient = p.tensors[i.tensor].info.size();
     return s;
 }
 
-HEDDLE_INLINE step reshard_step(indexed_program const& p, tensor_id t, form to) {
-    auto const& tensor = p.tensors[t];
+HEDDLE_INLINE step step_of(indexed_program const& p, instruction::reshard const& i) {
+    auto const& tensor = p.tensors[i.tensor];
     step s;
     s.type = tensor.info.type;
-    s.share = {t, to.factor()};
+    s.share = {i.tensor, i.to.factor()};
     s.backward_transfers.push_back(
         {collective::all_gather, tensor.info.size(), s.share, {}, {}, inside_step::none, inside_step::broadcast});
     return s;
@@ -266,7 +262,7 @@ HEDDLE_INLINE double part_of_backward(indexed_program const& p, indexed_operator
     return mirrored / all;
 }
 
-HEDDLE_INLINE void defer_factors(indexed_program const& p, instruction const& i, step& s) {
+HEDDLE_INLINE void defer_factors(indexed_program const& p, instruction::compute const& i, step& s) {
     auto const& op = p.operators[i.op];
     double const part = part_of_backward(p, op, i.operands);
     s.deferred = {s.backward.operations * part, bytes(0), bytes(0), true};
@@ -307,7 +303,8 @@ HEDDLE_INLINE void defer_factors(indexed_program const& p, instruction const& i,
     if (!s.backward.launches) s.backward = {};
 }
 
-HEDDLE_INLINE void communicate_inside(indexed_program const& p, instruction const& i, bool differentiated, step& s) {
+HEDDLE_INLINE void communicate_inside(indexed_program const& p, instruction::compute const& i, bool differentiated,
+                                      step& s) {
     auto const& op = p.operators[i.op];
     auto const is_cut = [&](tensor_id t) { return p.tensors[t].inside != no_factor; };
     auto const add = [&](inside_list& list, inside_step kind, tensor_id t, form f) {
@@ -345,7 +342,7 @@ HEDDLE_INLINE void communicate_inside(indexed_program const& p, instruction cons
     }
 }
 
-HEDDLE_INLINE step compute_step(indexed_program const& p, instruction const& i) {
+HEDDLE_INLINE step step_of(indexed_program const& p, instruction::compute const& i) {
     auto const& op = p.operators[i.op];
     step s;
     s.category = op.work.category;
@@ -414,19 +411,20 @@ HEDDLE_INLINE step compute_step(indexed_program const& p, instruction const& i) 
 
 HEDDLE_INLINE void interleave(indexed_program const& p, instruction const& i, int count, step& s) {
     s.transient *= 2;
-    if (i.what == instruction::kind::compute || !p.tensors[i.tensor].is_parameter()) {
+    auto const* const read = i.as<instruction::read>();
+    if (i.is<instruction::compute>() || !p.tensors[i.change()->tensor].is_parameter()) {
         s.saved = static_cast<double>(count) * s.saved;
         auto const factors = s.deferred_transfers; // each micro-batch gathers its own
         for (int n = 1; n < count; ++n)
             s.deferred_transfers.insert(s.deferred_transfers.end(), factors.begin(), factors.end());
         s.deferred.operations *= count, s.deferred.whole *= count, s.deferred.split *= count;
-        if (i.what == instruction::kind::read && p.tensors[i.tensor].info.role == tensor_role::input)
+        if (read && p.tensors[read->tensor].info.role == tensor_role::input)
             s.stored = static_cast<double>(count) * s.stored;
         return;
     }
     s.once = true;
-    if (i.what != instruction::kind::read || !p.tensors[i.tensor].has_cotangent) return;
-    holding const gradient = held_bytes(p.tensors[i.tensor], i.to);
+    if (!read || !p.tensors[read->tensor].has_cotangent) return;
+    holding const gradient = held_bytes(p.tensors[read->tensor], read->to);
     s.stored.whole += gradient.whole, s.stored.split += gradient.split;
     s.update.whole += gradient.whole * (3.0 * (count - 1)),
         s.update.split += gradient.split * (3.0 * (count - 1)); // two read, one written
@@ -437,14 +435,8 @@ HEDDLE_INLINE void interleave(indexed_program const& p, instruction const& i, in
 namespace heddle {
 
 HEDDLE_INLINE step make_step(indexed_program const& p, instruction const& i, training_options const& options) {
-    step s;
-    switch (i.what) {
-    case instruction::kind::read: s = detail::read_step(p, i.tensor, i.from, i.to, options); break;
-    case instruction::kind::convert: s = detail::convert_step(p, i.tensor, i.from, i.to); break;
-    case instruction::kind::compute: s = detail::compute_step(p, i); break;
-    case instruction::kind::unshard: s = detail::unshard_step(p, i.tensor, i.from, i.to); break;
-    case instruction::kind::reshard: s = detail::reshard_step(p, i.tensor, i.to); break;
-    }
+    step s = i.visit([&](instruction::read const& read) { return detail::step_of(p, read, options); },
+                     [&](auto const& other) { return detail::step_of(p, other); });
     if (!p.is_split_inside) {
         for_each_transfer(s, [](transfer& t) { t.before = t.after = inside_step::none; });
         s.inside_forward = s.inside_backward = s.inside_update = {};

@@ -57,9 +57,9 @@ public:
         for (std::size_t b = 0; b < buckets_.size(); ++b)
             for (auto n : buckets_[b].steps) bucket_of_step_[n] = b;
         for (auto const& s : what.steps)
-            if (s.instruction.what == instruction::kind::read && indexed.tensors[s.instruction.tensor].is_parameter())
-                stored_as_[s.instruction.tensor] =
-                    s.instruction.from.is_shard() ? s.instruction.from : form::replicated();
+            if (auto const* read = s.instruction.template as<instruction::read>();
+                read && indexed.tensors[read->tensor].is_parameter())
+                stored_as_[read->tensor] = read->from.is_shard() ? read->from : form::replicated();
     }
 
     /// Whole sources as this rank keeps them between iterations: parameters in the form they are stored in,
@@ -94,7 +94,7 @@ public:
                 send(buckets_[b->second]);
         }
         for (auto s = plan_.steps.rbegin(); s != plan_.steps.rend(); ++s)
-            if (s->instruction.what == instruction::kind::read) finish_gradient(s->instruction);
+            if (auto const* read = s->instruction.template as<instruction::read>()) finish_gradient(*read);
         return std::move(result_);
     }
 
@@ -211,40 +211,39 @@ private:
     }
 
     void forward(plan_step const& s, source_values<Scalar> const& sources) {
-        auto const& i = s.instruction;
-        switch (i.what) {
-        case instruction::kind::read: {
-            auto const stored = in_part(i.tensor, sources.at(i.tensor));
-            if (i.from != i.to) { // updated in shards: whole again for this iteration
-                values(i.tensor)[at(i.tensor, i.to)] =
-                    converted(i.tensor, i.from, i.to, stored, way_of(s.step.update_transfers));
-                break;
-            }
-            bool const is_cut_now = i.to.is_shard() && !stored_as_.contains(i.tensor);
-            tensor mine = is_cut_now                ? layout_.cut(i.tensor, i.to, stored, communicator_.rank())
-                          : i.to == form::partial() ? across_.scaled(stored)
-                                                    : stored;
-            values(i.tensor)[at(i.tensor, i.to)] = inside_.part(i.tensor, i.to, std::move(mine));
-            break;
+        s.instruction.visit([&](instruction::read const& i) { read(i, sources, s.step.update_transfers); },
+                            [&](instruction::compute const& i) { compute(i); },
+                            [&](instruction::reshard const& i) { values(i.tensor).erase(at(i.tensor, i.from)); },
+                            [&](form_change const& i) {
+                                values(i.tensor)[at(i.tensor, i.to)] =
+                                    converted(i.tensor, i.from, i.to, values(i.tensor).at(at(i.tensor, i.from)),
+                                              way_of(s.step.forward_transfers));
+                            });
+    }
+
+    void read(instruction::read const& i, source_values<Scalar> const& sources, transfer_list const& transfers) {
+        auto const stored = in_part(i.tensor, sources.at(i.tensor));
+        auto& value = values(i.tensor)[at(i.tensor, i.to)];
+        if (i.from != i.to) { // updated in shards: whole again for this iteration
+            value = converted(i.tensor, i.from, i.to, stored, way_of(transfers));
+            return;
         }
-        case instruction::kind::unshard:
-        case instruction::kind::convert:
-            values(i.tensor)[at(i.tensor, i.to)] = converted(
-                i.tensor, i.from, i.to, values(i.tensor).at(at(i.tensor, i.from)), way_of(s.step.forward_transfers));
-            break;
-        case instruction::kind::compute: {
-            std::vector<tensor> brought;
-            auto results = backend_.forward(
-                call(i), whole_inside(i.op, program_.operands(i.op), i.operands, operands(i), brought));
-            for (std::size_t k = 0; k < results.size(); ++k) {
-                tensor_id const t = program_.results(i.op)[k];
-                auto& value = values(t)[at(t, i.results[k])] = std::move(results[k]);
-                if (!is_split_inside(i.op)) value = inside_.part(t, i.results[k], std::move(value));
-                else if (!inside_.is_cut(t)) value = all_reduced_inside(t, std::move(value));
-            }
-            break;
-        }
-        case instruction::kind::reshard: values(i.tensor).erase(at(i.tensor, i.from)); break;
+        bool const is_cut_now = i.to.is_shard() && !stored_as_.contains(i.tensor);
+        tensor mine = is_cut_now                ? layout_.cut(i.tensor, i.to, stored, communicator_.rank())
+                      : i.to == form::partial() ? across_.scaled(stored)
+                                                : stored;
+        value = inside_.part(i.tensor, i.to, std::move(mine));
+    }
+
+    void compute(instruction::compute const& i) {
+        std::vector<tensor> brought;
+        auto results =
+            backend_.forward(call(i), whole_inside(i.op, program_.operands(i.op), i.operands, operands(i), brought));
+        for (std::size_t k = 0; k < results.size(); ++k) {
+            tensor_id const t = program_.results(i.op)[k];
+            auto& value = values(t)[at(t, i.results[k])] = std::move(results[k]);
+            if (!is_split_inside(i.op)) value = inside_.part(t, i.results[k], std::move(value));
+            else if (!inside_.is_cut(t)) value = all_reduced_inside(t, std::move(value));
         }
     }
 
@@ -273,14 +272,14 @@ private:
 
     /// Calls `visit(tensor, form)` for the operands and results of a computation, until it gives true.
     template <class Visit>
-    void find_tensor(instruction const& i, Visit&& visit) const {
+    void find_tensor(instruction::compute const& i, Visit&& visit) const {
         for (std::size_t k = 0; k < i.operands.size(); ++k)
             if (visit(program_.operands(i.op)[k], i.operands[k])) return;
         for (std::size_t k = 0; k < i.results.size(); ++k)
             if (visit(program_.results(i.op)[k], i.results[k])) return;
     }
 
-    [[nodiscard]] kernel_call call(instruction const& i) {
+    [[nodiscard]] kernel_call call(instruction::compute const& i) {
         auto result = part_call(i.op);
         auto const& op = whole().operators[i.op];
         bool const divides_batch = count_ > 1 && i.loop >= 0 && i.loop == batch_loop(op, *batch_);
@@ -315,7 +314,7 @@ private:
 
     /// The rows' statistics of all that hold parts of the rows; in a group the first device's across are those of its
     /// own rows and the others'.
-    void combine(instruction const& i, std::size_t which, reduction how, std::span<double> rows) {
+    void combine(instruction::compute const& i, std::size_t which, reduction how, std::span<double> rows) {
         auto const [known, is_new] = parts_[part_].statistics.try_emplace({i.op, which}, rows.begin(), rows.end());
         if (is_new) {
             auto const& op = indexed_.operators[i.op];
@@ -345,7 +344,7 @@ private:
         algorithm::copy(known->second, rows.begin());
     }
 
-    [[nodiscard]] std::vector<tensor const*> operands(instruction const& i) const {
+    [[nodiscard]] std::vector<tensor const*> operands(instruction::compute const& i) const {
         std::vector<tensor const*> result;
         for (std::size_t k = 0; k < i.operands.size(); ++k)
             result.push_back(&values(program_.operands(i.op)[k]).at(at(program_.operands(i.op)[k], i.operands[k])));
@@ -369,28 +368,23 @@ private:
 
     void backward(std::size_t n) {
         auto const& s = plan_.steps[n];
-        auto const& i = s.instruction;
-        switch (i.what) {
-        case instruction::kind::read: return reduce_gradient(n);
-        case instruction::kind::reshard:
-            values(i.tensor)[at(i.tensor, i.from)] = converted(
-                i.tensor, i.to, i.from, values(i.tensor).at(at(i.tensor, i.to)), way_of(s.step.backward_transfers));
-            return;
-        case instruction::kind::unshard:
-        case instruction::kind::convert:
-            if (auto const found = cotangents(i.tensor).find(at(i.tensor, i.to));
-                found != cotangents(i.tensor).end() && !bucket_of_step_.contains(n))
-                accumulate(i.tensor, i.from,
-                           transposed(i.tensor, i.from, i.to, found->second,
-                                      way_of(s.step.deferred_transfers.empty() ? s.step.backward_transfers
-                                                                               : s.step.deferred_transfers)));
-            return;
-        case instruction::kind::compute: return backward_compute(s);
-        }
+        s.instruction.visit(
+            [&](instruction::read const& i) { reduce_gradient(n, i); },
+            [&](instruction::compute const& i) { backward_compute(i, s.step.deferred_transfers); },
+            [&](instruction::reshard const& i) {
+                values(i.tensor)[at(i.tensor, i.from)] = converted(
+                    i.tensor, i.to, i.from, values(i.tensor).at(at(i.tensor, i.to)), way_of(s.step.backward_transfers));
+            },
+            [&](form_change const& i) {
+                auto const found = cotangents(i.tensor).find(at(i.tensor, i.to));
+                if (found == cotangents(i.tensor).end() || bucket_of_step_.contains(n)) return;
+                auto const& transfers =
+                    s.step.deferred_transfers.empty() ? s.step.backward_transfers : s.step.deferred_transfers;
+                accumulate(i.tensor, i.from, transposed(i.tensor, i.from, i.to, found->second, way_of(transfers)));
+            });
     }
 
-    void backward_compute(plan_step const& s) {
-        auto const& i = s.instruction;
+    void backward_compute(instruction::compute const& i, transfer_list const& deferred) {
         auto const results_of = program_.results(i.op);
         std::vector<tensor const*> results, cotangents;
         bool any = false;
@@ -421,12 +415,12 @@ private:
             if (gradients[k] && indexed_.tensors[t].has_cotangent && !from_factors)
                 add_gradient(i, k, std::move(*gradients[k]));
         }
-        if (gathers_factors(i)) multiply_factors(s, cotangents);
+        if (gathers_factors(i)) multiply_factors(i, deferred, cotangents);
     }
 
     /// What an operator of truth values or whole numbers gives of its operands' cotangents, which other devices wait
     /// for all the same.
-    void add_zeros(instruction const& i) {
+    void add_zeros(instruction::compute const& i) {
         for (std::size_t k = 0; k < i.operands.size(); ++k)
             if (tensor_id const t = program_.operands(i.op)[k]; has_cotangent(t))
                 accumulate(t, i.operands[k], tensor(inside_.held_shape(t, i.operands[k])));
@@ -434,7 +428,7 @@ private:
 
     /// Adds what an operator gives of an operand's cotangent: in a group that splits it this device's summand, where
     /// the operand is not cut.
-    void add_gradient(instruction const& i, std::size_t k, tensor gradient) {
+    void add_gradient(instruction::compute const& i, std::size_t k, tensor gradient) {
         tensor_id const t = program_.operands(i.op)[k];
         if (!is_split_inside(i.op)) gradient = inside_.part(t, i.operands[k], std::move(gradient));
         else if (!inside_.is_cut(t)) {
@@ -447,10 +441,10 @@ private:
 
     /// The whole gradients of a split operator's mirrored parameters, from its gathered operands and cotangents; of a
     /// group on its first device. Of the whole results no kernel may read anything.
-    void multiply_factors(plan_step const& s, std::vector<tensor const*> const& mine) {
-        auto const& i = s.instruction;
-        auto next = s.step.deferred_transfers.begin();
-        auto const end = s.step.deferred_transfers.end();
+    void multiply_factors(instruction::compute const& i, transfer_list const& transfers,
+                          std::vector<tensor const*> const& mine) {
+        auto next = transfers.begin();
+        auto const end = transfers.end();
         std::vector<tensor> brought;
         brought.reserve(i.operands.size() + i.results.size());
         auto const gather = [&](tensor_id t, form f, tensor const& held) {
@@ -482,17 +476,16 @@ private:
 
     /// This rank's gradient of a step's parameter in the form it was used in; zero where nothing was differentiated by
     /// it.
-    [[nodiscard]] tensor take_cotangent(instruction const& i) {
+    [[nodiscard]] tensor take_cotangent(form_change const& i) {
         auto taken = cotangents(i.tensor).extract(at(i.tensor, i.to));
         return taken ? std::move(taken.mapped()) : tensor(layout_.held_shape(i.tensor, i.to, communicator_.rank()));
     }
     /// Of a parameter that is read whole, unless its bucket does.
-    void reduce_gradient(std::size_t n) {
-        auto const& [i, s, saved] = plan_.steps[n];
+    void reduce_gradient(std::size_t n, instruction::read const& i) {
         if (!has_cotangent(i.tensor) || i.to != form::replicated() || bucket_of_step_.contains(n)) return;
-        gradients_[i.tensor] =
-            i.from != i.to ? across_.transpose(i.tensor, i.from, i.to, take_cotangent(i), way_of(s.deferred_transfers))
-                           : across_.reduced(i.tensor, take_cotangent(i));
+        gradients_[i.tensor] = i.from != i.to ? across_.transpose(i.tensor, i.from, i.to, take_cotangent(i),
+                                                                  way_of(plan_.steps[n].step.deferred_transfers))
+                                              : across_.reduced(i.tensor, take_cotangent(i));
     }
     /// Reduces the gradients of a bucket by one collective.
     void send(gradient_bucket const& bucket) {
@@ -501,7 +494,7 @@ private:
         std::vector<form> forms;
         std::vector<tensor> values;
         for (auto n : bucket.steps) {
-            auto const& i = plan_.steps[n].instruction;
+            auto const& i = *plan_.steps[n].instruction.change();
             tensors.push_back(i.tensor);
             forms.push_back(i.from);
             values.push_back(take_cotangent(i));
@@ -512,11 +505,12 @@ private:
                      : across_.scattered_together(tensors, forms, std::move(values), way_of(transfers));
         for (std::size_t k = 0; k < values.size(); ++k) {
             auto const& i = plan_.steps[bucket.steps[k]].instruction;
-            if (i.what == instruction::kind::read) gradients_[i.tensor] = std::move(values[k]);
-            else accumulate(i.tensor, i.from, std::move(values[k]));
+            auto const& [t, from, to] = *i.change();
+            if (i.template is<instruction::read>()) gradients_[t] = std::move(values[k]);
+            else accumulate(t, from, std::move(values[k]));
         }
     }
-    void finish_gradient(instruction const& i) {
+    void finish_gradient(instruction::read const& i) {
         if (!indexed_.tensors[i.tensor].has_cotangent) return;
         form const stored = stored_as_.at(i.tensor);
         tensor gradient(layout_.held_shape(i.tensor, stored, communicator_.rank()));

@@ -63,8 +63,9 @@ public:
     [[nodiscard]] source_values<Scalar> place(source_values<Scalar> const& whole) const {
         source_values<Scalar> mine;
         for (auto const& i : stage_.once)
-            if (auto const found = whole.find(i.tensor); i.what == instruction::kind::read && found != whole.end())
-                mine.emplace(i.tensor, stored(i, found->second));
+            if (auto const* read = i.template as<instruction::read>())
+                if (auto const found = whole.find(read->tensor); found != whole.end())
+                    mine.emplace(read->tensor, stored(*read, found->second));
         return mine;
     }
 
@@ -75,12 +76,12 @@ public:
         sources_.clear();
         gradients_.clear();
         for (auto const& i : stage_.once) {
-            auto& made = sources_[{i.tensor, i.to}];
-            bool const is_read = i.what == instruction::kind::read;
-            made = is_read ? stored(i, sources.at(i.tensor))
-                           : whole_.exchange.convert(i.tensor, i.from, i.to, sources_.at({i.tensor, i.from}),
-                                                     uneven::padded);
-            if (is_read && i.to == form::partial()) made = whole_.exchange.scaled(std::move(made));
+            auto const& [t, from, to] = *i.change();
+            auto& made = sources_[{t, to}];
+            auto const* const read = i.template as<instruction::read>();
+            made = read ? stored(*read, sources.at(t))
+                        : whole_.exchange.convert(t, from, to, sources_.at({t, from}), uneven::padded);
+            if (read && to == form::partial()) made = whole_.exchange.scaled(std::move(made));
         }
         for (auto const& pass : schedule.passes(at_.stage, layout_.shape())) {
             auto const [begin, count] = layout_.places(at_.copy, pass.micro_batch);
@@ -113,7 +114,7 @@ private:
     [[nodiscard]] bool is_value(tensor_id t) const { return program_.tensor(t).role == tensor_role::value; }
     /// The form in which a value passes from stage to stage.
     [[nodiscard]] form passed(tensor_id t) const { return canonical(form::mirrored(), indexed_.tensors[t]); }
-    [[nodiscard]] tensor stored(instruction const& read, tensor const& whole) const {
+    [[nodiscard]] tensor stored(instruction::read const& read, tensor const& whole) const {
         return read.to.is_shard() ? whole_.layout.cut(read.tensor, read.to, whole, at_.part) : whole;
     }
 
@@ -132,15 +133,17 @@ private:
             mine.tensors[{t, f}] =
                 here().exchange.convert(t, passed(t), f, mine.tensors.at({t, passed(t)}), uneven::padded);
         for (auto const& i : stage_.each) {
-            if (i.what != instruction::kind::compute) {
-                mine.tensors[{i.tensor, i.to}] = here().exchange.convert(
-                    i.tensor, i.from, i.to, mine.tensors.at({i.tensor, i.from}), uneven::padded);
+            auto const* const compute = i.template as<instruction::compute>();
+            if (!compute) {
+                auto const& [t, from, to] = *i.change();
+                mine.tensors[{t, to}] =
+                    here().exchange.convert(t, from, to, mine.tensors.at({t, from}), uneven::padded);
                 continue;
             }
             std::vector<tensor> made;
-            auto results = backend_.forward(call(i, mine), operands(i, mine.tensors, made));
+            auto results = backend_.forward(call(*compute, mine), operands(*compute, mine.tensors, made));
             for (std::size_t k = 0; k < results.size(); ++k)
-                mine.tensors[{program_.results(i.op)[k], i.results[k]}] = std::move(results[k]);
+                mine.tensors[{program_.results(compute->op)[k], compute->results[k]}] = std::move(results[k]);
         }
         for (auto const& [t, f] : stage_.leave)
             if (f != passed(t))
@@ -160,8 +163,9 @@ private:
         for (auto const& [t, f] : stage_.leave)
             if (f != passed(t)) transpose(cotangents, t, f, passed(t), here());
         for (auto i = stage_.each.rbegin(); i != stage_.each.rend(); ++i) {
-            if (i->what != instruction::kind::compute) transpose(cotangents, i->tensor, i->from, i->to, here());
-            else backward(*i, mine, cotangents);
+            if (auto const* change = i->change())
+                transpose(cotangents, change->tensor, change->from, change->to, here());
+            else backward(*i->template as<instruction::compute>(), mine, cotangents);
         }
         for (auto const& [t, f] : stage_.enter) transpose(cotangents, t, passed(t), f, here());
         for (auto t : enter_)
@@ -169,7 +173,7 @@ private:
                 send(cotangents.try_emplace({t, passed(t)}, held_shape(t)).first->second, t, at_.stage - 1,
                      result_.cotangents);
     }
-    void backward(instruction const& i, kept& mine, values& cotangents) {
+    void backward(instruction::compute const& i, kept& mine, values& cotangents) {
         std::vector<tensor const*> given, results;
         for (std::size_t k = 0; k < i.results.size(); ++k) {
             formed_tensor const place{program_.results(i.op)[k], i.results[k]};
@@ -219,7 +223,7 @@ private:
     }
     [[nodiscard]] Scalar share() const { return Scalar{1} / static_cast<Scalar>(layout_.parts()); }
 
-    [[nodiscard]] kernel_call call(instruction const& i, kept& mine) {
+    [[nodiscard]] kernel_call call(instruction::compute const& i, kept& mine) {
         auto const& op = indexed_.operators[i.op];
         auto result = whole_call(program_, i.op, seed_);
         if (auto const loop = split_.computations[i.op].loop; loop >= 0)
@@ -256,7 +260,7 @@ private:
         form const f = split_.forms[t];
         return f.is_shard() ? part_shape(program_.tensor(t).shape, factor_of(t, f), count_) : program_.tensor(t).shape;
     }
-    [[nodiscard]] form batch_use(instruction const& i, std::size_t k) const {
+    [[nodiscard]] form batch_use(instruction::compute const& i, std::size_t k) const {
         return split_.computations[i.op].operands[k];
     }
     /// The batch's factor of a tensor, as it is in what the group's device holds of the tensor.
@@ -266,7 +270,7 @@ private:
     }
 
     /// The operands as an operator uses them; `made` keeps those that are held otherwise in the micro-batch.
-    [[nodiscard]] std::vector<tensor const*> operands(instruction const& i, values const& mine,
+    [[nodiscard]] std::vector<tensor const*> operands(instruction::compute const& i, values const& mine,
                                                       std::vector<tensor>& made) const {
         std::vector<tensor const*> result;
         auto const of = program_.operands(i.op);
@@ -326,13 +330,12 @@ private:
 
     /// What an instruction on a source transposes to; for a parameter that is read, the sum of what this group has.
     void transpose_once(instruction const& i) {
-        tensor_id const t = i.tensor;
-        if (i.what != instruction::kind::read) return transpose(gradients_, t, i.from, i.to, whole_);
+        auto const& [t, from, to] = *i.change();
+        if (!i.template is<instruction::read>()) return transpose(gradients_, t, from, to, whole_);
         if (!program_.tensor(t).trainable) return;
-        auto& gradient = gradients_.try_emplace({t, i.to}, whole_.layout.held_shape(t, i.to, at_.part)).first->second;
-        if (i.to == form::replicated()) gradient = whole_.exchange.reduced(t, std::move(gradient));
-        result_.gradients.gradients.insert_or_assign(t,
-                                                     std::pair(i.to.is_shard() ? i.to : form::replicated(), gradient));
+        auto& gradient = gradients_.try_emplace({t, to}, whole_.layout.held_shape(t, to, at_.part)).first->second;
+        if (to == form::replicated()) gradient = whole_.exchange.reduced(t, std::move(gradient));
+        result_.gradients.gradients.insert_or_assign(t, std::pair(to.is_shard() ? to : form::replicated(), gradient));
     }
 
     /// Sums gradients over copies, and over the stages that use a parameter.

@@ -68,9 +68,11 @@ HEDDLE_INLINE execution_size size_of_execution(indexed_program const& program, p
     for (auto const& op : program.operators) work += op.work.forward + op.work.backward;
     for (auto const& s : p.steps) {
         auto const& i = s.instruction;
-        if (i.what != instruction::kind::compute) hold(i.tensor, i.to);
-        if (i.what == instruction::kind::read) hold(i.tensor, i.to); // as it is stored
-        for (std::size_t k = 0; k < i.results.size(); ++k) hold(program.operators[i.op].results[k], i.results[k]);
+        if (auto const* change = i.change()) hold(change->tensor, change->to);
+        if (auto const* read = i.as<instruction::read>()) hold(read->tensor, read->to); // as it is stored
+        if (auto const* compute = i.as<instruction::compute>())
+            for (std::size_t k = 0; k < compute->results.size(); ++k)
+                hold(program.operators[compute->op].results[k], compute->results[k]);
         work += (s.step.forward.operations + s.step.backward.operations) * (s.step.share.is_split() ? 1 : ranks) +
                 s.step.deferred.operations * ranks;
     }

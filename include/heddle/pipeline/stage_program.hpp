@@ -23,9 +23,6 @@
 
 namespace heddle {
 
-/// A tensor in a form.
-using formed_tensor = std::pair<tensor_id, form>;
-
 /// The operators [first, end) of a distributed program on one group of devices. Values pass stages mirrored, as in
 /// Megatron-LM: whole on every device, and so are their cotangents. A group therefore need not know the forms, nor the
 /// size, of the one before.
@@ -101,24 +98,24 @@ HEDDLE_INLINE stage_cutter::stage_cutter(indexed_program const& p, std::span<ins
         for (auto t : p.operators[o].results) maker_of_[t] = o;
     for (std::size_t n = 0; n < all_.size(); ++n) {
         auto const& i = all_[n];
-        if (i.what == instruction::kind::reshard) continue;
-        if (i.what != instruction::kind::compute) maker_.try_emplace({i.tensor, i.to}, n);
-        else
-            for (std::size_t k = 0; k < i.results.size(); ++k)
-                maker_.try_emplace({p.operators[i.op].results[k], i.results[k]}, n);
+        if (i.is<instruction::reshard>()) continue;
+        if (auto const* change = i.change()) maker_.try_emplace({change->tensor, change->to}, n);
+        if (auto const* compute = i.as<instruction::compute>())
+            for (std::size_t k = 0; k < compute->results.size(); ++k)
+                maker_.try_emplace({p.operators[compute->op].results[k], compute->results[k]}, n);
     }
 }
 
 HEDDLE_INLINE stage_program stage_cutter::cut() {
     for (std::size_t n = 0; n < all_.size(); ++n)
-        if (auto const& i = all_[n]; i.what == instruction::kind::compute && is_here(i.op)) take(n);
+        if (auto const* compute = all_[n].as<instruction::compute>(); compute && is_here(compute->op)) take(n);
     auto leaving = values_across(program_, end_);
     leaving.push_back(program_.loss);
     for (auto t : leaving)
         if (is_here(maker_of_[t])) out_.leave.emplace_back(t, held(t));
     for (auto n : taken_) {
         auto const& i = all_[n];
-        bool const is_source = i.what != instruction::kind::compute && program_.tensors[i.tensor].is_source();
+        bool const is_source = i.change() && program_.tensors[i.change()->tensor].is_source();
         (is_source ? out_.once : out_.each).push_back(i);
     }
     out_.enter.assign(enter_.begin(), enter_.end());
@@ -128,9 +125,10 @@ HEDDLE_INLINE stage_program stage_cutter::cut() {
 HEDDLE_INLINE void stage_cutter::take(std::size_t n) {
     if (!taken_.insert(n).second) return;
     auto const& i = all_[n];
-    if (i.what == instruction::kind::compute)
-        for (std::size_t k = 0; k < i.operands.size(); ++k) need(program_.operators[i.op].operands[k], i.operands[k]);
-    else if (i.what != instruction::kind::read) need(i.tensor, i.from);
+    if (auto const* compute = i.as<instruction::compute>())
+        for (std::size_t k = 0; k < compute->operands.size(); ++k)
+            need(program_.operators[compute->op].operands[k], compute->operands[k]);
+    else if (!i.is<instruction::read>()) need(i.change()->tensor, i.change()->from);
 }
 
 HEDDLE_INLINE void stage_cutter::need(tensor_id t, form f) {
@@ -143,10 +141,10 @@ HEDDLE_INLINE form stage_cutter::held(tensor_id t) const {
     if (auto const found = maker_.find({t, whole}); found != maker_.end() && taken_.contains(found->second))
         return whole;
     for (auto n : taken_) {
-        auto const& i = all_[n];
-        if (i.what != instruction::kind::compute || i.op != maker_of_[t]) continue;
-        auto const& results = program_.operators[i.op].results;
-        return i.results[static_cast<std::size_t>(algorithm::find(results, t) - results.begin())];
+        auto const* const compute = all_[n].as<instruction::compute>();
+        if (!compute || compute->op != maker_of_[t]) continue;
+        auto const& results = program_.operators[compute->op].results;
+        return compute->results[static_cast<std::size_t>(algorithm::find(results, t) - results.begin())];
     }
     return whole;
 }
@@ -165,12 +163,8 @@ HEDDLE_INLINE std::vector<instruction> undivided_program(indexed_program const& 
     for (tensor_id t = 0; t < p.tensors.size(); ++t)
         if (p.tensors[t].is_source() && !p.tensors[t].consumers.empty())
             all.push_back(instruction::read(t, canonical(form::mirrored(), p.tensors[t])));
-    for (operator_id o = 0; o < p.operators.size(); ++o) {
-        auto& i = all.emplace_back();
-        i.op = o;
-        i.operands = forms(p.operators[o].operands);
-        i.results = forms(p.operators[o].results);
-    }
+    for (operator_id o = 0; o < p.operators.size(); ++o)
+        all.push_back(instruction::compute{o, forms(p.operators[o].operands), forms(p.operators[o].results)});
     return all;
 }
 
@@ -180,22 +174,25 @@ HEDDLE_INLINE void check_for_stages(indexed_program const& p, std::span<instruct
         throw input_error(place, std::string(problem) + ", which stages of a pipeline cannot run");
     };
     for (auto const& i : program) {
-        if (i.what == instruction::kind::compute) {
-            std::string const place = "operator '" + p.operators[i.op].name + "'";
-            if (i.loop >= 0 && i.loop == batch.computations[i.op].loop) fail(place, "is split along the batch");
-            if (gathers_factors(i)) fail(place, "has gradients from gathered factors");
-            for (std::size_t k = 0; k < i.results.size(); ++k)
-                if (i.results[k].is_shard() && i.results[k] == batch.forms[p.operators[i.op].results[k]])
+        if (auto const* compute = i.as<instruction::compute>()) {
+            auto const& op = p.operators[compute->op];
+            auto const& along_batch = batch.computations[compute->op];
+            std::string const place = "operator '" + op.name + "'";
+            if (compute->loop >= 0 && compute->loop == along_batch.loop) fail(place, "is split along the batch");
+            if (gathers_factors(*compute)) fail(place, "has gradients from gathered factors");
+            for (std::size_t k = 0; k < compute->results.size(); ++k)
+                if (form const f = compute->results[k]; f.is_shard() && f == batch.forms[op.results[k]])
                     fail(place, "has its result cut along the batch");
-            for (std::size_t k = 0; k < i.operands.size(); ++k)
-                if (i.operands[k].is_shard() && i.operands[k] == batch.computations[i.op].operands[k])
+            for (std::size_t k = 0; k < compute->operands.size(); ++k)
+                if (form const f = compute->operands[k]; f.is_shard() && f == along_batch.operands[k])
                     fail(place, "has an operand cut along the batch");
             continue;
         }
-        std::string const place = "tensor '" + p.tensors[i.tensor].info.name + "'";
-        for (form const f : {i.from, i.to})
-            if (f.is_shard() && f == batch.forms[i.tensor]) fail(place, "is cut along the batch");
-        if (i.what == instruction::kind::read && i.from != i.to) fail(place, "has its optimiser state alone in shards");
+        auto const& [t, from, to] = *i.change();
+        std::string const place = "tensor '" + p.tensors[t].info.name + "'";
+        for (form const f : {from, to})
+            if (f.is_shard() && f == batch.forms[t]) fail(place, "is cut along the batch");
+        if (i.is<instruction::read>() && from != to) fail(place, "has its optimiser state alone in shards");
     }
 }
 

@@ -15,13 +15,13 @@ namespace heddle {
 /// `transfer_of(n)`: the deferred transfer of step n, as decided. See `bucket_filler`.
 template <class TransferOf>
 [[nodiscard]] std::vector<gradient_bucket> gradient_buckets(plan const& p, TransferOf&& transfer_of) {
-    using enum instruction::kind;
     bucket_filler filler(p.provenance.training.bucket);
     for (std::size_t n = p.steps.size(); n-- > 0;) {
         auto const& [i, s, saved] = p.steps[n];
         bool const has_gradient = !s.deferred_transfers.empty() && s.reduces_gradients();
-        if (has_gradient || i.what == convert || i.what == unshard) filler.pass(i.tensor);
-        if (has_gradient) filler.add(n, i.tensor, transfer_of(n), s.type);
+        if (has_gradient || i.template is<instruction::convert>() || i.template is<instruction::unshard>())
+            filler.pass(i.change()->tensor);
+        if (has_gradient) filler.add(n, i.change()->tensor, transfer_of(n), s.type);
     }
     return filler.buckets();
 }

@@ -301,27 +301,27 @@ HEDDLE_INLINE plan_cost evaluate(plan const& p, cluster const& c) {
     momentary_memory momentary;
     for (auto const& s : p.steps) {
         auto const& price = prices.emplace_back(model.price(s.step, shares));
-        momentary.add(s.instruction.what, price);
+        momentary.add(s.instruction.type(), price);
         share_vector const* const split = s.step.share.is_split() ? &shares(s.step.share) : nullptr;
         for (std::size_t k = 0; k < model.class_count(); ++k) {
             double const share = split ? (*split)[k] : 1;
             auto& memory = of_class[k];
-            if (s.instruction.what == instruction::kind::read) {
-                auto const& tensor = p.tensors[s.instruction.tensor];
+            if (auto const* read = s.instruction.as<instruction::read>()) {
+                auto const& tensor = p.tensors[read->tensor];
                 double const value = cost_model::at(
-                    model.on_member(held_bytes(tensor.size(), s.instruction.to, tensor.inside != no_factor), k), share);
+                    model.on_member(held_bytes(tensor.size(), read->to, tensor.inside != no_factor), k), share);
                 double const stored = cost_model::at(model.on_member(s.step.stored, k), share);
                 (tensor.role == tensor_role::parameter ? memory.parameters : memory.inputs) +=
                     tensor.role == tensor_role::input ? stored : value;
                 if (tensor.trainable) {
                     double const copies =
-                        gradients + (training.copies_gradients && s.instruction.to == form::replicated() ? 1 : 0);
+                        gradients + (training.copies_gradients && read->to == form::replicated() ? 1 : 0);
                     memory.gradients += copies * value;
                     memory.optimizer += stored - (1 + copies) * value;
                 }
             }
-            bool const is_gradient = s.instruction.what == instruction::kind::convert &&
-                                     p.tensors[s.instruction.tensor].role == tensor_role::parameter;
+            auto const* const convert = s.instruction.as<instruction::convert>();
+            bool const is_gradient = convert && p.tensors[convert->tensor].role == tensor_role::parameter;
             (is_gradient ? memory.gradients : memory.activations) +=
                 cost_model::at(model.on_member(s.step.saved, k), share);
             for (auto const& [t, f] : s.saved) {

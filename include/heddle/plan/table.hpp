@@ -259,21 +259,24 @@ HEDDLE_INLINE void plan_report::add_parameters() {
     std::vector<std::size_t> gathered(plan_.tensors.size(), 5);
     for (auto const& s : plan_.steps) {
         auto const& i = s.instruction;
-        if (i.what == instruction::kind::convert && i.from.is_shard() && !i.to.is_shard()) gathered[i.tensor] = 6;
-        if (i.what == instruction::kind::unshard) gathered[i.tensor] = i.is_resharded ? 8 : 7;
+        if (auto const* convert = i.as<instruction::convert>();
+            convert && convert->from.is_shard() && !convert->to.is_shard())
+            gathered[convert->tensor] = 6;
+        if (auto const* unshard = i.as<instruction::unshard>())
+            gathered[unshard->tensor] = unshard->is_resharded ? 8 : 7;
     }
     std::array<std::size_t, names.size()> tensors{};
     std::array<double, names.size()> sizes{};
     for (auto const& s : plan_.steps) {
-        auto const& i = s.instruction;
-        if (i.what != instruction::kind::read || plan_.tensors[i.tensor].role != tensor_role::parameter) continue;
+        auto const* const read = s.instruction.as<instruction::read>();
+        if (!read || plan_.tensors[read->tensor].role != tensor_role::parameter) continue;
         std::size_t kind = 0;
-        if (i.to == form::mirrored()) kind = 1;
-        if (i.to == form::partial()) kind = 2;
-        if (i.from.is_shard() && i.to.is_whole()) kind += 3;
-        if (i.to.is_shard()) kind = gathered[i.tensor];
+        if (read->to == form::mirrored()) kind = 1;
+        if (read->to == form::partial()) kind = 2;
+        if (read->from.is_shard() && read->to.is_whole()) kind += 3;
+        if (read->to.is_shard()) kind = gathered[read->tensor];
         ++tensors[kind];
-        sizes[kind] += plan_.tensors[i.tensor].size().value;
+        sizes[kind] += plan_.tensors[read->tensor].size().value;
     }
     text_columns table("lrr");
     table.add({"stored", "tensors", "GB"});
@@ -339,20 +342,20 @@ HEDDLE_INLINE std::vector<report_line> plan_report::lines() const {
     };
     for (auto const& s : plan_.steps) {
         auto const& i = s.instruction;
-        if (i.what == instruction::kind::convert || i.what == instruction::kind::unshard) {
-            auto const& tensor = plan_.tensors[i.tensor];
+        if (i.is<instruction::convert>() || i.is<instruction::unshard>()) {
+            auto const& tensor = plan_.tensors[i.change()->tensor];
             std::string what = conversion_name(i);
             auto found = algorithm::find(before, what, &conversions::what);
             if (found == before.end()) found = before.insert(found, {std::move(what), {}, 0, 0});
             found->tensors += (found->count++ ? " " : "") + tensor.name;
             found->size += tensor.size().value;
-        } else if (i.what == instruction::kind::compute) {
+        } else if (auto const* compute = i.as<instruction::compute>()) {
             if (auto const& rows = s.step.forward_transfers; !rows.empty())
                 before.push_back(
                     {"row statistics", "", rows.size(), rows[0].size.value * static_cast<double>(rows.size())});
-            add({plan_.operators[i.op],
+            add({plan_.operators[compute->op],
                  split_of(s),
-                 clip(list_forms(i.operands) + " -> " + list_forms(i.results), 28),
+                 clip(list_forms(compute->operands) + " -> " + list_forms(compute->results), 28),
                  {},
                  {}});
         }
@@ -362,18 +365,18 @@ HEDDLE_INLINE std::vector<report_line> plan_report::lines() const {
 }
 
 HEDDLE_INLINE std::string plan_report::conversion_name(instruction const& i) {
-    if (i.what == instruction::kind::unshard) return i.is_resharded ? "gather twice" : "unshard";
-    auto const how = find_conversion(i.from, i.to);
+    if (auto const* unshard = i.as<instruction::unshard>()) return unshard->is_resharded ? "gather twice" : "unshard";
+    auto const how = find_conversion(i.change()->from, i.change()->to);
     if (!how) return "convert";
     if (how->forward.collective) return name(*how->forward.collective);
     if (how->backward.collective) return std::string("backward ") + name(*how->backward.collective);
-    return how->forward.local == conversion_half::work::cut     ? "slice"
+    return how->forward.local == conversion_half::work::slice     ? "slice"
            : how->forward.local == conversion_half::work::scale ? "mask"
                                                                 : "mirror";
 }
 
 HEDDLE_INLINE std::string plan_report::split_of(plan_step const& s) const {
-    auto const& i = s.instruction;
+    auto const& i = *s.instruction.as<instruction::compute>();
     auto const holds = [&](form f) { return algorithm::find(i.results, f) != i.results.end(); };
     if (i.loop < 0) return holds(form::partial()) ? "partial" : holds(form::mirrored()) ? "mirrored" : "whole";
     bool const sums = algorithm::none_of(i.results, &form::is_shard);

@@ -73,17 +73,17 @@ private:
                 "'" + program_.tensors[t].info.name + "' is held " + to_string(f) + " already");
     }
 
-    void check_read(instruction const& i);
+    void check(instruction::read const& i);
 
-    void check_convert(instruction const& i);
+    void check(instruction::convert const& i);
 
     /// A parameter is unsharded between the operator before and the one that uses it, the only one.
-    void check_unshard(instruction const& i);
+    void check(instruction::unshard const& i);
 
     /// The instruction that made the copies, of those before the computation that was just done.
-    void check_reshard(instruction const& i);
+    void check(instruction::reshard const& i);
 
-    void check_compute(instruction const& i);
+    void check(instruction::compute const& i);
 
     /// Whole copies: of replicated operands when that is what an undivided operand is.
     [[nodiscard]] bool is_whole(tensor_id t, form f, form wanted) const {
@@ -91,13 +91,13 @@ private:
                (f == form::replicated() && wanted == form::mirrored() && !program_.tensors[t].has_cotangent);
     }
 
-    void check_split(instruction const& i, indexed_operator const& op) const;
+    void check_split(instruction::compute const& i, indexed_operator const& op) const;
 
     /// Whole gradients follow from what has the loop, gathered after the backward pass: that is all the backward reads
     /// beside whole operands.
     void check_factors(indexed_operator const& op, split_loop const& loop) const;
 
-    void check_whole(instruction const& i, indexed_operator const& op) const;
+    void check_whole(instruction::compute const& i, indexed_operator const& op) const;
 
     /// Each term's summands add up over the devices: exactly one operand is partial, or the term
     /// itself is cut along the loop and none is.
@@ -164,17 +164,10 @@ HEDDLE_INLINE void plan_verifier::check() {
     check_tables();
     check_cuts();
     for (number_ = 0; number_ < plan_.steps.size(); ++number_) {
-        auto const& i = plan_.steps[number_].instruction;
-        switch (i.what) {
-        case instruction::kind::read: check_read(i); break;
-        case instruction::kind::convert: check_convert(i); break;
-        case instruction::kind::compute: check_compute(i); break;
-        case instruction::kind::unshard: check_unshard(i); break;
-        case instruction::kind::reshard: check_reshard(i); break;
-        }
+        plan_.steps[number_].instruction.visit([&](auto const& i) { check(i); });
         check_step();
         bool const goes_on =
-            number_ + 1 < plan_.steps.size() && plan_.steps[number_ + 1].instruction.what == instruction::kind::reshard;
+            number_ + 1 < plan_.steps.size() && plan_.steps[number_ + 1].instruction.is<instruction::reshard>();
         require(resharding_.empty() || goes_on, "what is to be resharded stays after its operator");
     }
     require(unsharded_.empty(), "at the end a parameter is unsharded for no operator");
@@ -213,7 +206,7 @@ HEDDLE_INLINE void plan_verifier::check_tables() {
             "a stage that begins after the last step");
     if (training.interleaves())
         for (std::size_t n = 0; n < plan_.steps.size(); ++n)
-            require(plan_.steps[n].instruction.what != instruction::kind::unshard || unshards_in_time(n),
+            require(!plan_.steps[n].instruction.is<instruction::unshard>() || unshards_in_time(n),
                     "step " + std::to_string(n) + ": a parameter is unsharded within a stage");
     require(plan_.segments.empty() || plan_.segments.size() == plan_.operators.size(),
             "there is not one segment per operator");
@@ -228,8 +221,8 @@ HEDDLE_INLINE void plan_verifier::check_tables() {
 
 HEDDLE_INLINE bool plan_verifier::unshards_in_time(std::size_t n) const {
     std::size_t first = n;
-    while (first > 0 && plan_.steps[first - 1].instruction.what != instruction::kind::compute &&
-           plan_.steps[first - 1].instruction.what != instruction::kind::reshard)
+    while (first > 0 && !plan_.steps[first - 1].instruction.is<instruction::compute>() &&
+           !plan_.steps[first - 1].instruction.is<instruction::reshard>())
         --first;
     auto const stage = algorithm::lower_bound(plan_.stages, first);
     return stage != plan_.stages.end() && *stage <= n;
@@ -293,7 +286,7 @@ HEDDLE_INLINE void plan_verifier::check_form(tensor_id t, form f) const {
         require(class_of_.contains({t, f.factor()}), "no cut says how '" + tensor.info.name + "' is sharded");
 }
 
-HEDDLE_INLINE void plan_verifier::check_read(instruction const& i) {
+HEDDLE_INLINE void plan_verifier::check(instruction::read const& i) {
     check_form(i.tensor, i.to);
     auto const& tensor = program_.tensors[i.tensor];
     require(tensor.is_source(), "reads '" + tensor.info.name + "', which is computed");
@@ -309,7 +302,7 @@ HEDDLE_INLINE void plan_verifier::check_read(instruction const& i) {
     hold(i.tensor, i.to);
 }
 
-HEDDLE_INLINE void plan_verifier::check_convert(instruction const& i) {
+HEDDLE_INLINE void plan_verifier::check(instruction::convert const& i) {
     check_form(i.tensor, i.from);
     check_form(i.tensor, i.to);
     require_held(i.tensor, i.from);
@@ -320,7 +313,7 @@ HEDDLE_INLINE void plan_verifier::check_convert(instruction const& i) {
     hold(i.tensor, i.to);
 }
 
-HEDDLE_INLINE void plan_verifier::check_unshard(instruction const& i) {
+HEDDLE_INLINE void plan_verifier::check(instruction::unshard const& i) {
     check_form(i.tensor, i.from);
     check_form(i.tensor, i.to);
     require_held(i.tensor, i.from);
@@ -335,16 +328,16 @@ HEDDLE_INLINE void plan_verifier::check_unshard(instruction const& i) {
     unsharded_.emplace(i.tensor, number_);
 }
 
-HEDDLE_INLINE void plan_verifier::check_reshard(instruction const& i) {
+HEDDLE_INLINE void plan_verifier::check(instruction::reshard const& i) {
     auto const made = resharding_.find(i.tensor);
     require(made != resharding_.end(), "reshards what was not unsharded for the operator before, or is to stay");
-    auto const& unshard = plan_.steps[made->second].instruction;
+    auto const& unshard = *plan_.steps[made->second].instruction.as<instruction::unshard>();
     require(i.from == unshard.to && i.to == unshard.from, "reshards other forms than were unsharded");
     resharding_.erase(made);
     held_.erase({i.tensor, i.from.code()});
 }
 
-HEDDLE_INLINE void plan_verifier::check_compute(instruction const& i) {
+HEDDLE_INLINE void plan_verifier::check(instruction::compute const& i) {
     require(i.op < program_.operators.size(), "names an operator that is not there");
     auto const& op = program_.operators[i.op];
     require(computed_.insert(i.op).second, "computes '" + op.name + "' a second time");
@@ -360,7 +353,7 @@ HEDDLE_INLINE void plan_verifier::check_compute(instruction const& i) {
     for (std::size_t k = 0; k < i.results.size(); ++k) hold(op.results[k], i.results[k]);
     for (auto const& [t, step] : unsharded_) {
         auto const k = static_cast<std::size_t>(algorithm::find(op.operands, t) - op.operands.begin());
-        auto const& unshard = plan_.steps[step].instruction;
+        auto const& unshard = *plan_.steps[step].instruction.as<instruction::unshard>();
         require(k < i.operands.size() && i.operands[k] == unshard.to,
                 "'" + program_.tensors[t].info.name + "' is unsharded, but not for '" + op.name + "'");
         require(!gathers_factors(i) || unshard.to == form::replicated(),
@@ -371,7 +364,7 @@ HEDDLE_INLINE void plan_verifier::check_compute(instruction const& i) {
     unsharded_.clear();
 }
 
-HEDDLE_INLINE void plan_verifier::check_split(instruction const& i, indexed_operator const& op) const {
+HEDDLE_INLINE void plan_verifier::check_split(instruction::compute const& i, indexed_operator const& op) const {
     require(i.loop < static_cast<int>(op.loops.size()), "'" + op.name + "' has no such loop");
     auto const& loop = op.loops[static_cast<std::size_t>(i.loop)];
     std::set<std::size_t> classes;
@@ -420,7 +413,7 @@ HEDDLE_INLINE void plan_verifier::check_factors(indexed_operator const& op, spli
     }
 }
 
-HEDDLE_INLINE void plan_verifier::check_whole(instruction const& i, indexed_operator const& op) const {
+HEDDLE_INLINE void plan_verifier::check_whole(instruction::compute const& i, indexed_operator const& op) const {
     if (algorithm::find(i.operands, form::partial()) != i.operands.end()) {
         std::vector<bool> partial;
         for (form f : i.operands) {

@@ -23,7 +23,7 @@ namespace heddle {
 [[nodiscard]] factor_set expert_factors(indexed_program const& p);
 
 /// Whether a computation is split along a loop of some factors.
-[[nodiscard]] bool is_along(indexed_program const& p, instruction const& i, factor_set const& factors);
+[[nodiscard]] bool is_along(indexed_program const& p, instruction::compute const& i, factor_set const& factors);
 
 /// How a data-parallel program keeps its parameters; ZeRO (Rajbhandari et al. 2020) cuts one more of optimiser state,
 /// gradients and values at each stage.
@@ -86,7 +86,7 @@ HEDDLE_INLINE factor_set expert_factors(indexed_program const& p) {
     return experts;
 }
 
-HEDDLE_INLINE bool is_along(indexed_program const& p, instruction const& i, factor_set const& factors) {
+HEDDLE_INLINE bool is_along(indexed_program const& p, instruction::compute const& i, factor_set const& factors) {
     auto const& op = p.operators[i.op];
     return i.loop >= 0 && is_of(op, op.loops[static_cast<std::size_t>(i.loop)], factors);
 }
@@ -96,32 +96,29 @@ HEDDLE_INLINE instruction_filter data_parallel(indexed_program const& p, paramet
     auto const batch = batch_factors(p);
     auto const allows = [&p, storage, batch](instruction const& i) {
         auto const is_batch = [&](tensor_id t, form f) { return f.is_shard() && batch.contains({t, f.factor()}); };
-        if (i.what == instruction::kind::compute) {
-            if (algorithm::find(i.operands, form::mirrored()) != i.operands.end()) return false;
-            if (i.loop >= 0) return is_along(p, i, batch);
-            auto const& op = p.operators[i.op];
+        if (auto const* compute = i.as<instruction::compute>()) {
+            if (algorithm::find(compute->operands, form::mirrored()) != compute->operands.end()) return false;
+            if (compute->loop >= 0) return is_along(p, *compute, batch);
+            auto const& op = p.operators[compute->op];
             return algorithm::none_of(op.loops, [&](split_loop const& loop) { return is_of(op, loop, batch); });
         }
-        auto const& tensor = p.tensors[i.tensor];
+        auto const& [t, from, to] = *i.change();
+        auto const& tensor = p.tensors[t];
         if (!tensor.is_parameter()) {
-            if (i.what == instruction::kind::read) return i.to == form::replicated() || is_batch(i.tensor, i.to);
-            return i.from == form::replicated() && (is_batch(i.tensor, i.to) || i.tensor == p.loss);
+            if (i.is<instruction::read>()) return to == form::replicated() || is_batch(t, to);
+            return from == form::replicated() && (is_batch(t, to) || t == p.loss);
         }
         bool const is_cut = storage != replicated && !tensor.factors.empty();
-        bool const unshards = is_cut && storage != sharded_state && is_used_once(p, i.tensor);
-        switch (i.what) {
-        case instruction::kind::read: {
+        bool const unshards = is_cut && storage != sharded_state && is_used_once(p, t);
+        if (i.is<instruction::read>()) {
             bool const whole_between = storage == sharded_state && tensor.has_cotangent;
-            return is_cut ? i.from.is_shard() && (i.to == form::replicated()) == whole_between
-                          : i.from == form::replicated() && i.to == i.from;
+            return is_cut ? from.is_shard() && (to == form::replicated()) == whole_between
+                          : from == form::replicated() && to == from;
         }
-        case instruction::kind::convert: return is_cut && !unshards && i.from.is_shard() && i.to == form::replicated();
-        case instruction::kind::unshard:
-            return unshards && i.to == form::replicated() &&
-                   i.is_resharded == (storage == sharded && is_read_again(p, i.tensor));
-        case instruction::kind::reshard:
-        case instruction::kind::compute: break;
-        }
+        if (i.is<instruction::convert>()) return is_cut && !unshards && from.is_shard() && to == form::replicated();
+        if (auto const* unshard = i.as<instruction::unshard>())
+            return unshards && to == form::replicated() &&
+                   unshard->is_resharded == (storage == sharded && is_read_again(p, t));
         return true;
     };
     return {allows, [batch](tensor_id t) { return factor_set::mark({&batch}, t); }};
@@ -130,18 +127,17 @@ HEDDLE_INLINE instruction_filter data_parallel(indexed_program const& p, paramet
 HEDDLE_INLINE instruction_filter expert_parallel(indexed_program const& p, parameter_storage storage) {
     auto const batch = batch_factors(p), experts = expert_factors(p), tied = tied_factors(p, experts);
     auto const allows = [&p, dense = data_parallel(p, storage), batch, experts, tied](instruction const& i) {
-        if (i.what == instruction::kind::compute) return is_along(p, i, tied) || dense(i);
-        auto const is_of = [&](form f, factor_set const& factors) {
-            return f.is_shard() && factors.contains({i.tensor, f.factor()});
+        if (auto const* compute = i.as<instruction::compute>()) return is_along(p, *compute, tied) || dense(i);
+        auto const [t, from, to] = *i.change();
+        auto const is_of = [t = t](form f, factor_set const& factors) {
+            return f.is_shard() && factors.contains({t, f.factor()});
         };
-        if (!p.tensors[i.tensor].is_parameter()) {
-            bool const exchanges =
-                (is_of(i.from, batch) && is_of(i.to, tied)) || (is_of(i.from, tied) && is_of(i.to, batch));
-            return (i.what == instruction::kind::convert && exchanges) || dense(i);
+        if (!p.tensors[t].is_parameter()) {
+            bool const exchanges = (is_of(from, batch) && is_of(to, tied)) || (is_of(from, tied) && is_of(to, batch));
+            return (i.is<instruction::convert>() && exchanges) || dense(i);
         }
-        return experts.first_of(i.tensor) != no_factor
-                   ? i.what == instruction::kind::read && i.from == i.to && is_of(i.to, experts)
-                   : dense(i);
+        return experts.first_of(t) != no_factor ? i.is<instruction::read>() && from == to && is_of(to, experts)
+                                                : dense(i);
     };
     return {allows, [batch, experts, tied](tensor_id t) { return factor_set::mark({&batch, &experts, &tied}, t); }};
 }
@@ -154,32 +150,32 @@ HEDDLE_INLINE instruction_filter tensor_parallel(indexed_program const& p) {
                 inputs.insert({t, static_cast<factor_number>(f)});
     auto const data = tied_factors(p, std::move(inputs));
     auto const allows = [&p, data](instruction const& i) {
-        if (i.what == instruction::kind::compute) {
-            if (i.loop >= 0) return !is_along(p, i, data) && !gathers_factors(i);
-            auto const& results = p.operators[i.op].results;
+        if (auto const* compute = i.as<instruction::compute>()) {
+            if (compute->loop >= 0) return !is_along(p, *compute, data) && !gathers_factors(*compute);
+            auto const& results = p.operators[compute->op].results;
             for (std::size_t k = 0; k < results.size(); ++k)
-                if (i.results[k] != canonical(form::mirrored(), p.tensors[results[k]])) return false;
+                if (compute->results[k] != canonical(form::mirrored(), p.tensors[results[k]])) return false;
             return true;
         }
-        auto const& tensor = p.tensors[i.tensor];
-        if (i.what == instruction::kind::read)
-            return i.from == i.to && (tensor.is_parameter() ? i.to != form::replicated() || !tensor.has_cotangent
-                                                            : i.to == form::replicated());
-        if (i.what != instruction::kind::convert) return false;
-        return i.tensor == p.loss || (i.from == form::partial() && i.to == form::mirrored()) ||
-               (i.from == form::mirrored() && i.to == form::replicated());
+        auto const& [t, from, to] = *i.change();
+        auto const& tensor = p.tensors[t];
+        if (i.is<instruction::read>())
+            return from == to && (tensor.is_parameter() ? to != form::replicated() || !tensor.has_cotangent
+                                                        : to == form::replicated());
+        if (!i.is<instruction::convert>()) return false;
+        return t == p.loss || (from == form::partial() && to == form::mirrored()) ||
+               (from == form::mirrored() && to == form::replicated());
     };
     return {allows, [data](tensor_id t) { return factor_set::mark({&data}, t); }};
 }
 
 HEDDLE_INLINE std::vector<baseline> baselines_of(indexed_program const& p) {
     using enum parameter_storage;
-    auto const splits = [](instruction const& i) { return i.what == instruction::kind::compute && i.loop >= 0; };
     std::vector<baseline> all{{"DP-EV", "DP-CP", data_parallel(p, replicated), true},
                               {"ZeRO-1", "ZeRO-1", data_parallel(p, sharded_state)},
                               {"ZeRO-2", "ZeRO-2", data_parallel(p, sharded_gradients)},
                               {"fully sharded", "fully sharded", data_parallel(p, sharded)},
-                              {"tensor parallel", "tensor parallel", tensor_parallel(p), false, splits}};
+                              {"tensor parallel", "tensor parallel", tensor_parallel(p), false, is_split}};
     auto const experts = expert_factors(p);
     bool has_experts = false;
     for (tensor_id t = 0; t < p.tensors.size(); ++t) has_experts = has_experts || experts.first_of(t) != no_factor;

@@ -130,34 +130,34 @@ HEDDLE_INLINE std::vector<layer_cost> layer_pricer::add_up(std::vector<plan_step
     operator_id next = 0; // instructions stand before their operator
     for (auto const& s : steps) {
         auto const& i = s.instruction;
-        bool const computes = i.what == instruction::kind::compute;
         std::size_t const layer = std::min(layers_.layer_of(next), layers_.size() - 1);
         auto const price = model.price(s.step, shares);
         costs[layer].forward += seconds(price.forward[0] + price.forward_transfer);
         costs[layer].backward += seconds(price.backward[0] + price.backward_transfer);
         momentary_memory momentary;
-        momentary.add(i.what, price);
+        momentary.add(i.type(), price);
         costs[layer].buffer = std::max(costs[layer].buffer, bytes(momentary.most()));
-        if (i.what == instruction::kind::read) {
-            auto const& tensor = program_.tensors[i.tensor];
+        if (auto const* read = i.as<instruction::read>()) {
+            auto const& tensor = program_.tensors[read->tensor];
             bool const is_input = tensor.info.role == tensor_role::input;
             bytes const stored(cost_model::at(s.step.stored, share_of(s.step.share)));
-            auto const users = layers_that_use(i.tensor);
+            auto const users = layers_that_use(read->tensor);
             for (auto l : users) {
-                if (is_input) held[l].insert({i.tensor, i.to});
+                if (is_input) held[l].insert({read->tensor, read->to});
                 else costs[l].kept += stored, costs[l].update += seconds(price.update[0]);
                 if (!tensor.has_cotangent) continue;
-                auto const gradient = part_of(i.tensor, i.to);
+                auto const gradient = part_of(read->tensor, read->to);
                 costs[l].gradients += gradient;
-                if (users.size() > 1) costs[l].shared[i.tensor] += gradient;
+                if (users.size() > 1) costs[l].shared[read->tensor] += gradient;
             }
         }
-        if (!computes) continue;
+        auto const* const compute = i.as<instruction::compute>();
+        if (!compute) continue;
         costs[layer].saved += bytes(cost_model::at(s.step.saved, share_of(s.step.share)));
-        for_each_saved(program_, i, [&](tensor_id t, form f) {
+        for_each_saved(program_, *compute, [&](tensor_id t, form f) {
             if (program_.tensors[t].info.role == tensor_role::value) held[layer].insert({t, f});
         });
-        next = i.op + 1;
+        next = compute->op + 1;
     }
     for (std::size_t l = 0; l < layers_.size(); ++l)
         for (auto const& [t, f] : held[l]) costs[l].saved += part_of(t, f);

@@ -57,11 +57,12 @@ HEDDLE_INLINE bool keeps_pins(indexed_program const& p, std::vector<pinned_tenso
                        : pin.form == f;
         });
     };
-    if (i.what == instruction::kind::read) return keeps(i.tensor, i.to);
-    if (i.what != instruction::kind::compute) return true;
-    auto const& results = p.operators[i.op].results;
+    if (auto const* read = i.as<instruction::read>()) return keeps(read->tensor, read->to);
+    auto const* const compute = i.as<instruction::compute>();
+    if (!compute) return true;
+    auto const& results = p.operators[compute->op].results;
     for (std::size_t k = 0; k < results.size(); ++k)
-        if (!keeps(results[k], i.results[k])) return false;
+        if (!keeps(results[k], compute->results[k])) return false;
     return true;
 }
 

@@ -76,7 +76,7 @@ HEDDLE_INLINE std::vector<plan_step> steps_of(move_list const& path, cut_space c
             auto& made = result.emplace_back(plan_step{space.at(op, space.instructions()[i]), steps[i], {}});
             place(made.step.share);
             for_each_transfer(made.step, [&](transfer& t) { place(t.from), place(t.to); });
-            if (made.instruction.what == instruction::kind::compute)
+            if (made.instruction.is<instruction::compute>())
                 for (auto const& [t, f] : move.saved) made.saved.push_back({space.at(op, t), f});
         }
     }

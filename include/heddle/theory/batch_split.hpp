@@ -32,7 +32,7 @@ struct batch_split {
     /// By tensor, and of sources as they are read.
     std::vector<form> forms;
     /// By operator, with the loop of the batch, if it has one.
-    std::vector<instruction> computations;
+    std::vector<instruction::compute> computations;
     /// What stands against it: an operator, and why it cannot work on parts. Nothing that follows is split.
     std::optional<std::pair<operator_id, char const*>> obstacle{};
     /// The first operator with statistics of the whole batch (a batch norm, a mean over the targets not ignored), which
@@ -49,24 +49,24 @@ public:
     batch_split run();
 
 private:
-    [[nodiscard]] bool has_form(instruction const& i, form::kind kind) const {
+    [[nodiscard]] bool has_form(instruction::compute const& i, form::kind kind) const {
         return algorithm::any_of(i.operands, [&](form f) { return f.type() == kind; });
     }
-    void fail(instruction const& i, char const* problem) {
+    void fail(instruction::compute const& i, char const* problem) {
         if (!out_.obstacle) out_.obstacle.emplace(i.op, problem);
     }
 
     void split(operator_id o);
 
     /// An operator that is linear in the summands it gets: every term has one of them.
-    void pass_summands(indexed_operator const& op, instruction& i);
+    void pass_summands(indexed_operator const& op, instruction::compute& i);
     /// Of a term that every part has whole, each adds its share.
-    void share(instruction& i, std::vector<std::uint8_t> const& term);
+    void share(instruction::compute& i, std::vector<std::uint8_t> const& term);
 
     /// The loop along which the batch is split here, or -1. One with statistics is a last resort.
-    [[nodiscard]] std::int16_t find_loop(indexed_operator const& op, instruction const& i) const;
+    [[nodiscard]] std::int16_t find_loop(indexed_operator const& op, instruction::compute const& i) const;
 
-    void split_along(indexed_operator const& op, std::int16_t number, instruction& i);
+    void split_along(indexed_operator const& op, std::int16_t number, instruction::compute& i);
 
     indexed_program const& program_;
     factor_set batch_;
@@ -107,8 +107,7 @@ HEDDLE_INLINE batch_split batch_splitter::run() {
 
 HEDDLE_INLINE void batch_splitter::split(operator_id o) {
     auto const& op = program_.operators[o];
-    instruction i;
-    i.op = o;
+    instruction::compute i{o, {}, {}};
     for (auto t : op.operands) i.operands.push_back(out_.forms[t]);
     if (has_form(i, form::kind::partial)) {
         pass_summands(op, i);
@@ -123,7 +122,7 @@ HEDDLE_INLINE void batch_splitter::split(operator_id o) {
     out_.computations.push_back(std::move(i));
 }
 
-HEDDLE_INLINE void batch_splitter::pass_summands(indexed_operator const& op, instruction& i) {
+HEDDLE_INLINE void batch_splitter::pass_summands(indexed_operator const& op, instruction::compute& i) {
     auto outside = algorithm::count(i.operands, form::partial()); // of all terms
     for (auto const& term : op.terms) {
         auto const summands = algorithm::count_if(term, [&](auto k) { return i.operands[k] == form::partial(); });
@@ -136,12 +135,12 @@ HEDDLE_INLINE void batch_splitter::pass_summands(indexed_operator const& op, ins
     i.results.assign(op.results.size(), form::partial());
 }
 
-HEDDLE_INLINE void batch_splitter::share(instruction& i, std::vector<std::uint8_t> const& term) {
+HEDDLE_INLINE void batch_splitter::share(instruction::compute& i, std::vector<std::uint8_t> const& term) {
     if (term.empty()) fail(i, "needs a sum over the whole batch, so the program cannot run in micro-batches");
     else i.operands[term.front()] = form::partial();
 }
 
-HEDDLE_INLINE std::int16_t batch_splitter::find_loop(indexed_operator const& op, instruction const& i) const {
+HEDDLE_INLINE std::int16_t batch_splitter::find_loop(indexed_operator const& op, instruction::compute const& i) const {
     std::int16_t last_resort = -1;
     for (std::size_t l = 0; l < op.loops.size(); ++l) {
         auto const& loop = op.loops[l];
@@ -163,7 +162,8 @@ HEDDLE_INLINE std::int16_t batch_splitter::find_loop(indexed_operator const& op,
     return last_resort;
 }
 
-HEDDLE_INLINE void batch_splitter::split_along(indexed_operator const& op, std::int16_t number, instruction& i) {
+HEDDLE_INLINE void batch_splitter::split_along(indexed_operator const& op, std::int16_t number,
+                                               instruction::compute& i) {
     auto const& loop = op.loops[static_cast<std::size_t>(number)];
     i.loop = number;
     if (!out_.statistic && loop.forward_statistics + loop.backward_statistics > 0) out_.statistic = i.op;

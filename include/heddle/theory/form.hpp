@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 
 namespace heddle {
 
@@ -49,6 +50,9 @@ private:
     std::uint16_t code_ = 0;
 };
 
+/// A tensor in a form.
+using formed_tensor = std::pair<tensor_id, form>;
+
 /// `shard(2)` names the third factor; the other forms by their names.
 [[nodiscard]] std::string to_string(form f);
 
@@ -65,9 +69,9 @@ private:
 struct conversion_half {
     enum class work : std::uint8_t {
         none,
-        cut,  ///< read a shard, write a shard
-        pad,  ///< read a shard, write the whole
-        scale ///< read the whole, write the whole
+        slice, ///< read a shard, write a shard
+        pad,   ///< read a shard, write the whole
+        scale  ///< read the whole, write the whole
     };
     std::optional<heddle::collective> collective{};
     work local = work::none;
@@ -118,7 +122,7 @@ HEDDLE_INLINE std::optional<conversion> find_conversion(form from, form to) {
     switch (from.type()) {
     case replicated:
         switch (to.type()) {
-        case shard: return conversion{local(work::cut), local(work::pad)};
+        case shard: return conversion{local(work::slice), local(work::pad)};
         case partial: return conversion{local(work::scale), local(work::scale)};
         case mirrored: return conversion{local(work::none), local(work::scale)};
         case replicated: break;
@@ -135,7 +139,7 @@ HEDDLE_INLINE std::optional<conversion> find_conversion(form from, form to) {
     case mirrored:
         switch (to.type()) {
         case replicated: return conversion{{}, over(all_reduce)};
-        case shard: return conversion{local(work::cut), over(all_gather)};
+        case shard: return conversion{local(work::slice), over(all_gather)};
         case partial: return conversion{local(work::scale), {}};
         case mirrored: break;
         }
@@ -144,7 +148,7 @@ HEDDLE_INLINE std::optional<conversion> find_conversion(form from, form to) {
         switch (to.type()) {
         case replicated: return conversion{over(all_gather), over(reduce_scatter)};
         case shard: return conversion{over(all_to_all), over(all_to_all)};
-        case mirrored: return conversion{over(all_gather), local(work::cut)};
+        case mirrored: return conversion{over(all_gather), local(work::slice)};
         case partial: break;
         }
         break;

@@ -58,12 +58,12 @@ namespace heddle {
 
 HEDDLE_INLINE instruction_filter fastest_programs(indexed_program const& p, best_gather when) {
     auto const allows = [&p, when](instruction const& i) {
-        using enum instruction::kind;
-        if (i.what == unshard || i.what == reshard) return false;
-        if (!i.from.is_shard() || !i.to.is_whole() || !p.tensors[i.tensor].is_parameter() || !is_used_once(p, i.tensor))
-            return true;
-        if (i.what == convert) return when != best_gather::after_update;
-        return when != best_gather::before_use || i.to == form::mirrored();
+        if (i.is<instruction::compute>()) return true;
+        if (i.is<instruction::unshard>() || i.is<instruction::reshard>()) return false;
+        auto const& [t, from, to] = *i.change();
+        if (!from.is_shard() || !to.is_whole() || !p.tensors[t].is_parameter() || !is_used_once(p, t)) return true;
+        if (i.is<instruction::convert>()) return when != best_gather::after_update;
+        return when != best_gather::before_use || to == form::mirrored();
     };
     return {allows, instruction_filter::no_mark};
 }

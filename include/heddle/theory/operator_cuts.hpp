@@ -6,6 +6,7 @@
 #include <heddle/base/algorithm.hpp>
 #include <heddle/base/definitions.hpp>
 #include <heddle/program/indexed_program.hpp>
+#include <heddle/theory/operator_kinds.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -24,18 +25,18 @@ namespace heddle {
 /// HiDup section 4.1.
 class operator_cuts {
 public:
-    /// Place of a tensor that is no longer in use.
+    /// Slot of a tensor that is no longer live.
     static constexpr std::uint32_t gone = ~std::uint32_t{0};
-    /// From a cut over one operator to a cut of the next level. By place in the cut: whether the tensor is of the
-    /// operator, and its place there.
+    /// From a cut over one operator to a cut of the next level. By slot in the cut: whether the tensor is of the
+    /// operator, and its slot there.
     struct advance {
         operator_id op;
         std::uint32_t next;
         std::vector<bool> is_own;
-        std::vector<std::uint32_t> place;
+        std::vector<std::uint32_t> slot;
     };
     struct cut {
-        /// The tensors in use on both sides, by their first use in the given order.
+        /// The tensors in use on both sides, by their first use in the given order; the slot of one is where it stands.
         std::vector<tensor_id> live;
         /// None at the end.
         std::vector<advance> advances;
@@ -57,11 +58,6 @@ private:
         std::vector<operator_id> ready;
     };
 
-    template <class Visit>
-    void for_each_tensor(operator_id o, Visit&& visit) const {
-        for (auto t : program_.operators[o].operands) visit(t);
-        for (auto t : program_.operators[o].results) visit(t);
-    }
     [[nodiscard]] bool is_ready(operator_id o, std::vector<bool> const& done) const {
         return algorithm::all_of(program_.operators[o].operands,
                                  [&](tensor_id t) { return producer_[t] == done.size() || done[producer_[t]]; });
@@ -92,7 +88,7 @@ HEDDLE_INLINE operator_cuts::operator_cuts(indexed_program const& p, std::size_t
     std::uint32_t used = 0;
     for (operator_id o = 0; o < count; ++o) {
         for (auto t : p.operators[o].results) producer_[t] = o;
-        for_each_tensor(o, [&](tensor_id t) {
+        for_each_tensor(p.operators[o], [&](tensor_id t) {
             if (rank_[t] == gone) rank_[t] = used++;
         });
     }
@@ -146,7 +142,7 @@ HEDDLE_INLINE std::vector<tensor_id> operator_cuts::live_after(cut const& from, 
         if (stays && algorithm::find(live, t) == live.end()) live.push_back(t);
     };
     std::ranges::for_each(from.live, add);
-    for_each_tensor(op, add);
+    for_each_tensor(program_.operators[op], add);
     algorithm::sort(live, {}, [&](tensor_id t) { return rank_[t]; });
     return live;
 }
@@ -156,10 +152,10 @@ HEDDLE_INLINE operator_cuts::advance operator_cuts::make_advance(cut const& from
     advance over{op, number, {}, {}};
     for (auto t : from.live) {
         bool is_own = false;
-        for_each_tensor(op, [&](tensor_id own) { is_own = is_own || own == t; });
+        for_each_tensor(program_.operators[op], [&](tensor_id own) { is_own = is_own || own == t; });
         auto const found = algorithm::find(to.live, t);
         over.is_own.push_back(is_own);
-        over.place.push_back(found == to.live.end() ? gone : static_cast<std::uint32_t>(found - to.live.begin()));
+        over.slot.push_back(found == to.live.end() ? gone : static_cast<std::uint32_t>(found - to.live.begin()));
     }
     return over;
 }

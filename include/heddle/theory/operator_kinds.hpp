@@ -27,8 +27,20 @@ namespace heddle {
     return position < op.operands.size() ? op.operands[position] : op.results[position - op.operands.size()];
 }
 
+/// Calls `visit(tensor)` for every position.
+template <class Visit>
+void for_each_tensor(indexed_operator const& op, Visit&& visit) {
+    for (auto t : op.operands) visit(t);
+    for (auto t : op.results) visit(t);
+}
+
 /// The first position of a tensor in an operator. *Precondition:* it has one.
 [[nodiscard]] std::size_t position_of(indexed_operator const& op, tensor_id t);
+
+/// The tensor of operator `to` in the position that another has in `from`, an operator of the same kind.
+[[nodiscard]] inline tensor_id counterpart(indexed_program const& p, tensor_id t, operator_id from, operator_id to) {
+    return from == to ? t : tensor_at(p.operators[to], position_of(p.operators[from], t));
+}
 
 /// By operator, the first operator of its kind: of equal work and loops, on tensors that are equal in role, type,
 /// extents and in whether they have a cotangent or another use, position by position. Programs and prices of one are

@@ -74,7 +74,7 @@ private:
 ///
 /// Splitting a reduction leaves a partial result; a term that lacks the index must then be partial
 /// itself, or it would be added once per device.
-[[nodiscard]] std::vector<instruction> computations(indexed_program const& p, operator_id number);
+[[nodiscard]] std::vector<instruction::compute> computations(indexed_program const& p, operator_id number);
 
 /// The forms in which a source can be read without another instruction. A parameter read partial is
 /// stored whole and masked.
@@ -142,9 +142,9 @@ HEDDLE_INLINE std::vector<std::size_t> factored_parameters(indexed_program const
     return parameters;
 }
 
-HEDDLE_INLINE std::vector<instruction> computations(indexed_program const& p, operator_id number) {
+HEDDLE_INLINE std::vector<instruction::compute> computations(indexed_program const& p, operator_id number) {
     auto const& op = p.operators[number];
-    std::vector<instruction> result;
+    std::vector<instruction::compute> result;
     constexpr std::size_t most = 512; // of operators with many terms, only so many choices of partial operands
     auto const emit = [&](form_list operands, form_list results, std::int16_t loop) {
         for (std::size_t k = 0; k < operands.size(); ++k) {
@@ -157,7 +157,7 @@ HEDDLE_INLINE std::vector<instruction> computations(indexed_program const& p, op
             results[k] = canonical(results[k], tensor);
             if (!is_possible(results[k], tensor)) return;
         }
-        instruction i{instruction::kind::compute, 0, {}, {}, number, std::move(operands), std::move(results), loop};
+        instruction::compute i{number, std::move(operands), std::move(results), loop};
         if (algorithm::find(result, i) == result.end()) result.push_back(std::move(i));
     };
     // Chooses one operand of each listed term to be partial, in all combinations: none where one of them has no

@@ -47,7 +47,7 @@ private:
     /// Whether the operand of a view is used elsewhere too, and the result once, with no work between.
     [[nodiscard]] bool is_one_use_of_several(operator_id o) const;
     /// Whether conversions between such forms cost the same before and after the view.
-    [[nodiscard]] bool is_same_cut(instruction const& i) const;
+    [[nodiscard]] bool is_split_alike(instruction::compute const& i) const;
 
     indexed_program const& program_;
     /// By tensor; none for all but results of free views.
@@ -83,13 +83,14 @@ namespace heddle::detail {
 HEDDLE_INLINE seen_through_views::seen_through_views(indexed_program const& p, instruction_filter const& allowed)
     : program_(p), seen_(p.tensors.size()) {
     auto const kinds = operator_kinds(p);
-    std::vector<std::vector<instruction>> of_kind(p.operators.size());
+    std::vector<std::vector<instruction::compute>> of_kind(p.operators.size());
     auto const for_each_computation = [&](operator_id o, auto&& visit) {
         auto& list = of_kind[kinds[o]];
         if (list.empty()) list = computations(p, o);
         for (auto& i : list) {
             i.op = o;
-            if (allowed(i) && needs(i)) visit(i);
+            instruction const one = i;
+            if (allowed(one) && needs(one)) visit(i);
         }
     };
     for (auto o = static_cast<operator_id>(p.operators.size());
@@ -98,11 +99,12 @@ HEDDLE_INLINE seen_through_views::seen_through_views(indexed_program const& p, i
         auto const t = p.operators[o].results[0];
         auto const user = p.tensors[t].consumers[0];
         std::vector<form> same, taken;
-        for_each_computation(o, [&](instruction const& i) {
-            if (is_same_cut(i)) same.push_back(i.results[0]);
+        for_each_computation(o, [&](instruction::compute const& i) {
+            if (is_split_alike(i)) same.push_back(i.results[0]);
         });
-        for_each_computation(
-            user, [&](instruction const& i) { taken.push_back(i.operands[position_of(p.operators[user], t)]); });
+        for_each_computation(user, [&](instruction::compute const& i) {
+            taken.push_back(i.operands[position_of(p.operators[user], t)]);
+        });
         for (std::uint16_t code = 0; code < 3 + p.tensors[t].factors.size(); ++code)
             if (form const to = form::from_code(code); is_possible(to, p.tensors[t]) && !contains(same, to))
                 std::ranges::copy_if(same, std::back_inserter(taken),
@@ -112,9 +114,11 @@ HEDDLE_INLINE seen_through_views::seen_through_views(indexed_program const& p, i
 }
 
 HEDDLE_INLINE bool seen_through_views::needs(instruction const& i) const {
-    if (i.what == instruction::kind::convert) return !find(i.tensor, i.from) || !find(i.tensor, i.to);
-    if (i.what != instruction::kind::compute) return true;
-    auto const* result = find(program_.operators[i.op].results[0], i.results[0]);
+    if (auto const* convert = i.as<instruction::convert>())
+        return !find(convert->tensor, convert->from) || !find(convert->tensor, convert->to);
+    auto const* const compute = i.as<instruction::compute>();
+    if (!compute) return true;
+    auto const* result = find(program_.operators[compute->op].results[0], compute->results[0]);
     return !result || result->is_taken;
 }
 
@@ -154,7 +158,7 @@ HEDDLE_INLINE bool seen_through_views::is_one_use_of_several(operator_id o) cons
     return true;
 }
 
-HEDDLE_INLINE bool seen_through_views::is_same_cut(instruction const& i) const {
+HEDDLE_INLINE bool seen_through_views::is_split_alike(instruction::compute const& i) const {
     form const before = i.operands[0], after = i.results[0];
     if (!before.is_shard() || !after.is_shard()) return before == after;
     auto const& op = program_.operators[i.op];

@@ -19,7 +19,7 @@ using extents = std::vector<extent>;
 using test::R;
 
 /// The computation of an operator split along the loop that cuts this factor of its first operand.
-instruction split(indexed_program const& p, operator_id o, factor_number f) {
+instruction::compute split(indexed_program const& p, operator_id o, factor_number f) {
     for (auto const& i : computations(p, o))
         if (i.operands[0] == form::shard(f)) return i;
     FAIL("no such computation");
@@ -114,7 +114,7 @@ TEST_CASE("atoms are the greatest common divisor of the members' extents") {
     // One loop over a factor of 12 and one of 8, as heads and key-value heads share one.
     split_loop loop{4, true, {0, 0}, {no_factor}};
     p.operators[0].loops = {loop};
-    auto const classes = atom_classes(p, std::vector{split(p, 0, 0)});
+    auto const classes = atom_classes(p, std::vector<instruction>{split(p, 0, 0)});
     REQUIRE(classes.size() == 1);
     CHECK(classes[0].atoms == 4);
 }

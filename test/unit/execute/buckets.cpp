@@ -58,7 +58,7 @@ TEST_CASE("buckets of any size give the gradients of the single device, by one c
             if (bucket.steps.size() == 1) continue;
             ++seen[std::string(name(t.kind)) + (is_one_by_one(t) ? ", one by one" : "")];
             for (auto n : bucket.steps)
-                ++seen[what.steps[n].instruction.what == instruction::kind::read ? "read" : "converted"];
+                ++seen[what.steps[n].instruction.is<instruction::read>() ? "read" : "converted"];
         }
         CHECK(calls_by_collective(p, what, seed) == together);
     }

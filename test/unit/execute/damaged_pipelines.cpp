@@ -46,9 +46,8 @@ std::string damage(pipeline_plan& p, random_source& random) {
     case 7: p.micro_batches = random.between(0, 6); return "other micro-batches";
     case 8: p.micro_batch_size = random.between(0, 4); return "micro-batches of another size";
     case 9: {
-        auto& s = one_of(group.steps, random);
-        auto& forms = s.instruction.what == instruction::kind::compute ? s.instruction.operands : s.instruction.results;
-        auto& f = forms.empty() ? s.instruction.to : one_of(forms, random);
+        auto& i = one_of(group.steps, random).instruction;
+        auto& f = i.change() ? i.change()->to : one_of(i.as<instruction::compute>()->operands, random);
         f = form::from_code(static_cast<std::uint16_t>(random.below(5)));
         return "another form";
     }

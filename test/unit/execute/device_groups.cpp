@@ -25,13 +25,14 @@ void count(test::grouped_case const& c, std::map<std::string, int>& seen) {
         });
         for (auto const* list : {&s.step.inside_forward, &s.step.inside_backward, &s.step.inside_update})
             for (auto const& t : *list) ++seen[name(t.kind)];
-        if (s.instruction.what != instruction::kind::compute) continue;
-        auto const& op = c.indexed.operators[s.instruction.op];
-        ++seen[op.inside_loop < 0                     ? "whole inside"
-               : op.inside_loop == s.instruction.loop ? "split along the batch twice"
-               : s.instruction.loop >= 0              ? "split two ways"
-                                                      : "split inside"];
-        if (gathers_factors(s.instruction)) ++seen["factors"];
+        auto const* const compute = s.instruction.as<instruction::compute>();
+        if (!compute) continue;
+        auto const& op = c.indexed.operators[compute->op];
+        ++seen[op.inside_loop < 0                ? "whole inside"
+               : op.inside_loop == compute->loop ? "split along the batch twice"
+               : compute->loop >= 0              ? "split two ways"
+                                                 : "split inside"];
+        if (gathers_factors(*compute)) ++seen["factors"];
     }
 }
 

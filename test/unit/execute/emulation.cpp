@@ -28,34 +28,36 @@ void count(tally& seen, program const& p, indexed_program const& indexed, plan c
         auto const& i = s.instruction;
         for_each_transfer(
             s.step, [&](transfer const& t) { ++seen[name(t.kind) + (t.how ? " " + std::string(name(*t.how)) : "")]; });
-        if (i.what == instruction::kind::read)
-            ++seen["read " + word(i.to) + (i.from == i.to ? "" : ", state in shards")];
-        else if (i.what == instruction::kind::unshard) ++seen["unshard, " + word(i.to)];
-        else if (i.what == instruction::kind::reshard) ++seen["reshard, " + word(i.from)];
-        else if (i.what == instruction::kind::convert) {
-            bool const redistributes = std::ranges::any_of(s.step.forward_transfers, &transfer::redistributes);
-            ++seen[redistributes ? "shard to the same factor in another segment" : word(i.from) + " to " + word(i.to)];
-        } else {
-            bool const partial = std::ranges::find(i.operands, form::partial()) != i.operands.end();
-            bool const reduction =
-                i.loop >= 0 && indexed.operators[i.op].loops[static_cast<std::size_t>(i.loop)].is_reduction;
-            ++seen["operator " + p.kind(i.op)];
-            if (gathers_factors(i)) ++seen["compute with factors"];
-            else if (i.loop >= 0 &&
-                     indexed.operators[i.op].loops[static_cast<std::size_t>(i.loop)].forward_statistics > 0)
-                ++seen["compute with statistics"];
-            else if (i.loop >= 0)
-                ++seen[reduction ? partial ? "compute split, partial added" : "compute split, summed"
-                                 : "compute split"];
-            else ++seen["compute " + (partial ? "partial" : word(i.results[0]))];
-        }
+        i.visit(
+            [&](instruction::read const& r) {
+                ++seen["read " + word(r.to) + (r.from == r.to ? "" : ", state in shards")];
+            },
+            [&](instruction::unshard const& u) { ++seen["unshard, " + word(u.to)]; },
+            [&](instruction::reshard const& r) { ++seen["reshard, " + word(r.from)]; },
+            [&](instruction::convert const& c) {
+                bool const redistributes = std::ranges::any_of(s.step.forward_transfers, &transfer::redistributes);
+                ++seen[redistributes ? "shard to the same factor in another segment"
+                                     : word(c.from) + " to " + word(c.to)];
+            },
+            [&](instruction::compute const& c) {
+                bool const partial = std::ranges::find(c.operands, form::partial()) != c.operands.end();
+                auto const* const loop =
+                    c.loop < 0 ? nullptr : &indexed.operators[c.op].loops[static_cast<std::size_t>(c.loop)];
+                ++seen["operator " + p.kind(c.op)];
+                if (gathers_factors(c)) ++seen["compute with factors"];
+                else if (loop && loop->forward_statistics > 0) ++seen["compute with statistics"];
+                else if (loop)
+                    ++seen[loop->is_reduction ? partial ? "compute split, partial added" : "compute split, summed"
+                                              : "compute split"];
+                else ++seen["compute " + (partial ? "partial" : word(c.results[0]))];
+            });
     }
     std::map<tensor_id, std::set<form>> forms;
     for (operator_id o = 0; o < p.operator_count(); ++o)
         for (auto const& s : what.steps)
-            if (s.instruction.what == instruction::kind::compute && s.instruction.op == o)
+            if (auto const* compute = s.instruction.as<instruction::compute>(); compute && compute->op == o)
                 for (std::size_t k = 0; k < p.operands(o).size(); ++k)
-                    forms[p.operands(o)[k]].insert(s.instruction.operands[k]);
+                    forms[p.operands(o)[k]].insert(compute->operands[k]);
     for (tensor_id t = 0; t < p.tensor_count(); ++t) {
         auto const& tensor = indexed.tensors[t];
         if (forms[t].size() > 1) ++seen["used in several forms"];

@@ -21,9 +21,9 @@ public:
 
     /// An operand in another form; where there is a way, it is brought in that form, so that it is held.
     bool operand_form() {
-        auto const n = pick([](instruction const& i) { return i.what == computing && !i.operands.empty(); });
+        auto const n = pick<instruction::compute>([](auto const& i) { return !i.operands.empty(); });
         if (!n) return false;
-        auto& i = list_[*n];
+        auto& i = *list_[*n].as<instruction::compute>();
         std::size_t const k = random_.below(i.operands.size());
         tensor_id const t = program_.operators[i.op].operands[k];
         form const before = i.operands[k], after = other_form(t, before);
@@ -34,9 +34,9 @@ public:
     }
     /// A result in another form; where there is a way, it is turned into the form that was there.
     bool result_form() {
-        auto const n = pick([](instruction const& i) { return i.what == computing; });
+        auto const n = pick<instruction::compute>();
         if (!n) return false;
-        auto& i = list_[*n];
+        auto& i = *list_[*n].as<instruction::compute>();
         std::size_t const k = random_.below(i.results.size());
         tensor_id const t = program_.operators[i.op].results[k];
         form const before = i.results[k], after = other_form(t, before);
@@ -47,9 +47,10 @@ public:
     }
     /// Everything about a computation at once, most of it as some loop asks for; what it needs is brought.
     bool way() {
-        auto const n = pick([](instruction const& i) { return i.what == computing; });
+        auto const n = pick<instruction::compute>();
         if (!n) return false;
-        auto mutant = list_[*n];
+        auto const before = *list_[*n].as<instruction::compute>();
+        auto mutant = before;
         auto const& op = program_.operators[mutant.op];
         auto const loop = random_.between(-1, static_cast<int>(op.loops.size()) - 1);
         mutant.loop = static_cast<std::int16_t>(loop);
@@ -72,28 +73,34 @@ public:
         for (std::size_t k = 0; k < op.results.size(); ++k)
             mutant.results[k] =
                 form_for(op.results[k], factor_in(&split_loop::results, k), partial ? form::partial() : whole);
-        if (mutant == list_[*n]) return false;
-        auto const before = std::exchange(list_[*n], mutant);
+        if (mutant == before) return false;
+        list_[*n] = mutant;
         for (std::size_t k = 0; k < op.results.size(); ++k) bring(*n + 1, op.results[k], before.results[k]);
         for (std::size_t k = 0; k < op.operands.size(); ++k)
             bring(place_of(mutant.op), op.operands[k], mutant.operands[k]);
         return true;
     }
     bool factor() {
-        auto const n =
-            pick([](instruction const& i) { return i.to.is_shard() || any_shard(i.operands) || any_shard(i.results); });
+        auto const n = pick_if([](instruction const& i) {
+            if (auto const* change = i.change()) return change->to.is_shard();
+            auto const& compute = *i.as<instruction::compute>();
+            return any_shard(compute.operands) || any_shard(compute.results);
+        });
         if (!n) return false;
         auto& i = list_[*n];
         std::vector<std::pair<tensor_id, form*>> shards;
         auto const add = [&](tensor_id t, form& f) {
             if (f.is_shard() && program_.tensors[t].factors.size() > 1) shards.emplace_back(t, &f);
         };
-        if (i.what != computing) {
-            if (i.what != reading) add(i.tensor, i.from);
-            add(i.tensor, i.to);
+        if (auto* change = i.change()) {
+            if (!i.is<instruction::read>()) add(change->tensor, change->from);
+            add(change->tensor, change->to);
+        } else {
+            auto& compute = *i.as<instruction::compute>();
+            auto const& op = program_.operators[compute.op];
+            for (std::size_t k = 0; k < op.operands.size(); ++k) add(op.operands[k], compute.operands[k]);
+            for (std::size_t k = 0; k < op.results.size(); ++k) add(op.results[k], compute.results[k]);
         }
-        for (std::size_t k = 0; k < i.operands.size(); ++k) add(program_.operators[i.op].operands[k], i.operands[k]);
-        for (std::size_t k = 0; k < i.results.size(); ++k) add(program_.operators[i.op].results[k], i.results[k]);
         if (shards.empty()) return false;
         auto const& [t, f] = random_.of(shards);
         auto const count = program_.tensors[t].factors.size();
@@ -102,19 +109,19 @@ public:
         return true;
     }
     bool conversion() {
-        auto const n = pick([](instruction const& i) { return i.what == instruction::kind::convert; });
+        auto const n = pick<instruction::convert>();
         if (!n) return false;
-        auto& i = list_[*n];
+        auto& i = *list_[*n].as<instruction::convert>();
         (random_.chance(0.5) ? i.from : i.to) = other_form(i.tensor, i.from);
         return true;
     }
     bool read_form() {
-        auto const n = pick([](instruction const& i) { return i.what == reading; });
+        auto const n = pick<instruction::read>();
         if (!n) return false;
-        auto& i = list_[*n];
-        form const before = i.to;
-        i.to = i.from = other_form(i.tensor, before);
-        if (random_.chance(0.5)) bring(*n + 1, tensor_id{i.tensor}, before);
+        auto& i = *list_[*n].as<instruction::read>();
+        auto const [t, state, before] = i;
+        i.to = i.from = other_form(t, before);
+        if (random_.chance(0.5)) bring(*n + 1, t, before);
         return true;
     }
     bool drop() {
@@ -132,33 +139,40 @@ public:
     }
     bool loop() {
         auto const n =
-            pick([&](instruction const& i) { return i.what == computing && !program_.operators[i.op].loops.empty(); });
+            pick<instruction::compute>([&](auto const& i) { return !program_.operators[i.op].loops.empty(); });
         if (!n) return false;
-        auto& i = list_[*n];
+        auto& i = *list_[*n].as<instruction::compute>();
         auto const before = i.loop;
         i.loop =
             static_cast<std::int16_t>(random_.between(-1, static_cast<int>(program_.operators[i.op].loops.size())));
         return i.loop != before;
     }
     bool tensor() {
-        auto const n = pick([](instruction const& i) { return i.what != computing; });
+        auto const n = pick_if([](instruction const& i) { return i.change() != nullptr; });
         if (!n) return false;
         auto const t = static_cast<tensor_id>(random_.below(program_.tensors.size()));
-        if (list_[*n].to.is_shard() || list_[*n].from.is_shard()) return false; // no such factor, most times
-        return std::exchange(list_[*n].tensor, t) != t;
+        auto& change = *list_[*n].change();
+        if (change.to.is_shard() || change.from.is_shard()) return false; // no such factor, most times
+        return std::exchange(change.tensor, t) != t;
     }
 
 private:
-    static constexpr auto reading = instruction::kind::read;
-    static constexpr auto computing = instruction::kind::compute;
-
     static bool any_shard(form_list const& forms) { return std::ranges::any_of(forms, &form::is_shard); }
     template <class Good>
-    std::optional<std::size_t> pick(Good good) {
+    std::optional<std::size_t> pick_if(Good good) {
         std::vector<std::size_t> fitting;
         for (std::size_t n = 0; n < list_.size(); ++n)
             if (good(list_[n])) fitting.push_back(n);
         return fitting.empty() ? std::nullopt : std::optional(random_.of(fitting));
+    }
+    /// One of a kind.
+    template <class Kind, class Good>
+    std::optional<std::size_t> pick(Good good) {
+        return pick_if([&](instruction const& i) { return i.is<Kind>() && good(*i.as<Kind>()); });
+    }
+    template <class Kind>
+    std::optional<std::size_t> pick() {
+        return pick_if([](instruction const& i) { return i.is<Kind>(); });
     }
     form other_form(tensor_id t, form f) {
         form_list others;
@@ -171,8 +185,10 @@ private:
         list_.insert(list_.begin() + static_cast<std::ptrdiff_t>(n), std::move(i));
     }
     [[nodiscard]] std::size_t place_of(operator_id op) const {
-        auto const at =
-            std::ranges::find_if(list_, [&](instruction const& i) { return i.what == computing && i.op == op; });
+        auto const at = std::ranges::find_if(list_, [&](instruction const& i) {
+            auto const* const compute = i.as<instruction::compute>();
+            return compute && compute->op == op;
+        });
         return static_cast<std::size_t>(at - list_.begin());
     }
     /// Makes the tensor in a form before instruction `n`, if it is not there and one conversion or two lead there.
@@ -180,14 +196,15 @@ private:
         form_list made;
         for (std::size_t m = 0; m < std::min(n, list_.size()); ++m) {
             auto const& i = list_[m];
-            if (i.what != computing && i.tensor == t) made.push_back(i.to);
-            for (std::size_t k = 0; k < i.results.size(); ++k)
-                if (program_.operators[i.op].results[k] == t) made.push_back(i.results[k]);
+            if (auto const* change = i.change(); change && change->tensor == t) made.push_back(change->to);
+            if (auto const* compute = i.as<instruction::compute>())
+                for (std::size_t k = 0; k < compute->results.size(); ++k)
+                    if (program_.operators[compute->op].results[k] == t) made.push_back(compute->results[k]);
         }
         if (made.empty() || std::ranges::find(made, f) != made.end()) return;
         auto const place = [&](form from, form to) {
             for (std::size_t m = list_.size(); m-- > n;) // a form is made once
-                if (list_[m].what == instruction::kind::convert && list_[m].tensor == t && list_[m].to == to)
+                if (auto const* i = list_[m].as<instruction::convert>(); i && i->tensor == t && i->to == to)
                     list_.erase(list_.begin() + static_cast<std::ptrdiff_t>(m));
             insert(n, instruction::convert(t, from, to));
         };

@@ -45,8 +45,9 @@ TEST_CASE("micro-batches that take turns have the gradients of the whole batch")
         CHECK_MESSAGE(shown, shown.problem);
         ++run;
         for (auto const& s : what.steps) {
-            unsharded += s.instruction.what == instruction::kind::unshard;
-            factors += s.instruction.what == instruction::kind::compute && gathers_factors(s.instruction);
+            unsharded += s.instruction.is<instruction::unshard>();
+            auto const* const compute = s.instruction.as<instruction::compute>();
+            factors += compute && gathers_factors(*compute);
         }
     }
     MESSAGE(run << " programs of batches that can be divided");

@@ -107,8 +107,10 @@ bool mutate_saved(plan& p, test::random_source& random) {
 /// each is made once.
 auto meaning(plan const& p) {
     std::vector<std::string> done;
-    for (auto const& s : p.steps)
-        done.push_back(test::describe(s.instruction) + "," + std::to_string(s.instruction.loop));
+    for (auto const& s : p.steps) {
+        auto const* const compute = s.instruction.as<instruction::compute>();
+        done.push_back(test::describe(s.instruction) + (compute ? "," + std::to_string(compute->loop) : ""));
+    }
     std::ranges::sort(done);
     std::map<cut_factor, std::pair<extent, std::vector<extent>>> cuts;
     for (auto const& c : p.cuts)

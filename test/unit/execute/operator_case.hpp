@@ -249,7 +249,7 @@ private:
         });
     }
 
-    void check_distributed(instruction const& i, std::size_t ranks) {
+    void check_distributed(instruction::compute const& i, std::size_t ranks) {
         std::string description = "loop " + std::to_string(i.loop) + " on " + std::to_string(ranks) + " ranks:";
         for (form f : i.operands) description += " " + to_string(f);
         description += " ->";

@@ -109,8 +109,8 @@ TEST_CASE("what is not as it is stored is refused") {
     for (bool refused = false; !refused;) { // until a plan cuts w
         auto const plan = test::random_plan(indexed, 2, random);
         bool const cuts_w = std::ranges::any_of(plan.steps, [&](auto const& s) {
-            return s.instruction.what == instruction::kind::read && s.instruction.tensor == w &&
-                   s.instruction.to.is_shard();
+            auto const* const read = s.instruction.template as<instruction::read>();
+            return read && read->tensor == w && read->to.is_shard();
         });
         if (!cuts_w) continue;
         run_ranks(2, [&](in_process_communicator& c) {

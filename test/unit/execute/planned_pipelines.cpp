@@ -52,9 +52,7 @@ cluster machines_of_two(int count) {
 }
 
 bool is_split(plan const& p) {
-    return std::ranges::any_of(p.steps, [](plan_step const& s) {
-        return s.instruction.what == instruction::kind::compute && s.instruction.loop >= 0;
-    });
+    return std::ranges::any_of(p.steps, [](plan_step const& s) { return is_split(s.instruction); });
 }
 
 } // namespace

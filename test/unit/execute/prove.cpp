@@ -38,8 +38,7 @@ plan plan_with_split_relu(program const& p, test::random_source& random) {
         auto plan = test::random_plan(indexed, 3, random);
         bool split = false, moves = false;
         for (auto const& s : plan.steps) {
-            split |= s.instruction.what == instruction::kind::compute && s.instruction.loop >= 0 &&
-                     p.kind(s.instruction.op) == "relu";
+            split |= is_split(s.instruction) && p.kind(s.instruction.as<instruction::compute>()->op) == "relu";
             moves |= !s.step.forward_transfers.empty();
         }
         if (split && moves) return plan;

@@ -19,9 +19,7 @@ namespace {
 using namespace heddle;
 
 bool is_cut(plan const& p) {
-    return std::ranges::any_of(p.steps, [](plan_step const& s) {
-        return s.instruction.what == instruction::kind::compute && s.instruction.loop >= 0;
-    });
+    return std::ranges::any_of(p.steps, [](plan_step const& s) { return is_split(s.instruction); });
 }
 
 /// Cuts before some of the operators.

@@ -57,7 +57,7 @@ public:
     trap& compute(form_list operands, form_list results) {
         auto const op = next_++;
         auto const& loops = indexed_.operators[op].loops;
-        instruction i{instruction::kind::compute, 0, {}, {}, op, std::move(operands), std::move(results), -1};
+        instruction::compute i{op, std::move(operands), std::move(results)};
         auto const fits = [](form_list const& forms, std::vector<factor_number> const& factors) {
             for (std::size_t k = 0; k < forms.size(); ++k)
                 if (forms[k].is_shard() && forms[k].factor() != factors[k]) return false;
@@ -71,7 +71,7 @@ public:
         return emit(std::move(i));
     }
     trap& along(std::int16_t loop) {
-        list_.back().loop = loop;
+        list_.back().as<instruction::compute>()->loop = loop;
         return *this;
     }
 

@@ -214,7 +214,7 @@ TEST_CASE("repeated operators are written once") {
         q.operators.clear();
         for (int n : layers) {
             auto s = p.steps[n == 0 ? 3 : 4];
-            s.instruction.op = static_cast<operator_id>(q.operators.size());
+            s.instruction.as<instruction::compute>()->op = static_cast<operator_id>(q.operators.size());
             q.operators.push_back((n == 0 ? "a" : n == 1 ? "b" : "c") + std::to_string(q.operators.size()));
             q.steps.push_back(std::move(s));
         }
@@ -260,8 +260,8 @@ TEST_CASE("every conversion has a name") {
 TEST_CASE("ways to store a parameter") {
     auto p = test::layers_plan();
     for (auto& s : p.steps)
-        if (s.instruction.what == instruction::kind::read && s.instruction.to == form::replicated())
-            s.instruction.to = s.instruction.tensor == 4 ? form::mirrored() : form::partial();
+        if (auto* read = s.instruction.as<instruction::read>(); read && read->to == form::replicated())
+            read->to = read->tensor == 4 ? form::mirrored() : form::partial();
     auto const text = table_of(p);
     CHECK(contains(text, "  mirrored                          1  0.268\n"));
     CHECK(contains(text, "  replicated, masked for use        1  0.268\n"));
@@ -274,9 +274,10 @@ TEST_CASE("ways to update a parameter in shards") {
     std::size_t reads = 0, first = 0;
     for (std::size_t n = 0; n < p.steps.size(); ++n) {
         auto& i = p.steps[n].instruction;
-        if (i.what == instruction::kind::convert && i.from == cut && i.tensor == 1) first = n;
-        if (i.what == instruction::kind::read && i.to == whole)
-            i = instruction::read(i.tensor, cut, reads++ ? form::mirrored() : whole);
+        if (auto const* convert = i.as<instruction::convert>(); convert && convert->from == cut && convert->tensor == 1)
+            first = n;
+        if (auto const* read = i.as<instruction::read>(); read && read->to == whole)
+            i = instruction::read(read->tensor, cut, reads++ ? form::mirrored() : whole);
     }
     auto const stored = [&](instruction const& i) {
         p.steps[first].instruction = i;
@@ -306,9 +307,9 @@ TEST_CASE("strange names and numbers keep the layout") {
     p.warnings.push_back(long_name + " " + long_name);
     for (auto& m : p.memory) m.activations = 1e14;
     for (auto& s : p.steps)
-        for (int n = 0; n < 3; ++n)
-            s.instruction.operands.insert(s.instruction.operands.end(),
-                                          {form::partial(), form::shard(7), form::mirrored()});
+        if (auto* compute = s.instruction.as<instruction::compute>())
+            for (int n = 0; n < 3; ++n)
+                compute->operands.insert(compute->operands.end(), {form::partial(), form::shard(7), form::mirrored()});
     check_layout(table_of(p));
     check_layout(table_of(p, {}));
 }

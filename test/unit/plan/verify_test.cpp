@@ -33,17 +33,15 @@ struct two_layers {
         p = index_program(b.finish(loss = b.apply("sum", "(b n) -> (); 0", {y})));
     }
     [[nodiscard]] std::vector<instruction> program(bool is_resharded) const {
-        auto const layer = [](operator_id o) {
-            return instruction{instruction::kind::compute, 0, {}, {}, o, {rows, whole}, {rows}, 0};
-        };
-        std::vector list{instruction::read(x, rows),
-                         instruction::read(w, rows, whole),
-                         layer(0),
-                         instruction::read(v, rows),
-                         instruction::unshard(v, rows, whole, is_resharded),
-                         layer(1)};
+        auto const layer = [](operator_id o) { return instruction::compute{o, {rows, whole}, {rows}, 0}; };
+        std::vector<instruction> list{instruction::read(x, rows),
+                                      instruction::read(w, rows, whole),
+                                      layer(0),
+                                      instruction::read(v, rows),
+                                      instruction::unshard(v, rows, whole, is_resharded),
+                                      layer(1)};
         if (is_resharded) list.push_back(instruction::reshard(v, whole, rows));
-        list.push_back({instruction::kind::compute, 0, {}, {}, 2, {rows}, {form::partial()}, 0});
+        list.push_back(instruction::compute{2, {rows}, {form::partial()}, 0});
         return list;
     }
     /// What is wrong with a plan of these instructions; `saves` says whether v's copy is kept.
@@ -116,7 +114,7 @@ TEST_CASE("a tied parameter is not unsharded") {
     plan made = blank_plan(p);
     made.devices = {{"a", bytes(1e9)}, {"b", bytes(1e9)}};
     made.ratios = {{0.5, 0.5}};
-    std::vector const list{instruction::read(w, rows), instruction::unshard(w, rows, whole, false)};
+    std::vector<instruction> const list{instruction::read(w, rows), instruction::unshard(w, rows, whole, false)};
     for (auto const& i : list) made.steps.push_back({i, make_step(p, i, {}), {}});
     made.cuts = atom_classes(p, list);
     apportion(made.cuts, made.ratios);

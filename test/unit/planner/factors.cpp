@@ -26,8 +26,8 @@ using test::S0;
 using test::slow_links;
 
 /// The way to compute an operator that gathers factors, if there is one.
-std::optional<instruction> with_factors(indexed_program const& p, operator_id o) {
-    std::optional<instruction> found;
+std::optional<instruction::compute> with_factors(indexed_program const& p, operator_id o) {
+    std::optional<instruction::compute> found;
     for (auto const& i : computations(p, o))
         if (gathers_factors(i)) {
             CHECK_FALSE(found);
@@ -153,12 +153,17 @@ std::pair<plan, int> best_along_batch(program const& made, bool factors) {
     auto const c = slow_links(4);
     cut_space space(p);
     space.restrict_to([&](instruction const& i) {
-        if (i.what == instruction::kind::read)
-            return p.tensors[i.tensor].is_parameter() ? i.from == i.to && i.to.is_whole() : i.to == S0;
-        if (i.what == instruction::kind::convert) return i.tensor == p.loss;
-        bool const along_batch =
-            i.loop >= 0 && p.operators[i.op].loops[static_cast<std::size_t>(i.loop)].operands[0] == 0;
-        return along_batch && (factors || !gathers_factors(i));
+        return i.visit(
+            [&](instruction::read const& r) {
+                return p.tensors[r.tensor].is_parameter() ? r.from == r.to && r.to.is_whole() : r.to == S0;
+            },
+            [&](instruction::convert const& r) { return r.tensor == p.loss; },
+            [&](instruction::compute const& r) {
+                bool const along_batch =
+                    r.loop >= 0 && p.operators[r.op].loops[static_cast<std::size_t>(r.loop)].operands[0] == 0;
+                return along_batch && (factors || !gathers_factors(r));
+            },
+            [](form_change const&) { return false; });
     });
     auto const graph = search::explore(space);
     std::vector<step> steps;
@@ -171,8 +176,10 @@ std::pair<plan, int> best_along_batch(program const& made, bool factors) {
     auto found = realise(*bounds.path, space, steps, c, {even}, {}).first;
     auto const verified = verify(p, found);
     CHECK_MESSAGE(verified, verified.problem);
-    auto const count =
-        std::ranges::count_if(found.steps, [](plan_step const& s) { return gathers_factors(s.instruction); });
+    auto const count = std::ranges::count_if(found.steps, [](plan_step const& s) {
+        auto const* const compute = s.instruction.as<instruction::compute>();
+        return compute && gathers_factors(*compute);
+    });
     return {std::move(found), static_cast<int>(count)};
 }
 

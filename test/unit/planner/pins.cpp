@@ -30,8 +30,8 @@ TEST_CASE("a parameter is gathered along the factor that it is pinned to, its fi
         auto const gathers = [&](plan const& p) {
             return std::ranges::any_of(p.steps, [&](plan_step const& s) {
                 auto const& i = s.instruction;
-                bool const gathered = i.what == instruction::kind::convert || i.what == instruction::kind::unshard;
-                return i.tensor == w && gathered && i.from == shard && i.to.is_whole();
+                bool const gathered = i.is<instruction::convert>() || i.is<instruction::unshard>();
+                return gathered && i.change()->tensor == w && i.change()->from == shard && i.change()->to.is_whole();
             });
         };
         auto const p = find_plan(made, c, clp::ratio_solver{}, o);

@@ -66,13 +66,13 @@ std::vector<std::string> with_statistics(program const& made, plan const& what) 
     auto const p = index_program(made);
     std::vector<std::string> names;
     for (auto const& s : what.steps)
-        if (auto const& i = s.instruction; i.what == instruction::kind::compute && i.loop >= 0)
-            if (p.operators[i.op].loops[static_cast<std::size_t>(i.loop)].forward_statistics > 0)
-                names.push_back(made.kind(i.op));
+        if (auto const* i = s.instruction.as<instruction::compute>(); i && i->loop >= 0)
+            if (p.operators[i->op].loops[static_cast<std::size_t>(i->loop)].forward_statistics > 0)
+                names.push_back(made.kind(i->op));
     return names;
 }
 
-instruction split_along(indexed_program const& p, operator_id o, form scores) {
+instruction::compute split_along(indexed_program const& p, operator_id o, form scores) {
     for (auto const& i : computations(p, o))
         if (i.operands[0] == scores) return i;
     FAIL("no such computation");
@@ -123,7 +123,7 @@ TEST_CASE("a verifier wants the statistics charged") {
     auto const made = head(256, 50257, false);
     auto bad = best(made, {0.5, 0.5});
     auto const step = std::ranges::find_if(bad.steps, [](plan_step const& s) {
-        return s.instruction.what == instruction::kind::compute && !s.step.forward_transfers.empty();
+        return s.instruction.is<instruction::compute>() && !s.step.forward_transfers.empty();
     });
     REQUIRE(step != bad.steps.end());
     step->step.forward_transfers.pop_back();

@@ -26,7 +26,7 @@ void check(expected_work const& e) {
     auto const o = add(e.call);
     CHECK(o.is_known);
     auto const all = computations(o.indexed, 0);
-    auto const whole = std::ranges::find_if(all, [](instruction const& i) {
+    auto const whole = std::ranges::find_if(all, [](instruction::compute const& i) {
         return i.loop < 0 &&
                std::ranges::all_of(
                    i.operands, [](form f) { return f == form::replicated(); }) &&
@@ -176,7 +176,7 @@ TEST_CASE("work beside: biases, parts of an attention, gradients of a norm's wei
     auto const step_of = [](one_call const& call) {
         auto const o = add(call);
         auto const all = computations(o.indexed, 0);
-        auto const whole = std::ranges::find_if(all, [](instruction const& i) {
+        auto const whole = std::ranges::find_if(all, [](instruction::compute const& i) {
             return i.loop < 0 && i.operands[0] == form::replicated() && i.results[0] == form::replicated();
         });
         REQUIRE(whole != all.end());

@@ -88,8 +88,8 @@ void expect_equal(program const& a, program const& b) {
 std::map<std::string, std::string> parameter_forms(plan const& p) {
     std::map<std::string, std::string> forms;
     for (auto const& step : p.steps)
-        if (step.instruction.what == instruction::kind::read)
-            forms.emplace(p.tensors[step.instruction.tensor].name, to_string(step.instruction.to));
+        if (auto const* read = step.instruction.as<instruction::read>())
+            forms.emplace(p.tensors[read->tensor].name, to_string(read->to));
     return forms;
 }
 

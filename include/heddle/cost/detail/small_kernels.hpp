@@ -38,7 +38,7 @@ void beside_attention(step& s);
 /// What is added to a larger result is repeated. Beside a product that takes a kernel of its own, which reads and
 /// writes the result. Its gradient is a sum over the result's cotangent, in a kernel that reads this and, for a norm's
 /// weight, what its operator has saved.
-void add_biases(indexed_program const& p, instruction const& i, step& s);
+void add_biases(indexed_program const& p, instruction::compute const& i, step& s);
 
 /// The cotangents of a tensor's uses are added one by one as the backward pass makes them, each time two read and one
 /// written.
@@ -71,7 +71,7 @@ HEDDLE_INLINE void beside_attention(step& s) {
     s.backward.beside += 3 * s.saved, s.backward.kernels_beside += kernels;
 }
 
-HEDDLE_INLINE void add_biases(indexed_program const& p, instruction const& i, step& s) {
+HEDDLE_INLINE void add_biases(indexed_program const& p, instruction::compute const& i, step& s) {
     auto const& op = p.operators[i.op];
     if (op.work.is_view || op.work.category == operator_class::attention) return;
     auto const elements = [&](tensor_id t) { return p.tensors[t].info.elements(); };

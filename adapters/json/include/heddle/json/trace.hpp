@@ -99,8 +99,8 @@ private:
         using phase = timeline_event::phase;
         auto const& s = plan_.steps[e.step];
         auto const& i = s.instruction;
-        bool const computes = i.what == instruction::kind::compute;
-        std::string const& subject = computes ? plan_.operators[i.op] : plan_.tensors[i.tensor].name;
+        auto const* const compute = i.as<instruction::compute>();
+        std::string const& subject = compute ? plan_.operators[compute->op] : plan_.tensors[i.change()->tensor].name;
         std::string name, category = "compute";
         nlohmann::ordered_json arguments{{"step", e.step}};
         if (plan_.provenance.training.interleaves() && !s.step.once && e.when != phase::update)
@@ -110,8 +110,7 @@ private:
                                    &s.step.update_transfers};
             auto const& t = lists.at(static_cast<std::size_t>(e.when))->at(*e.transfer);
             // A reshard's backward brings the value again.
-            bool const is_value =
-                e.when == phase::forward || e.when == phase::update || i.what == instruction::kind::reshard;
+            bool const is_value = e.when == phase::forward || e.when == phase::update || i.is<instruction::reshard>();
             category = "communication";
             name = std::string(heddle::name(t.kind)) + (is_value ? " " : " gradient of ") + subject;
             auto const bucket = e.when == phase::gradient ? buckets_.find(e.step) : buckets_.end();
@@ -119,26 +118,28 @@ private:
             arguments["bytes"] = std::llround(bucket != buckets_.end() ? bucket->second.size.value : t.size.value);
         } else if (e.when == phase::update) {
             category = "update";
-            name = computes ? subject + " gradients from factors" : "update " + subject;
+            name = compute ? subject + " gradients from factors" : "update " + subject;
         } else {
-            name = computes ? subject : local_work(i) + " " + subject;
+            name = compute ? subject : local_work(i) + " " + subject;
             if (e.when != phase::forward) name += " backward";
         }
-        if (computes) {
-            arguments["operands"] = forms(i.operands);
-            arguments["results"] = forms(i.results);
+        if (compute) {
+            arguments["operands"] = forms(compute->operands);
+            arguments["results"] = forms(compute->results);
         } else {
-            if (i.from != i.to) arguments["from"] = to_string(i.from);
-            arguments["to"] = to_string(i.to);
+            auto const& [t, from, to] = *i.change();
+            if (from != to) arguments["from"] = to_string(from);
+            arguments["to"] = to_string(to);
         }
         return {quoted(name), std::move(category), dump(arguments)};
     }
 
     static std::string local_work(instruction const& i) {
-        if (i.what == instruction::kind::read) return i.to == form::partial() ? "mask" : "read";
-        auto const how = find_conversion(i.from, i.to);
+        auto const& [t, from, to] = *i.change();
+        if (i.is<instruction::read>()) return to == form::partial() ? "mask" : "read";
+        auto const how = find_conversion(from, to);
         bool const masks = how && how->forward.local == conversion_half::work::scale;
-        return masks ? "mask" : i.to.is_shard() ? "slice" : "convert";
+        return masks ? "mask" : to.is_shard() ? "slice" : "convert";
     }
     static std::string forms(form_list const& list) {
         std::string text;

@@ -392,14 +392,9 @@ private:
             if (plan_.operators.empty()) e.fail("computes an operator, but there is none");
             auto const op = e.at("operator").integer(0, static_cast<std::int64_t>(plan_.operators.size()) - 1);
             auto const loop = e.find("loop");
-            return {what,
-                    0,
-                    {},
-                    {},
-                    static_cast<operator_id>(op),
-                    read_forms(e.at("operands")),
-                    read_forms(e.at("results")),
-                    static_cast<std::int16_t>(loop ? loop->integer(0, std::numeric_limits<std::int16_t>::max()) : -1)};
+            return instruction::compute{
+                static_cast<operator_id>(op), read_forms(e.at("operands")), read_forms(e.at("results")),
+                static_cast<std::int16_t>(loop ? loop->integer(0, std::numeric_limits<std::int16_t>::max()) : -1)};
         }
         tensor_id const t = read_tensor(e.at("tensor"));
         form const to = read_form(e.at("to"), t);
@@ -449,8 +444,8 @@ private:
             s.step.stored = read_holding(e, "stored");
             s.step.saved = read_holding(e, "saved");
             s.step.transient = bytes(optional_number(e, "transient"));
-            s.step.once = plan_.provenance.training.interleaves() && s.instruction.what != instruction::kind::compute &&
-                          plan_.tensors[s.instruction.tensor].role == tensor_role::parameter;
+            s.step.once = plan_.provenance.training.interleaves() && s.instruction.change() &&
+                          plan_.tensors[s.instruction.change()->tensor].role == tensor_role::parameter;
             if (auto const saved = e.find("saved_tensors"))
                 saved->for_each([&](element const& pair) {
                     exactly(pair, 2, "a tensor and its form");

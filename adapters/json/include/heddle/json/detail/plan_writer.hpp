@@ -211,18 +211,20 @@ private:
 
     static value write_step(plan_step const& s) {
         auto const& i = s.instruction;
-        value result{{"do", name_of(actions, i.what)}};
-        if (i.what == instruction::kind::compute) {
-            result["operator"] = i.op;
-            result["operands"] = write_forms(i.operands);
-            result["results"] = write_forms(i.results);
-            if (i.loop >= 0) result["loop"] = i.loop;
+        value result{{"do", name_of(actions, i.type())}};
+        if (auto const* compute = i.as<instruction::compute>()) {
+            result["operator"] = compute->op;
+            result["operands"] = write_forms(compute->operands);
+            result["results"] = write_forms(compute->results);
+            if (compute->loop >= 0) result["loop"] = compute->loop;
         } else {
-            result["tensor"] = i.tensor;
-            if (i.what != instruction::kind::read || i.from != i.to) result["from"] = to_string(i.from);
-            result["to"] = to_string(i.to);
-            if (i.is_resharded) result["resharded"] = true;
+            auto const& [t, from, to] = *i.change();
+            result["tensor"] = t;
+            if (!i.is<instruction::read>() || from != to) result["from"] = to_string(from);
+            result["to"] = to_string(to);
         }
+        if (auto const* unshard = i.as<instruction::unshard>(); unshard && unshard->is_resharded)
+            result["resharded"] = true;
         if (s.step.category != operator_class::other) result["class"] = name_of(operator_classes, s.step.category);
         result["dtype"] = name_of(element_types, s.step.type);
         if (s.step.share.is_split()) result["share"] = write_share(s.step.share);

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: BSL-1.0
+/// @file
+/// @brief Moves from cut to cut, and their instructions, each stored once.
+#pragma once
+
+#include <heddle/base/definitions.hpp>
+#include <heddle/search/numbering.hpp>
+#include <heddle/theory/instruction.hpp>
+#include <heddle/theory/operator_kinds.hpp>
+
+#include <boost/container/small_vector.hpp>
+
+#include <cstdint>
+#include <initializer_list>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace heddle {
+
+/// What leads from one cut to the next: the sources read and conversions made for one operator, then the operator, then
+/// what is resharded. Numbers refer to the instructions of a `move_table`.
+struct cut_move {
+    /// The first of the operators that it can lead over; the number of operators at the end.
+    operator_id kind = 0;
+    /// How far from the level the operator is in the given order: 0 where operators run in that order.
+    std::int32_t ahead = 0;
+    boost::container::small_vector<std::uint32_t, 4> instructions;
+    /// What is kept for the backward pass and was not kept before.
+    boost::container::small_vector<formed_tensor, 4> saved;
+    /// Of micro-batches that take turns: it begins a stage.
+    bool begins_stage = false;
+};
+
+/// An instruction for operator `from` as one for operator `to`, which is of the same kind.
+[[nodiscard]] instruction counterpart(indexed_program const& p, instruction i, operator_id from, operator_id to);
+
+/// The instructions and moves of a space, each under a number.
+///
+/// *Invariant.* Equal ones have one number. Numbers are dense, in the order in which they are first met, and
+/// stay. *Complexity.* `intern` is linear in the size of what it is given, expected.
+class move_table {
+public:
+    [[nodiscard]] std::vector<instruction> const& instructions() const { return instructions_; }
+    [[nodiscard]] std::vector<cut_move> const& moves() const { return moves_; }
+
+    /// `kind`: the operator that the instruction is for, or that it is. Equal instructions for two operators are two.
+    std::uint32_t intern(operator_id kind, instruction i);
+    std::uint32_t intern(cut_move const& move);
+
+private:
+    using numbers = std::unordered_map<std::vector<std::uint32_t>, std::uint32_t, search::list_hash<std::uint32_t>>;
+
+    std::vector<instruction> instructions_;
+    std::vector<cut_move> moves_;
+    numbers number_of_instruction_, number_of_move_;
+    std::vector<std::uint32_t> key_; // kept for its memory
+};
+
+} // namespace heddle
+
+#if HEDDLE_DEFINITIONS
+
+namespace heddle {
+
+HEDDLE_INLINE instruction counterpart(indexed_program const& p, instruction i, operator_id from, operator_id to) {
+    if (from == to) return i;
+    if (auto* compute = i.as<instruction::compute>()) compute->op = to;
+    else i.change()->tensor = counterpart(p, i.change()->tensor, from, to);
+    return i;
+}
+
+HEDDLE_INLINE std::uint32_t move_table::intern(operator_id kind, instruction i) {
+    auto const add = [&](std::initializer_list<std::uint32_t> words) { key_.insert(key_.end(), words); };
+    auto const* const unshard = i.as<instruction::unshard>();
+    key_.assign({static_cast<std::uint32_t>(i.type()) | std::uint32_t{unshard && unshard->is_resharded} << 8, kind});
+    if (auto const* change = i.change()) {
+        add({change->tensor, change->from.code(), change->to.code()});
+    } else {
+        auto const& compute = *i.as<instruction::compute>();
+        add({static_cast<std::uint32_t>(compute.loop)});
+        for (auto const* forms : {&compute.operands, &compute.results})
+            for (form f : *forms) add({f.code()});
+    }
+    auto const [slot, is_new] =
+        number_of_instruction_.try_emplace(key_, static_cast<std::uint32_t>(instructions_.size()));
+    if (is_new) instructions_.push_back(std::move(i));
+    return slot->second;
+}
+
+HEDDLE_INLINE std::uint32_t move_table::intern(cut_move const& move) {
+    auto const add = [&](std::initializer_list<std::uint32_t> words) { key_.insert(key_.end(), words); };
+    key_.assign(move.instructions.begin(), move.instructions.end());
+    add({~0u, move.kind, static_cast<std::uint32_t>(move.ahead), std::uint32_t{move.begins_stage}});
+    for (auto const& [t, f] : move.saved) add({t, f.code()});
+    auto const [slot, is_new] = number_of_move_.try_emplace(key_, static_cast<std::uint32_t>(moves_.size()));
+    if (is_new) moves_.push_back(move);
+    return slot->second;
+}
+
+} // namespace heddle
+
+#endif
